@@ -1,0 +1,1 @@
+"""Verified facts about frameworks, dtypes and hardware, as TOML."""

@@ -1,0 +1,1 @@
+"""Discovery, checking, linking, suppressions and fixing."""

@@ -1,0 +1,212 @@
+"""The values that every stage of mplint passes on: spans, findings, fixes and edits.
+
+A leaf module: it imports nothing of mplint. Everything here is frozen and pickles, so that worker
+processes, the cache, the editor server and the reports share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+
+class Severity(str, Enum):
+    """How bad a finding is, as rules/ and the reports use it."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+    @property
+    def rank(self) -> int:
+        """Order for comparisons: info 0, warning 1, error 2."""
+        return _SEVERITY_RANK[self.value]
+
+
+class Confidence(str, Enum):
+    """How sure the evidence makes us."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+    @property
+    def rank(self) -> int:
+        """Order for comparisons: low 0, medium 1, high 2."""
+        return _CONFIDENCE_RANK[self.value]
+
+
+class Applicability(str, Enum):
+    """Whether `mplint fix` may apply a fix."""
+
+    SAFE = "safe"
+    UNSAFE = "unsafe"
+    DISPLAY = "display"
+
+
+_SEVERITY_RANK = {"info": 0, "warning": 1, "error": 2}
+_CONFIDENCE_RANK = {"low": 0, "medium": 1, "high": 2}
+
+
+class Span(NamedTuple):
+    """A half-open range of a document's program text.
+
+    Lines count from 1, columns from 0, in characters. In a notebook the program is all code cells
+    joined, so a span is turned into a cell's own lines only when it becomes a `Location`.
+    """
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+class Location(NamedTuple):
+    """A place as a report shows it: lines and columns count from 1, columns in characters.
+
+    `cell` is the 0-based index among all the cells of a notebook and `line` counts within that cell.
+    """
+
+    path: str
+    line: int | None
+    column: int | None
+    end_line: int | None
+    end_column: int | None
+    cell: int | None = None
+
+
+class Related(NamedTuple):
+    """Another place that makes a finding understandable, and what happens there."""
+
+    location: Location
+    message: str
+
+
+class Edit(NamedTuple):
+    """Replace the text of a location by `content`; locations are in the file's (or cell's) own lines."""
+
+    location: Location
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Replace the text of `span` (empty span: insert)."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class InsertStatements:
+    """Insert `lines` before or after the whole statement at `anchor`, at its indentation.
+
+    `lines` are relative to that indentation (nested lines carry their own four-space indentation,
+    which is turned into the file's).
+    """
+
+    anchor: Span
+    lines: tuple[str, ...]
+    after: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveStatement:
+    """Remove the whole statement at `span`; an emptied block keeps a `pass`."""
+
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class WrapStatements:
+    """Put the consecutive statements from `first` to `last` (same block) under `header`, a line that ends with a colon."""
+
+    first: Span
+    last: Span
+    header: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnwrapBlock:
+    """Remove the header of the compound statement at `span` and dedent its body in place."""
+
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class MoveStatement:
+    """Move the whole statement at `span` before (or after) the statement at `anchor`, taking its indentation."""
+
+    span: Span
+    anchor: Span
+    after: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddImport:
+    """Make `import module` (name None) or `from module import name [as asname]` available at module level, once."""
+
+    module: str
+    name: str | None = None
+    asname: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveImport:
+    """Remove one alias of an import statement at `span`; the statement goes when nothing of it is left."""
+
+    span: Span
+    name: str
+
+
+Change = Replace | InsertStatements | RemoveStatement | WrapStatements | UnwrapBlock | MoveStatement | AddImport | RemoveImport
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What to change, in the program's own terms; `mplint.source.rewrite` turns it into edits on request."""
+
+    title: str
+    applicability: Applicability
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One mistake at one place.
+
+    `message` says what is wrong; `why` says in a sentence, with the number that matters, why it
+    harms; `help` says what to do. `when` names the context that the finding needs and that the file
+    alone does not prove; the link stage decides it.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    confidence: Confidence
+    message: str
+    location: Location
+    why: str = ""
+    help: str = ""
+    related: tuple[Related, ...] = ()
+    fix: Fix | None = None
+    when: When | None = None
+    node: str | None = None
+
+    @property
+    def sort_key(self) -> tuple[str, int, int, int, str, str]:
+        """Path, cell, line, column, code: the order of every report."""
+        place = self.location
+        return (place.path, -1 if place.cell is None else place.cell, place.line or 0, place.column or 0, self.code, self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A context that must hold at `scope` (a dotted function or class name of the file, "" for the module).
+
+    `kind` is one of "float16", "half", "autocast", "policy", "trained", "tpu".
+    """
+
+    kind: str
+    scope: str = ""

@@ -1,0 +1,1 @@
+"""The device table and detection on this machine."""

@@ -1,0 +1,114 @@
+"""What a rule is, and the registry through which the engine finds rules without importing one."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
+
+from mplint.findings import Applicability, Confidence, Finding, Fix, Location, Related, Severity, When
+
+if TYPE_CHECKING:
+    import ast
+
+    from mplint.source.file import SourceFile
+
+DOCS_URL = "https://github.com/mplint/mplint/blob/main/docs/rules/{name}.md"
+SECTIONS = ("What it does", "Why is this bad?", "Example", "Use instead", "Fix safety", "Evidence", "References")
+
+
+class Rule:
+    """One mistake. The class docstring is its documentation, in the sections of `SECTIONS`.
+
+    A rule defines `check_source` and/or the other `check_*` methods as generators of findings; a
+    method it does not define is not called. `tokens` are plain strings (no regular expressions): a file
+    in which none of them occurs is never shown to the rule.
+    """
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    severity: ClassVar[Severity]
+    fix: ClassVar[Applicability | None] = None
+    frameworks: ClassVar[tuple[str, ...]] = ()
+    tokens: ClassVar[tuple[str, ...]] = ()
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Yield the mistakes of this kind in one source program."""
+        yield from ()
+
+    def finding(
+        self,
+        file: SourceFile,
+        node: ast.AST,
+        message: str,
+        *,
+        why: str = "",
+        help: str = "",
+        severity: Severity | None = None,
+        confidence: Confidence = Confidence.HIGH,
+        related: tuple[tuple[ast.AST, str], ...] = (),
+        fix: Fix | None = None,
+        when: When | None = None,
+    ) -> Finding:
+        """Make a finding of this rule at `node`; `related` pairs other nodes of the file with what happens there."""
+        return Finding(
+            code=self.code,
+            name=self.name,
+            severity=severity or self.severity,
+            confidence=confidence,
+            message=message,
+            location=file.location(node),
+            why=why,
+            help=help,
+            related=tuple(Related(file.location(other), text) for other, text in related),
+            fix=fix,
+            when=when,
+        )
+
+    @classmethod
+    def checks(cls, method: str) -> bool:
+        """Whether this rule defines the detector `method` ("check_source", …)."""
+        return getattr(cls, method, None) is not getattr(Rule, method, None)
+
+    @classmethod
+    def documentation(cls) -> str:
+        """The class docstring, dedented."""
+        return inspect.cleandoc(cls.__doc__ or "")
+
+    @classmethod
+    def section(cls, title: str) -> str:
+        """The text of one `## title` section of the documentation, or "" where it is missing."""
+        match = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", cls.documentation(), re.M | re.S)
+        return match.group(1).strip() if match else ""
+
+    @classmethod
+    def url(cls) -> str:
+        """Where the documentation of this rule stands on the web."""
+        return DOCS_URL.format(name=cls.name)
+
+
+@cache
+def registry() -> dict[str, type[Rule]]:
+    """Every rule by code, in the order of codes, found by walking the package `mplint.rules`."""
+    package = importlib.import_module("mplint.rules")
+    rules: dict[str, type[Rule]] = {}
+    for family in pkgutil.iter_modules(package.__path__, "mplint.rules."):
+        if not family.ispkg:
+            continue
+        folder = importlib.import_module(family.name)
+        for module in pkgutil.iter_modules(folder.__path__, family.name + "."):
+            for rule in vars(importlib.import_module(module.name)).values():
+                if isinstance(rule, type) and issubclass(rule, Rule) and rule.__module__ == module.name and "code" in vars(rule):
+                    add(rules, rule)
+    return dict(sorted(rules.items()))
+
+
+def add(rules: dict[str, type[Rule]], rule: type[Rule]) -> None:
+    """Register `rule`; raises ValueError where its code or name is taken."""
+    if any(rule.code == other.code or rule.name == other.name for other in rules.values()):
+        raise ValueError(f"two rules are called {rule.code} or {rule.name}")
+    rules[rule.code] = rule

@@ -1,0 +1,1 @@
+"""Source programs: documents, names, values, flow and precision facts."""

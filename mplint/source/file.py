@@ -1,0 +1,90 @@
+"""A source file as rules see it: syntax, names, values, the facts of each framework, and places."""
+
+from __future__ import annotations
+
+import ast
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from mplint.findings import Location, Span
+from mplint.source.document import Document
+from mplint.source.names import Names
+from mplint.source.syntax import Syntax
+from mplint.source.values import Values
+
+if TYPE_CHECKING:
+    from mplint.settings import Settings
+    from mplint.source.keras import KerasFacts
+    from mplint.source.torch import TorchFacts
+
+
+class SourceFile:
+    """One parsed program. Facts are computed on first use and kept."""
+
+    def __init__(self, document: Document, tree: ast.Module, settings: Settings, module: str = "") -> None:
+        self.document = document
+        self.tree = tree
+        self.settings = settings
+        self.module = module
+
+    @cached_property
+    def syntax(self) -> Syntax:
+        """Nodes by kind, parents and scopes."""
+        return Syntax(self.tree)
+
+    @cached_property
+    def names(self) -> Names:
+        """What names refer to."""
+        return Names(self.syntax, self.module)
+
+    @cached_property
+    def values(self) -> Values:
+        """What expressions stand for."""
+        return Values(self.syntax, self.names)
+
+    @cached_property
+    def torch(self) -> TorchFacts:
+        """Precision facts about PyTorch code."""
+        from mplint.source.torch import TorchFacts
+
+        return TorchFacts(self)
+
+    @cached_property
+    def keras(self) -> KerasFacts:
+        """Precision facts about Keras and TensorFlow code."""
+        from mplint.source.keras import KerasFacts
+
+        return KerasFacts(self)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The program's lines without their ends."""
+        return self.document.text.split("\n")
+
+    @cached_property
+    def is_test(self) -> bool:
+        """Whether the path says that this is test code, which sets policies on purpose."""
+        parts = self.document.path.replace("\\", "/").lower().split("/")
+        name = parts[-1]
+        return name.startswith("test_") or name.endswith(("_test.py", "_tests.py")) or name == "conftest.py" or any(p in ("test", "tests", "testing") for p in parts[:-1])
+
+    def span(self, node: ast.AST) -> Span:
+        """The range of a node in characters."""
+        line, end_line = node.lineno, node.end_lineno  # type: ignore[attr-defined]
+        return Span(line, self._column(line, node.col_offset), end_line, self._column(end_line, node.end_col_offset))  # type: ignore[attr-defined]
+
+    def _column(self, line: int, offset: int) -> int:
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        return offset if text.isascii() else len(text.encode("utf-8")[:offset].decode("utf-8", "ignore"))
+
+    def location(self, node: ast.AST) -> Location:
+        """The place of a node as reports show it."""
+        return self.document.location(self.span(node))
+
+    def text(self, node: ast.AST) -> str:
+        """The source text of a node."""
+        line, column, end_line, end_column = self.span(node)
+        if line == end_line:
+            return self.lines[line - 1][column:end_column]
+        middle = self.lines[line : end_line - 1]
+        return "\n".join([self.lines[line - 1][column:], *middle, self.lines[end_line - 1][:end_column]])

@@ -1,0 +1,349 @@
+"""Order and branches: the sequences of events that can happen when a function runs.
+
+A framework says which calls and context managers are events; `Flow.paths` enumerates what a function can do,
+with helpers of the same file inlined, branches on the same condition taken consistently, loops run twice and
+exits (`return`, `continue`, `break`, `raise`) respected. Paths that differ in nothing that matters are merged.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from mplint.source.names import Names
+from mplint.source.syntax import FUNCTIONS, Function, Syntax, walk_expressions
+from mplint.source.values import Values
+
+MAX_STATES = 160
+MAX_INLINE = 5
+
+
+class Guard(NamedTuple):
+    """A condition (normalized text) and the truth it is taken to have."""
+
+    text: str
+    holds: bool
+
+
+class Event(NamedTuple):
+    """Something that matters to precision, at a node.
+
+    `subject` identifies what it happens to (a scaler, an optimizer), `detail` is free for the framework's use. `guards` are the
+    conditions under which it happens, outermost first; `loops` the loops around it with the number of the round (0 or 1);
+    `calls` the helper calls through which it was reached.
+    """
+
+    kind: str
+    node: ast.AST
+    subject: str = ""
+    detail: object = None
+    guards: tuple[Guard, ...] = ()
+    loops: tuple[tuple[ast.AST, int], ...] = ()
+    calls: tuple[ast.Call, ...] = ()
+
+
+Path = tuple[Event, ...]
+Classify = Callable[[ast.AST], Sequence[Event]]
+
+
+class Paths(NamedTuple):
+    """The event sequences of a function; `complete` is False where there were too many to follow."""
+
+    paths: tuple[Path, ...]
+    complete: bool
+
+
+class State(NamedTuple):
+    events: Path
+    facts: frozenset[Guard]
+
+
+class Frame(NamedTuple):
+    """Where the walk stands: conditions, loops and helper calls around the current statement."""
+
+    guards: tuple[Guard, ...] = ()
+    loops: tuple[tuple[ast.AST, int], ...] = ()
+    calls: tuple[ast.Call, ...] = ()
+
+
+class Outcome(NamedTuple):
+    """States after a block, by how it ends: "next", "break", "continue", "return"."""
+
+    next: frozenset[State]
+    exits: tuple[tuple[str, State], ...] = ()
+
+
+class Flow:
+    """Enumerates event paths of one program.
+
+    `events_of(call)` gives the events of a call node (empty: not one); `enter_of(expr)` and `exit_of(expr)` those of entering and leaving a
+    context manager expression (or a decorator).
+    """
+
+    def __init__(self, syntax: Syntax, names: Names, values: Values, events_of: Classify, enter_of: Classify, exit_of: Classify) -> None:
+        self.syntax, self.names, self.values = syntax, names, values
+        self.events_of, self.enter_of, self.exit_of = events_of, enter_of, exit_of
+        self._matters: dict[ast.AST, bool] = {}
+        self._keys: dict[ast.expr, tuple[tuple[Guard, ...], tuple[Guard, ...]]] = {}
+        self._paths: dict[ast.AST, Paths] = {}
+        self._overflow = False
+        self._bound: dict[ast.AST, frozenset[str]] = {}
+
+    def paths(self, scope: Function | ast.Module) -> Paths:
+        """The event sequences that running `scope` once can produce."""
+        known = self._paths.get(scope)
+        if known is None:
+            self._overflow = False
+            start = frozenset([State((), frozenset())])
+            outcome = self._function(scope, start, Frame()) if isinstance(scope, FUNCTIONS) else self._block(scope.body, start, Frame())
+            ends = [*outcome.next, *(state for _, state in outcome.exits)]
+            known = Paths(tuple(dict.fromkeys(s.events for s in sorted(ends, key=lambda s: event_order(s.events)))), not self._overflow)
+            self._paths[scope] = known
+        return known
+
+    def roots(self) -> list[Function | ast.Module]:
+        """The module and every function with events that no other function of the file with events calls, in source order."""
+        functions: list[Function] = [*self.syntax.all(ast.FunctionDef), *self.syntax.all(ast.AsyncFunctionDef)]
+        lively = [f for f in functions if any(self.matters(s) for s in f.body)]
+        called = {f for f in lively for call in self.values.call_sites.get(f, []) if not self._inside(call, f)}
+        found: list[Function | ast.Module] = [f for f in lively if f not in called]
+        if any(self.matters(s) for s in self.syntax.tree.body):
+            found.insert(0, self.syntax.tree)
+        return found
+
+    def _inside(self, call: ast.Call, function: Function) -> bool:
+        return any(parent is function for parent in self.syntax.ancestors(call))
+
+    def matters(self, node: ast.AST) -> bool:
+        """Whether an event can happen in `node`, helpers included."""
+        known = self._matters.get(node)
+        if known is None:
+            self._matters[node] = False  # recursion adds nothing
+            known = self._matters[node] = self._compute_matters(node)
+        return known
+
+    def _compute_matters(self, node: ast.AST) -> bool:
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            return False
+        if isinstance(node, ast.Call):
+            if self.events_of(node):
+                return True
+            callee = self.values.callee(node)
+            if callee is not None and (any(self.matters(s) for s in callee.body) or any(self.enter_of(d) for d in callee.decorator_list)):
+                return True
+        if isinstance(node, ast.withitem) and self.enter_of(node.context_expr):
+            return True
+        return any(self.matters(child) for child in ast.iter_child_nodes(node))
+
+    def _exits(self, block: list[ast.stmt]) -> bool:
+        return any(isinstance(s, (ast.Return, ast.Raise, ast.Break, ast.Continue)) for statement in block for s in walk_statements(statement))
+
+    def _function(self, function: Function, states: frozenset[State], frame: Frame) -> Outcome:
+        decorators = [d for d in function.decorator_list if self.enter_of(d)]
+        for decorator in decorators:
+            states = self._append(states, self.enter_of(decorator), frame)
+        outcome = self._block(function.body, states, frame)
+        ends = outcome.next | {state for kind, state in outcome.exits if kind == "return"}
+        for decorator in reversed(decorators):
+            ends = self._append(ends, self.exit_of(decorator), frame)
+        return Outcome(self._capped(ends))
+
+    def _block(self, block: list[ast.stmt], states: frozenset[State], frame: Frame) -> Outcome:
+        exits: list[tuple[str, State]] = []
+        for statement in block:
+            if not states:
+                break
+            outcome = self._statement(statement, states, frame)
+            states = outcome.next
+            exits.extend(outcome.exits)
+        return Outcome(states, tuple(dict.fromkeys(exits)))
+
+    def _statement(self, node: ast.stmt, states: frozenset[State], frame: Frame) -> Outcome:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                return Outcome(states)
+            case ast.If():
+                return self._if(node, states, frame)
+            case ast.For() | ast.AsyncFor() | ast.While():
+                return self._loop(node, states, frame)
+            case ast.With() | ast.AsyncWith():
+                return self._with(node, states, frame)
+            case ast.Try() | ast.TryStar():
+                return self._try(node, states, frame)
+            case ast.Match():
+                states = self._expression(node.subject, states, frame)
+                outcomes = [self._block(case.body, states, frame) for case in node.cases if any(self.matters(s) for s in case.body)]
+                return merge([*outcomes, Outcome(states)])
+            case ast.Return():
+                states = self._expression(node.value, states, frame) if node.value is not None else states
+                return Outcome(frozenset(), tuple(("return", s) for s in states))
+            case ast.Raise():
+                return Outcome(frozenset())
+            case ast.Break():
+                return Outcome(frozenset(), tuple(("break", s) for s in states))
+            case ast.Continue():
+                return Outcome(frozenset(), tuple(("continue", s) for s in states))
+            case _:
+                return Outcome(self._expression(node, states, frame))
+
+    def _expression(self, node: ast.AST, states: frozenset[State], frame: Frame) -> frozenset[State]:
+        if not self.matters(node):
+            return states
+        for item in walk_expressions(node):
+            if not isinstance(item, ast.Call):
+                continue
+            if events := self.events_of(item):
+                states = self._append(states, events, frame)
+            elif len(frame.calls) < MAX_INLINE and (callee := self.values.callee(item)) is not None and self.matters(item):
+                if all(self.values.callee(call) is not callee for call in frame.calls):
+                    inner = Frame(frame.guards, frame.loops, (*frame.calls, item))
+                    kept = {fact for state in states for fact in state.facts}
+                    after = self._function(callee, states, inner).next
+                    own = bound_names(callee)
+                    states = frozenset(State(s.events, frozenset(f for f in s.facts if f in kept or not own & names_in(f.text))) for s in after) or states
+        return states
+
+    def _append(self, states: frozenset[State], events: Sequence[Event], frame: Frame) -> frozenset[State]:
+        placed = tuple(e._replace(guards=frame.guards, loops=frame.loops, calls=frame.calls) for e in events)
+        return frozenset(State(s.events + placed, s.facts) for s in states)
+
+    def _if(self, node: ast.If, states: frozenset[State], frame: Frame) -> Outcome:
+        states = self._expression(node.test, states, frame)
+        arms = (node.body, node.orelse)
+        if not any(self.matters(s) for arm in arms for s in arm) and not any(self._exits(arm) for arm in arms):
+            return Outcome(states)
+        outcomes = []
+        for arm, literals in zip(arms, self.guard(node.test), strict=True):
+            feasible = frozenset(
+                State(s.events, s.facts | frozenset(literals)) for s in states if not any(Guard(g.text, not g.holds) in s.facts for g in literals)
+            )
+            if feasible:
+                outcomes.append(self._block(arm, feasible, frame._replace(guards=(*frame.guards, *literals))))
+        return self._limit(merge(outcomes))
+
+    def guard(self, test: ast.expr) -> tuple[tuple[Guard, ...], tuple[Guard, ...]]:
+        """What holds in the body and in the else arm of a condition."""
+        known = self._keys.get(test)
+        if known is None:
+            known = self._keys[test] = literals_of(test)
+        return known
+
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, states: frozenset[State], frame: Frame) -> Outcome:
+        states = self._expression(node.test if isinstance(node, ast.While) else node.iter, states, frame)
+        if not any(self.matters(s) for s in (*node.body, *node.orelse)):
+            return Outcome(states)
+        exits: list[tuple[str, State]] = []
+        done: frozenset[State] = frozenset()
+        names = self._bound.get(node)
+        if names is None:
+            names = self._bound[node] = bound_names(node)
+        for turn in (0, 1):
+            outcome = self._block(node.body, states, frame._replace(loops=(*frame.loops, (node, turn))))
+            done |= {s for kind, s in outcome.exits if kind == "break"}
+            exits += [(kind, s) for kind, s in outcome.exits if kind == "return"]
+            again = outcome.next | {s for kind, s in outcome.exits if kind == "continue"}
+            states = self._capped(frozenset(State(s.events, forget(s.facts, names)) for s in again))
+        after = self._block(node.orelse, states, frame)
+        return Outcome(self._capped(after.next | done), tuple(dict.fromkeys((*exits, *after.exits))))
+
+    def _with(self, node: ast.With | ast.AsyncWith, states: frozenset[State], frame: Frame) -> Outcome:
+        if not self.matters(node) and not self._exits(node.body):
+            return Outcome(states)
+        for item in node.items:
+            entered = self.enter_of(item.context_expr)
+            states = self._append(states, entered, frame) if entered else self._expression(item.context_expr, states, frame)
+        outcome = self._block(node.body, states, frame)
+        ends, exits = outcome.next, list(outcome.exits)
+        for item in reversed(node.items):
+            if left := self.exit_of(item.context_expr):
+                ends = self._append(ends, left, frame)
+                exits = [(kind, s) for kind, state in exits for s in self._append(frozenset([state]), left, frame)]
+        return Outcome(ends, tuple(exits))
+
+    def _try(self, node: ast.Try | ast.TryStar, states: frozenset[State], frame: Frame) -> Outcome:
+        body = self._block(node.body, states, frame)
+        rest = self._block(node.orelse, body.next, frame)
+        outcomes = [Outcome(rest.next, (*body.exits, *rest.exits))]
+        outcomes += [self._block(h.body, states, frame) for h in node.handlers if any(self.matters(s) for s in h.body)]
+        joined = merge(outcomes)
+        if not any(self.matters(s) for s in node.finalbody):
+            return joined
+        last = self._block(node.finalbody, joined.next, frame)
+        return Outcome(last.next, (*joined.exits, *last.exits))
+
+    def _limit(self, outcome: Outcome) -> Outcome:
+        return Outcome(self._capped(outcome.next), outcome.exits[:MAX_STATES])
+
+    def _capped(self, states: frozenset[State]) -> frozenset[State]:
+        if len(states) <= MAX_STATES:
+            return states
+        self._overflow = True
+        return frozenset(sorted(states, key=lambda s: (event_order(s.events), sorted(s.facts)))[:MAX_STATES])
+
+
+def merge(outcomes: Sequence[Outcome]) -> Outcome:
+    """The union of what several arms can lead to."""
+    return Outcome(frozenset().union(*(o.next for o in outcomes)), tuple(dict.fromkeys(e for o in outcomes for e in o.exits)))
+
+
+def forget(facts: frozenset[Guard], names: frozenset[str]) -> frozenset[Guard]:
+    """The facts that do not depend on `names`."""
+    return frozenset(f for f in facts if not names & names_in(f.text))
+
+
+def names_in(text: str) -> set[str]:
+    """The identifiers in a condition's text."""
+    return set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
+
+
+def bound_names(node: ast.AST) -> frozenset[str]:
+    """Names that are bound anywhere in `node`."""
+    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return frozenset(found | {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)})
+
+
+def walk_statements(node: ast.stmt) -> list[ast.stmt]:
+    """`node` and the statements nested in it, functions and classes left out."""
+    found = [node]
+    if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt):
+                found += walk_statements(child)
+            elif isinstance(child, (ast.ExceptHandler, ast.match_case)):
+                found += [s for item in child.body for s in walk_statements(item)]
+    return found
+
+
+def event_order(events: Path) -> tuple[tuple[int, int, str], ...]:
+    """A deterministic order for paths."""
+    return tuple((getattr(e.node, "lineno", 0), getattr(e.node, "col_offset", 0), e.kind) for e in events)
+
+
+def literals_of(test: ast.expr) -> tuple[tuple[Guard, ...], tuple[Guard, ...]]:
+    """Simple conditions that hold when `test` is true, and those that hold when it is false."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            yes, no = literals_of(inner)
+            return no, yes
+        case ast.BoolOp(op=op, values=values):
+            parts = [literals_of(v) for v in values]
+            if isinstance(op, ast.And):
+                return tuple(g for yes, _ in parts for g in yes), (Guard(ast.unparse(test), False),)
+            return (Guard(ast.unparse(test), True),), tuple(g for _, no in parts for g in no)
+        case ast.Compare(left=left, ops=[op], comparators=[ast.Constant(value=None)]):
+            text = ast.unparse(left)
+            present = isinstance(op, (ast.IsNot, ast.NotEq))
+            return (Guard(text, present),), (Guard(text, not present),)
+        case ast.Compare(left=left, ops=[ast.Is() | ast.Eq()], comparators=[ast.Constant(value=bool(value))]):
+            text = ast.unparse(left)
+            return (Guard(text, value),), (Guard(text, not value),)
+        case ast.Compare(left=left, ops=[ast.NotEq()], comparators=[right]):
+            text = f"{ast.unparse(left)} == {ast.unparse(right)}"
+            return (Guard(text, False),), (Guard(text, True),)
+        case ast.Compare(left=left, ops=[ast.NotIn()], comparators=[right]):
+            text = f"{ast.unparse(left)} in {ast.unparse(right)}"
+            return (Guard(text, False),), (Guard(text, True),)
+        case _:
+            text = ast.unparse(test)
+            return (Guard(text, True),), (Guard(text, False),)

@@ -1,0 +1,172 @@
+"""One walk over a program: its nodes by kind in source order, the parent of each, and scopes."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TypeVar
+
+Node = TypeVar("Node", bound=ast.AST)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
+SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+LEAVES = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.type_ignore)
+
+
+def child_fields() -> dict[type[ast.AST], tuple[str, ...]]:
+    """Fields that can hold nodes worth a visit, last field first, by node class."""
+    skip = {"ctx", "op", "ops", "type_comment", "type_ignores", "kind", "lineno", "id", "attr", "n", "s", "conversion", "level", "is_async", "simple"}
+    table: dict[type[ast.AST], tuple[str, ...]] = {}
+    for value in vars(ast).values():
+        if isinstance(value, type) and issubclass(value, ast.AST):
+            fields = [f for f in value._fields if f not in skip and not (f == "name" or (f == "value" and value is ast.Constant))]
+            table[value] = tuple(reversed(fields))
+    # Evaluation and source order differ from field order here.
+    table[ast.Dict] = ("values", "keys")
+    table[ast.FunctionDef] = table[ast.AsyncFunctionDef] = ("body", "returns", "args", "decorator_list")
+    table[ast.ClassDef] = ("body", "keywords", "bases", "decorator_list")
+    return table
+
+
+FIELDS = child_fields()
+
+
+class Syntax:
+    """The nodes of a program by kind, in source order, with parents.
+
+    Built by one explicit-stack walk; everything else is looked up.
+    """
+
+    __slots__ = ("_by_kind", "parents", "tree")
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        by_kind: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        parents: dict[ast.AST, ast.AST] = {}
+        stack: list[ast.AST] = [tree]
+        pop, push, fields, node_type = stack.pop, stack.append, FIELDS, ast.AST
+        while stack:
+            node = pop()
+            kind = node.__class__
+            by_kind[kind].append(node)
+            values = node.__dict__
+            for name in fields[kind]:
+                value = values.get(name)
+                if value is None:
+                    continue
+                if value.__class__ is list:
+                    for child in reversed(value):
+                        if isinstance(child, node_type):
+                            parents[child] = node
+                            push(child)
+                elif isinstance(value, node_type):
+                    parents[value] = node
+                    push(value)
+        self._by_kind = by_kind
+        self.parents = parents
+
+    def all(self, *kinds: type[Node]) -> list[Node]:
+        """Every node of the given kinds; in source order where one kind is asked for."""
+        if len(kinds) == 1:
+            return self._by_kind.get(kinds[0], [])  # type: ignore[return-value]
+        return [node for kind in kinds for node in self._by_kind.get(kind, [])]  # type: ignore[misc]
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The parents of `node`, innermost first, up to the module."""
+        parents = self.parents
+        while (parent := parents.get(node)) is not None:
+            yield parent
+            node = parent
+
+    def scope(self, node: ast.AST) -> Scope:
+        """The scope whose names `node` sees first (a function's decorators and defaults belong outside)."""
+        child = node
+        for parent in self.ancestors(node):
+            if isinstance(parent, SCOPES) and (isinstance(parent, ast.Module) or in_body(parent, child)):
+                return parent
+            child = parent
+        return self.tree
+
+    def function(self, node: ast.AST) -> Function | None:
+        """The innermost function around `node`, or None at module or class level."""
+        for parent in self.ancestors(node):
+            if isinstance(parent, FUNCTIONS):
+                return parent
+        return None
+
+    def enclosing_class(self, node: ast.AST) -> ast.ClassDef | None:
+        """The class whose method (or body) `node` stands in, through nested functions."""
+        for parent in self.ancestors(node):
+            if isinstance(parent, ast.ClassDef):
+                return parent
+        return None
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that contains `node` (or is it)."""
+        while not isinstance(node, ast.stmt):
+            node = self.parents[node]
+        return node
+
+    def block(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The list of statements that `statement` is one of."""
+        parent = self.parents[statement]
+        for value in parent.__dict__.values():
+            if isinstance(value, list) and any(item is statement for item in value):
+                return value
+        return [statement]
+
+    def qualname(self, node: ast.AST) -> str:
+        """The dotted name of a function or class (or of the scope around any other node); "" is the module."""
+        names = [node.name] if isinstance(node, (*FUNCTIONS, ast.ClassDef)) else []
+        names += [parent.name for parent in self.ancestors(node) if isinstance(parent, (*FUNCTIONS, ast.ClassDef))]
+        return ".".join(reversed(names))
+
+
+def in_body(scope: ast.AST, child: ast.AST) -> bool:
+    """Whether `child`, a direct child of `scope`, is evaluated inside it."""
+    if isinstance(scope, ast.Lambda):
+        return child is scope.body or child is scope.args
+    if isinstance(scope, FUNCTIONS):
+        return isinstance(child, ast.stmt) and any(child is s for s in scope.body) or child is scope.args
+    return isinstance(child, ast.stmt) and not isinstance(scope, ast.Lambda)
+
+
+def walk_expressions(node: ast.AST) -> Iterator[ast.AST]:
+    """`node` and the expressions below it in evaluation order (arguments before their call), without nested scopes' bodies."""
+    if not isinstance(node, (ast.Lambda, *FUNCTIONS, ast.ClassDef)):
+        for name in reversed(FIELDS[node.__class__]):
+            value = getattr(node, name, None)
+            for child in value if isinstance(value, list) else (value,):
+                if isinstance(child, (ast.expr, ast.keyword, ast.comprehension, ast.Slice)):
+                    yield from walk_expressions(child)
+    yield node
+
+
+def arguments(call: ast.Call) -> dict[int | str, ast.expr]:
+    """The arguments of a call by position and by keyword; starred ones are left out, and what follows a `*` too."""
+    given: dict[int | str, ast.expr] = {}
+    for position, value in enumerate(call.args):
+        if isinstance(value, ast.Starred):
+            break
+        given[position] = value
+    given.update({k.arg: k.value for k in call.keywords if k.arg is not None})
+    return given
+
+
+def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
+    """The argument called `name`, or the one at `position`, or None."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    if position is not None and position < len(call.args):
+        head = call.args[: position + 1]
+        if not any(isinstance(a, ast.Starred) for a in head):
+            return head[position]
+    return None
+
+
+def has_star(call: ast.Call) -> bool:
+    """Whether the call passes `*args` or `**kwargs`, so that its arguments are not all in sight."""
+    return any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)

@@ -1,0 +1,328 @@
+"""What an expression may stand for: the expressions that define it, constants, dtypes."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from functools import cached_property
+
+from mplint.source.names import Binding, Names, alternatives, keras_path
+from mplint.source.syntax import FUNCTIONS, Function, Syntax, argument, walk_expressions
+
+Definition = ast.expr | ast.arg
+Constant = bool | int | float | str | bytes | complex | None
+MAX_DEPTH = 8
+
+# Spellings of the dtypes that matter here, for strings and for the last part of a dotted name.
+DTYPES = {
+    "float16": "float16", "half": "float16", "fp16": "float16", "HalfTensor": "float16",
+    "bfloat16": "bfloat16", "bf16": "bfloat16", "BFloat16Tensor": "bfloat16",
+    "float32": "float32", "float": "float32", "fp32": "float32", "FloatTensor": "float32",
+    "float64": "float64", "double": "float64", "DoubleTensor": "float64",
+}  # fmt: skip
+DTYPE_ROOTS = ("torch.", "tensorflow.", "numpy.", "jax.numpy.")
+HALF = frozenset({"float16", "bfloat16"})
+UNKNOWN = "?"
+NUMBERS = {"math.inf": math.inf, "numpy.inf": math.inf, "torch.inf": math.inf, "math.nan": math.nan, "numpy.nan": math.nan, "numpy.Inf": math.inf, "math.pi": math.pi}
+
+
+class NotConstant(Exception):
+    """The expression has no value that the program text fixes."""
+
+
+class Values:
+    """Follows expressions of one program to what defines them."""
+
+    def __init__(self, syntax: Syntax, names: Names) -> None:
+        self.syntax = syntax
+        self.names = names
+
+    @cached_property
+    def attributes(self) -> dict[tuple[ast.ClassDef, str], list[ast.expr]]:
+        """What is assigned to `self.name` in each class (methods and class body), in source order."""
+        table: dict[tuple[ast.ClassDef, str], list[ast.expr]] = {}
+        for node in self.syntax.all(ast.Attribute):
+            if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+                owner = self.syntax.enclosing_class(node)
+                parent = self.syntax.parents[node]
+                value: ast.expr | None = None
+                if isinstance(parent, (ast.Assign, ast.AnnAssign)):
+                    value = parent.value
+                elif isinstance(parent, ast.Tuple) and isinstance(outer := self.syntax.parents[parent], ast.Assign):
+                    at = next(i for i, e in enumerate(parent.elts) if e is node)
+                    value = outer.value.elts[at] if isinstance(outer.value, ast.Tuple) and len(outer.value.elts) == len(parent.elts) else None
+                if owner is not None and value is not None:
+                    table.setdefault((owner, node.attr), []).append(value)
+        for owner in self.syntax.all(ast.ClassDef):
+            for item in owner.body:
+                if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
+                    table.setdefault((owner, item.targets[0].id), []).append(item.value)
+                elif isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.value is not None:
+                    table.setdefault((owner, item.target.id), []).append(item.value)
+        return table
+
+    @cached_property
+    def call_sites(self) -> dict[Function, list[ast.Call]]:
+        """The calls of each function of this file (a class stands for its `__init__`)."""
+        table: dict[Function, list[ast.Call]] = {}
+        for call in self.syntax.all(ast.Call):
+            callee = self.callee(call)
+            if callee is not None:
+                table.setdefault(callee, []).append(call)
+        return table
+
+    def callee(self, call: ast.Call) -> Function | None:
+        """The function of this file that the call runs: by name, `self.method`, constructor, or an instance's `__call__`/`forward`."""
+        target = self.names.local_function(call.func)
+        if isinstance(target, ast.ClassDef):
+            return self.names.method(target, "__init__")
+        if target is None and isinstance(call.func, (ast.Name, ast.Attribute)):
+            owner = self.instance_class(call.func)
+            return (self.names.method(owner, "__call__") or self.names.method(owner, "forward")) if owner else None
+        return target
+
+    def instance_class(self, node: ast.expr) -> ast.ClassDef | None:
+        """The class of this file that the expression is an instance of, or None."""
+        for definition in self.definitions(node):
+            if isinstance(definition, ast.Call) and isinstance(made := self.names.local_function(definition.func), ast.ClassDef):
+                return made
+        return None
+
+    def definitions(self, node: ast.expr | ast.arg | None, depth: int = 0) -> list[Definition]:
+        """The expressions that `node` may stand for, through names, `self.` attributes, conditionals, local functions and their arguments.
+
+        An expression that can't be followed further stands for itself; a parameter that no call in the file fills
+        is given as its `ast.arg`.
+        """
+        if node is None:
+            return []
+        if depth > MAX_DEPTH:
+            return [node]
+        found: list[Definition] = []
+        match node:
+            case ast.Name():
+                for binding in self.names.reaching(node):
+                    found += self._of_binding(binding, depth)
+            case ast.Attribute(value=owner_expr, attr=attr):
+                for value in self.attribute_values(owner_expr, attr, depth):
+                    found += self.definitions(value, depth + 1)
+            case ast.IfExp() | ast.BoolOp() | ast.NamedExpr():
+                for arm in alternatives(node):
+                    found += self.definitions(arm, depth + 1)
+            case ast.Await(value=inner):
+                found += self.definitions(inner, depth + 1)
+            case ast.Call():
+                callee = self.names.local_function(node.func)
+                if isinstance(callee, FUNCTIONS):
+                    for value in self.returns(callee):
+                        found += self.definitions(value, depth + 2)
+            case ast.arg():
+                return self._of_parameter(node, depth) or [node]
+        unique = {id(item): item for item in found}
+        return list(unique.values()) or [node]
+
+    def attribute_values(self, owner_expr: ast.expr, attr: str, depth: int = 0) -> list[ast.expr]:
+        """What `owner.attr` was given: assignments in the owner's class and its bases in this file."""
+        owner: ast.ClassDef | None = None
+        if isinstance(owner_expr, ast.Name) and owner_expr.id in ("self", "cls"):
+            owner = self.syntax.enclosing_class(owner_expr)
+        elif depth < MAX_DEPTH and isinstance(owner_expr, (ast.Name, ast.Attribute)):
+            for definition in self.definitions(owner_expr, depth + 2):
+                if isinstance(definition, ast.Call) and isinstance(made := self.names.local_function(definition.func), ast.ClassDef):
+                    owner = made
+        found: list[ast.expr] = []
+        queue = [owner] if owner is not None else []
+        while queue and len(queue) < 20:
+            item = queue.pop()
+            found += self.attributes.get((item, attr), [])
+            queue += self.names.bases(item)
+        return found
+
+    def _of_binding(self, binding: Binding, depth: int) -> list[Definition]:
+        if isinstance(binding.node, ast.arg):
+            return self.definitions(binding.node, depth + 1)
+        if binding.value is None:
+            return []
+        if binding.element is None:
+            return self.definitions(binding.value, depth + 1)
+        found: list[Definition] = []
+        for whole in self.definitions(binding.value, depth + 1):
+            if isinstance(whole, ast.Tuple) and binding.element < len(whole.elts):
+                found += self.definitions(whole.elts[binding.element], depth + 1)
+        return found
+
+    def _of_parameter(self, parameter: ast.arg, depth: int) -> list[Definition]:
+        spec = self.syntax.parents[parameter]
+        function = self.syntax.parents.get(spec)
+        if not isinstance(spec, ast.arguments) or not isinstance(function, FUNCTIONS) or parameter is spec.vararg or parameter is spec.kwarg:
+            return []
+        found: list[Definition] = []
+        for call in self.call_sites.get(function, []):
+            given = self.passed(call, function, parameter.arg)
+            if given is not None:
+                found += self.definitions(given, depth + 2)
+        if not found and (default := self.default(function, parameter.arg)) is not None and not isinstance(default, ast.Constant):
+            found += self.definitions(default, depth + 1)
+        return found
+
+    def passed(self, call: ast.Call, function: Function, name: str) -> ast.expr | None:
+        """The expression that `call` passes for the parameter `name` of `function`, or None."""
+        spec = [*function.args.posonlyargs, *function.args.args]
+        index = next((i for i, a in enumerate(spec) if a.arg == name), None)
+        if index is not None and spec and spec[0].arg in ("self", "cls"):
+            index -= 1
+        return argument(call, name, index if index is None or index >= 0 else None)
+
+    def default(self, function: Function, name: str) -> ast.expr | None:
+        """The default of the parameter `name`, or None."""
+        spec = [*function.args.posonlyargs, *function.args.args]
+        for parameter, value in zip(reversed(spec), reversed(function.args.defaults), strict=False):
+            if parameter.arg == name:
+                return value
+        for parameter, keyword in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
+            if parameter.arg == name:
+                return keyword
+        return None
+
+    def returns(self, function: Function) -> list[ast.expr]:
+        """The values that `function` returns."""
+        return [s.value for s in self.own_statements(function) if isinstance(s, ast.Return) and s.value is not None]
+
+    def own_statements(self, function: Function) -> Iterator[ast.stmt]:
+        """All statements of `function`, nested blocks included, nested functions and classes left out."""
+        stack: list[ast.AST] = list(reversed(function.body))
+        while stack:
+            node = stack.pop()
+            if isinstance(node, ast.stmt):
+                yield node
+            if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.expr)):
+                stack.extend(reversed([c for c in ast.iter_child_nodes(node) if isinstance(c, (ast.stmt, ast.ExceptHandler, ast.match_case))]))
+
+    def made_by(self, node: ast.expr | ast.arg | None) -> list[tuple[ast.Call, str]]:
+        """The calls of imported names that may have produced `node`, with those names."""
+        found: list[tuple[ast.Call, str]] = []
+        for definition in self.definitions(node):
+            if isinstance(definition, ast.Call):
+                found += [(definition, name) for name in self.names.candidates(definition.func)]
+        return found
+
+    def constant(self, node: ast.expr | None) -> Constant:
+        """The value that the program text fixes for `node`; raises NotConstant where it is open or ambiguous."""
+        if node is None:
+            raise NotConstant
+        return self._constant(node, 0)
+
+    def constant_or(self, node: ast.expr | None, default: Constant = None) -> Constant:
+        """Like `constant`, with `default` where nothing fixes the value."""
+        try:
+            return self.constant(node)
+        except NotConstant:
+            return default
+
+    def number(self, node: ast.expr | None) -> float | None:
+        """The number that the program text fixes for `node`, or None (bools are not numbers)."""
+        value = self.constant_or(node)
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300 or value in (math.inf, -math.inf) else None  # type: ignore[arg-type]
+
+    def _constant(self, node: ast.expr, depth: int) -> Constant:
+        if depth > MAX_DEPTH:
+            raise NotConstant
+        match node:
+            case ast.Constant(value=value) if value is not ...:
+                return value
+            case ast.UnaryOp(op=op, operand=operand):
+                return fold_unary(op, self._constant(operand, depth + 1))
+            case ast.BinOp(left=left, op=op, right=right):
+                return fold_binary(op, self._constant(left, depth + 1), self._constant(right, depth + 1))
+            case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str(text))]):
+                try:
+                    return float(text)
+                except ValueError:
+                    raise NotConstant from None
+            case ast.Call(func=ast.Name(id="float" | "int"), args=[inner]):
+                return self._constant(inner, depth + 1)
+            case ast.Name() | ast.Attribute():
+                for name in self.names.candidates(node):
+                    if name in NUMBERS:
+                        return NUMBERS[name]
+                found = {self._constant(d, depth + 1) for d in self.definitions(node) if d is not node and isinstance(d, ast.expr)}
+                if len(found) == 1 and all(isinstance(d, ast.expr) for d in self.definitions(node)):
+                    return found.pop()
+        raise NotConstant
+
+    def strings(self, node: ast.expr | None) -> set[str | None]:
+        """The strings that `node` may be; None among them stands for anything else."""
+        found: set[str | None] = set()
+        for definition in self.definitions(node):
+            value = self.constant_or(definition) if isinstance(definition, ast.expr) else None
+            found.add(value if isinstance(value, str) else None)
+        return found
+
+    def dtypes(self, node: ast.expr | None) -> set[str]:
+        """The dtypes that `node` names ("float16", "bfloat16", …); "?" stands for one that can't be told."""
+        found: set[str] = set()
+        for definition in self.definitions(node):
+            found.add(self._dtype(definition))
+        return found
+
+    def _dtype(self, node: Definition) -> str:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return DTYPES.get(node.value.removeprefix("torch."), UNKNOWN)
+        for name in self.names.candidates(node):
+            if name.startswith(DTYPE_ROOTS) or keras_path(name) is not None:
+                return DTYPES.get(name.rpartition(".")[2], UNKNOWN)
+        match node:
+            case ast.Subscript(value=ast.Dict(values=values)):  # {"float16": torch.float16, …}[name]
+                known = {self._dtype(v) for v in values}
+                return known.pop() if len(known) == 1 else UNKNOWN
+            case ast.Call(func=func, args=[inner, *_]) if self.names.resolve(func) in ("numpy.dtype", "tensorflow.as_dtype", "tensorflow.dtypes.as_dtype"):
+                return self._dtype(inner)
+        return UNKNOWN
+
+    def mentions(self, node: ast.AST) -> Iterator[ast.Name]:
+        """The names read in an expression."""
+        for item in walk_expressions(node):
+            if isinstance(item, ast.Name):
+                yield item
+
+
+def fold_unary(op: ast.unaryop, value: Constant) -> Constant:
+    """The value of a unary operation on a constant."""
+    if isinstance(value, (int, float)):
+        match op:
+            case ast.USub():
+                return -value
+            case ast.UAdd():
+                return +value
+            case ast.Not():
+                return not value
+    raise NotConstant
+
+
+def fold_binary(op: ast.operator, left: Constant, right: Constant) -> Constant:
+    """The value of an arithmetic operation on two numbers; raises NotConstant for anything costly or undefined."""
+    if isinstance(left, str) and isinstance(right, str) and isinstance(op, ast.Add):
+        return left + right
+    if not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
+        raise NotConstant
+    try:
+        match op:
+            case ast.Add():
+                return left + right
+            case ast.Sub():
+                return left - right
+            case ast.Mult():
+                return left * right
+            case ast.Div():
+                return left / right
+            case ast.FloorDiv():
+                return left // right
+            case ast.Mod():
+                return left % right
+            case ast.Pow() if abs(right) <= 1024 and abs(left) <= 1e6:
+                result: Constant = left**right
+                return result
+    except (ArithmeticError, ValueError):
+        pass
+    raise NotConstant

@@ -1,0 +1,1 @@
+"""The rules: one file a rule, found by the registry through the package walk."""

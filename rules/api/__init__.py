@@ -1,0 +1,1 @@
+"""Rules about APIs and policies (MP1xx)."""

@@ -1,0 +1,1 @@
+"""Rules about hardware (MP5xx)."""

@@ -1,0 +1,1 @@
+"""Rules about shapes and speed (MP4xx)."""
