@@ -1,4 +1,4 @@
-"""Checking: one document at a time, and many files with workers."""
+"""Checking: one program at a time, and many files with workers and a cache."""
 
 from __future__ import annotations
 

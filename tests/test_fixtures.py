@@ -1,0 +1,75 @@
+"""Every fixture gives exactly the findings written beside its lines, and its fix exactly the program beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fixture_files import FIXTURES, expectations, targets, without_expectations
+from mplint.api import check_text, fix_text
+from mplint.findings import Finding, Severity
+from mplint.rule import registry
+
+PROGRAMS = sorted(p for p in FIXTURES.glob("MP*/*.py") if not p.name.endswith(".fixed.py")) + sorted(FIXTURES.glob("seeds/*.py"))
+NOTEBOOKS = sorted(FIXTURES.glob("MP*/*.ipynb"))
+FIXED = sorted(FIXTURES.glob("MP*/*.fixed.py"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(FIXTURES))
+
+
+def counts(finding: Finding, wanted: set[str]) -> bool:
+    """Advice counts only where the fixture asks for that code."""
+    return finding.severity is not Severity.INFO or finding.code in wanted
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=name_of)
+def test_program_gives_the_findings_beside_its_lines(path: Path) -> None:
+    text = path.read_text()
+    expected = expectations(text)
+    wanted = {e.code for e in expected}
+    found = [f for f in check_text(text, f"src/{path.name}", targets(text)) if counts(f, wanted)]
+    assert sorted((f.location.line, f.code) for f in found) == [(e.line, e.code) for e in expected]
+    by_place = {(f.location.line, f.code): f for f in found}
+    for line, code, severity in expected:
+        if severity is not None:
+            assert by_place[line, code].severity.value == severity
+    if path.name.startswith("good_"):
+        assert not expected
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
+def test_notebook_gives_the_findings_beside_its_lines(path: Path) -> None:
+    text = path.read_text()
+    expected = sorted(
+        (index, e.line, e.code)
+        for index, cell in enumerate(json.loads(text)["cells"])
+        if cell["cell_type"] == "code"
+        for e in expectations("".join(cell["source"]))
+    )
+    wanted = {code for _, _, code in expected}
+    found = [f for f in check_text(text, f"src/{path.name}", {}) if counts(f, wanted)]
+    assert sorted((f.location.cell, f.location.line, f.code) for f in found) == expected
+
+
+@pytest.mark.parametrize("path", FIXED, ids=name_of)
+def test_fix_gives_the_program_beside_it_and_nothing_more_the_second_time(path: Path) -> None:
+    code = path.parent.name
+    bad = path.with_name(path.name.replace(".fixed.py", ".py")).read_text()
+    fixed = fix_text(bad, f"src/{path.name}", targets(bad), select=[code])
+    assert without_expectations(fixed) == without_expectations(path.read_text())
+    assert fix_text(fixed, f"src/{path.name}", targets(bad), select=[code]) == fixed
+
+
+def test_every_rule_has_bad_and_good_fixtures_and_a_fixed_one_where_it_has_a_fix() -> None:
+    missing = []
+    for code, rule in registry().items():
+        folder = FIXTURES / code
+        bad, good, fixed = ([p for p in folder.glob(f"{kind}*")] for kind in ("bad_", "good_", "bad_*.fixed"))
+        bad = [p for p in bad if ".fixed" not in p.name]
+        if not bad or not good or (rule.fix is not None and rule.fix.value != "display" and not fixed):
+            missing.append(code)
+    assert not missing
