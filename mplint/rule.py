@@ -92,8 +92,8 @@ class Rule:
 
 
 @cache
-def registry() -> dict[str, type[Rule]]:
-    """Every rule by code, in the order of codes, found by walking the package `mplint.rules`."""
+def registry(plugins: tuple[str, ...] = ()) -> dict[str, type[Rule]]:
+    """Every rule by code, in the order of codes, found by walking the package `mplint.rules` and in the modules `plugins`."""
     package = importlib.import_module("mplint.rules")
     rules: dict[str, type[Rule]] = {}
     for family in pkgutil.iter_modules(package.__path__, "mplint.rules."):
@@ -101,10 +101,18 @@ def registry() -> dict[str, type[Rule]]:
             continue
         folder = importlib.import_module(family.name)
         for module in pkgutil.iter_modules(folder.__path__, family.name + "."):
-            for rule in vars(importlib.import_module(module.name)).values():
-                if isinstance(rule, type) and issubclass(rule, Rule) and rule.__module__ == module.name and "code" in vars(rule):
-                    add(rules, rule)
+            for rule in _rules_in(module.name):
+                add(rules, rule)
+    for plugin in plugins:
+        for rule in _rules_in(plugin):
+            add(rules, rule)
     return dict(sorted(rules.items()))
+
+
+def _rules_in(module: str) -> Iterator[type[Rule]]:
+    for rule in vars(importlib.import_module(module)).values():
+        if isinstance(rule, type) and issubclass(rule, Rule) and rule.__module__ == module and "code" in vars(rule):
+            yield rule
 
 
 def add(rules: dict[str, type[Rule]], rule: type[Rule]) -> None:

@@ -1,0 +1,207 @@
+"""Configuration: `[tool.mplint]` in pyproject.toml, or mplint.toml, becomes a `Config`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from mplint.errors import UsageError, nearest
+from mplint.findings import Confidence, Severity
+
+FILE_NAMES = ("mplint.toml", "pyproject.toml")
+
+PerFileIgnores = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What to check and how to judge it.
+
+    `select`, `extend_select`, `ignore` and the values of `per_file_ignores` hold codes, prefixes of
+    codes, names or "ALL"; an empty `select` means the default rules. `root` is the folder that the
+    patterns are relative to and `source` the file that the settings were read from (None: nowhere).
+    `target` names hardware; `torch`, `keras` and `tensorflow` are version requirements ("2.3", ">=2.1,<3").
+    """
+
+    select: tuple[str, ...] = ()
+    extend_select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    per_file_ignores: PerFileIgnores = ()
+    exclude: tuple[str, ...] = ()
+    target: str | None = None
+    torch: str | None = None
+    keras: str | None = None
+    tensorflow: str | None = None
+    min_confidence: Confidence = Confidence.MEDIUM
+    fail_on: Severity = Severity.WARNING
+    plugins: tuple[str, ...] = ()
+    cache: bool = True
+    isolated: bool = False
+    root: str = "."
+    source: str | None = None
+
+
+def load_config(start: str = ".", *, file: str | None = None, isolated: bool = False) -> Config:
+    """Read the configuration that governs `start` (a file or folder): the nearest one upwards, or `file` where it is given.
+
+    Raises UsageError, with the file and the key, where the configuration is wrong.
+    """
+    if file is not None:
+        if not os.path.isfile(file):
+            raise UsageError(f"{file}: no such configuration file")
+        table = _read(file)
+        return _parse(table if table is not None else {}, file)
+    if isolated:
+        return Config(isolated=True)
+    folder = os.path.abspath(start)
+    if not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    while True:
+        for name in FILE_NAMES:
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):
+                shown = _shown(path)
+                table = _read(shown)
+                if table is not None:
+                    return _parse(table, shown)
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return Config()
+        folder = parent
+
+
+def _shown(path: str) -> str:
+    """The path as the user would write it: relative where it lies below the current folder."""
+    here = os.path.join(os.getcwd(), "")
+    return path[len(here) :] if path.startswith(here) else path
+
+
+def _read(path: str) -> dict[str, object] | None:
+    """The table of mplint in `path`, or None for a pyproject.toml that has none."""
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    own_file = os.path.basename(path) != "pyproject.toml"
+    if not own_file and b"mplint" not in data:
+        return None
+    import tomllib
+
+    try:
+        document = tomllib.loads(data.decode("utf-8-sig").replace("\r\n", "\n"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not valid TOML: {error}") from None
+    tool = document.get("tool")
+    table = tool.get("mplint") if isinstance(tool, dict) else None
+    if table is None:
+        return document if own_file else None
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: tool.mplint must be a table, not {_kind(table)}")
+    return table
+
+
+def _parse(table: dict[str, object], path: str) -> Config:
+    config = Config(root=os.path.dirname(path) or ".", source=path)
+    for key, value in table.items():
+        reader = _KEYS.get(key)
+        if reader is None:
+            raise UsageError(f'{path}: unknown key "{key}"{nearest(key, _KEYS)}')
+        try:
+            config = reader(config, value)
+        except _Wrong as wrong:
+            raise UsageError(f"{path}: {key}{wrong}") from None
+    return config
+
+
+class _Wrong(Exception):
+    """What is wrong with a value; the text continues its key."""
+
+
+def _strings(value: object, at: str = "") -> tuple[str, ...]:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    got = _kind(value) if not isinstance(value, list) else "a list that holds " + next(_kind(v) for v in value if not isinstance(v, str))
+    raise _Wrong(f"{at} must be a list of strings, not {got}")
+
+
+def _string(value: object, at: str, example: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _Wrong(f'{at} must be a string such as "{example}", not {_kind(value)}')
+    return value.strip()
+
+
+def _boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _Wrong(f" must be true or false, not {_kind(value)}")
+    return value
+
+
+def _choice(value: object, choices: Sequence[str]) -> str:
+    *others, last = (f'"{choice}"' for choice in choices)
+    allowed = f"{', '.join(others)} or {last}"
+    if not isinstance(value, str):
+        raise _Wrong(f" must be {allowed}, not {_kind(value)}")
+    if value not in choices:
+        raise _Wrong(f' must be {allowed}, not "{value}"{nearest(value, choices)}')
+    return value
+
+
+def _per_file_ignores(config: Config, value: object) -> Config:
+    if not isinstance(value, dict):
+        raise _Wrong(f' must be a table of patterns and lists, such as {{"tests/*" = ["MP3"]}}, not {_kind(value)}')
+    return replace(config, per_file_ignores=tuple((pattern, _strings(codes, f'."{pattern}"')) for pattern, codes in value.items()))
+
+
+def _target(config: Config, value: object) -> Config:
+    if isinstance(value, str):
+        return replace(config, target=_string(value, "", "Tesla T4"))
+    if not isinstance(value, dict):
+        raise _Wrong(f' must be a string such as "Tesla T4" or a table with {", ".join(_TARGETS)}, not {_kind(value)}')
+    for key, item in value.items():
+        if key not in _TARGETS:
+            raise _Wrong(f': unknown key "{key}"{nearest(key, _TARGETS)}')
+        text = _string(item, f".{key}", _TARGETS[key])
+        match key:
+            case "hardware":
+                config = replace(config, target=text)
+            case "torch":
+                config = replace(config, torch=text)
+            case "keras":
+                config = replace(config, keras=text)
+            case _:
+                config = replace(config, tensorflow=text)
+    return config
+
+
+def _kind(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f'the string "{value}"' if value.strip() else "an empty string"
+        case int() | float():
+            return f"the number {value}"
+        case list():
+            return "a list"
+        case dict():
+            return "a table"
+        case _:
+            return "a date or time"
+
+
+_TARGETS = {"hardware": "Tesla T4", "torch": "2.3", "keras": "3.5", "tensorflow": "2.16"}
+
+_KEYS: dict[str, Callable[[Config, object], Config]] = {
+    "select": lambda config, value: replace(config, select=_strings(value)),
+    "extend-select": lambda config, value: replace(config, extend_select=_strings(value)),
+    "ignore": lambda config, value: replace(config, ignore=_strings(value)),
+    "per-file-ignores": _per_file_ignores,
+    "exclude": lambda config, value: replace(config, exclude=_strings(value)),
+    "target": _target,
+    "min-confidence": lambda config, value: replace(config, min_confidence=Confidence(_choice(value, [c.value for c in Confidence]))),
+    "fail-on": lambda config, value: replace(config, fail_on=Severity(_choice(value, [s.value for s in Severity]))),
+    "plugins": lambda config, value: replace(config, plugins=_strings(value)),
+    "cache": lambda config, value: replace(config, cache=_boolean(value)),
+}
