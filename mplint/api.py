@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from mplint.engine.check import check_document
+from mplint.config import Config
+from mplint.engine.run import CheckResult, check_paths
 from mplint.findings import Finding
-from mplint.rule import registry
-from mplint.settings import Settings
-from mplint.source.document import Document
 
 
-def check_text(text: str, path: str = "<text>", targets: Mapping[str, str] | None = None, select: Collection[str] = ("ALL",)) -> list[Finding]:
-    """The findings in a program given as text; `path` says what kind of file it is, `targets` what it runs on."""
-    rules = [rule for code, rule in registry().items() if "ALL" in select or code in select]
-    return check_document(Document(path, text), ast.parse(text), Settings(), rules)
+def check(paths: Sequence[str], config: Config | None = None) -> CheckResult:
+    """Check files, folders and globs; raises UsageError for a missing path or an unknown code."""
+    return check_paths(paths, config or Config())
+
+
+def check_text(text: str, path: str = "<stdin>", targets: Mapping[str, str] | None = None, select: Collection[str] = ("ALL",)) -> list[Finding]:
+    """The findings in a program given as text; `path` says what kind of file it is.
+
+    `targets` may hold "torch", "keras" and "tensorflow" versions and a hardware name under "target".
+    """
+    result = check_paths(["-"], config_for(targets or {}, select), stdin=text.encode(), stdin_filename=path)
+    return list(result.findings)
+
+
+def config_for(targets: Mapping[str, str], select: Collection[str]) -> Config:
+    """A configuration with these targets and this selection, and nothing read from files."""
+    return Config(
+        select=tuple(select),
+        target=targets.get("target"),
+        torch=targets.get("torch"),
+        keras=targets.get("keras"),
+        tensorflow=targets.get("tensorflow"),
+        cache=False,
+        isolated=True,
+    )

@@ -1,23 +1,85 @@
-"""Checking: one program at a time, and many files with workers and a cache."""
+"""Checking one program: bytes to findings."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from mplint.findings import Finding
+from mplint.findings import Confidence, Finding, Location, Severity
 from mplint.rule import Rule
 from mplint.settings import Settings
-from mplint.source.document import Document
+from mplint.source.document import Document, InputError
 from mplint.source.file import SourceFile
+from mplint.source.load import load
+from mplint.source.parse import parse
+
+UNREADABLE = ("MP001", "unreadable-input")
+SUPPRESSIONS = re.compile(r"mplint:|noqa:[^\n]*\bMP\d")
 
 
-def check_document(document: Document, tree: ast.Module, settings: Settings, rules: Iterable[type[Rule]], module: str = "") -> list[Finding]:
-    """The findings of `rules` in one parsed program, before links and suppressions, in report order."""
+class Fault(NamedTuple):
+    """A mistake of mplint's own: which rule failed on which file, and how."""
+
+    path: str
+    rule: str
+    error: str
+
+
+class FileResult(NamedTuple):
+    """What checking one file gave; `comments`: its text has comments that may suppress findings."""
+
+    path: str
+    findings: tuple[Finding, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    comments: bool = False
+
+
+def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[type[Rule]]) -> FileResult:
+    """Check the bytes of one file. An input that can't be read or parsed is an MP001 finding, never an exception."""
+    try:
+        document = load(path, data)
+        findings = [unreadable(path, problem) for problem in document.problems]
+        tree = parse(document)
+    except InputError as error:
+        return FileResult(path, (unreadable(path, error),), comments=b"mplint:" in data)
+    found, faults = check_document(document, tree, settings, rules)
+    text = document.text
+    comments = SUPPRESSIONS.search(text) is not None or (bool(found) and "noqa" in text)
+    return FileResult(path, tuple(findings + found), tuple(faults), comments)
+
+
+def check_document(document: Document, tree: ast.Module, settings: Settings, rules: Iterable[type[Rule]], module: str = "") -> tuple[list[Finding], list[Fault]]:
+    """The findings of `rules` in one parsed program, before links and suppressions, and the rules that failed."""
     text = document.text
     active = [rule for rule in rules if rule.checks("check_source") and (not rule.tokens or any(token in text for token in rule.tokens))]
     if not active:
-        return []
+        return [], []
     file = SourceFile(document, tree, settings, module)
-    findings = {finding for rule in active for finding in rule().check_source(file)}
-    return sorted(findings, key=lambda f: f.sort_key)
+    findings: set[Finding] = set()
+    faults = []
+    for rule in active:
+        try:
+            findings.update(rule().check_source(file))
+        except Exception as error:  # one rule's fault must not cost the others' findings
+            faults.append(Fault(document.path, rule.code, describe(error)))
+    file.close()
+    return sorted(findings, key=lambda f: f.sort_key), faults
+
+
+def describe(error: BaseException) -> str:
+    """The error's type, text and innermost place, in one line."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f" at {trace.tb_frame.f_code.co_name}:{trace.tb_lineno}" if trace is not None else ""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}{where}"
+
+
+def unreadable(path: str, error: InputError) -> Finding:
+    """The MP001 finding for an input that could not be read."""
+    line, column = error.line, error.column
+    place = Location(path, line, column, line, column + 1 if column is not None else None, error.cell)
+    code, name = UNREADABLE
+    return Finding(code, name, Severity.ERROR, Confidence.HIGH, error.message, place, why="", help="mend or exclude it; nothing else was checked here")

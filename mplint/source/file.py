@@ -68,6 +68,10 @@ class SourceFile:
         name = parts[-1]
         return name.startswith("test_") or name.endswith(("_test.py", "_tests.py")) or name == "conftest.py" or any(p in ("test", "tests", "testing") for p in parts[:-1])
 
+    def close(self) -> None:
+        """Drop the facts, which refer back to this object, so that the tree is freed at once."""
+        self.__dict__.clear()
+
     def span(self, node: ast.AST) -> Span:
         """The range of a node in characters."""
         line, end_line = node.lineno, node.end_lineno  # type: ignore[attr-defined]

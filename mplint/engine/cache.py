@@ -1,0 +1,109 @@
+"""The cache: what checking a file gave, kept in the user's cache folder and found again by content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from mplint import __version__
+from mplint.config import Config
+from mplint.engine.check import FileResult
+from mplint.rule import registry
+
+if TYPE_CHECKING:
+    from mplint.engine.targets import TargetResolver
+
+Entries = dict[str, tuple[bytes, FileResult]]
+MAX_BYTES = 20_000_000
+
+
+class Cache:
+    """Results by path and content, for one project folder and one selection of rules.
+
+    It lives outside the project, since it is unpickled: a repository must not be able to bring one along.
+    """
+
+    def __init__(self, config: Config, codes: frozenset[str]) -> None:
+        project = os.path.abspath(config.root)
+        identity = "\0".join([project, os.getcwd(), fingerprint(), ",".join(sorted(codes))])
+        self.path = os.path.join(cache_folder(), hashlib.blake2b(identity.encode(), digest_size=16).hexdigest() + ".pickle")
+        self._entries: Entries | None = None
+
+    def lookup(self, files: Sequence[str], resolver: TargetResolver) -> dict[str, FileResult]:
+        """The results of those `files` whose content and targets are the same as when they were stored."""
+        entries = self._load()
+        known = {}
+        for path in files:
+            entry = entries.get(path)
+            if entry is not None and entry[0] == digest(path, resolver):
+                known[path] = entry[1]
+        return known
+
+    def store(self, results: Iterable[FileResult], resolver: TargetResolver) -> None:
+        """Add results and write the cache; a folder that can't be written to is no error."""
+        entries = self._load()
+        for result in results:
+            if not result.faults:
+                entries[result.path] = (digest(result.path, resolver), result)
+        data = pickle.dumps(entries, pickle.HIGHEST_PROTOCOL)
+        if len(data) > MAX_BYTES:
+            return
+        try:
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            temporary = f"{self.path}.{os.getpid()}"
+            with open(temporary, "wb") as stream:
+                stream.write(data)
+            os.replace(temporary, self.path)
+        except OSError:
+            pass
+
+    def _load(self) -> Entries:
+        if self._entries is None:
+            try:
+                with open(self.path, "rb") as stream:
+                    self._entries = pickle.load(stream)
+            except Exception:  # missing, truncated or of another version: start afresh
+                self._entries = {}
+        assert self._entries is not None
+        return self._entries
+
+
+def digest(path: str, resolver: TargetResolver) -> bytes:
+    """What a result depends on: the file's bytes and its targets."""
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read()
+    except OSError:
+        data = b""
+    return hashlib.blake2b(data + repr(resolver.settings(path)).encode(), digest_size=16).digest()
+
+
+def fingerprint() -> str:
+    """The version of mplint, its files and of Python."""
+    folders = {os.path.dirname(os.path.abspath(sys.modules["mplint"].__file__ or ""))}
+    folders |= {os.path.dirname(os.path.abspath(sys.modules[rule.__module__].__file__ or "")) for rule in registry().values()}
+    stamps = []
+    for folder in sorted(folders):
+        for root, _, names in os.walk(folder):
+            for name in sorted(names):
+                if name.endswith((".py", ".toml", ".json")):
+                    status = os.stat(os.path.join(root, name))
+                    stamps.append(f"{name}{status.st_mtime_ns}{status.st_size}")
+    return f"{__version__} {sys.version_info[:3]} " + hashlib.blake2b("".join(stamps).encode(), digest_size=12).hexdigest()
+
+
+def cache_folder() -> str:
+    """The user's cache folder for mplint: MPLINT_CACHE_DIR, else the platform's usual place."""
+    if chosen := os.environ.get("MPLINT_CACHE_DIR"):
+        return chosen
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", os.path.expanduser("~"))
+    elif sys.platform == "darwin":
+        base = os.path.expanduser("~/Library/Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
+    return os.path.join(base, "mplint")

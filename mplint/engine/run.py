@@ -1,0 +1,176 @@
+"""Checking many files: discovery, workers, links, suppressions, and one sorted result."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mplint.config import Config
+from mplint.engine.check import Fault, FileResult, check_data, unreadable
+from mplint.engine.discovery import discover
+from mplint.engine.select import FileIgnores, known_rules, selected
+from mplint.engine.targets import TargetResolver
+from mplint.findings import Finding
+from mplint.rule import Rule
+from mplint.source.document import InputError
+
+PARALLEL_BYTES = 1_500_000  # below this much source, starting workers costs more than it saves
+COLLECT_EVERY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Findings in report order, the number of files checked, and mplint's own faults."""
+
+    findings: tuple[Finding, ...]
+    files: int
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a worker needs to check files: the configuration and the enabled codes."""
+
+    config: Config
+    codes: frozenset[str]
+
+    def rules(self) -> list[type[Rule]]:
+        """The enabled rules, in the order of codes."""
+        return [rule for code, rule in known_rules(self.config).items() if code in self.codes]
+
+
+def check_paths(paths: Sequence[str], config: Config, *, stdin: bytes | None = None, stdin_filename: str | None = None) -> CheckResult:
+    """Check files, folders and globs; "-" is standard input, given as `stdin` under the name `stdin_filename`.
+
+    Raises UsageError for a missing path, an unknown code or an unknown target.
+    """
+    rules = known_rules(config)
+    job = Job(config, selected(config, rules))
+    resolver = TargetResolver(config)
+    results: list[FileResult] = []
+    if "-" in paths:
+        name = stdin_filename or "<stdin>"
+        results.append(check_data(name, stdin or b"", resolver.settings(name), job.rules()))
+    files = discover([p for p in paths if p != "-"], config.exclude, root=config.root) if any(p != "-" for p in paths) else []
+    results += check_files(files, job, resolver)
+    return conclude(results, job, stdin)
+
+
+def check_files(files: Sequence[str], job: Job, resolver: TargetResolver) -> list[FileResult]:
+    """The results of `files`, in their order, from the cache where it knows them."""
+    from mplint.engine.cache import Cache
+
+    cache = Cache(job.config, job.codes) if job.config.cache and len(files) > 1 else None
+    known = cache.lookup(files, resolver) if cache is not None else {}
+    todo = [path for path in files if path not in known]
+    fresh = {result.path: result for result in run(todo, job, resolver)}
+    if cache is not None and fresh:
+        cache.store(fresh.values(), resolver)
+    return [known.get(path) or fresh[path] for path in files]
+
+
+def run(files: Sequence[str], job: Job, resolver: TargetResolver) -> list[FileResult]:
+    """Check `files` here, or with worker processes where there is enough to do."""
+    workers = min(os.cpu_count() or 1, 8)
+    if workers < 2 or len(files) < 2 or size_of(files) < PARALLEL_BYTES:
+        return check_here(files, job, resolver)
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    order = sorted(range(len(files)), key=lambda i: i % (workers * 12))
+    step = max(1, len(files) // (workers * 12))
+    chunks = [[files[i] for i in order[start : start + step]] for start in range(0, len(order), step)]
+    gc.freeze()
+    with ProcessPoolExecutor(workers, mp_context=get_context("fork" if sys.platform == "linux" else "spawn"), initializer=start_worker, initargs=(job,)) as pool:
+        return [result for chunk in pool.map(check_chunk, chunks) for result in chunk]
+
+
+_worker: tuple[Job, TargetResolver] | None = None
+
+
+def start_worker(job: Job) -> None:
+    """Keep in this worker process what every chunk needs."""
+    global _worker
+    _worker = (job, TargetResolver(job.config))
+
+
+def check_chunk(files: Sequence[str]) -> list[FileResult]:
+    """Check some files in a worker process."""
+    assert _worker is not None
+    return check_here(files, *_worker)
+
+
+def check_here(files: Iterable[str], job: Job, resolver: TargetResolver) -> list[FileResult]:
+    """Check files one after the other in this process, with the cyclic collector held off between them."""
+    rules = job.rules()
+    results = []
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for number, path in enumerate(files, 1):
+            results.append(check_file(path, resolver, rules))
+            if number % COLLECT_EVERY == 0:
+                gc.collect()
+    finally:
+        if collecting:
+            gc.enable()
+    return results
+
+
+def check_file(path: str, resolver: TargetResolver, rules: Sequence[type[Rule]]) -> FileResult:
+    """Read and check one file."""
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read()
+    except OSError as error:
+        return FileResult(path, (unreadable(path, InputError(f"can't be read: {error.strerror}", None, None)),))
+    return check_data(path, data, resolver.settings(path), rules)
+
+
+def size_of(files: Iterable[str]) -> int:
+    """The total size of `files` in bytes, as far as it matters for the choice of workers."""
+    total = 0
+    for path in files:
+        try:
+            total += os.stat(path).st_size
+        except OSError:
+            continue
+        if total >= PARALLEL_BYTES:
+            break
+    return total
+
+
+def conclude(results: Sequence[FileResult], job: Job, stdin: bytes | None) -> CheckResult:
+    """Link, suppress and sort what the files gave."""
+    rules = known_rules(job.config)
+    ignores = FileIgnores(job.config, rules)
+    findings: list[Finding] = []
+    for result in results:
+        kept = [f for f in result.findings if f.when is None and f.confidence.rank >= job.config.min_confidence.rank]
+        ignored = ignores.codes(result.path)
+        enabled = job.codes - ignored
+        kept = [f for f in kept if f.code in enabled]
+        if result.comments:
+            kept = suppressed(result, kept, enabled, {code: rule.name for code, rule in rules.items()}, stdin)
+        findings += kept
+    ordered = tuple(sorted(set(findings), key=lambda f: f.sort_key))
+    return CheckResult(ordered, len(results), tuple(sorted({fault for result in results for fault in result.faults})))
+
+
+def suppressed(result: FileResult, findings: list[Finding], enabled: frozenset[str], names: dict[str, str], stdin: bytes | None) -> list[Finding]:
+    """The findings of a file that its comments leave, with those about the comments themselves."""
+    from mplint.engine.suppress import suppress
+    from mplint.source.load import load
+
+    try:
+        if os.path.isfile(result.path):
+            with open(result.path, "rb") as stream:
+                data = stream.read()
+        else:
+            data = stdin or b""
+        return suppress(load(result.path, data), findings, enabled, names)
+    except (OSError, InputError):
+        return findings
