@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
+    from mplint.source.keras.policy import KerasPolicy
 
 
 class KerasFacts:
@@ -13,3 +15,10 @@ class KerasFacts:
 
     def __init__(self, file: SourceFile) -> None:
         self.file = file
+
+    @cached_property
+    def policy(self) -> KerasPolicy:
+        """The global dtype policy along the program."""
+        from mplint.source.keras.policy import KerasPolicy
+
+        return KerasPolicy(self.file)
