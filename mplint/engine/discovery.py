@@ -1,0 +1,184 @@
+"""Which files a run reads: files, folders and globs, without what .gitignore or `exclude` leave out."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from mplint.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+SUFFIXES = (".py", ".pyi", ".ipynb")
+# Folders that hold no source of the project, wherever they lie.
+SKIPPED = frozenset(
+    (
+        *("__pycache__", "__pypackages__", "_build", "build", "buck-out", "dist", "node_modules", "site-packages", "venv"),
+        *(".bzr", ".cache", ".direnv", ".eggs", ".git", ".hg", ".hypothesis", ".ipynb_checkpoints", ".mplint_cache", ".mypy_cache"),
+        *(".nox", ".pants.d", ".pytest_cache", ".pytype", ".ruff_cache", ".svn", ".tox", ".venv"),
+    )
+)
+# A folder with one of these is a virtual environment.
+ENVIRONMENT_MARKS = frozenset(("pyvenv.cfg", "conda-meta"))
+_MAGIC = re.compile(r"[*?[]")
+
+
+def discover(paths: Iterable[str], *, exclude: Sequence[str] = (), root: str = ".", respect_gitignore: bool = True) -> list[str]:
+    """The files to read, sorted, each once, with `/` between folders and relative where the path given was.
+
+    A file named is always read. In a named folder, or one that a glob matches, .py, .pyi and .ipynb files
+    are; `exclude` holds patterns relative to `root`. Raises UsageError for a path that leads nowhere.
+    """
+    files: dict[str, str] = {}
+    walker = _Walker(exclude, root, respect_gitignore)
+    for path in paths:
+        if os.path.isdir(path):
+            found = walker.walk(path)
+        elif os.path.exists(path):
+            found = iter((_shown(path),))
+        else:
+            found = _expand(path, walker)
+        for file in found:
+            files.setdefault(os.path.abspath(file), file)
+    return sorted(files.values())
+
+
+class Ignores(NamedTuple):
+    """The patterns of one .gitignore and the length of the absolute path, with its last `/`, of the folder that it lies in."""
+
+    spec: GitIgnoreSpec
+    start: int
+
+
+class _Walker:
+    """Walks folders without following links to folders, so that no loop and no file is met twice."""
+
+    def __init__(self, exclude: Sequence[str], root: str, respect_gitignore: bool) -> None:
+        self.excluded: list[re.Pattern[str]] = []
+        if exclude:
+            from mplint.engine.select import glob_pattern
+
+            self.excluded = [glob_pattern(pattern) for pattern in exclude]
+        self.root = _absolute(root)
+        self.respect_gitignore = respect_gitignore
+
+    def walk(self, folder: str) -> Iterator[str]:
+        """The files below `folder`, which itself may be ignored: it was named."""
+        top = _absolute(folder)
+        shown = _shown(folder)
+        prefix = "" if shown == "." else shown.rstrip("/") + "/"
+        ignores = self.inherited(top) if self.respect_gitignore else ()
+        stack = [(top, ignores)]
+        while stack:
+            path, ignores = stack.pop()
+            try:
+                with os.scandir(path) as scan:
+                    entries = list(scan)
+            except OSError as error:
+                if path == top:
+                    raise UsageError(f"{folder}: {error.strerror}") from None
+                continue
+            names = {entry.name for entry in entries}
+            if path != top and names & ENVIRONMENT_MARKS:
+                continue
+            if self.respect_gitignore and ".gitignore" in names:
+                ignores = (*ignores, *_read(path))
+            for entry in entries:
+                name = entry.name
+                inner = path + name if path.endswith("/") else f"{path}/{name}"
+                if entry.is_dir(follow_symlinks=False):
+                    if name not in SKIPPED and not name.endswith(".egg-info") and not self.left_out(inner, ignores, folder=True):
+                        stack.append((inner, ignores))
+                elif name.endswith(SUFFIXES) and not self.left_out(inner, ignores, folder=False) and entry.is_file():
+                    yield prefix + inner[len(top) :].lstrip("/")
+
+    def left_out(self, path: str, ignores: tuple[Ignores, ...], *, folder: bool) -> bool:
+        """Whether `exclude` or a .gitignore leaves out an absolute path."""
+        if self.excluded:
+            relative = _relative(path, self.root)
+            if any(pattern.fullmatch(relative) for pattern in self.excluded):
+                return True
+        return bool(ignores) and _ignored(path + "/" if folder else path, ignores)
+
+    def inherited(self, top: str) -> tuple[Ignores, ...]:
+        """The .gitignore files above `top`, up to the root of its repository, that do not ignore `top` itself."""
+        above: list[str] = []
+        folder = top
+        while not os.path.exists(os.path.join(folder, ".git")):
+            parent = os.path.dirname(folder)
+            if parent == folder:
+                return ()
+            above.append(parent)
+            folder = parent
+        ignores = tuple(ignore for path in reversed(above) for ignore in _read(path))
+        return () if _ignored(top + "/", ignores) else ignores
+
+
+def _expand(pattern: str, walker: _Walker) -> Iterator[str]:
+    """The files that a glob matches, found by walking from its last folder without wildcards."""
+    parts = pattern.replace(os.sep, "/").split("/")
+    fixed = next((number for number, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
+    base = "/".join(parts[:fixed]) or ("/" if pattern.startswith("/") else ".")
+    if fixed == len(parts) or not os.path.isdir(base):
+        raise UsageError(f"{pattern}: no such file or folder")
+    from mplint.engine.select import glob_pattern
+
+    match = glob_pattern("/" + "/".join(parts[fixed:])).fullmatch
+    shown = _shown(base)
+    start = 0 if shown == "." else len(shown.rstrip("/")) + 1
+    files = [file for file in walker.walk(base) if match(file[start:])]
+    if not files:
+        raise UsageError(f"{pattern}: no Python file or notebook matches")
+    return iter(files)
+
+
+def _read(folder: str) -> tuple[Ignores, ...]:
+    """The .gitignore of `folder`; a line that is no pattern is left out."""
+    try:
+        with open(os.path.join(folder, ".gitignore"), encoding="utf-8", errors="replace") as stream:
+            lines = stream.read().splitlines()
+    except OSError:
+        return ()
+    from pathspec import GitIgnoreSpec
+
+    start = len(folder.rstrip("/")) + 1
+    try:
+        return (Ignores(GitIgnoreSpec.from_lines(lines), start),)
+    except ValueError:
+        return (Ignores(GitIgnoreSpec.from_lines([line for line in lines if _is_pattern(line)]), start),)
+
+
+def _is_pattern(line: str) -> bool:
+    from pathspec import GitIgnoreSpec
+
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except ValueError:
+        return False
+    return True
+
+
+def _ignored(path: str, ignores: tuple[Ignores, ...]) -> bool:
+    """Whether the deepest .gitignore that speaks of `path` ignores it."""
+    for ignore in reversed(ignores):
+        include = ignore.spec.check_file(path[ignore.start :]).include
+        if include is not None:
+            return include
+    return False
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path).replace(os.sep, "/")
+
+
+def _relative(path: str, root: str) -> str:
+    return (
+        path[len(root.rstrip("/")) + 1 :] if path.startswith(root.rstrip("/") + "/") else os.path.relpath(path, root).replace(os.sep, "/")
+    )
+
+
+def _shown(path: str) -> str:
+    return os.path.normpath(path).replace(os.sep, "/")
