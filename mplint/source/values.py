@@ -66,7 +66,16 @@ class Values:
     def call_sites(self) -> dict[Function, list[ast.Call]]:
         """The calls of each function of this file (a class stands for its `__init__`)."""
         table: dict[Function, list[ast.Call]] = {}
+        self.__dict__["call_sites"] = table  # what a parameter may hold is asked while the table is being filled
+        later: list[ast.Call] = []
         for call in self.syntax.all(ast.Call):
+            target = self.names.local_function(call.func)
+            callee = self.names.method(target, "__init__") if isinstance(target, ast.ClassDef) else target
+            if callee is not None:
+                table.setdefault(callee, []).append(call)
+            elif target is None and isinstance(call.func, (ast.Name, ast.Attribute)):
+                later.append(call)
+        for call in later:
             callee = self.callee(call)
             if callee is not None:
                 table.setdefault(callee, []).append(call)
