@@ -10,9 +10,15 @@ class UsageError(Exception):
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:
-    """`; did you mean "…"?` with the candidate most like `word`, or "" where none is like it."""
-    import difflib
+    """`; did you mean "…"?` for the candidate most like `word`, or "" where none is."""
+    found = closest(word, candidates)
+    return f'; did you mean "{found}"?' if found else ""
 
-    by_lower = {candidate.lower(): candidate for candidate in candidates}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return f'; did you mean "{by_lower[found[0]]}"?' if found else ""
+
+def closest(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate most like `word`, or None where none is like it."""
+    from difflib import get_close_matches
+
+    by_key = {candidate.casefold(): candidate for candidate in candidates}
+    found = get_close_matches(word.casefold(), by_key, n=1, cutoff=0.6)
+    return by_key[found[0]] if found else None
