@@ -86,6 +86,12 @@ class Rule:
         return match.group(1).strip() if match else ""
 
     @classmethod
+    def summary(cls) -> str:
+        """One line about the mistake: what stands before the sections, else the first sentence of "What it does"."""
+        text = cls.documentation().split("## ", 1)[0].strip() or re.split(r"(?<=[.!?])\s", cls.section("What it does"), maxsplit=1)[0]
+        return " ".join(text.split("\n\n", 1)[0].split()) or cls.name
+
+    @classmethod
     def url(cls) -> str:
         """Where the documentation of this rule stands on the web."""
         return DOCS_URL.format(name=cls.name)
@@ -93,7 +99,7 @@ class Rule:
 
 @cache
 def registry(plugins: tuple[str, ...] = ()) -> dict[str, type[Rule]]:
-    """Every rule by code, in the order of codes, found by walking the package `mplint.rules` and in the modules `plugins`."""
+    """Every rule by code, in the order of codes, found in the package `mplint.rules`, the engine and the modules `plugins`."""
     package = importlib.import_module("mplint.rules")
     rules: dict[str, type[Rule]] = {}
     for family in pkgutil.iter_modules(package.__path__, "mplint.rules."):
@@ -103,7 +109,7 @@ def registry(plugins: tuple[str, ...] = ()) -> dict[str, type[Rule]]:
         for module in pkgutil.iter_modules(folder.__path__, family.name + "."):
             for rule in _rules_in(module.name):
                 add(rules, rule)
-    for plugin in plugins:
+    for plugin in ("mplint.engine.own", *plugins):
         for rule in _rules_in(plugin):
             add(rules, rule)
     return dict(sorted(rules.items()))
