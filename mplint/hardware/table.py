@@ -1,0 +1,126 @@
+"""The device table `mplint/data/hardware.toml`, read when a target is first named."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from mplint.hardware.values import Capability, Target, capability
+
+# Sections of the table with one row a device, and the kind of target that a row becomes.
+OTHER_MAKERS = {"amd": "rocm", "apple": "mps", "intel_xpu": "xpu"}
+
+
+class Row(NamedTuple):
+    """One device: the names it goes by, the name to show, and what it can do.
+
+    `pattern` is matched at the start of a name as the driver prints it, after "NVIDIA " where that stands.
+    """
+
+    pattern: re.Pattern[str]
+    words: frozenset[str]
+    target: Target
+
+
+class Thresholds(NamedTuple):
+    """NVIDIA compute capabilities from which a format has matrix units."""
+
+    float16: Capability
+    bfloat16: Capability
+    tf32: Capability
+    float8: Capability
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """Every device of the table, in its order."""
+    found = [_nvidia(row) for row in _rows("nvidia", "gpus")]
+    found += [_tpu(row) for row in _rows("tpu", "rows")]
+    found += [_other(row, kind) for section, kind in OTHER_MAKERS.items() for row in _rows(section, "rows")]
+    return tuple(found)
+
+
+@cache
+def thresholds() -> Thresholds:
+    """From which compute capability each format is fast."""
+    table = _section("capability")
+    keys = ("fp16_tensor_cores", "bf16_tensor_cores", "tf32_tensor_cores", "fp8_tensor_cores")
+    return Thresholds(*(capability(str(table[key])) for key in keys))
+
+
+def nvidia(name: str, cc: Capability, *, tensor_cores: bool, certainty: str) -> Target:
+    """An NVIDIA GPU: what its compute capability and its matrix units make fast."""
+    limits = thresholds()
+    return Target(
+        kind="cuda",
+        name=name,
+        capability=cc,
+        tensor_cores=tensor_cores,
+        half_fast=tensor_cores,
+        bf16_native=tensor_cores and cc >= limits.bfloat16,
+        tf32=tensor_cores and cc >= limits.tf32,
+        fp8=tensor_cores and cc >= limits.float8,
+        certainty=certainty,
+    )
+
+
+def words(name: str) -> frozenset[str]:
+    """The words of a device name, for names that a person types."""
+    text = name.lower().replace("nvidia", " ").replace("(r)", " ").replace("(tm)", " ")
+    return frozenset(re.findall(r"[a-z0-9.]+", text)) - {"gpu", "with"}
+
+
+def _nvidia(row: dict[str, object]) -> Row:
+    example = str(row["example"])
+    target = nvidia(example, capability(str(row["cc"])), tensor_cores=row["tensor_cores"] is True, certainty=str(row["certainty"]))
+    return Row(re.compile(f"(?:^|NVIDIA )(?:{row['pattern']})"), words(example), target)
+
+
+def _tpu(row: dict[str, object]) -> Row:
+    name = str(row["name"])
+    aliases = row.get("aliases", [])
+    spellings = [name, *(str(alias) for alias in aliases)] if isinstance(aliases, list) else [name]
+    pattern = re.compile(rf"(?i)^(?:(?:cloud |google )*tpu[ -]?)?(?:{'|'.join(map(re.escape, spellings))})(?:-\d+)?$")
+    return Row(pattern, frozenset(("tpu", name)), tpu(f"TPU {name}", certainty=str(row["certainty"]), fp8=bool(row.get("fp8"))))
+
+
+def tpu(name: str, *, certainty: str, fp8: bool | None = None) -> Target:
+    """A TPU: its matrix unit multiplies bfloat16; float16 has no fast path."""
+    return Target("tpu", name, None, False, half_fast=True, bf16_native=True, tf32=False, fp8=fp8, certainty=certainty)
+
+
+def _other(row: dict[str, object], kind: str) -> Row:
+    name = str(row["name"])
+    matrix = row.get("matrix") is True or kind == "xpu"
+    known = "fp16" in row
+    target = Target(
+        kind=kind,
+        name=f"Apple {name}" if kind == "mps" else name,
+        capability=None,
+        tensor_cores=matrix,
+        half_fast=True if matrix else None,
+        bf16_native=bool(row.get("bf16")) if known else None,
+        tf32=bool(row.get("tf32")),
+        fp8=bool(row.get("fp8")),
+        certainty=str(row["certainty"]),
+    )
+    return Row(re.compile(rf"(?i)^(?:AMD |Apple |Intel )?{re.escape(name)}$"), words(target.name), target)
+
+
+def _rows(section: str, key: str) -> list[dict[str, object]]:
+    value = _section(section)[key]
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def _section(name: str) -> dict[str, object]:
+    value = _table()[name]
+    return value if isinstance(value, dict) else {}
+
+
+@cache
+def _table() -> dict[str, object]:
+    path = Path(__file__).parent.parent / "data" / "hardware.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))
