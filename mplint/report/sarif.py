@@ -1,0 +1,151 @@
+"""SARIF 2.1.0, which GitHub code scanning and other dashboards read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+
+from mplint import __version__
+from mplint.findings import Applicability, Confidence, Edit, Finding, Location, Severity
+from mplint.report.sources import Sources
+from mplint.report.summary import place
+from mplint.rule import Rule
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+HOME = "https://github.com/mplint/mplint"
+FINGERPRINT = "mplint/v1"
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+_PROBLEMS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "recommendation"}
+_RANKS = {Confidence.HIGH: 90.0, Confidence.MEDIUM: 60.0, Confidence.LOW: 30.0}
+
+
+def sarif_report(findings: Sequence[Finding], rules: Mapping[str, type[Rule]], sources: Sources, faults: Sequence[str] = ()) -> str:
+    """One run with the metadata of `rules` and every finding; `faults` are what mplint itself failed at."""
+    known = sorted({*rules, *(finding.code for finding in findings)})
+    names = {finding.code: finding.name for finding in findings}
+    invocation: dict[str, object] = {"executionSuccessful": not faults}
+    if faults:
+        invocation["toolExecutionNotifications"] = [{"level": "error", "message": {"text": fault}} for fault in faults]
+    driver = {
+        "name": "mplint",
+        "version": __version__,
+        "semanticVersion": __version__,
+        "informationUri": HOME,
+        "rules": [_rule(code, rules.get(code), names.get(code, code)) for code in known],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [invocation],
+        "columnKind": "unicodeCodePoints",
+        "results": _results(findings, known, sources),
+    }
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _rule(code: str, rule: type[Rule] | None, name: str) -> dict[str, object]:
+    if rule is None:
+        return {"id": code, "name": name, "shortDescription": {"text": name}}
+    documentation = rule.documentation() or rule.name
+    return {
+        "id": code,
+        "name": rule.name,
+        "shortDescription": {"text": rule.summary()},
+        "fullDescription": {"text": rule.section("Why is this bad?") or rule.summary()},
+        "help": {"text": documentation, "markdown": documentation},
+        "helpUri": rule.url(),
+        "defaultConfiguration": {"level": _LEVELS[rule.severity], "enabled": rule.severity is not Severity.INFO},
+        "properties": {"tags": ["mixed-precision", *rule.frameworks], "precision": "high", "problem.severity": _PROBLEMS[rule.severity]},
+    }
+
+
+def _results(findings: Sequence[Finding], known: Sequence[str], sources: Sources) -> list[dict[str, object]]:
+    indices = {code: index for index, code in enumerate(known)}
+    seen: dict[str, int] = {}
+    results = []
+    for finding in findings:
+        print_of = _fingerprint(finding, sources)
+        seen[print_of] = seen.get(print_of, 0) + 1
+        text = "\n".join(sentence for sentence in (finding.message, finding.why, finding.help) if sentence)
+        cell = finding.location.cell
+        result: dict[str, object] = {
+            "ruleId": finding.code,
+            "ruleIndex": indices[finding.code],
+            "level": _LEVELS[finding.severity],
+            "message": {"text": text if cell is None else f"{place(finding.location)}: {text}"},
+            "rank": _RANKS[finding.confidence],
+            "locations": [_location(finding.location)],
+            "partialFingerprints": {FINGERPRINT: f"{print_of}:{seen[print_of]}"},
+            "properties": {"confidence": finding.confidence.value} | ({} if cell is None else {"cell": cell}),
+        }
+        if finding.related:
+            result["relatedLocations"] = [
+                {"id": number, **_location(related.location), "message": {"text": related.message}}
+                for number, related in enumerate(finding.related, 1)
+            ]
+        fixes = _fixes(finding, sources)
+        if fixes:
+            result["fixes"] = fixes
+        results.append(result)
+    return results
+
+
+def _fingerprint(finding: Finding, sources: Sources) -> str:
+    """What stays the same when lines move: the rule, the file and the text of the line."""
+    line = sources.line(finding.location) or ""
+    parts = (finding.code, _uri(finding.location.path), finding.node or "", "".join(line.split()))
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _location(location: Location) -> dict[str, object]:
+    physical: dict[str, object] = {"artifactLocation": _artifact(location.path)}
+    region = _region(location)
+    if region:
+        physical["region"] = region
+    entry: dict[str, object] = {"physicalLocation": physical}
+    if location.cell is not None:
+        name = f"cell {location.cell + 1}"
+        entry["logicalLocations"] = [{"name": name, "fullyQualifiedName": f"{location.path}:{name}", "kind": "cell"}]
+    return entry
+
+
+def _region(location: Location) -> dict[str, int]:
+    """The region of a place; in a notebook it counts within the cell, which the logical location names."""
+    fields = {"startLine": location.line, "startColumn": location.column, "endLine": location.end_line, "endColumn": location.end_column}
+    return {name: value for name, value in fields.items() if value is not None} if location.line is not None else {}
+
+
+def _fixes(finding: Finding, sources: Sources) -> list[dict[str, object]]:
+    """The fix as replacements; none for a notebook, whose cells have no lines in the file, and none for what is only shown."""
+    fix = finding.fix
+    if fix is None or fix.applicability is Applicability.DISPLAY or finding.location.cell is not None:
+        return []
+    by_path: dict[str, list[Edit]] = {}
+    for edit in sources.edits(finding):
+        by_path.setdefault(edit.location.path, []).append(edit)
+    changes = [
+        {
+            "artifactLocation": _artifact(path),
+            "replacements": [{"deletedRegion": _region(edit.location), "insertedContent": {"text": edit.content}} for edit in edits],
+        }
+        for path, edits in by_path.items()
+    ]
+    review = "" if fix.applicability is Applicability.SAFE else " (changes numerics or control flow: review it)"
+    return [{"description": {"text": fix.title + review}, "artifactChanges": changes}] if changes else []
+
+
+def _artifact(path: str) -> dict[str, str]:
+    uri = _uri(path)
+    return {"uri": uri} if uri.startswith("file:") else {"uri": uri, "uriBaseId": "%SRCROOT%"}
+
+
+def _uri(path: str) -> str:
+    """A path relative to the current folder; an address of its own for what lies elsewhere."""
+    from urllib.parse import quote
+
+    relative = os.path.relpath(path) if os.path.isabs(path) or ".." in path else os.path.normpath(path)
+    if relative.startswith(os.pardir):
+        absolute = os.path.abspath(path).replace(os.sep, "/")
+        return "file://" + quote(absolute if absolute.startswith("/") else f"/{absolute}")
+    return quote(relative.replace(os.sep, "/"), safe="/")

@@ -1,0 +1,69 @@
+"""Counts over findings, and how reports write a place and a number of things."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mplint.findings import Applicability, Finding, Location, Severity
+
+
+class Summary(NamedTuple):
+    """How many files were checked, how many findings of each severity there are, and how many `fix` can mend."""
+
+    files: int
+    errors: int
+    warnings: int
+    infos: int
+    safe: int
+    unsafe: int
+
+    @property
+    def fixable(self) -> int:
+        """Findings with a fix that `mplint fix` can apply."""
+        return self.safe + self.unsafe
+
+
+def summarize(findings: Sequence[Finding], files: int) -> Summary:
+    """Count `findings` of `files` checked files."""
+    severities = [finding.severity for finding in findings]
+    fixes = [finding.fix.applicability for finding in findings if finding.fix is not None]
+    return Summary(
+        files,
+        severities.count(Severity.ERROR),
+        severities.count(Severity.WARNING),
+        severities.count(Severity.INFO),
+        fixes.count(Applicability.SAFE),
+        fixes.count(Applicability.UNSAFE),
+    )
+
+
+def statistics(findings: Sequence[Finding]) -> str:
+    """One line a rule: how often, its code, its name, and whether `fix` can mend some; the most frequent first."""
+    counts: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        counts.setdefault((finding.code, finding.name), []).append(finding)
+    width = max((len(str(len(found))) for found in counts.values()), default=0)
+    name_width = max((len(name) for _, name in counts), default=0)
+    lines = []
+    for (code, name), found in sorted(counts.items(), key=lambda item: (-len(item[1]), item[0])):
+        fixable = summarize(found, 0).fixable
+        lines.append(f"{len(found):>{width}}  {code}  {name:<{name_width}}  {f'{fixable} fixable' if fixable else ''}".rstrip())
+    return "".join(f"{line}\n" for line in lines)
+
+
+def place(location: Location) -> str:
+    """`path:line:column` as editors and terminals link it; in a notebook `path:cell 3:line:column`, cells counted from 1."""
+    parts = [location.path]
+    if location.cell is not None:
+        parts.append(f"cell {location.cell + 1}")
+    if location.line is not None:
+        parts.append(str(location.line))
+        if location.column is not None:
+            parts.append(str(location.column))
+    return ":".join(parts)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 error`, `2 errors`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,76 @@
+"""The report for people: what is wrong, where, why it matters, what to do, and whether `fix` can do it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mplint.findings import Applicability, Finding
+from mplint.report.snippet import snippet
+from mplint.report.sources import Sources
+from mplint.report.style import Style
+from mplint.report.summary import counted, summarize
+
+_HOW = {
+    Applicability.SAFE: "`mplint fix --apply` does it",
+    Applicability.UNSAFE: "`mplint fix --apply --unsafe-fixes` does it; review the result",
+    Applicability.DISPLAY: "to be done by hand",
+}
+
+
+def text_report(findings: Sequence[Finding], files: int, sources: Sources, style: Style) -> str:
+    """Every finding with its source lines, then a summary."""
+    parts = ["\n".join(describe(finding, sources, style)) + "\n\n" for finding in findings]
+    return "".join(parts) + summary_text(findings, files, style)
+
+
+def describe(finding: Finding, sources: Sources, style: Style) -> list[str]:
+    """The lines about one finding."""
+    severity = finding.severity.value
+    title, *rest = style.wrap(f"{severity}[{finding.code}] {finding.name}: {finding.message}", rest="    ")
+    head = f"{severity}[{finding.code}]"
+    lines = [style.paint(head, severity) + style.paint(title[len(head) :], "bold"), *(style.paint(line, "bold") for line in rest)]
+    shown, gutter = snippet(finding, sources, style)
+    lines += shown
+    notes = [("why", finding.why), ("help", finding.help)]
+    if finding.node is not None:
+        notes.insert(0, ("node", finding.node))
+    if finding.fix is not None:
+        notes.append(("fix", f"{finding.fix.title.rstrip('.')}; {_HOW[finding.fix.applicability]}"))
+    for name, note in notes:
+        if note:
+            first = f"{'':{gutter}} = {name}: "
+            for number, line in enumerate(style.wrap(note, first, " " * len(first))):
+                mark = (
+                    style.paint(line[: gutter + 2], "gutter")
+                    + style.paint(line[gutter + 2 : len(first) - 1], "bold")
+                    + line[len(first) - 1 :]
+                )
+                lines.append(mark if number == 0 else line)
+    return lines
+
+
+def summary_text(findings: Sequence[Finding], files: int, style: Style) -> str:
+    """How many findings there are, how many of them `fix` can mend, and where to read more."""
+    if not findings:
+        return f"No mixed-precision mistakes found in {counted(files, 'file')}.\n" if files else "No Python files or notebooks found.\n"
+    summary = summarize(findings, files)
+    kinds = [
+        style.paint(counted(number, kind), kind)
+        for number, kind in ((summary.errors, "error"), (summary.warnings, "warning"), (summary.infos, "info"))
+        if number
+    ]
+    affected = len({finding.location.path for finding in findings})
+    where = counted(files, "file") if affected == files else f"{affected} of {counted(files, 'file')}"
+    lines = [f"Found {_listed(kinds)} in {where}."]
+    if summary.safe:
+        more = f", {summary.unsafe} more with `--unsafe-fixes`" if summary.unsafe else ""
+        lines.append(f"{summary.safe} can be fixed by `mplint fix --apply`{more}; without `--apply` it shows a diff.")
+    elif summary.unsafe:
+        lines.append(f"{summary.unsafe} can be fixed by `mplint fix --apply --unsafe-fixes`; without `--apply` it shows a diff.")
+    lines.append(f"`mplint explain {findings[0].code}` tells more; so it does for every code and name above.")
+    return "".join(f"{line}\n" for part in lines for line in style.wrap(part))
+
+
+def _listed(items: Sequence[str]) -> str:
+    *others, last = items
+    return f"{', '.join(others)} and {last}" if others else last
