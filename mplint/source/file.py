@@ -15,6 +15,7 @@ from mplint.source.values import Values
 if TYPE_CHECKING:
     from mplint.settings import Settings
     from mplint.source.keras import KerasFacts
+    from mplint.source.precision import PrecisionFacts
     from mplint.source.torch import TorchFacts
 
 
@@ -41,6 +42,13 @@ class SourceFile:
     def values(self) -> Values:
         """What expressions stand for."""
         return Values(self.syntax, self.names)
+
+    @cached_property
+    def precision(self) -> PrecisionFacts:
+        """In which dtype expressions are computed."""
+        from mplint.source.precision import PrecisionFacts
+
+        return PrecisionFacts(self)
 
     @cached_property
     def torch(self) -> TorchFacts:

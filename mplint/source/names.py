@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from mplint.source.syntax import FUNCTIONS, SCOPES, Function, Scope, Syntax
 
+MAX_ALIASES = 6
 # Packages that a name stands for when nothing in the file binds it (star imports, notebook fragments).
 UNBOUND_ROOTS = {"torch": "torch", "tf": "tensorflow", "tensorflow": "tensorflow", "keras": "keras", "np": "numpy", "numpy": "numpy", "torch_xla": "torch_xla"}
 KERAS_ROOTS = (
@@ -166,23 +167,25 @@ class Names:
             child = parent
         return arms
 
-    def local_function(self, node: ast.AST | None) -> Function | ast.ClassDef | None:
+    def local_function(self, node: ast.AST | None, depth: int = 0) -> Function | ast.ClassDef | None:
         """The function or class of this file that `node` names (also `self.method`), or None."""
+        if depth > MAX_ALIASES:
+            return None
         if isinstance(node, ast.Name):
             for binding in self.reaching(node):
                 if isinstance(binding.node, (*FUNCTIONS, ast.ClassDef)):
                     return binding.node
                 if binding.value is not None and binding.element is None and isinstance(binding.value, (ast.Name, ast.Attribute)):
-                    return self.local_function(binding.value) if binding.value is not node else None
+                    return self.local_function(binding.value, depth + 1)
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            owner = self.receiver_class(node.value)
+            owner = self.receiver_class(node.value, depth)
             return self.method(owner, node.attr) if owner is not None else None
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name) and node.value.func.id == "super":
             child = self.syntax.enclosing_class(node)
             return next((m for base in self.bases(child) if (m := self.method(base, node.attr))), None) if child else None
         return None
 
-    def receiver_class(self, node: ast.Name) -> ast.ClassDef | None:
+    def receiver_class(self, node: ast.Name, depth: int = 0) -> ast.ClassDef | None:
         """The class of this file whose instance (or itself, for `self` and `cls`) the name holds."""
         if node.id in ("self", "cls"):
             return self.syntax.enclosing_class(node)
@@ -190,7 +193,7 @@ class Names:
             if isinstance(binding.node, ast.ClassDef):
                 return binding.node
             if isinstance(binding.value, ast.Call) and binding.element is None:
-                made = self.local_function(binding.value.func)
+                made = self.local_function(binding.value.func, depth + 1)
                 if isinstance(made, ast.ClassDef):
                     return made
         return None

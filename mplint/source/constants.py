@@ -1,0 +1,145 @@
+"""Where numbers meet tensors: masks, fills, clamps and epsilons, with the tensor whose dtype the number takes."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from mplint.source.names import keras_path
+from mplint.source.syntax import argument
+
+if TYPE_CHECKING:
+    from mplint.source.file import SourceFile
+
+FLOAT32_MAX = 3.4028234663852886e38
+# Position and keyword of the number, for methods (receiver is the tensor) and functions (first argument is).
+FILLS = {"masked_fill": (1, "value"), "masked_fill_": (1, "value"), "fill_": (0, "value"), "index_fill": (2, "value"), "index_fill_": (2, "value"), "new_full": (1, "fill_value"), "fill_diagonal_": (0, "fill_value")}
+CLAMPS = ("clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_max", "clamp_min_", "clip_by_value")
+SELECTS = ("where",)
+
+
+class Use(NamedTuple):
+    """One number that takes a tensor's dtype.
+
+    `how` is "fill" or "clamp" (torch converts the scalar and raises when it does not fit), "multiply", "add" (arithmetic) or
+    "select" (where, item assignment). `tensor` is the expression whose dtype counts, `node` the whole operation.
+    """
+
+    how: str
+    number: ast.expr
+    value: float
+    tensor: ast.expr
+    node: ast.AST
+    torch: bool
+
+
+def uses(file: SourceFile) -> list[Use]:
+    """Every place of the file where a number that the program fixes takes a tensor's dtype, in source order."""
+    found = [*called(file), *arithmetic(file), *assigned(file)]
+    return sorted(found, key=lambda u: (u.number.lineno, u.number.col_offset))
+
+
+def called(file: SourceFile) -> Iterator[Use]:
+    """Numbers given to fills, clamps, `where` and `pad`."""
+    for call in file.syntax.all(ast.Call):
+        last = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+        if last not in FILLS and last not in CLAMPS and last not in SELECTS and last not in ("full", "full_like", "pad", "maximum", "minimum"):
+            continue
+        path = file.names.resolve(call.func)
+        function = path is not None
+        if not function and not isinstance(call.func, ast.Attribute):
+            continue
+        if function and not known_home(path or ""):
+            continue
+        tensor = (call.args[0] if call.args else argument(call, "input")) if function else call.func.value  # type: ignore[attr-defined]
+        if tensor is None:
+            continue
+        torch = not function and last not in ("clip_by_value",) or (path or "").startswith("torch.")
+        shift = 1 if function else 0
+        if last in FILLS:
+            position, keyword = FILLS[last]
+            yield from number_use(file, "fill", argument(call, keyword, position + shift), tensor, call, torch)
+        elif last in CLAMPS:
+            names = ("min", "max") if last.rstrip("_") in ("clamp", "clip") else ("min",) if "min" in last else ("max",)
+            for position, keyword in enumerate(names):
+                yield from number_use(file, "clamp", argument(call, keyword, position + shift), tensor, call, torch)
+        elif last == "full" and function:
+            yield from number_use(file, "fill", argument(call, "fill_value", 1), call, call, torch)
+        elif last == "full_like" and function:
+            yield from number_use(file, "fill", argument(call, "fill_value", 1), tensor, call, torch)
+        elif last == "pad" and function:
+            value = argument(call, "value") or argument(call, "constant_values")
+            yield from number_use(file, "fill", value, tensor, call, torch)
+        elif last in ("maximum", "minimum") and function and len(call.args) == 2:
+            yield from number_use(file, "clamp", call.args[1], call.args[0], call, torch)
+            yield from number_use(file, "clamp", call.args[0], call.args[1], call, torch)
+        elif last in SELECTS and function and len(call.args) == 3:
+            yield from number_use(file, "select", call.args[2], call.args[1], call, torch)
+            yield from number_use(file, "select", call.args[1], call.args[2], call, torch)
+        elif last in SELECTS and not function and len(call.args) == 2:
+            yield from number_use(file, "select", call.args[1], tensor, call, torch)
+
+
+def arithmetic(file: SourceFile) -> Iterator[Use]:
+    """Numbers added to, subtracted from or multiplied with a tensor."""
+    for node in file.syntax.all(ast.BinOp):
+        how = {ast.Mult: "multiply", ast.Add: "add", ast.Sub: "add"}.get(type(node.op))
+        if how is not None:
+            yield from number_use(file, how, node.right, node.left, node, None)
+            yield from number_use(file, how, node.left, node.right, node, None)
+    for statement in file.syntax.all(ast.AugAssign):
+        how = {ast.Mult: "multiply", ast.Add: "add", ast.Sub: "add"}.get(type(statement.op))
+        if how is not None and isinstance(statement.target, (ast.Name, ast.Attribute)):
+            yield from number_use(file, how, statement.value, statement.target, statement, None)
+
+
+def assigned(file: SourceFile) -> Iterator[Use]:
+    """Numbers assigned to items of a tensor."""
+    for statement in file.syntax.all(ast.Assign):
+        target = statement.targets[0]
+        if isinstance(target, ast.Subscript):
+            yield from number_use(file, "select", statement.value, target.value, statement, True)
+
+
+def number_use(file: SourceFile, how: str, number: ast.expr | None, tensor: ast.expr, node: ast.AST, torch: bool | None) -> Iterator[Use]:
+    """The use of `number`, if it is one."""
+    if number is None:
+        return
+    value = limit_of(file, number)
+    if value is None:
+        value = file.values.number(number)
+    if value is None or file.values.number(tensor) is not None:
+        return
+    yield Use(how, number, value, tensor, node, is_torch(file) if torch is None else torch)
+
+
+def limit_of(file: SourceFile, node: ast.expr) -> float | None:
+    """The number behind `torch.finfo(torch.float32).min` and its like (also `tf.float32.min`), or None."""
+    for definition in file.values.definitions(node):
+        if isinstance(definition, ast.Attribute) and definition.attr in ("min", "max"):
+            inner = definition.value
+            if isinstance(inner, ast.Call) and (file.names.resolve(inner.func) or "").endswith((".finfo", "numpy.finfo")):
+                names = file.values.dtypes(inner.args[0]) if inner.args else {"float32"}
+            else:
+                names = file.values.dtypes(inner) if (file.names.resolve(inner) or "").startswith(("tensorflow.", "torch.")) else set()
+            if names == {"float32"}:
+                return FLOAT32_MAX if definition.attr == "max" else -FLOAT32_MAX
+    return None
+
+
+def known_home(path: str) -> bool:
+    """Whether a dotted name belongs to a tensor library."""
+    return path.startswith(("torch.", "tensorflow.")) or keras_path(path) is not None
+
+
+def is_torch(file: SourceFile) -> bool:
+    """Whether the file's tensors are PyTorch's: it imports torch and no TensorFlow."""
+    text = file.document.text
+    return "torch" in text and "import tensorflow" not in text and "import keras" not in text and "from keras" not in text
+
+
+def is_infinite(value: float) -> bool:
+    """Infinities are exact in every float type."""
+    return math.isinf(value) or math.isnan(value)

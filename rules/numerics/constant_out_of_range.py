@@ -1,0 +1,158 @@
+"""MP204: a constant beyond the range of half precision."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, When
+from mplint.rule import Rule
+from mplint.source import constants
+from mplint.source.constants import Use
+from mplint.source.file import SourceFile
+from mplint.source.precision import FOLLOWS, INPUT
+from mplint.source.values import UNKNOWN
+
+FLOAT16_MAX = 65504.0
+BFLOAT16_MAX = 3.3895313892515355e38
+MASK = re.compile(r"mask|\b1(?:\.0?)? ?- |logical_not|not_equal|padding", re.I)
+BIG = re.compile(r"\d[eE]\+?\d|finfo|\d{5,}|\.(?:min|max)\b")
+
+
+class ConstantOutOfRange(Rule):
+    """Constant that does not fit float16
+
+    ## What it does
+    Finds constants beyond ±65504 that reach a float16 tensor: attention masks `(1 - mask) * -1e9`, `masked_fill(mask, -1e9)`,
+    `torch.where(mask, scores, -1e9)`, `torch.finfo(torch.float32).min`. For bfloat16 the bound is 3.39e38, which
+    `torch.finfo(torch.float32).min` still exceeds.
+
+    ## Why is this bad?
+    The largest finite float16 is 65504. PyTorch's `masked_fill`, `full`, `fill_` and `clamp` raise "value cannot be converted to type
+    c10::Half without overflow"; `where`, item assignment and arithmetic turn the number into -inf without a word. In
+    TensorFlow and Keras the scalar itself becomes -inf, and 0 × -inf is NaN in every row of an arithmetic mask; in PyTorch only
+    a fully masked row becomes NaN.
+
+    ## Example
+    ```python
+    import torch
+
+    def attend(query, key, mask):
+        with torch.autocast("cuda", dtype=torch.float16):
+            scores = query @ key.transpose(-2, -1)
+            scores = scores.masked_fill(mask, -1e9)
+            return scores.softmax(dim=-1)
+    ```
+
+    ## Use instead
+    ```python
+    import torch
+
+    def attend(query, key, mask):
+        with torch.autocast("cuda", dtype=torch.float16):
+            scores = query @ key.transpose(-2, -1)
+            scores = scores.masked_fill(mask, torch.finfo(scores.dtype).min)
+            return scores.softmax(dim=-1)
+    ```
+
+    ## Fix safety
+    Safe for fills and `where`: the smallest finite number of the tensor's own dtype masks just as well in every precision. Offered where
+    the tensor is a plain name.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp204.py.
+
+    ## References
+    - PyTorch: `torch.finfo`, https://pytorch.org/docs/stable/type_info.html
+    - Keras: mixed precision guide, https://keras.io/api/mixed_precision/
+    """
+
+    code = "MP204"
+    name = "constant-out-of-range"
+    severity = Severity.ERROR
+    fix = Applicability.SAFE
+    frameworks = ("torch", "keras", "tensorflow")
+    tokens = ("float16", "bfloat16", "half()", "autocast", "mixed_", ".dtype", "compute_dtype", "masked_fill", "type_as", "where(", "* -", "*-", "*= -")
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        if not BIG.search(file.document.text):
+            return
+        for use in constants.uses(file):
+            if abs(use.value) > FLOAT16_MAX and not constants.is_infinite(use.value) and not file.precision.dtype_guard(use.node):
+                yield from self.judge(file, use)
+
+    def judge(self, file: SourceFile, use: Use) -> Iterator[Finding]:
+        precision = file.precision.of(use.tensor)
+        dtype = precision.only
+        if dtype == "bfloat16" and abs(use.value) <= BFLOAT16_MAX:
+            return
+        if dtype not in ("float16", "bfloat16", FOLLOWS, INPUT, UNKNOWN):
+            return
+        proven = dtype in ("float16", "bfloat16")
+        if not proven and (use.how == "clamp" or not masks(file, use)):
+            return
+        when = None if proven or dtype == FOLLOWS else When("float16", file.syntax.qualname(file.syntax.statement(use.number)))
+        shown = dtype if proven else "float16"
+        text = file.text(use.number)
+        severity, effect = consequence(use, shown)
+        message = f"`{text}` does not fit {shown}: {effect}" if proven else f"`{text}` does not fit float16, which this tensor has wherever the model runs in half: {effect}"
+        related = ((precision.because, f"{shown} comes from here" if proven else "the dtype follows the data from here"),) if precision.because is not None and precision.because is not use.node else ()
+        limit = "65504" if shown == "float16" else "3.39e38"
+        yield self.finding(
+            file, use.number, message, severity=severity, confidence=Confidence.HIGH if proven else Confidence.MEDIUM, related=related, when=when,
+            why=f"The largest finite {shown} is {limit}; {text} is beyond it.", help=advice(use), fix=repair(file, use),
+        )  # fmt: skip
+
+
+def masks(file: SourceFile, use: Use) -> bool:
+    """Whether the operation masks: a large negative number filled in, selected, or multiplied with something that is a mask by its looks."""
+    if use.value > 0:
+        return False
+    return use.how in ("fill", "select") or MASK.search(file.text(use.tensor)) is not None
+
+
+def consequence(use: Use, dtype: str) -> tuple[Severity, str]:
+    """How bad the use is in the half dtype, and what happens."""
+    match use.how:
+        case "fill" | "clamp" if use.torch:
+            operation = use.node.func.attr if isinstance(use.node, ast.Call) and isinstance(use.node.func, ast.Attribute) else "the call"
+            return Severity.ERROR, f"`{operation}` raises"
+        case "multiply" if not use.torch:
+            return Severity.ERROR, "it becomes -inf, and 0 * -inf is NaN in every row" if use.value < 0 else "it becomes inf, and 0 * inf is NaN"
+        case "multiply":
+            return Severity.WARNING, f"the product becomes {'-inf' if use.value < 0 else 'inf'}, and a fully masked row NaN"
+        case _:
+            return Severity.WARNING, f"it becomes {'-inf' if use.value < 0 else 'inf'} silently, and a fully masked row NaN"
+
+
+def advice(use: Use) -> str:
+    """What to write instead."""
+    if use.torch:
+        return "use `torch.finfo(x.dtype).min` of the tensor itself, or mask in float32"
+    return "use the tensor's own `x.dtype.min` (or -3e4), select with `where` instead of multiplying, or mask in float32"
+
+
+def repair(file: SourceFile, use: Use) -> Fix | None:
+    """The dtype-aware constant, where the tensor is a plain name and the operation selects or fills."""
+    if not isinstance(use.tensor, ast.Name) or use.how not in ("fill", "select") or isinstance(use.node, ast.Assign):
+        return None
+    bound = "min" if use.value < 0 else "max"
+    name = use.tensor.id
+    if use.torch:
+        root = torch_name(file)
+        text = f"{root}.finfo({name}.dtype).{bound}" if root else None
+    else:
+        text = f"{name}.dtype.{bound}" if "tensorflow" in file.document.text else None
+    if text is None:
+        return None
+    return Fix(f"use `{text}`", Applicability.SAFE, (Replace(file.span(use.number), text),))
+
+
+def torch_name(file: SourceFile) -> str | None:
+    """The name under which the file knows torch."""
+    for statement in file.syntax.all(ast.Import):
+        for alias in statement.names:
+            if alias.name == "torch":
+                return alias.asname or "torch"
+    return None

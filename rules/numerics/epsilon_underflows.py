@@ -1,0 +1,118 @@
+"""MP205: an epsilon that half precision loses."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, When
+from mplint.rule import Rule
+from mplint.source import constants
+from mplint.source.constants import Use
+from mplint.source.file import SourceFile
+from mplint.source.values import UNKNOWN
+
+ZERO = 2.0**-25  # float16 rounds this and less to 0
+SMALLEST_NORMAL = 6.103515625e-05
+LARGEST_RECIPROCAL = 1 / 65504.0
+GUARDED = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "log_")
+SMALL = re.compile(r"\d[eE]-\d|0\.00000|\beps")
+
+
+class EpsilonUnderflows(Rule):
+    """Epsilon that float16 rounds to zero
+
+    ## What it does
+    Finds epsilons that guard a division, a logarithm or a square root of a float16 tensor and that float16 cannot hold: `x / (norm + 1e-8)`,
+    `(p + 1e-8).log()`, `torch.log(p.clamp(min=1e-8))`.
+
+    ## Why is this bad?
+    float16 rounds everything up to 2^-25 (2.98e-8) to 0: `x + 1e-8` is `x`, `clamp(min=1e-8)` is `clamp(min=0)`, and the guard that was
+    to prevent a division by zero or log(0) is not there. The smallest normal float16 is 6.1e-5; below it precision
+    fades (1e-7 becomes 1.19e-7), and the reciprocal of anything below 1.53e-5 overflows to inf.
+
+    ## Example
+    ```python
+    import torch
+
+    def normalize(features):
+        x = features.half()
+        norm = x.abs().mean(dim=-1, keepdim=True)
+        return x / (norm + 1e-8)
+    ```
+
+    ## Use instead
+    ```python
+    import torch
+
+    def normalize(features):
+        x = features.half()
+        norm = x.abs().mean(dim=-1, keepdim=True)
+        return x / (norm + 1e-4)
+    ```
+
+    ## Fix safety
+    Safe: an epsilon of 1e-4 is the same guard in float16, where the old one was 0 or close to it. Computing the guarded step in float32
+    is the other way out.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp205.py.
+
+    ## References
+    - PyTorch: `torch.finfo`, https://pytorch.org/docs/stable/type_info.html
+    """
+
+    code = "MP205"
+    name = "epsilon-underflows"
+    severity = Severity.WARNING
+    fix = Applicability.SAFE
+    frameworks = ("torch", "keras", "tensorflow")
+    tokens = ("float16", "half()", "autocast", "mixed_")
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        if not SMALL.search(file.document.text):
+            return
+        for use in constants.uses(file):
+            if 0 < use.value < SMALLEST_NORMAL and use.how in ("add", "clamp") and (guard := guarded(file, use)) is not None and not file.precision.dtype_guard(use.node):
+                yield from self.judge(file, use, guard)
+
+    def judge(self, file: SourceFile, use: Use, guard: str) -> Iterator[Finding]:
+        precision = file.precision.of(use.tensor)
+        lost = use.value <= ZERO
+        if precision.only not in ("float16", UNKNOWN) or (not lost and not (guard == "division" and use.value < LARGEST_RECIPROCAL)):
+            return
+        when = None if precision.only == "float16" else When("float16", file.syntax.qualname(file.syntax.statement(use.number)))
+        text = file.text(use.number)
+        if lost:
+            message = f"`{text}` is 0 in float16, so nothing guards this {guard}"
+            why = f"float16 rounds {text} to 0: everything up to 2.98e-8 is lost."
+        else:
+            message = f"`{text}` is subnormal in float16, and dividing by it overflows"
+            why = f"The smallest normal float16 is 6.1e-5 and the largest 65504: 1 / {text} does not fit."
+        related = ((precision.because, "float16 comes from here"),) if precision.because is not None else ()
+        plain = isinstance(use.number, ast.Constant)
+        fix = Fix("use an epsilon that float16 can hold", Applicability.SAFE, (Replace(file.span(use.number), "1e-4"),)) if plain else None
+        yield self.finding(
+            file, use.number, message, why=why, help="use 1e-4 or more here, or compute this step in float32 (`.float()`)",
+            confidence=Confidence.HIGH if when is None else Confidence.MEDIUM, related=related, fix=fix, when=when,
+        )  # fmt: skip
+
+
+def guarded(file: SourceFile, use: Use) -> str | None:
+    """What the epsilon guards: "division", "logarithm" or "square root"; None where it guards none of them."""
+    child: ast.AST = use.node
+    for parent in file.syntax.ancestors(use.node):
+        match parent:
+            case ast.BinOp(op=ast.Div(), right=right) if right is child:
+                return "division"
+            case ast.Call(func=ast.Attribute(attr=name)) if name in GUARDED:
+                return "division" if name in ("rsqrt", "reciprocal") else "square root" if name == "sqrt" else "logarithm"
+            case ast.Attribute() | ast.Call(func=ast.Attribute()) if not isinstance(parent, ast.Call) or parent.func is child:
+                pass
+            case ast.BinOp(op=ast.Pow(), left=left) if left is child:
+                return "division" if (file.values.number(parent.right) or 0) < 0 else None
+            case _:
+                return None
+        child = parent
+    return None

@@ -1,0 +1,202 @@
+"""MP201: a model whose output is computed in half precision."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, When
+from mplint.rule import Rule
+from mplint.source.arguments import quoted, set_keyword
+from mplint.source.file import SourceFile
+from mplint.source.keras.layers import PROBABILITIES
+from mplint.source.keras.models import ComputeDtype, Model
+from mplint.source.keras.outputs import Step
+
+# Words in the names of models whose output is raw material for something else.
+FEATURES = re.compile(r"backbone|encod|extract|feature|embed|trunk|stem|neck|block|gate|attention", re.I)
+RAW = re.compile(FEATURES.pattern + r"|base|discrim|critic|project|hidden", re.I)
+PREDICTION = re.compile(r"pred|logit|output", re.I)
+NUMBERS = {
+    "float16": "float16 keeps 11 bits and rounds probabilities below 6e-8 to 0, whose logarithm is -inf",
+    "bfloat16": "bfloat16 keeps 8 bits: a probability of 0.999 becomes 1.0",
+}
+
+
+class OutputNotFloat32(Rule):
+    """
+    ## What it does
+    Finds models whose last layer computes and emits float16 or bfloat16 because it follows a mixed policy.
+
+    ## Why is this bad?
+    Under `mixed_float16` the output of a model has the compute dtype of its last layer. A float16 softmax rounds every
+    probability below 6e-8 to 0 and everything above 0.9998 to 1, so that the loss takes the logarithm of 0 or
+    saturates and its gradient vanishes; regression outputs lose all but 11 bits, and values above 65504 become inf.
+
+    ## Example
+    ```python
+    from tensorflow import keras
+
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    inputs = keras.Input((784,))
+    x = keras.layers.Dense(256, activation="relu")(inputs)
+    outputs = keras.layers.Dense(10, activation="softmax")(x)
+    model = keras.Model(inputs, outputs)
+    ```
+
+    ## Use instead
+    ```python
+    from tensorflow import keras
+
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    inputs = keras.Input((784,))
+    x = keras.layers.Dense(256, activation="relu")(inputs)
+    outputs = keras.layers.Dense(10, activation="softmax", dtype="float32")(x)
+    model = keras.Model(inputs, outputs)
+    ```
+
+    ## Fix safety
+    Safe: the last layer gets `dtype="float32"`. Its weights are float32 already, so that checkpoints stay valid.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp201.py (Keras 3).
+
+    ## References
+    - <https://www.tensorflow.org/guide/mixed_precision#building_the_model>
+    - <https://keras.io/api/mixed_precision/>
+    """
+
+    code = "MP201"
+    name = "output-not-float32"
+    severity = Severity.WARNING
+    fix = Applicability.SAFE
+    frameworks = ("keras",)
+    tokens = ("Model", "Sequential", "softmax", "sigmoid", "applications")
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Yield the outputs of models that are emitted in half."""
+        seen: set[ast.AST] = set()
+        for model in file.keras.models.models:
+            for chain in model.outputs if not model.part else ():
+                if chain[0].node not in seen:
+                    seen.add(chain[0].node)
+                    yield from self._output(file, model, chain)
+
+    def _output(self, file: SourceFile, model: Model, chain: tuple[Step, ...]) -> Iterator[Finding]:
+        head = next((s for s in chain if s.activation in PROBABILITIES or s.kind == "application"), None) or last_with_weights(chain)
+        emitter = next((s for s in chain if s.kind not in ("op", "shape")), None)
+        if head is None or emitter is None or emitter.kind == "cast" or not is_wanted(file, model, head):
+            return
+        carrier = head if head.kind in ("layer", "application") else next((s for s in chain[chain.index(head) :] if s.layer is not None), None)
+        computed = dtype_of(file, carrier) if carrier is not None else None
+        emitted = dtype_of(file, emitter)
+        if computed is None or not (emitted.half or emitted.undecided or "?" in emitted.names):
+            return
+        place, dtype = (head, computed) if computed.half or computed.undecided or "?" in computed.names else (emitter, emitted)
+        yield from self._finding(file, model, chain, place, head, dtype)
+
+    def _finding(self, file: SourceFile, model: Model, chain: tuple[Step, ...], place: Step, head: Step, dtype: ComputeDtype) -> Iterator[Finding]:
+        sure = dtype.certain and not dtype.undecided
+        probable = head.activation in ("softmax", "sigmoid") or head.kind == "application"
+        when = None
+        if not dtype.half and not dtype.undecided:
+            confidence = Confidence.LOW  # the policy is computed, and nothing says that it may be half
+        elif not dtype.half:
+            when, confidence = When("half", file.syntax.qualname(model.node)), Confidence.HIGH if probable else Confidence.MEDIUM
+        else:
+            confidence = Confidence.HIGH if sure and (probable or model.trained) else Confidence.MEDIUM
+        if file.is_test:
+            confidence = Confidence.LOW
+        name = " or ".join(sorted(dtype.half)) or "half precision"
+        yield self.finding(
+            file,
+            place.node,
+            f"{describe(place)} is the output of {title(model)} and {'computes' if place is head else 'casts it back'} in {name}",
+            why=NUMBERS.get(name, "float16 keeps 11 bits and rounds probabilities below 6e-8 to 0; bfloat16 keeps 8 bits") + ".",
+            help=advice(place),
+            severity=Severity.ERROR if place is head and sure and probable and dtype.half == {"float16"} else Severity.WARNING,
+            confidence=confidence,
+            related=tuple((setter, "the policy is set here") for setter in dtype.setters[:2]) if dtype.half else (),
+            fix=self._fix(file, chain, place, head),
+            when=when,
+        )
+
+    def _fix(self, file: SourceFile, chain: tuple[Step, ...], place: Step, head: Step) -> Fix | None:
+        wanted = [s for s in chain[: chain.index(place) + 1] if s.layer is not None]
+        changes: list[Replace] = []
+        for step in wanted:
+            changes.append(set_keyword(file, step.node, "dtype", quoted(file, step.node, "float32")))
+            if step.layer is not None and step.layer.inner is not None:
+                changes.append(set_keyword(file, step.layer.inner, "dtype", quoted(file, step.layer.inner, "float32")))
+        if place.kind == "op" and (cast := input_cast(file, place.node)) is not None:
+            changes.append(cast)
+        elif place.kind in ("op", "application"):
+            return None
+        return Fix('compute the output in float32 with dtype="float32"', Applicability.SAFE, tuple(changes))
+
+
+def last_with_weights(chain: tuple[Step, ...]) -> Step | None:
+    """The step of a chain that computes the output where no activation makes probabilities of it."""
+    for step in chain:
+        if step.layer is not None and (step.layer.kind in HEADS or step.layer.kind == "Activation" and step is chain[0]):
+            return step
+    return None
+
+
+HEADS = frozenset({"Dense", "EinsumDense", "TimeDistributed", "Conv1D", "Conv2D", "Conv3D", "Conv2DTranspose", "SeparableConv2D", "Convolution2D"})
+
+
+def dtype_of(file: SourceFile, step: Step) -> ComputeDtype:
+    """The dtypes in which a step may compute; a wrapped layer follows its wrapper."""
+    return file.keras.models.computes_in(step.node)
+
+
+def is_wanted(file: SourceFile, model: Model, head: Step) -> bool:
+    """Whether the output is one that people read: probabilities, or a head of a model that is not a part of another."""
+    if model.kind == "application":
+        return model.run
+    if head.activation in PROBABILITIES:
+        return not (model.kind == "subclass" and not model.trained and FEATURES.search(model.name))
+    if model.kind in ("subclass", "fragment") and not model.trained:
+        return False
+    return not RAW.search(model.name) and not casts_predictions(file)
+
+
+def casts_predictions(file: SourceFile) -> bool:
+    """Whether the program casts logits or predictions to float32 somewhere after the model."""
+    casts = [step for step in file.keras.models.steps.casts() if step.dtype in ("float32", "float64") and step.node.args]
+    return any(PREDICTION.search(name.id) for step in casts for name in file.values.mentions(step.node.args[0]))
+
+
+def describe(step: Step) -> str:
+    """The step in the user's words: `Dense(…, activation="softmax")`."""
+    if step.layer is None:
+        return f"`{ast.unparse(step.node.func)}`"
+    if step.activation in PROBABILITIES and step.layer.kind != "Softmax":
+        return f"`{step.layer.kind}` with {step.activation}"
+    return f"`{step.layer.kind}`"
+
+
+def title(model: Model) -> str:
+    """How the message calls the model."""
+    return f"`{model.name}`" if model.kind == "subclass" else "the model"
+
+
+def advice(step: Step) -> str:
+    """What to do about the output."""
+    if step.kind == "application":
+        return 'Pass classifier_activation=None (or include_top=False) and end with Activation("softmax", dtype="float32").'
+    if step.kind == "op":
+        return "Cast the argument to float32 first."
+    return f'Give `{step.layer.kind if step.layer else "the last layer"}` dtype="float32".'
+
+
+def input_cast(file: SourceFile, call: ast.Call) -> Replace | None:
+    """The argument of `tf.nn.softmax(x)` wrapped in a cast to float32."""
+    root: ast.expr = call.func
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not call.args or not isinstance(root, ast.Name) or file.names.resolve(root) != "tensorflow":
+        return None
+    return Replace(file.span(call.args[0]), f"{root.id}.cast({file.text(call.args[0])}, {root.id}.float32)")

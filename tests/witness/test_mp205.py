@@ -1,0 +1,18 @@
+"""Epsilons at or below 2^-25 are 0 in float16 and guard nothing."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.framework
+
+
+def test_division_guard_is_lost_and_a_larger_one_holds() -> None:
+    x = torch.zeros(3, dtype=torch.float16)
+    assert (x / (x.abs().mean() + 1e-8)).isnan().all()
+    assert (x / (x.abs().mean() + 1e-4)).isfinite().all()
+
+
+def test_log_guard_is_lost_and_a_larger_one_holds() -> None:
+    p = torch.zeros(1, dtype=torch.float16)
+    assert p.clamp(min=1e-8).log().isinf().all()
+    assert p.clamp(min=1e-4).log().isfinite().all()
