@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mplint.source.names import Names
-from mplint.source.syntax import FUNCTIONS, Function, Syntax, walk_expressions
+from mplint.source.syntax import FUNCTIONS, Function, Syntax, operands
 from mplint.source.values import Values
 
 MAX_STATES = 160
@@ -78,12 +78,21 @@ class Flow:
     """Enumerates event paths of one program.
 
     `events_of(call)` gives the events of a call node (empty: not one); `enter_of(expr)` and `exit_of(expr)` those of entering and leaving a
-    context manager expression (or a decorator).
+    context manager expression (or a decorator). `kinds` are the classes of nodes that `events_of` is asked about.
     """
 
-    def __init__(self, syntax: Syntax, names: Names, values: Values, events_of: Classify, enter_of: Classify, exit_of: Classify) -> None:
+    def __init__(
+        self,
+        syntax: Syntax,
+        names: Names,
+        values: Values,
+        events_of: Classify,
+        enter_of: Classify,
+        exit_of: Classify,
+        kinds: tuple[type[ast.AST], ...] = (ast.Call,),
+    ) -> None:
         self.syntax, self.names, self.values = syntax, names, values
-        self.events_of, self.enter_of, self.exit_of = events_of, enter_of, exit_of
+        self.events_of, self.enter_of, self.exit_of, self.kinds = events_of, enter_of, exit_of, kinds
         self._matters: dict[ast.AST, bool] = {}
         self._keys: dict[ast.expr, tuple[tuple[Guard, ...], tuple[Guard, ...]]] = {}
         self._paths: dict[ast.AST, Paths] = {}
@@ -126,15 +135,16 @@ class Flow:
     def _compute_matters(self, node: ast.AST) -> bool:
         if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             return False
-        if isinstance(node, ast.Call):
-            if self.events_of(node):
-                return True
-            callee = self.values.callee(node)
-            if callee is not None and (any(self.matters(s) for s in callee.body) or any(self.enter_of(d) for d in callee.decorator_list)):
-                return True
+        if isinstance(node, self.kinds) and self.events_of(node):
+            return True
+        if isinstance(node, ast.Call) and self._lively(self.values.callee(node)):
+            return True
         if isinstance(node, ast.withitem) and self.enter_of(node.context_expr):
             return True
         return any(self.matters(child) for child in ast.iter_child_nodes(node))
+
+    def _lively(self, function: Function | None) -> bool:
+        return function is not None and (any(self.matters(s) for s in function.body) or any(self.enter_of(d) for d in function.decorator_list))
 
     def _exits(self, block: list[ast.stmt]) -> bool:
         return any(isinstance(s, (ast.Return, ast.Raise, ast.Break, ast.Continue)) for statement in block for s in walk_statements(statement))
@@ -190,19 +200,30 @@ class Flow:
     def _expression(self, node: ast.AST, states: frozenset[State], frame: Frame) -> frozenset[State]:
         if not self.matters(node):
             return states
-        for item in walk_expressions(node):
-            if not isinstance(item, ast.Call):
-                continue
-            if events := self.events_of(item):
-                states = self._append(states, events, frame)
-            elif len(frame.calls) < MAX_INLINE and (callee := self.values.callee(item)) is not None and self.matters(item):
-                if all(self.values.callee(call) is not callee for call in frame.calls):
-                    inner = Frame(frame.guards, frame.loops, (*frame.calls, item))
-                    kept = {fact for state in states for fact in state.facts}
-                    after = self._function(callee, states, inner).next
-                    own = bound_names(callee)
-                    states = frozenset(State(s.events, frozenset(f for f in s.facts if f in kept or not own & names_in(f.text))) for s in after) or states
-        return states
+        if isinstance(node, ast.IfExp):
+            return self._conditional(node, states, frame)
+        for child in operands(node):
+            states = self._expression(child, states, frame)
+        if isinstance(node, self.kinds) and (events := self.events_of(node)):
+            return self._append(states, events, frame)
+        return self._call(node, states, frame) if isinstance(node, ast.Call) else states
+
+    def _conditional(self, node: ast.IfExp, states: frozenset[State], frame: Frame) -> frozenset[State]:
+        states = self._expression(node.test, states, frame)
+        found: frozenset[State] = frozenset()
+        for arm, literals in zip((node.body, node.orelse), self.guard(node.test), strict=True):
+            found |= self._expression(arm, assuming(states, literals), frame._replace(guards=(*frame.guards, *literals)))
+        return self._capped(found)
+
+    def _call(self, node: ast.Call, states: frozenset[State], frame: Frame) -> frozenset[State]:
+        callee = self.values.callee(node)
+        if callee is None or not self._lively(callee) or len(frame.calls) >= MAX_INLINE or any(self.values.callee(call) is callee for call in frame.calls):
+            return states
+        inner = Frame(frame.guards, frame.loops, (*frame.calls, node))
+        kept = {fact for state in states for fact in state.facts}
+        after = self._function(callee, states, inner).next
+        own = bound_names(callee)
+        return frozenset(State(s.events, frozenset(f for f in s.facts if f in kept or not own & names_in(f.text))) for s in after) or states
 
     def _append(self, states: frozenset[State], events: Sequence[Event], frame: Frame) -> frozenset[State]:
         placed = tuple(e._replace(guards=frame.guards, loops=frame.loops, calls=frame.calls) for e in events)
@@ -215,10 +236,7 @@ class Flow:
             return Outcome(states)
         outcomes = []
         for arm, literals in zip(arms, self.guard(node.test), strict=True):
-            feasible = frozenset(
-                State(s.events, s.facts | frozenset(literals)) for s in states if not any(Guard(g.text, not g.holds) in s.facts for g in literals)
-            )
-            if feasible:
+            if feasible := assuming(states, literals):
                 outcomes.append(self._block(arm, feasible, frame._replace(guards=(*frame.guards, *literals))))
         return self._limit(merge(outcomes))
 
@@ -238,7 +256,7 @@ class Flow:
         names = self._bound.get(node)
         if names is None:
             names = self._bound[node] = bound_names(node)
-        for turn in (0, 1):
+        for turn in (0,) if any(turn for _, turn in frame.loops) else (0, 1):  # a second round of rounds shows nothing new
             outcome = self._block(node.body, states, frame._replace(loops=(*frame.loops, (node, turn))))
             done |= {s for kind, s in outcome.exits if kind == "break"}
             exits += [(kind, s) for kind, s in outcome.exits if kind == "return"]
@@ -282,9 +300,19 @@ class Flow:
         return frozenset(sorted(states, key=lambda s: (event_order(s.events), sorted(s.facts)))[:MAX_STATES])
 
 
+def on_self(call: ast.Call) -> bool:
+    """Whether the call is of a method of the same object, for which `self` means the same."""
+    return isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id in ("self", "cls")
+
+
 def merge(outcomes: Sequence[Outcome]) -> Outcome:
     """The union of what several arms can lead to."""
     return Outcome(frozenset().union(*(o.next for o in outcomes)), tuple(dict.fromkeys(e for o in outcomes for e in o.exits)))
+
+
+def assuming(states: frozenset[State], literals: tuple[Guard, ...]) -> frozenset[State]:
+    """The states that `literals` do not contradict, with these taken to hold."""
+    return frozenset(State(s.events, s.facts | frozenset(literals)) for s in states if not any(Guard(g.text, not g.holds) in s.facts for g in literals))
 
 
 def forget(facts: frozenset[Guard], names: frozenset[str]) -> frozenset[Guard]:
@@ -298,8 +326,8 @@ def names_in(text: str) -> set[str]:
 
 
 def bound_names(node: ast.AST) -> frozenset[str]:
-    """Names that are bound anywhere in `node`."""
-    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    """Names that are bound, and attributes that are assigned, anywhere in `node`."""
+    found = {n.id if isinstance(n, ast.Name) else n.attr for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)}
     return frozenset(found | {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)})
 
 

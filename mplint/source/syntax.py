@@ -135,13 +135,19 @@ def in_body(scope: ast.AST, child: ast.AST) -> bool:
 
 def walk_expressions(node: ast.AST) -> Iterator[ast.AST]:
     """`node` and the expressions below it in evaluation order (arguments before their call), without nested scopes' bodies."""
+    for child in operands(node):
+        yield from walk_expressions(child)
+    yield node
+
+
+def operands(node: ast.AST) -> Iterator[ast.AST]:
+    """The expressions directly below `node`, in evaluation order; none for a nested scope."""
     if not isinstance(node, (ast.Lambda, *FUNCTIONS, ast.ClassDef)):
         for name in reversed(FIELDS[node.__class__]):
             value = getattr(node, name, None)
             for child in value if isinstance(value, list) else (value,):
                 if isinstance(child, (ast.expr, ast.keyword, ast.comprehension, ast.Slice)):
-                    yield from walk_expressions(child)
-    yield node
+                    yield child
 
 
 def arguments(call: ast.Call) -> dict[int | str, ast.expr]:
