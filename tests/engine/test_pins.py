@@ -1,0 +1,159 @@
+"""Library targets from a project's own pins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mplint.engine.pins import Targets, project_pins
+from mplint.settings import Settings
+from mplint.versions import Versions, parse_versions
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """An empty repository; every test has its own, so nothing is cached between them."""
+    (tmp_path / ".git").mkdir()
+    return tmp_path
+
+
+def pins(folder: Path, name: str, text: str) -> Targets:
+    """The pins of a project with one file."""
+    (folder / name).write_text(text)
+    return project_pins(str(folder / "train.py"))
+
+
+@pytest.mark.parametrize(
+    ("requirement", "lower", "upper"),
+    [
+        (">=1.7", (1, 7, 0), None),
+        ("==2.10", (2, 10, 0), (2, 10, 1)),
+        ("==2.10.*", (2, 10, 0), (2, 11, 0)),
+        ("== 2.4.0+cu118", (2, 4, 0), (2, 4, 1)),
+        ("~=2.1", (2, 1, 0), (3, 0, 0)),
+        ("~=2.1.3", (2, 1, 3), (2, 2, 0)),
+        ("<2.4", None, (2, 4, 0)),
+        ("<=2.3.1", None, (2, 3, 2)),
+        (">=2.1, <3, !=2.2.0", (2, 1, 0), (3, 0, 0)),
+        ("^2.1", (2, 1, 0), (3, 0, 0)),
+        ("^0.4.1", (0, 4, 1), (0, 5, 0)),
+        ("~2.1", (2, 1, 0), (2, 2, 0)),
+        ("=2.1", (2, 1, 0), (2, 2, 0)),
+        ("2.3", (2, 3, 0), (2, 4, 0)),
+        ("2.3.1", (2, 3, 1), (2, 3, 2)),
+        ("(>=2.0)", (2, 0, 0), None),
+        ("^1.13 || ^2.0", (1, 13, 0), (3, 0, 0)),
+        (">=2.0.0rc1", (2, 0, 0), None),
+    ],
+)
+def test_requirements_become_ranges(requirement: str, lower: tuple[int, ...], upper: tuple[int, ...]) -> None:
+    assert parse_versions(requirement) == Versions(lower, upper)
+
+
+@pytest.mark.parametrize("text", ["", "*", "!=2.1", "@ git+https://x/y", "latest"])
+def test_what_names_no_version_is_none(text: str) -> None:
+    assert parse_versions(text) is None
+
+
+def test_a_range_answers_only_what_it_knows() -> None:
+    open_ended = Versions((1, 7, 0), None)
+    assert open_ended.before("2.4") and not open_ended.at_least("2.4") and not open_ended.below("2.4")
+    assert open_ended.at_least("1.7") and not open_ended.before("1.7")
+    capped = Versions(None, (2, 4, 0))
+    assert capped.below("2.4") and capped.before("2.4") and not capped.at_least("2.4")
+    assert not capped.before("2.3") and not capped.below("2.3")
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=3), st.lists(st.integers(0, 30), min_size=1, max_size=3))
+def test_at_least_and_before_exclude_each_other(lower: list[int], asked: list[int]) -> None:
+    versions = parse_versions(">=" + ".".join(map(str, lower)))
+    assert versions is not None
+    version = ".".join(map(str, asked))
+    assert versions.at_least(version) != versions.before(version)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("requirements.txt", "numpy\n# torch==1.0\ntorch[opt] >= 2.1  # why\n-r other.txt\n"),
+        ("requirements-gpu.txt", 'torch>=2.1 ; python_version >= "3.8"\n'),
+        ("requirements.txt", "torch>=2.1 --hash=sha256:00\n"),
+        ("pyproject.toml", '[project]\ndependencies = ["torch>=2.1", "x"]\n'),
+        ("pyproject.toml", '[project.optional-dependencies]\ntrain = ["torch >=2.1"]\n'),
+        ("pyproject.toml", '[dependency-groups]\ndev = ["torch>=2.1", {include-group = "x"}]\n'),
+        ("pyproject.toml", '[tool.poetry.dependencies]\npython = "^3.9"\ntorch = ">=2.1"\n'),
+        ("pyproject.toml", '[tool.poetry.group.dev.dependencies]\ntorch = {version = ">=2.1", source = "pytorch"}\n'),
+        ("Pipfile", '[packages]\ntorch = ">=2.1"\n'),
+        ("setup.cfg", "[options]\ninstall_requires =\n    numpy\n    torch>=2.1\n"),
+        ("setup.py", "from setuptools import setup\nREQUIRES = ['numpy', 'torch>=2.1']\nsetup(install_requires=REQUIRES)\n"),
+        ("setup.py", "setup(extras_require={'train': ['torch>=2.1']})\n"),
+        ("environment.yml", "dependencies:\n  - python=3.9\n  - pytorch>=2.1\n  - torchvision=0.1\n"),
+        ("environment.yaml", 'dependencies:\n  - pip:\n    - "torch>=2.1"\n'),
+    ],
+)
+def test_every_common_file_is_read(repository: Path, name: str, text: str) -> None:
+    assert pins(repository, name, text) == Targets(torch=Versions((2, 1, 0), None))
+
+
+def test_conda_builds_are_no_part_of_the_version(repository: Path) -> None:
+    assert pins(repository, "environment.yml", "- pytorch=2.1.0=py3.10_cuda11\n").torch == Versions((2, 1, 0), (2, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("requirements.txt", "torch\ntorch @ https://x/torch-1.0.whl\ntorchvision==0.1\n"),
+        ("pyproject.toml", "torch ="),
+        ("setup.py", "print 'torch'"),
+        ("notes.txt", "torch==1.0"),
+        ("requirements.txt", "import torch\nthe torch == everything\n"),
+    ],
+)
+def test_what_pins_nothing_is_unknown(repository: Path, name: str, text: str) -> None:
+    assert pins(repository, name, text) == Targets()
+
+
+def test_pins_of_one_folder_are_joined(repository: Path) -> None:
+    (repository / "setup.py").write_text("setup(install_requires=['torch>=1.7'])")
+    found = pins(repository, "requirements.txt", 'torch==2.1.0; sys_platform == "linux"\ntorch==2.0.0; sys_platform != "linux"\n')
+    assert found.torch == Versions((1, 7, 0), None)
+
+
+def test_the_nearest_pin_wins_up_to_the_root(repository: Path) -> None:
+    deep = repository / "examples" / "vision"
+    deep.mkdir(parents=True)
+    (repository / "requirements.txt").write_text("torch>=1.7\nkeras>=3\n")
+    (repository / "examples" / "requirements.txt").write_text("torch>=2.4\n")
+    assert project_pins(str(deep / "train.py")) == Targets(Versions((2, 4, 0), None), Versions((3, 0, 0), None))
+
+
+def test_pins_above_the_repository_or_outside_of_one_are_a_strangers(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch>=1.7\n")
+    inner = tmp_path / "inner"
+    (inner / ".git").mkdir(parents=True)
+    loose = tmp_path / "loose" / "src"
+    loose.mkdir(parents=True)
+    assert project_pins(str(inner)) == Targets()
+    assert project_pins(str(loose)) == Targets()
+
+
+@pytest.mark.parametrize(
+    ("text", "major"),
+    [
+        ("tensorflow==2.10\n", 2),
+        ("tensorflow-gpu<2.16\n", 2),
+        ("tensorflow>=2.16\n", 3),
+        ("tensorflow>=2.4\n", None),
+        ("keras>=3\n", 3),
+        ("keras<3\ntensorflow>=2.4\n", 2),
+        ("tensorflow>=2.16\ntf-keras\n", None),
+        ("torch\n", None),
+    ],
+)
+def test_tensorflow_says_which_keras(repository: Path, text: str, major: int | None) -> None:
+    found = pins(repository, "requirements.txt", text)
+    settings = Settings(torch=found.torch, keras=found.keras, tensorflow=found.tensorflow)
+    assert settings.keras_major == major
