@@ -1,11 +1,14 @@
-"""What `mplint fix` prints: a diff that `git apply` takes, or what it has changed."""
+"""What `mplint fix` prints: a diff that `git apply` takes, or what was changed and what is left."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from mplint.findings import Applicability, Finding
+from mplint.report.sources import Sources
 from mplint.report.style import Style
 from mplint.report.summary import counted
+from mplint.report.text import describe
 
 
 def diff_report(diffs: Iterable[str], style: Style) -> str:
@@ -15,15 +18,23 @@ def diff_report(diffs: Iterable[str], style: Style) -> str:
     return "".join(_colored(line, style) for diff in diffs for line in diff.splitlines(keepends=True))
 
 
-def fix_summary(fixed: int, changed: int, withheld: int, *, applied: bool) -> str:
-    """How many findings were (or would be) mended in how many files, and how many more need --unsafe-fixes."""
-    if applied:
-        lines = [f"Fixed {counted(fixed, 'finding')} in {counted(changed, 'file')}." if fixed else "Nothing to fix."]
+def remaining_report(remaining: Sequence[Finding], sources: Sources, style: Style) -> str:
+    """The findings that are left, with their source as it is now."""
+    return "".join("\n".join(describe(finding, sources, style)) + "\n\n" for finding in remaining)
+
+
+def fix_summary(fixed: int, changed: int, remaining: Sequence[Finding], *, applied: bool, unsafe: bool) -> str:
+    """How many findings were (or would be) mended in how many files, how many are left, and what would mend more."""
+    if not fixed:
+        lines = ["Nothing to fix."]
+    elif applied:
+        lines = [f"Fixed {counted(fixed, 'finding')} in {counted(changed, 'file')}."]
     else:
-        what = f"Would fix {counted(fixed, 'finding')} in {counted(changed, 'file')}; `mplint fix --apply` writes it."
-        lines = [what if fixed else "Nothing to fix."]
-    if withheld:
-        lines.append(f"{withheld} more with `--unsafe-fixes`.")
+        lines = [f"Would fix {counted(fixed, 'finding')} in {counted(changed, 'file')}; `mplint fix --apply` writes it."]
+    if remaining:
+        withheld = sum(1 for f in remaining if not unsafe and f.fix is not None and f.fix.applicability is Applicability.UNSAFE)
+        more = f"; `--unsafe-fixes` fixes {withheld} more, review the result" if withheld else ""
+        lines.append(f"{counted(len(remaining), 'finding')} {'remains' if len(remaining) == 1 else 'remain'}{more}.")
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -1,0 +1,202 @@
+"""The options of the command line, and the configuration that they and the files make together."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from mplint import __version__
+from mplint.config import Config, PerFileIgnores, load_config
+from mplint.errors import UsageError, nearest
+from mplint.findings import Confidence, Severity
+
+FORMATS = ("text", "concise", "json", "github", "sarif")
+COMMANDS = ("check", "fix", "explain", "rules")
+
+_MAIN_EPILOG = """\
+examples:
+  mplint check src/                     find mistakes
+  mplint fix src/                       show a diff of the safe fixes
+  mplint fix --apply src/               write them
+  mplint check --target "Tesla T4" .    also check for this GPU
+  mplint explain clip-before-unscale    read about a rule
+
+`mplint COMMAND --help` lists the options of a command. Settings may stand in
+[tool.mplint] of pyproject.toml or in mplint.toml; options come before them."""
+
+_EXIT_EPILOG = """\
+RULES are codes (MP304), prefixes of codes (MP3), names (clip-before-unscale)
+or ALL, separated by commas. Default: every rule of severity error or warning.
+
+exit status:
+  0  nothing found, or only below the failing severity (--fail-on)
+  1  findings at or above it
+  2  misuse, or an input that could not be read"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line, raised as UsageError."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The options in `argv`; raises UsageError for misuse and SystemExit after --help and --version."""
+    parser = _Parser(
+        prog="mplint",
+        description="Finds, explains and fixes mixed-precision mistakes in Keras, TensorFlow and\nPyTorch code.",
+        epilog=_MAIN_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"mplint {__version__}")
+    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        raise UsageError(_unknown_command(argv[0]))
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=_Parser)
+    check = _command(commands, "check", "find mistakes in files, folders and notebooks", _EXIT_EPILOG)
+    _add_paths(check)
+    check.add_argument("--output-format", choices=FORMATS, default="text", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: text)")
+    check.add_argument("--statistics", action="store_true", help="count the findings of each rule instead of listing them")
+    _add_common(check)
+    fix = _command(commands, "fix", "show the fixes as a diff, or apply them", _EXIT_EPILOG)
+    _add_paths(fix)
+    fix.add_argument("--apply", action="store_true", help="write the fixes instead of showing a diff")
+    fix.add_argument("--unsafe-fixes", action="store_true", help="take also the fixes that change numerics or control flow")
+    _add_common(fix)
+    explain = _command(commands, "explain", "print the documentation of rules")
+    explain.add_argument("rules", nargs="+", metavar="RULE", help="a code, prefix, name, or ALL")
+    rules = _command(commands, "rules", "list the rules")
+    rules.add_argument("--output-format", choices=("text", "json"), default="text", metavar="FORMAT", help="text or json (default: text)")
+    for command in (explain, rules):
+        _add_source_of_configuration(command)
+        _add_color(command)
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        command = {"check": check, "fix": fix, "explain": explain, "rules": rules}.get(options.command, parser)
+        known = command._option_string_actions
+        command.error(f"unknown option {unknown[0]}{nearest(unknown[0].split('=')[0], known)}")
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        raise SystemExit(2)
+    return options
+
+
+def configuration(options: argparse.Namespace) -> Config:
+    """The configuration for a `check` or `fix`: the files, overridden by the options."""
+    config = load_config(_start(options), file=options.config, isolated=options.isolated)
+    if options.select:
+        config = replace(config, select=_split(options.select), extend_select=(), ignore=())
+    changes: dict[str, object] = {
+        "extend_select": config.extend_select + _split(options.extend_select),
+        "ignore": config.ignore + _split(options.ignore),
+        "exclude": config.exclude + tuple(options.exclude),
+        "per_file_ignores": config.per_file_ignores + _per_file_ignores(options.per_file_ignores),
+        "target": options.target or config.target,
+        "isolated": options.isolated,
+        "cache": config.cache and not options.no_cache,
+    }
+    if options.min_confidence:
+        changes["min_confidence"] = Confidence(options.min_confidence)
+    if options.fail_on:
+        changes["fail_on"] = Severity(options.fail_on)
+    return replace(config, **changes)  # type: ignore[arg-type]
+
+
+def named_rules(options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Every rule that an option names, with that option: they are looked up before those of the files, so that errors name the option."""
+    groups = (("--select", options.select), ("--extend-select", options.extend_select), ("--ignore", options.ignore))
+    named = [(option, selector) for option, values in groups for selector in _split(values)]
+    ignores = _per_file_ignores(options.per_file_ignores)
+    return named + [("--per-file-ignores", selector) for _, selectors in ignores for selector in selectors]
+
+
+def _start(options: argparse.Namespace) -> str:
+    first = options.paths[0] if options.paths else "."
+    return (options.stdin_filename or ".") if first == "-" else first
+
+
+def _command(commands: argparse._SubParsersAction[_Parser], name: str, summary: str, epilog: str | None = None) -> _Parser:
+    return commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _add_paths(parser: _Parser) -> None:
+    parser.add_argument(
+        "paths", nargs="*", metavar="PATH", help="files, folders, globs, or - for standard input (default: the current folder)"
+    )
+
+
+def _add_common(parser: _Parser) -> None:
+    choose = parser.add_argument_group("which rules")
+    choose.add_argument("--select", action="append", default=[], metavar="RULES", help="check only these")
+    choose.add_argument("--extend-select", action="append", default=[], metavar="RULES", help="check these too")
+    choose.add_argument("--ignore", action="append", default=[], metavar="RULES", help="don't check these")
+    choose.add_argument(
+        "--per-file-ignores", action="append", default=[], metavar="GLOB:RULES", help='don\'t check these there, e.g. "tests/*:MP3,MP401"'
+    )
+    choose.add_argument(
+        "--min-confidence", choices=[c.value for c in Confidence], metavar="LEVEL", help="high, medium or low (default: medium)"
+    )
+    files = parser.add_argument_group("which files")
+    files.add_argument(
+        "--exclude", action="append", default=[], metavar="GLOB", help="leave these out, besides what configuration excludes"
+    )
+    files.add_argument("--stdin-filename", metavar="NAME", help="the name of what is read from standard input")
+    parser.add_argument(
+        "--target", metavar="HARDWARE", help='a GPU ("Tesla T4"), a compute capability ("7.5"), tpu, cpu, or auto to ask this machine'
+    )
+    exits = parser.add_argument_group("exit status")
+    exits.add_argument(
+        "--fail-on", choices=[s.value for s in Severity], metavar="SEVERITY", help="error, warning or info (default: warning)"
+    )
+    exits.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever is found")
+    _add_source_of_configuration(parser)
+    parser.add_argument("--no-cache", action="store_true", help="don't use or write the cache")
+    _add_color(parser)
+
+
+def _add_source_of_configuration(parser: _Parser) -> None:
+    parser.add_argument("--config", metavar="FILE", help="read this configuration file, not the nearest one")
+    parser.add_argument("--isolated", action="store_true", help="read no configuration file")
+
+
+def _add_color(parser: _Parser) -> None:
+    parser.add_argument(
+        "--color", choices=("auto", "always", "never"), default="auto", metavar="WHEN", help="auto, always or never (default: auto)"
+    )
+
+
+def _split(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+def _per_file_ignores(values: Iterable[str]) -> PerFileIgnores:
+    ignores: list[tuple[str, tuple[str, ...]]] = []
+    for value in values:
+        for part in _split([value]):
+            pattern, colon, selector = part.rpartition(":")
+            if colon and pattern and selector.strip():
+                ignores.append((pattern, (selector.strip(),)))
+            elif ignores and not colon:
+                pattern, selectors = ignores.pop()
+                ignores.append((pattern, (*selectors, part)))
+            else:
+                raise UsageError(f'--per-file-ignores: "{part}" is not GLOB:RULES, such as "tests/*:MP3"')
+    return tuple(ignores)
+
+
+def _unknown_command(word: str) -> str:
+    if os.path.exists(word):
+        return f'unknown command "{word}"; did you mean `mplint check {word}`?'
+    return f'unknown command "{word}"{nearest(word, COMMANDS) or "; the commands are " + ", ".join(COMMANDS)}'
