@@ -20,6 +20,11 @@ class Versions:
     lower: Version | None = None
     upper: Version | None = None
 
+    @staticmethod
+    def parse(requirement: str) -> Versions | None:
+        """The range that a requirement such as ">=2.1,<3", "^2.1" or "2.3" names; None where it names no version."""
+        return parse_versions(requirement)
+
     def before(self, version: str) -> bool:
         """Whether some supported version is certainly older than `version`."""
         return self.below(version) or (self.lower is not None and self.lower < _numbers(version))

@@ -26,7 +26,7 @@ ENVIRONMENT_MARKS = frozenset(("pyvenv.cfg", "conda-meta"))
 _MAGIC = re.compile(r"[*?[]")
 
 
-def discover(paths: Iterable[str], *, exclude: Sequence[str] = (), root: str = ".", respect_gitignore: bool = True) -> list[str]:
+def discover(paths: Iterable[str], exclude: Sequence[str] = (), *, root: str = ".", respect_gitignore: bool = True) -> list[str]:
     """The files to read, sorted, each once, with `/` between folders and relative where the path given was.
 
     A file named is always read. In a named folder, or one that a glob matches, .py, .pyi and .ipynb files

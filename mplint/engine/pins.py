@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from mplint.versions import Versions, parse_versions
+from mplint.versions import Versions as Versions
+from mplint.versions import parse_versions
 
 # Distributions, as pip and conda name them, and the library that each one is.
 LIBRARIES = {

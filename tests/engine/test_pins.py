@@ -50,7 +50,7 @@ def pins(folder: Path, name: str, text: str) -> Targets:
     ],
 )
 def test_requirements_become_ranges(requirement: str, lower: tuple[int, ...], upper: tuple[int, ...]) -> None:
-    assert parse_versions(requirement) == Versions(lower, upper)
+    assert Versions.parse(requirement) == parse_versions(requirement) == Versions(lower, upper)
 
 
 @pytest.mark.parametrize("text", ["", "*", "!=2.1", "@ git+https://x/y", "latest"])
