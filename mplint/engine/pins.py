@@ -46,7 +46,7 @@ class Targets(NamedTuple):
 def project_pins(start: str) -> Targets:
     """The pins that govern the file or folder `start`: for each library the nearest ones upwards, up to the repository's root.
 
-    Several pins of one library in one folder are joined: what any of them supports, the project supports.
+    Outside of a repository they are those of the first folder upwards that has any. Several pins of one library in one folder are joined: what any of them supports, the project supports.
     """
     folder = os.path.abspath(start)
     return _targets(folder if os.path.isdir(folder) else os.path.dirname(folder))
@@ -74,14 +74,16 @@ def _inherited(folder: str) -> Pins:
         return {}
     own = _read_folder(folder, names)
     parent = os.path.dirname(folder)
-    if names & _ROOT_MARKS or parent == folder or not _in_repository(parent):
+    if names & _ROOT_MARKS or parent in (folder, os.path.expanduser("~")):
         return own
+    if not _in_repository(parent) and any(_reader(name) for name in names):
+        return own  # outside of a repository the first folder with pins is the project
     return _inherited(parent) | own
 
 
 @cache
 def _in_repository(folder: str) -> bool:
-    """Whether `folder` or one above it is the root of a repository: outside of one, pins from above are a stranger's."""
+    """Whether `folder` or one above it is the root of a repository."""
     if any(os.path.exists(os.path.join(folder, mark)) for mark in _ROOT_MARKS):
         return True
     parent = os.path.dirname(folder)

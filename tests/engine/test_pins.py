@@ -130,14 +130,18 @@ def test_the_nearest_pin_wins_up_to_the_root(repository: Path) -> None:
     assert project_pins(str(deep / "train.py")) == Targets(Versions((2, 4, 0), None), Versions((3, 0, 0), None))
 
 
-def test_pins_above_the_repository_or_outside_of_one_are_a_strangers(tmp_path: Path) -> None:
+def test_pins_above_the_repository_are_a_strangers(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("torch>=1.7\n")
-    inner = tmp_path / "inner"
-    (inner / ".git").mkdir(parents=True)
-    loose = tmp_path / "loose" / "src"
-    loose.mkdir(parents=True)
-    assert project_pins(str(inner)) == Targets()
-    assert project_pins(str(loose)) == Targets()
+    (tmp_path / "inner" / ".git").mkdir(parents=True)
+    assert project_pins(str(tmp_path / "inner")) == Targets()
+
+
+def test_outside_of_a_repository_the_first_folder_with_pins_is_the_project(tmp_path: Path) -> None:
+    deep = tmp_path / "download" / "pkg" / "sub"
+    deep.mkdir(parents=True)
+    (tmp_path / "requirements.txt").write_text("torch>=1.7\n")
+    (tmp_path / "download" / "requirements.txt").write_text("keras>=3\n")
+    assert project_pins(str(deep)) == Targets(keras=Versions((3, 0, 0), None))
 
 
 @pytest.mark.parametrize(
