@@ -46,7 +46,8 @@ class Targets(NamedTuple):
 def project_pins(start: str) -> Targets:
     """The pins that govern the file or folder `start`: for each library the nearest ones upwards, up to the repository's root.
 
-    Outside of a repository they are those of the first folder upwards that has any. Several pins of one library in one folder are joined: what any of them supports, the project supports.
+    Outside of a repository they are those of the first folder upwards that has any. Several pins of one
+    library in one folder are joined: what any of them supports, the project supports.
     """
     folder = os.path.abspath(start)
     return _targets(folder if os.path.isdir(folder) else os.path.dirname(folder))
