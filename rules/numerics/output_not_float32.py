@@ -10,7 +10,7 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Se
 from mplint.rule import Rule
 from mplint.source.arguments import quoted, set_keyword
 from mplint.source.file import SourceFile
-from mplint.source.keras.layers import PROBABILITIES
+from mplint.source.keras.layers import CONVOLUTIONS, PROBABILITIES
 from mplint.source.keras.models import ComputeDtype, Model
 from mplint.source.keras.outputs import Step
 
@@ -88,7 +88,8 @@ class OutputNotFloat32(Rule):
         emitter = next((s for s in chain if s.kind not in ("op", "shape")), None)
         if head is None or emitter is None or emitter.kind == "cast" or not is_wanted(file, model, head):
             return
-        carrier = head if head.kind in ("layer", "application") else next((s for s in chain[chain.index(head) :] if s.layer is not None), None)
+        carriers = chain[chain.index(head) :]  # an op computes in the dtype of the layer before it
+        carrier = next((s for s in carriers if s.kind in ("layer", "application")), None)
         computed = dtype_of(file, carrier) if carrier is not None else None
         emitted = dtype_of(file, emitter)
         if computed is None or not (emitted.half or emitted.undecided or "?" in emitted.names):
@@ -96,7 +97,9 @@ class OutputNotFloat32(Rule):
         place, dtype = (head, computed) if computed.half or computed.undecided or "?" in computed.names else (emitter, emitted)
         yield from self._finding(file, model, chain, place, head, dtype)
 
-    def _finding(self, file: SourceFile, model: Model, chain: tuple[Step, ...], place: Step, head: Step, dtype: ComputeDtype) -> Iterator[Finding]:
+    def _finding(
+        self, file: SourceFile, model: Model, chain: tuple[Step, ...], place: Step, head: Step, dtype: ComputeDtype
+    ) -> Iterator[Finding]:
         sure = dtype.certain and not dtype.undecided
         probable = head.activation in ("softmax", "sigmoid") or head.kind == "application"
         when = None
@@ -109,11 +112,12 @@ class OutputNotFloat32(Rule):
         if file.is_test:
             confidence = Confidence.LOW
         name = " or ".join(sorted(dtype.half)) or "half precision"
+        done = f"computes the output of {title(model)} in" if place is head else "turns the output back into"
         yield self.finding(
             file,
             place.node,
-            f"{describe(place)} is the output of {title(model)} and {'computes' if place is head else 'casts it back'} in {name}",
-            why=NUMBERS.get(name, "float16 keeps 11 bits and rounds probabilities below 6e-8 to 0; bfloat16 keeps 8 bits") + ".",
+            f"{describe(place)} {done} {name}",
+            why=NUMBERS.get(name, NUMBERS["float16"]) + ".",
             help=advice(place),
             severity=Severity.ERROR if place is head and sure and probable and dtype.half == {"float16"} else Severity.WARNING,
             confidence=confidence,
@@ -139,12 +143,12 @@ class OutputNotFloat32(Rule):
 def last_with_weights(chain: tuple[Step, ...]) -> Step | None:
     """The step of a chain that computes the output where no activation makes probabilities of it."""
     for step in chain:
-        if step.layer is not None and (step.layer.kind in HEADS or step.layer.kind == "Activation" and step is chain[0]):
+        if step.layer is not None and (step.layer.kind in HEADS or (step.layer.kind == "Activation" and step is chain[0])):
             return step
     return None
 
 
-HEADS = frozenset({"Dense", "EinsumDense", "TimeDistributed", "Conv1D", "Conv2D", "Conv3D", "Conv2DTranspose", "SeparableConv2D", "Convolution2D"})
+HEADS = CONVOLUTIONS | {"Dense", "EinsumDense", "TimeDistributed"}
 
 
 def dtype_of(file: SourceFile, step: Step) -> ComputeDtype:

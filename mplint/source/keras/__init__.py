@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
+    from mplint.source.keras.models import KerasModels
     from mplint.source.keras.policy import KerasPolicy
 
 
@@ -22,3 +23,10 @@ class KerasFacts:
         from mplint.source.keras.policy import KerasPolicy
 
         return KerasPolicy(self.file)
+
+    @cached_property
+    def models(self) -> KerasModels:
+        """Layers, models and what computes their outputs."""
+        from mplint.source.keras.models import KerasModels
+
+        return KerasModels(self.file)
