@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
@@ -15,9 +15,10 @@ from mplint.errors import UsageError, nearest
 from mplint.findings import Confidence, Severity
 
 FORMATS = ("text", "concise", "json", "github", "sarif")
-COMMANDS = ("check", "fix", "explain", "rules")
 
-_MAIN_EPILOG = """\
+_USAGE = "mplint COMMAND [OPTION ...] [PATH ...]"
+
+_EPILOG = """\
 examples:
   mplint check src/                     find mistakes
   mplint fix src/                       show a diff of the safe fixes
@@ -26,7 +27,7 @@ examples:
   mplint explain clip-before-unscale    read about a rule
 
 `mplint COMMAND --help` lists the options of a command. Settings may stand in
-[tool.mplint] of pyproject.toml or in mplint.toml; options come before them."""
+[tool.mplint] of pyproject.toml or in mplint.toml; options override them."""
 
 _EXIT_EPILOG = """\
 RULES are codes (MP304), prefixes of codes (MP3), names (clip-before-unscale)
@@ -38,6 +39,18 @@ exit status:
   2  misuse, or an input that could not be read"""
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal; told its width, argparse need not import shutil to ask."""
+
+    def __init__(self, prog: str) -> None:
+        columns = os.environ.get("COLUMNS", "")
+        try:
+            width = int(columns) if columns.isdecimal() else os.get_terminal_size().columns
+        except (OSError, ValueError):
+            width = 80
+        super().__init__(prog, width=max(40, min(width, 100)) - 2)
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose complaints are one line, raised as UsageError."""
 
@@ -46,44 +59,34 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """The options in `argv`; raises UsageError for misuse and SystemExit after --help and --version."""
-    parser = _Parser(
-        prog="mplint",
-        description="Finds, explains and fixes mixed-precision mistakes in Keras, TensorFlow and\nPyTorch code.",
-        epilog=_MAIN_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"mplint {__version__}")
-    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
-        raise UsageError(_unknown_command(argv[0]))
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=_Parser)
-    check = _command(commands, "check", "find mistakes in files, folders and notebooks", _EXIT_EPILOG)
-    _add_paths(check)
-    check.add_argument("--output-format", choices=FORMATS, default="text", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: text)")
-    check.add_argument("--statistics", action="store_true", help="count the findings of each rule instead of listing them")
-    _add_common(check)
-    fix = _command(commands, "fix", "show the fixes as a diff, or apply them", _EXIT_EPILOG)
-    _add_paths(fix)
-    fix.add_argument("--apply", action="store_true", help="write the fixes instead of showing a diff")
-    fix.add_argument("--unsafe-fixes", action="store_true", help="take also the fixes that change numerics or control flow")
-    _add_common(fix)
-    explain = _command(commands, "explain", "print the documentation of rules")
-    explain.add_argument("rules", nargs="+", metavar="RULE", help="a code, prefix, name, or ALL")
-    rules = _command(commands, "rules", "list the rules")
-    rules.add_argument("--output-format", choices=("text", "json"), default="text", metavar="FORMAT", help="text or json (default: text)")
-    for command in (explain, rules):
-        _add_source_of_configuration(command)
-        _add_color(command)
-    options, unknown = parser.parse_known_args(argv)
+    """The options in `argv`, with the command; raises UsageError for misuse and SystemExit after --help and --version."""
+    if not argv or argv[0] not in COMMANDS:
+        return _without_command(argv)
+    name = argv[0]
+    summary, add_options, epilog = COMMANDS[name]
+    description = f"{summary[0].upper()}{summary[1:]}."
+    parser = _Parser(prog=f"mplint {name}", description=description, epilog=epilog, formatter_class=_Help, allow_abbrev=False)
+    add_options(parser)
+    options, unknown = parser.parse_known_args(argv[1:])
     if unknown:
-        command = {"check": check, "fix": fix, "explain": explain, "rules": rules}.get(options.command, parser)
-        known = command._option_string_actions
-        command.error(f"unknown option {unknown[0]}{nearest(unknown[0].split('=')[0], known)}")
-    if options.command is None:
+        parser.error(f"unknown option {unknown[0]}{nearest(unknown[0].split('=')[0], parser._option_string_actions)}")
+    options.command = name
+    return options
+
+
+def _without_command(argv: Sequence[str]) -> NoReturn:
+    """Answer --help and --version; anything else is misuse."""
+    parser = _Parser(prog="mplint", usage=_USAGE, description=_DESCRIPTION, epilog=_EPILOG, formatter_class=_Help, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"mplint {__version__}")
+    if not argv:
         parser.print_help(sys.stderr)
         raise SystemExit(2)
-    return options
+    if argv[0].startswith("-"):
+        _, unknown = parser.parse_known_args(argv)
+        parser.error(f"options come after the command: mplint COMMAND {unknown[0]}" if unknown else "a command is missing")
+    if os.path.exists(argv[0]):
+        parser.error(f'unknown command "{argv[0]}"; did you mean `mplint check {argv[0]}`?')
+    parser.error(f'unknown command "{argv[0]}"{nearest(argv[0], COMMANDS) or "; the commands are " + ", ".join(COMMANDS)}')
 
 
 def configuration(options: argparse.Namespace) -> Config:
@@ -120,15 +123,30 @@ def _start(options: argparse.Namespace) -> str:
     return (options.stdin_filename or ".") if first == "-" else first
 
 
-def _command(commands: argparse._SubParsersAction[_Parser], name: str, summary: str, epilog: str | None = None) -> _Parser:
-    return commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def _add_check(parser: _Parser) -> None:
+    _add_paths(parser)
+    parser.add_argument("--output-format", choices=FORMATS, default="text", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: text)")
+    parser.add_argument("--statistics", action="store_true", help="count the findings of each rule instead of listing them")
+    _add_common(parser)
+
+
+def _add_fix(parser: _Parser) -> None:
+    _add_paths(parser)
+    parser.add_argument("--apply", action="store_true", help="write the fixes instead of showing a diff")
+    parser.add_argument("--unsafe-fixes", action="store_true", help="take also the fixes that change numerics or control flow")
+    _add_common(parser)
+
+
+def _add_explain(parser: _Parser) -> None:
+    parser.add_argument("rules", nargs="+", metavar="RULE", help="a code, prefix, name, or ALL")
+    _add_source_of_configuration(parser)
+    _add_color(parser)
+
+
+def _add_rules(parser: _Parser) -> None:
+    parser.add_argument("--output-format", choices=("text", "json"), default="text", metavar="FORMAT", help="text or json (default: text)")
+    _add_source_of_configuration(parser)
+    _add_color(parser)
 
 
 def _add_paths(parser: _Parser) -> None:
@@ -196,7 +214,16 @@ def _per_file_ignores(values: Iterable[str]) -> PerFileIgnores:
     return tuple(ignores)
 
 
-def _unknown_command(word: str) -> str:
-    if os.path.exists(word):
-        return f'unknown command "{word}"; did you mean `mplint check {word}`?'
-    return f'unknown command "{word}"{nearest(word, COMMANDS) or "; the commands are " + ", ".join(COMMANDS)}'
+COMMANDS: dict[str, tuple[str, Callable[[_Parser], None], str | None]] = {
+    "check": ("find mistakes in files, folders and notebooks", _add_check, _EXIT_EPILOG),
+    "fix": ("show the fixes as a diff, or apply them", _add_fix, _EXIT_EPILOG),
+    "explain": ("print the documentation of rules", _add_explain, None),
+    "rules": ("list the rules", _add_rules, None),
+}
+
+_DESCRIPTION = """\
+Finds, explains and fixes mixed-precision mistakes in Keras, TensorFlow and
+PyTorch code.
+
+commands:
+""" + "\n".join(f"  {name:<8} {summary}" for name, (summary, _, _) in COMMANDS.items())

@@ -10,6 +10,7 @@ from mplint.report.style import Style
 from mplint.rule import Rule
 
 _BULLET = re.compile(r"(\s*)([-*]|\d+\.)\s+")
+_ADDRESS = re.compile(r"<(https?://[^>\s]+)>")
 _LINK = re.compile(r"\[([^\]]+)\]\((https?://[^)\s]+)\)")
 
 
@@ -59,9 +60,8 @@ def render(markdown: str, style: Style) -> list[str]:
 
 
 def _wrapped(paragraph: Sequence[str], style: Style) -> list[str]:
-    text = _LINK.sub(
-        lambda match: match[1] if match[1] == match[2] else f"{match[1]} ({match[2]})", " ".join(part.strip() for part in paragraph)
-    )
+    text = _ADDRESS.sub(r"\1", " ".join(part.strip() for part in paragraph))
+    text = _LINK.sub(lambda match: match[1] if match[1] == match[2] else f"{match[1]} ({match[2]})", text)
     bullet = _BULLET.match(paragraph[0])
     if bullet is None:
         return style.wrap(text)

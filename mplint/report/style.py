@@ -19,7 +19,8 @@ _CODES = {
     "removed": "31",
     "quiet": "2",
 }
-_CODE = re.compile(r"`[^`\n]{1,44}`")
+_CODE = re.compile(r"`[^`]*`")
+_LONGEST_CODE = 44  # a longer piece of code may be broken at its spaces
 _GLUE = "\x1f"  # stands for a space inside code while lines are wrapped
 
 
@@ -36,7 +37,7 @@ class Style:
 
     def wrap(self, text: str, first: str = "", rest: str = "") -> list[str]:
         """`text` in lines of the width, the first line after `first` and the others after `rest`; no word or short code is broken."""
-        glued = _CODE.sub(lambda match: match[0].replace(" ", _GLUE), text)
+        glued = _CODE.sub(lambda match: match[0].replace(" ", _GLUE) if len(match[0]) <= _LONGEST_CODE else match[0], text)
         lines = textwrap.wrap(
             glued, self.width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
         )
