@@ -13,7 +13,7 @@ from mplint.source.document import Document
 
 IGNORE, FILE_IGNORE, SKIP_FILE, NOQA = "ignore", "file-ignore", "skip-file", "noqa"
 
-_MENTIONED = re.compile(r"mplint:|noqa", re.I)
+_MENTIONED = re.compile(r"mplint:|noqa(?!\s*:)|noqa\s*:[^\n]*(?:MP\d|[a-z]-[a-z])", re.I)
 _DIRECTIVE = re.compile(
     r"#\s*(?:mplint:\s*(?P<kind>ignore|file-ignore|skip-file)(?![\w-])(?:\s*\[(?P<listed>[^\]#]*)\]|\s+(?P<bare>MP\d+(?:\s*,\s*MP\d+)*)\b)?"
     r"|(?P<noqa>noqa)(?![\w-])(?::\s*(?P<others>CODE(?:[,\s]+CODE)*)|(?!\s*:)))".replace(
