@@ -38,7 +38,7 @@ class TargetResolver:
             config = self._config
             known = self._by_folder[folder] = Settings(
                 torch=Versions.parse(config.torch) if config.torch else pins.torch,
-                keras=Versions.parse(config.keras) if config.keras else pins.keras,
+                keras=Versions.parse(config.keras) if config.keras else None if config.tensorflow else pins.keras,
                 tensorflow=Versions.parse(config.tensorflow) if config.tensorflow else pins.tensorflow,
                 hardware=self._hardware,
             )

@@ -1,0 +1,226 @@
+"""Uses of Keras API that is gone: where the name is written, through which alias, and under which guard."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from mplint.source.names import absolute, keras_path
+
+if TYPE_CHECKING:
+    from mplint.source.file import SourceFile
+
+EXPERIMENTAL = "mixed_precision.experimental"
+STABLE_HOMES = ("mixed_precision", "config.set_dtype_policy", "dtype_policies")
+# What only TensorFlow 1 has under these names.
+TF1 = (
+    "contrib",
+    "app",
+    "flags",
+    "Session",
+    "placeholder",
+    "ConfigProto",
+    "gfile",
+    "logging",
+    "get_variable",
+    "variable_scope",
+    "global_variables",
+)
+CAUGHT = {"ImportError", "AttributeError", "ModuleNotFoundError", "Exception", "BaseException"}
+
+
+class Removed(NamedTuple):
+    """A path that is gone, the TensorFlow version that dropped it, and what to use."""
+
+    path: str
+    gone: str
+    use: str
+
+
+class Table(NamedTuple):
+    """mplint/data/keras_api.toml."""
+
+    removed: tuple[Removed, ...]
+    renamed: dict[str, str]
+    stable: frozenset[str]
+    members: dict[str, str]
+
+
+class Reference(NamedTuple):
+    """One place that refers to a removed name.
+
+    `path` is the whole dotted path; `binding` the node that binds the alias through which it is reached (None: the removed name is
+    written out here); `binds` the name that the place itself binds to it, with the node whose uses follow.
+    """
+
+    node: ast.expr | ast.alias
+    path: str
+    entry: Removed
+    binding: ast.AST | None = None
+    alias: str = ""
+    binds: ast.AST | None = None
+    bound: str = ""
+
+
+@cache
+def table() -> Table:
+    """The table of removed API, read on first need."""
+    import tomllib
+    from importlib.resources import files
+
+    data = tomllib.loads(files("mplint.data").joinpath("keras_api.toml").read_text("utf-8"))
+    removed = tuple(Removed(item["path"], item["gone"], item["use"]) for item in data["removed"])
+    return Table(removed, data["renamed"], frozenset(data["stable"]["names"]), data["optimizer_members"])
+
+
+def removed_references(file: SourceFile) -> list[Reference]:
+    """Every reference to a removed name, in source order, guarded ones too."""
+    return sorted([*imported(file), *written(file)], key=lambda r: (r.node.lineno, r.node.col_offset))
+
+
+def entry_of(name: str) -> tuple[str, Removed] | None:
+    """The path and the table's entry for a dotted name that is gone."""
+    path = keras_path(name)
+    path = name.replace("tensorflow.compat.v1.", "tensorflow.").replace("tensorflow.compat.v2.", "tensorflow.") if path is None else path
+    for entry in table().removed:
+        if path == entry.path or path.startswith(entry.path + "."):
+            return path, entry
+    return None
+
+
+def imported(file: SourceFile) -> Iterator[Reference]:
+    """Import statements that name something removed."""
+    for origin in file.syntax.all(ast.ImportFrom):
+        source = absolute(origin, file.module)
+        for alias in origin.names:
+            if (known := entry_of(f"{source}.{alias.name}")) is not None:
+                yield Reference(alias, *known, binds=origin, bound=alias.asname or alias.name)
+    for statement in file.syntax.all(ast.Import):
+        for alias in statement.names:
+            if (known := entry_of(alias.name)) is not None:
+                yield Reference(alias, *known, binds=statement if alias.asname else None, bound=alias.asname or "")
+
+
+def written(file: SourceFile) -> Iterator[Reference]:
+    """Attributes and names that refer to something removed: the longest dotted expression each."""
+    nodes: list[ast.Attribute | ast.Name] = [*file.syntax.all(ast.Attribute), *file.syntax.all(ast.Name)]
+    for node in nodes:
+        if isinstance(node.ctx, ast.Load) and not isinstance(file.syntax.parents[node], ast.Attribute):
+            names = file.names.candidates(node)
+            found = [known for name in names if (known := entry_of(name)) is not None]
+            if found and len(found) == len(names):
+                yield placed(file, node, *found[0])
+
+
+def placed(file: SourceFile, node: ast.Attribute | ast.Name, path: str, entry: Removed) -> Reference:
+    """The reference at `node`: written out, or through an alias."""
+    root: ast.expr = node
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if isinstance(root, ast.Name) and any(entry_of(name) is not None for name in file.names.candidates(root)):
+        reaching = file.names.reaching(root)
+        return Reference(node, path, entry, binding=reaching[0].node if len(reaching) == 1 else root, alias=root.id)
+    parent = file.syntax.parents[node]
+    if isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
+        return Reference(node, path, entry, binds=parent.targets[0], bound=parent.targets[0].id)
+    return Reference(node, path, entry)
+
+
+def is_guarded(file: SourceFile, node: ast.AST) -> bool:
+    """Whether the place is one arm of a version check, a hasattr chain or a try whose other arm uses API that exists."""
+    child = node
+    for parent in file.syntax.ancestors(node):
+        match parent:
+            case ast.If(test=test) | ast.IfExp(test=test) if child is not test and probes(file, test):
+                return True
+            case ast.BoolOp(values=values) if any(probes(file, value) for value in values if value is not child):
+                return True
+            case ast.Try(body=body, handlers=handlers) if catches(handlers):
+                others = [s for h in handlers for s in h.body] if any(child is s for s in body) else body
+                if not any(child is s for s in parent.finalbody) and any(has_replacement(file, s) for s in others):
+                    return True
+            case ast.With(items=items) if any(expects_error(item.context_expr) for item in items):
+                return True
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if returns_early(file, parent, child):
+                return True
+        child = parent
+    return False
+
+
+def returns_early(file: SourceFile, function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.AST) -> bool:
+    """Whether a version check before `statement` leaves the function."""
+    for item in function.body:
+        if item is statement:
+            return False
+        if isinstance(item, ast.If) and isinstance(item.body[-1], (ast.Return, ast.Raise)) and probes(file, item.test):
+            return True
+    return False
+
+
+def probes(file: SourceFile, test: ast.expr) -> bool:
+    """Whether a condition asks which API there is: a version, hasattr, getattr."""
+    for node in ast.walk(test):
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            if "version" in name.lower() or name in ("hasattr", "getattr", "tf2", "IS_TF2") or name.lower().startswith("tf_2"):
+                return True
+            if isinstance(node, ast.Name) and any(
+                b.value is not None and b.value is not test and asks_version(b.value) for b in file.names.reaching(node)
+            ):
+                return True
+    return False
+
+
+def expects_error(context: ast.expr) -> bool:
+    """Whether a with item is a test's claim that its body raises."""
+    return (
+        isinstance(context, ast.Call)
+        and isinstance(context.func, ast.Attribute)
+        and context.func.attr.startswith(("assertRaises", "raises"))
+    )
+
+
+def is_tensorflow1(file: SourceFile) -> bool:
+    """Whether the program is written for TensorFlow 1, whose releases keep what 2.x dropped later."""
+    homes = {f"tensorflow.{name}" for name in TF1}
+    return any(
+        isinstance(node.ctx, ast.Load) and file.names.resolve(node) in homes for node in file.syntax.all(ast.Attribute) if node.attr in TF1
+    )
+
+
+def asks_version(value: ast.expr) -> bool:
+    """Whether an expression reads a version or probes for an attribute."""
+    names = {n.id if isinstance(n, ast.Name) else n.attr for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute))}
+    return any("version" in name.lower() for name in names) or bool(names & {"hasattr", "getattr"})
+
+
+def catches(handlers: list[ast.ExceptHandler]) -> bool:
+    """Whether a try survives the API's absence."""
+    for handler in handlers:
+        kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        if any(kind is None or ast.unparse(kind).rpartition(".")[2] in CAUGHT for kind in kinds):
+            return True
+    return False
+
+
+def has_replacement(file: SourceFile, statement: ast.stmt) -> bool:
+    """Whether the statement uses mixed-precision API that exists."""
+    for node in ast.walk(statement):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            names = list(file.names.candidates(node))
+        for name in names:
+            path = keras_path(name)
+            if (
+                path is not None
+                and path.startswith(("mixed_precision", "config.set_dtype_policy", "dtype_policies"))
+                and entry_of(name) is None
+            ):
+                return True
+    return False
