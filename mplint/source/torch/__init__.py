@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
+    from mplint.source.torch.amp_api import OldAmp
     from mplint.source.torch.autocast import Autocasts
+    from mplint.source.torch.loop import TrainingLoop
+    from mplint.source.torch.scaler import Scalers
 
 
 class TorchFacts:
@@ -22,3 +25,24 @@ class TorchFacts:
         from mplint.source.torch.autocast import Autocasts
 
         return Autocasts(self.file)
+
+    @cached_property
+    def scalers(self) -> Scalers:
+        """The loss scalers: where they are built and which expressions stand for one."""
+        from mplint.source.torch.scaler import Scalers
+
+        return Scalers(self.file)
+
+    @cached_property
+    def loop(self) -> TrainingLoop:
+        """The order in which the program scales, unscales, clips, steps and updates."""
+        from mplint.source.torch.loop import TrainingLoop
+
+        return TrainingLoop(self.file)
+
+    @cached_property
+    def old_amp(self) -> OldAmp:
+        """References to the deprecated homes of autocast and its family."""
+        from mplint.source.torch.amp_api import OldAmp
+
+        return OldAmp(self.file)
