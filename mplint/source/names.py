@@ -45,6 +45,9 @@ class Names:
         self.syntax = syntax
         self.module = module
         self._resolved: dict[ast.AST, tuple[str, ...]] = {}
+        self._reach: dict[ast.Name, list[Binding]] = {}
+        self._chains: dict[ast.AST, tuple[int, ...]] = {}
+        self._local: dict[ast.AST, Function | ast.ClassDef | None] = {}
 
     @cached_property
     def star_imports(self) -> tuple[str, ...]:
@@ -109,6 +112,12 @@ class Names:
 
     def reaching(self, node: ast.Name) -> list[Binding]:
         """The bindings of the name that can reach this use, in source order."""
+        known = self._reach.get(node)
+        if known is None:
+            known = self._reach[node] = self._reaching(node)
+        return known
+
+    def _reaching(self, node: ast.Name) -> list[Binding]:
         scope, found = self.lookup(node)
         if scope is None or len(found) == 1:
             return found
@@ -133,18 +142,19 @@ class Names:
                 reach = [*reach, binding]
         return reach
 
-    def _block_chain(self, node: ast.AST) -> list[int]:
+    def _block_chain(self, node: ast.AST) -> tuple[int, ...]:
         """Identities of the statement lists around `node`, innermost first, with `with` bodies merged outwards."""
-        chain: list[int] = []
-        statement = self.syntax.statement(node) if not isinstance(node, ast.arg) else None
-        while statement is not None and not isinstance(statement, ast.Module):
+        if isinstance(node, ast.arg):
+            return ()
+        statement = self.syntax.statement(node)
+        known = self._chains.get(statement)
+        if known is None:
             parent = self.syntax.parents[statement]
-            if not isinstance(parent, (ast.With, ast.AsyncWith)):
-                chain.append(id(self.syntax.block(statement)))
-            if isinstance(parent, SCOPES):
-                break
-            statement = self.syntax.statement(parent)
-        return chain
+            merged = isinstance(parent, (ast.With, ast.AsyncWith))
+            own = () if merged else (id(self.syntax.block(statement)),)
+            outer = () if isinstance(parent, SCOPES) else self._block_chain(parent)
+            known = self._chains[statement] = own + outer
+        return known
 
     def _blocks(self, node: ast.AST) -> set[int]:
         return set(self._block_chain(node))
@@ -169,6 +179,13 @@ class Names:
 
     def local_function(self, node: ast.AST | None, depth: int = 0) -> Function | ast.ClassDef | None:
         """The function or class of this file that `node` names (also `self.method`), or None."""
+        if node is None or depth:
+            return self._local_function(node, depth)
+        if node not in self._local:
+            self._local[node] = self._local_function(node, 0)
+        return self._local[node]
+
+    def _local_function(self, node: ast.AST | None, depth: int) -> Function | ast.ClassDef | None:
         if depth > MAX_ALIASES:
             return None
         if isinstance(node, ast.Name):

@@ -10,7 +10,7 @@ import ast
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.source.names import keras_path
-from mplint.source.syntax import FUNCTIONS, Function, argument
+from mplint.source.syntax import FUNCTIONS, argument
 from mplint.source.values import UNKNOWN
 
 if TYPE_CHECKING:
@@ -144,22 +144,22 @@ class PrecisionFacts:
         """Whether a condition on a dtype decides whether `node` runs (`if x.dtype == torch.float16:`, `… if half else …`)."""
         child = node
         for parent in self.file.syntax.ancestors(node):
-            if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
-                if any(isinstance(n, ast.Attribute) and n.attr in ("dtype", "compute_dtype", "is_floating_point") or isinstance(n, ast.Name) and "dtype" in n.id for n in ast.walk(parent.test)):
-                    return True
-            elif isinstance(parent, FUNCTIONS):
-                return isinstance(child, ast.stmt) and self._returns_by_dtype(parent, child)
+            if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test and tests_dtype(parent.test):
+                return True
+            if isinstance(child, ast.stmt) and not isinstance(parent, ast.Module) and self._returned_by_dtype(child):
+                return True
+            if isinstance(parent, FUNCTIONS):
+                return False
             child = parent
         return False
 
-    def _returns_by_dtype(self, function: Function, statement: ast.stmt) -> bool:
-        """Whether an earlier `if x.dtype == …: return` of the function has taken one dtype away."""
-        for earlier in function.body:
+    def _returned_by_dtype(self, statement: ast.stmt) -> bool:
+        """Whether an earlier `if x.dtype == …: return` of the same block has taken one dtype away."""
+        for earlier in self.file.syntax.block(statement):
             if earlier is statement:
                 return False
-            if isinstance(earlier, ast.If) and isinstance(earlier.body[-1], (ast.Return, ast.Raise)):
-                if any(isinstance(n, ast.Attribute) and n.attr == "dtype" for n in ast.walk(earlier.test)):
-                    return True
+            if isinstance(earlier, ast.If) and isinstance(earlier.body[-1], (ast.Return, ast.Raise)) and tests_dtype(earlier.test):
+                return True
         return False
 
     def _parameter(self, node: ast.arg) -> Precision:
@@ -354,6 +354,11 @@ class PrecisionFacts:
             if node.args and (operand := self.of(node.args[0], depth + 1)).only in ("float16", "bfloat16"):
                 return operand
         return NOTHING
+
+
+def tests_dtype(test: ast.expr) -> bool:
+    """Whether a condition asks for a dtype."""
+    return any(isinstance(n, ast.Attribute) and n.attr in ("dtype", "compute_dtype") or isinstance(n, ast.Name) and "dtype" in n.id for n in ast.walk(test))
 
 
 def promote(operands: list[Precision]) -> Precision:

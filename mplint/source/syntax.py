@@ -39,7 +39,7 @@ class Syntax:
     Built by one explicit-stack walk; everything else is looked up.
     """
 
-    __slots__ = ("_by_kind", "parents", "tree")
+    __slots__ = ("_blocks", "_by_kind", "_scopes", "parents", "tree")
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
@@ -65,6 +65,8 @@ class Syntax:
                     parents[value] = node
                     push(value)
         self._by_kind = by_kind
+        self._scopes: dict[ast.AST, Scope] = {}
+        self._blocks: dict[ast.stmt, list[ast.stmt]] = {}
         self.parents = parents
 
     def all(self, *kinds: type[Node]) -> list[Node]:
@@ -82,12 +84,23 @@ class Syntax:
 
     def scope(self, node: ast.AST) -> Scope:
         """The scope whose names `node` sees first (a function's decorators and defaults belong outside)."""
-        child = node
-        for parent in self.ancestors(node):
-            if isinstance(parent, SCOPES) and (isinstance(parent, ast.Module) or in_body(parent, child)):
-                return parent
-            child = parent
-        return self.tree
+        passed: list[ast.AST] = []
+        child, found = node, self._scopes.get(node)
+        while found is None:
+            parent = self.parents.get(child)
+            if parent is None:
+                found = self.tree
+            elif isinstance(parent, SCOPES) and (isinstance(parent, ast.Module) or in_body(parent, child)):
+                found = parent
+            else:
+                if isinstance(parent, ast.stmt):
+                    passed.append(parent)
+                    found = self._scopes.get(parent)
+                child = parent
+        for statement in passed:
+            self._scopes[statement] = found
+        self._scopes[node] = found
+        return found
 
     def function(self, node: ast.AST) -> Function | None:
         """The innermost function around `node`, or None at module or class level."""
@@ -111,11 +124,14 @@ class Syntax:
 
     def block(self, statement: ast.stmt) -> list[ast.stmt]:
         """The list of statements that `statement` is one of."""
-        parent = self.parents[statement]
-        for value in parent.__dict__.values():
-            if isinstance(value, list) and any(item is statement for item in value):
-                return value
-        return [statement]
+        known = self._blocks.get(statement)
+        if known is None:
+            for value in self.parents[statement].__dict__.values():
+                if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                    for item in value:
+                        self._blocks[item] = value
+            known = self._blocks.setdefault(statement, [statement])
+        return known
 
     def qualname(self, node: ast.AST) -> str:
         """The dotted name of a function or class (or of the scope around any other node); "" is the module."""

@@ -37,6 +37,7 @@ class Values:
     def __init__(self, syntax: Syntax, names: Names) -> None:
         self.syntax = syntax
         self.names = names
+        self._defined: dict[ast.AST, list[Definition]] = {}
 
     @cached_property
     def attributes(self) -> dict[tuple[ast.ClassDef, str], list[ast.expr]]:
@@ -108,6 +109,14 @@ class Values:
             return []
         if depth > MAX_DEPTH:
             return [node]
+        if depth:
+            return self._definitions(node, depth)
+        known = self._defined.get(node)
+        if known is None:
+            known = self._defined[node] = self._definitions(node, 0)
+        return known
+
+    def _definitions(self, node: ast.expr | ast.arg, depth: int) -> list[Definition]:
         found: list[Definition] = []
         match node:
             case ast.Name():
