@@ -71,27 +71,30 @@ def _check(options: Namespace) -> int:
     from mplint.engine.run import check_paths
 
     result = check_paths(options.paths or ["."], config, stdin=stdin, stdin_filename=options.stdin_filename)
-    sys.stdout.write(_report(result, options, config, stdin))
-    _show_faults(_fault_lines(result))
-    return _exit_code(result.findings, bool(result.faults), config, options.exit_zero)
+    faults = [f"{fault.rule} failed on {fault.path}: {fault.error}" for fault in result.faults]
+    report, more = _report(result, faults, options, config, stdin)
+    sys.stdout.write(report)
+    faults += more
+    _show_faults(faults)
+    return _exit_code(result.findings, bool(faults), config, options.exit_zero)
 
 
-def _report(result: CheckResult, options: Namespace, config: Config, stdin: bytes | None) -> str:
+def _report(result: CheckResult, faults: list[str], options: Namespace, config: Config, stdin: bytes | None) -> tuple[str, list[str]]:
+    """The report that was asked for, and what failed while it was made."""
     findings = result.findings
-    if options.statistics:
-        from mplint.report.summary import statistics
-        from mplint.report.text import summary_text
-
-        return statistics(findings) + summary_text(findings, result.files, _style(options, sys.stdout))
     match options.output_format:
-        case "concise":
+        case "concise" if not options.statistics:
             from mplint.report.lines import concise_report
 
-            return concise_report(findings)
+            return concise_report(findings), []
         case "github":
             from mplint.report.lines import github_report
 
-            return github_report(findings)
+            return github_report(findings), []
+        case "text" | "concise" if options.statistics or not findings:
+            from mplint.report.summary import statistics, summary_text
+
+            return statistics(findings) + summary_text(findings, result.files, _style(options, sys.stdout)), []
     from mplint.engine.select import known_rules
     from mplint.report.sources import Sources
 
@@ -100,15 +103,16 @@ def _report(result: CheckResult, options: Namespace, config: Config, stdin: byte
         case "json":
             from mplint.report.json import json_report
 
-            return json_report(findings, result.files, known_rules(config), sources)
+            report = json_report(findings, result.files, known_rules(config), sources)
         case "sarif":
             from mplint.report.sarif import sarif_report
 
-            return sarif_report(findings, known_rules(config), sources, _fault_lines(result))
+            report = sarif_report(findings, known_rules(config), sources, faults)
         case _:
             from mplint.report.text import text_report
 
-            return text_report(findings, result.files, sources, _style(options, sys.stdout))
+            report = text_report(findings, result.files, sources, _style(options, sys.stdout))
+    return report, sources.faults
 
 
 def _fix(options: Namespace) -> int:
@@ -182,10 +186,6 @@ def _style(options: Namespace, stream: TextIO) -> Style:
     from mplint.report.style import style_for
 
     return style_for(stream, options.color)
-
-
-def _fault_lines(result: CheckResult) -> list[str]:
-    return [f"{fault.rule} failed on {fault.path}: {fault.error}" for fault in result.faults]
 
 
 def _show_faults(faults: Sequence[str]) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
+from types import ModuleType
 
-from report_findings import ProgramSources, clip_before_unscale
+import pytest
+from report_findings import ProgramSources, clip_before_unscale, write_program
 
 from mplint import __version__
-from mplint.findings import Applicability, Confidence, Fix, Location, Related, Severity
+from mplint.findings import Applicability, Confidence, Fix, Location, Related, Replace, Severity, Span
 from mplint.report.json import json_report
+from mplint.report.sources import Sources
 
 
 def test_one_object_with_every_key_of_the_contract() -> None:
@@ -72,3 +77,17 @@ def test_a_related_place_in_another_cell_names_it() -> None:
     other, same = json.loads(json_report([finding], 1, {}, ProgramSources()))["findings"][0]["related"]
     assert other["cell"] == 0
     assert "cell" not in same
+
+
+def test_a_fix_that_can_not_be_realized_costs_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_program(tmp_path)
+    rewrite = ModuleType("mplint.source.rewrite")
+    rewrite.FixError = type("FixError", (Exception,), {})  # type: ignore[attr-defined]
+    rewrite.realize = lambda document, fix: {}["missing"]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mplint.source.rewrite", rewrite)
+    sources = Sources()
+    finding = clip_before_unscale(fix=Fix("move it", Applicability.SAFE, (Replace(Span(7, 4, 7, 4), "x"),)))
+    report = json.loads(json_report([finding], 1, {}, sources))
+    assert report["findings"][0]["fix"]["edits"] == []
+    assert sources.faults == ["the fix of MP304 failed on src/train.py:7:5: KeyError: 'missing'"]

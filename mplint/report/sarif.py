@@ -25,6 +25,8 @@ def sarif_report(findings: Sequence[Finding], rules: Mapping[str, type[Rule]], s
     """One run with the metadata of `rules` and every finding; `faults` are what mplint itself failed at."""
     known = sorted({*rules, *(finding.code for finding in findings)})
     names = {finding.code: finding.name for finding in findings}
+    results = _results(findings, known, sources)
+    faults = [*faults, *sources.faults]
     invocation: dict[str, object] = {"executionSuccessful": not faults}
     if faults:
         invocation["toolExecutionNotifications"] = [{"level": "error", "message": {"text": fault}} for fault in faults]
@@ -39,7 +41,7 @@ def sarif_report(findings: Sequence[Finding], rules: Mapping[str, type[Rule]], s
         "tool": {"driver": driver},
         "invocations": [invocation],
         "columnKind": "unicodeCodePoints",
-        "results": _results(findings, known, sources),
+        "results": results,
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 

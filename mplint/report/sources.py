@@ -5,13 +5,18 @@ from __future__ import annotations
 from functools import lru_cache
 
 from mplint.findings import Edit, Finding, Location
+from mplint.report.summary import place
 from mplint.source.document import Document, InputError
 
 
 class Sources:
-    """Reads documents by the paths of findings; `stdin` is the text of the input named `stdin_filename`."""
+    """Reads documents by the paths of findings; `stdin` is the text of the input named `stdin_filename`.
+
+    `faults` collects the fixes that could not be turned into edits, so that one of them costs no finding.
+    """
 
     def __init__(self, stdin: bytes | None = None, stdin_filename: str | None = None) -> None:
+        self.faults: list[str] = []
         self._stdin = stdin
         self._stdin_filename = stdin_filename
         self.lines = lru_cache(maxsize=16)(self._lines)
@@ -27,9 +32,16 @@ class Sources:
         document = self._document(finding.location.path) if finding.fix is not None and finding.fix.changes else None
         if document is None or finding.fix is None:
             return ()
-        from mplint.source.rewrite import realize
+        from mplint.source.rewrite import FixError, realize
 
-        return realize(document, finding.fix)
+        try:
+            return realize(document, finding.fix)
+        except FixError:
+            return ()
+        except Exception as error:
+            text = str(error).partition("\n")[0]
+            self.faults.append(f"the fix of {finding.code} failed on {place(finding.location)}: {type(error).__name__}: {text}")
+            return ()
 
     def _lines(self, path: str, cell: int | None) -> list[str]:
         document = self._document(path)

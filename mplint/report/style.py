@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import textwrap
 from typing import TextIO
 
 MAX_WIDTH = 100
@@ -37,6 +36,8 @@ class Style:
 
     def wrap(self, text: str, first: str = "", rest: str = "") -> list[str]:
         """`text` in lines of the width, the first line after `first` and the others after `rest`; no word or short code is broken."""
+        import textwrap
+
         glued = _CODE.sub(lambda match: match[0].replace(" ", _GLUE) if len(match[0]) <= _LONGEST_CODE else match[0], text)
         lines = textwrap.wrap(
             glued, self.width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False

@@ -1,11 +1,14 @@
-"""Counts over findings, and how reports write a place and a number of things."""
+"""Counts over findings, and how reports write counts and places."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Applicability, Finding, Location, Severity
+
+if TYPE_CHECKING:
+    from mplint.report.style import Style
 
 
 class Summary(NamedTuple):
@@ -52,6 +55,28 @@ def statistics(findings: Sequence[Finding]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def summary_text(findings: Sequence[Finding], files: int, style: Style) -> str:
+    """How many findings there are, how many of them `fix` can mend, and where to read more."""
+    if not findings:
+        return f"No mixed-precision mistakes found in {counted(files, 'file')}.\n" if files else "No Python files or notebooks found.\n"
+    summary = summarize(findings, files)
+    kinds = [
+        style.paint(counted(number, kind), kind)
+        for number, kind in ((summary.errors, "error"), (summary.warnings, "warning"), (summary.infos, "info"))
+        if number
+    ]
+    affected = len({finding.location.path for finding in findings})
+    where = counted(files, "file") if affected == files else f"{affected} of {counted(files, 'file')}"
+    lines = [f"Found {_listed(kinds)} in {where}."]
+    if summary.safe:
+        more = f", {summary.unsafe} more with `--unsafe-fixes`" if summary.unsafe else ""
+        lines.append(f"{summary.safe} can be fixed by `mplint fix --apply`{more}; without `--apply` it shows a diff.")
+    elif summary.unsafe:
+        lines.append(f"{summary.unsafe} can be fixed by `mplint fix --apply --unsafe-fixes`; without `--apply` it shows a diff.")
+    lines.append(f"`mplint explain {findings[0].code}` tells more; so it does for every code and name above.")
+    return "".join(f"{line}\n" for part in lines for line in style.wrap(part))
+
+
 def place(location: Location) -> str:
     """`path:line:column` as editors and terminals link it; in a notebook `path:cell 3:line:column`, cells counted from 1."""
     parts = [location.path]
@@ -67,3 +92,8 @@ def place(location: Location) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 error`, `2 errors`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _listed(items: Sequence[str]) -> str:
+    *others, last = items
+    return f"{', '.join(others)} and {last}" if others else last

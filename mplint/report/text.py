@@ -8,7 +8,7 @@ from mplint.findings import Applicability, Finding
 from mplint.report.snippet import snippet
 from mplint.report.sources import Sources
 from mplint.report.style import Style
-from mplint.report.summary import counted, summarize
+from mplint.report.summary import summary_text
 
 _HOW = {
     Applicability.SAFE: "`mplint fix --apply` does it",
@@ -47,30 +47,3 @@ def describe(finding: Finding, sources: Sources, style: Style) -> list[str]:
                 )
                 lines.append(mark if number == 0 else line)
     return lines
-
-
-def summary_text(findings: Sequence[Finding], files: int, style: Style) -> str:
-    """How many findings there are, how many of them `fix` can mend, and where to read more."""
-    if not findings:
-        return f"No mixed-precision mistakes found in {counted(files, 'file')}.\n" if files else "No Python files or notebooks found.\n"
-    summary = summarize(findings, files)
-    kinds = [
-        style.paint(counted(number, kind), kind)
-        for number, kind in ((summary.errors, "error"), (summary.warnings, "warning"), (summary.infos, "info"))
-        if number
-    ]
-    affected = len({finding.location.path for finding in findings})
-    where = counted(files, "file") if affected == files else f"{affected} of {counted(files, 'file')}"
-    lines = [f"Found {_listed(kinds)} in {where}."]
-    if summary.safe:
-        more = f", {summary.unsafe} more with `--unsafe-fixes`" if summary.unsafe else ""
-        lines.append(f"{summary.safe} can be fixed by `mplint fix --apply`{more}; without `--apply` it shows a diff.")
-    elif summary.unsafe:
-        lines.append(f"{summary.unsafe} can be fixed by `mplint fix --apply --unsafe-fixes`; without `--apply` it shows a diff.")
-    lines.append(f"`mplint explain {findings[0].code}` tells more; so it does for every code and name above.")
-    return "".join(f"{line}\n" for part in lines for line in style.wrap(part))
-
-
-def _listed(items: Sequence[str]) -> str:
-    *others, last = items
-    return f"{', '.join(others)} and {last}" if others else last
