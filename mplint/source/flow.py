@@ -291,7 +291,11 @@ class Flow:
         return Outcome(last.next, (*joined.exits, *last.exits))
 
     def _limit(self, outcome: Outcome) -> Outcome:
-        return Outcome(self._capped(outcome.next), outcome.exits[:MAX_STATES])
+        exits = outcome.exits
+        if len(exits) > MAX_STATES:
+            self._overflow = True
+            exits = tuple(sorted(exits, key=lambda e: (e[0], event_order(e[1].events), sorted(e[1].facts)))[:MAX_STATES])
+        return Outcome(self._capped(outcome.next), exits)
 
     def _capped(self, states: frozenset[State]) -> frozenset[State]:
         if len(states) <= MAX_STATES:
@@ -343,9 +347,14 @@ def walk_statements(node: ast.stmt) -> list[ast.stmt]:
     return found
 
 
-def event_order(events: Path) -> tuple[tuple[int, int, str], ...]:
+def event_order(events: Path) -> tuple[tuple[object, ...], ...]:
     """A deterministic order for paths."""
-    return tuple((getattr(e.node, "lineno", 0), getattr(e.node, "col_offset", 0), e.kind) for e in events)
+    return tuple((*place(e.node), e.kind, tuple(place(c) for c in e.calls), tuple(turn for _, turn in e.loops), e.guards) for e in events)
+
+
+def place(node: ast.AST) -> tuple[int, int]:
+    """Line and column of a node that has them."""
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
 def literals_of(test: ast.expr) -> tuple[tuple[Guard, ...], tuple[Guard, ...]]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mplint.source.torch.amp_api import OldAmp
     from mplint.source.torch.autocast import Autocasts
     from mplint.source.torch.loop import TrainingLoop
+    from mplint.source.torch.modules import Modules
     from mplint.source.torch.scaler import Scalers
 
 
@@ -46,3 +47,10 @@ class TorchFacts:
         from mplint.source.torch.amp_api import OldAmp
 
         return OldAmp(self.file)
+
+    @cached_property
+    def modules(self) -> Modules:
+        """The torch.nn modules that the program builds, with their sizes."""
+        from mplint.source.torch.modules import Modules
+
+        return Modules(self.file)
