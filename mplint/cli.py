@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from mplint.errors import UsageError
+from mplint.errors import UsageError, describe
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -39,8 +39,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         _abandon_output()
         return CLOSED
     except Exception as error:
-        from mplint.engine.check import describe
-
         _complain(f"internal error: {describe(error)}")
         _ask_for_report()
         return FAILED
@@ -196,7 +194,7 @@ def _show_faults(faults: Sequence[str]) -> None:
 
 
 def _ask_for_report() -> None:
-    _complain(f"this is a mistake of mplint's own, not yours; please report the line above at {BUGS}")
+    _complain(f"this is a mistake of mplint's own, not yours; please report what stands above at {BUGS}")
 
 
 def _complain(text: str) -> None:

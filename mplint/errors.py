@@ -1,4 +1,4 @@
-"""The error that ends a run with exit code 2, and the hint at the right name; a leaf module."""
+"""The error that ends a run with exit code 2, the hint at the right name, and what a fault is called; a leaf module."""
 
 from __future__ import annotations
 
@@ -22,3 +22,17 @@ def closest(word: str, candidates: Iterable[str]) -> str | None:
     by_key = {candidate.casefold(): candidate for candidate in candidates}
     found = get_close_matches(word.casefold(), by_key, n=1, cutoff=0.6)
     return by_key[found[0]] if found else None
+
+
+def describe(error: BaseException) -> str:
+    """The error's type, first line and innermost place, on one line: what a user is asked to report."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        where = ""
+    else:
+        module = trace.tb_frame.f_globals.get("__name__", "?")
+        where = f" (in {trace.tb_frame.f_code.co_name} of {module}, line {trace.tb_lineno})"
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}{text and ': '}{text}{where}"

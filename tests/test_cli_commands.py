@@ -202,17 +202,23 @@ def test_an_unreadable_input_is_exit_code_2_even_with_exit_zero(run: Run, engine
 
 
 def test_a_fault_of_a_rule_keeps_the_findings_and_asks_for_a_report(run: Run, engine: Engine) -> None:
-    engine.result = Result((clip_before_unscale(),), faults=(Fault("a.py", "MP304", "ValueError: bad at check:3"),))
+    engine.result = Result((clip_before_unscale(),), faults=(Fault("a.py", "MP304", "ValueError: bad"),))
     code, out, err = run("check", "--output-format", "concise")
     assert code == 2 and "MP304[error]" in out
-    assert err.startswith("mplint: internal error: MP304 failed on a.py: ValueError: bad at check:3\n") and "please report" in err
+    assert err.startswith("mplint: internal error: MP304 failed on a.py: ValueError: bad\n") and "please report" in err
 
 
 def test_an_unexpected_exception_is_no_traceback(run: Run, engine: Engine) -> None:
     engine.error = ValueError("bad\nworse")
     code, _, err = run("check")
     assert code == 2 and "Traceback" not in err
-    assert err.startswith("mplint: internal error: ValueError: bad at __call__:") and "please report" in err
+    assert err.startswith("mplint: internal error: ValueError: bad (in __call__ of test_cli_commands, line ") and "please report" in err
+
+
+def test_a_broken_installation_is_no_traceback_either(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mplint.engine.run", None)
+    code, _, err = run("check")
+    assert code == 2 and err.startswith("mplint: internal error: ModuleNotFoundError: ") and "Traceback" not in err
 
 
 def test_an_interrupt_and_a_closed_pipe_are_quiet(run: Run, engine: Engine) -> None:

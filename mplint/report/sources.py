@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from mplint.errors import describe
 from mplint.findings import Edit, Finding, Location
 from mplint.report.summary import place
 from mplint.source.document import Document, InputError
@@ -39,8 +40,7 @@ class Sources:
         except FixError:
             return ()
         except Exception as error:
-            text = str(error).partition("\n")[0]
-            self.faults.append(f"the fix of {finding.code} failed on {place(finding.location)}: {type(error).__name__}: {text}")
+            self.faults.append(f"the fix of {finding.code} failed on {place(finding.location)}: {describe(error)}")
             return ()
 
     def _lines(self, path: str, cell: int | None) -> list[str]:
