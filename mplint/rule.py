@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from mplint.findings import Applicability, Confidence, Finding, Fix, Location, Related, Severity, When
+from mplint.findings import Applicability, Confidence, Finding, Fix, Related, Severity, When
 
 if TYPE_CHECKING:
     import ast
@@ -26,7 +26,7 @@ class Rule:
 
     A rule defines `check_source` and/or the other `check_*` methods as generators of findings; a
     method it does not define is not called. `tokens` are plain strings (no regular expressions): a file
-    in which none of them occurs is never shown to the rule.
+    in which none of them occurs is never shown to the rule. `needs_target`: it can only fire for a named hardware target.
     """
 
     code: ClassVar[str]
@@ -35,6 +35,7 @@ class Rule:
     fix: ClassVar[Applicability | None] = None
     frameworks: ClassVar[tuple[str, ...]] = ()
     tokens: ClassVar[tuple[str, ...]] = ()
+    needs_target: ClassVar[bool] = False
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Yield the mistakes of this kind in one source program."""

@@ -7,7 +7,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from mplint.findings import Confidence, Finding, Location, Severity
+from mplint.engine.directives import mentions as mentions_mplint
+from mplint.engine.modules import imported
+from mplint.engine.own import unreadable
+from mplint.findings import Finding
 from mplint.rule import Rule
 from mplint.settings import Settings
 from mplint.source.document import Document, InputError
@@ -15,8 +18,7 @@ from mplint.source.file import SourceFile
 from mplint.source.load import load
 from mplint.source.parse import parse
 
-UNREADABLE = ("MP001", "unreadable-input")
-SUPPRESSIONS = re.compile(r"mplint:|noqa:[^\n]*\bMP\d")
+SPEAKS = re.compile(r"autocast|mixed_b?float16|\.half\(|\.bfloat16\(|float16|set_floatx")
 
 
 class Fault(NamedTuple):
@@ -28,12 +30,18 @@ class Fault(NamedTuple):
 
 
 class FileResult(NamedTuple):
-    """What checking one file gave; `comments`: its text has comments that may suppress findings."""
+    """What checking one file gave.
+
+    `comments`: its text has comments that may suppress findings. `imports` are the modules that it mentions; `speaks`: it may put half
+    precision in force somewhere.
+    """
 
     path: str
     findings: tuple[Finding, ...] = ()
     faults: tuple[Fault, ...] = ()
     comments: bool = False
+    imports: tuple[str, ...] = ()
+    speaks: bool = False
 
 
 def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[type[Rule]]) -> FileResult:
@@ -46,8 +54,7 @@ def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[type[
         return FileResult(path, (unreadable(path, error),), comments=b"mplint:" in data)
     found, faults = check_document(document, tree, settings, rules)
     text = document.text
-    comments = SUPPRESSIONS.search(text) is not None or (bool(found) and "noqa" in text)
-    return FileResult(path, tuple(findings + found), tuple(faults), comments)
+    return FileResult(path, tuple(findings + found), tuple(faults), mentions_mplint(text), imported(text), SPEAKS.search(text) is not None)
 
 
 def check_document(document: Document, tree: ast.Module, settings: Settings, rules: Iterable[type[Rule]], module: str = "") -> tuple[list[Finding], list[Fault]]:
@@ -75,11 +82,3 @@ def describe(error: BaseException) -> str:
         trace = trace.tb_next
     where = f" at {trace.tb_frame.f_code.co_name}:{trace.tb_lineno}" if trace is not None else ""
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}{where}"
-
-
-def unreadable(path: str, error: InputError) -> Finding:
-    """The MP001 finding for an input that could not be read."""
-    line, column = error.line, error.column
-    place = Location(path, line, column, line, column + 1 if column is not None else None, error.cell)
-    code, name = UNREADABLE
-    return Finding(code, name, Severity.ERROR, Confidence.HIGH, error.message, place, why="", help="mend or exclude it; nothing else was checked here")

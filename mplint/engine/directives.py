@@ -51,9 +51,14 @@ class Directive:
     last: int
 
 
+def mentions(text: str) -> bool:
+    """Whether a program may hold comments that suppress findings."""
+    return _MENTIONED.search(text) is not None
+
+
 def directives(document: Document) -> list[Directive]:
     """The suppressions in the real comments of a program, up to where it can be tokenized."""
-    if not _MENTIONED.search(document.text):
+    if not mentions(document.text):
         return []
     layout = _Layout(document.text)
     return [directive for comment in layout.comments for directive in _read(comment, layout, document)]

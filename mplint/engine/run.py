@@ -7,15 +7,21 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mplint.config import Config
-from mplint.engine.check import Fault, FileResult, check_data, unreadable
+from mplint.engine.check import Fault, FileResult, check_data
 from mplint.engine.discovery import discover
+from mplint.engine.own import unreadable
 from mplint.engine.select import FileIgnores, known_rules, selected
 from mplint.engine.targets import TargetResolver
 from mplint.findings import Finding
 from mplint.rule import Rule
+from mplint.settings import Settings
 from mplint.source.document import InputError
+
+if TYPE_CHECKING:
+    from mplint.source.summary import Summary
 
 PARALLEL_BYTES = 1_500_000  # below this much source, starting workers costs more than it saves
 COLLECT_EVERY = 64
@@ -146,18 +152,54 @@ def size_of(files: Iterable[str]) -> int:
 def conclude(results: Sequence[FileResult], job: Job, stdin: bytes | None) -> CheckResult:
     """Link, suppress and sort what the files gave."""
     rules = known_rules(job.config)
+    names = {code: rule.name for code, rule in rules.items()}
+    idle = frozenset(code for code, rule in rules.items() if rule.needs_target) if job.config.target is None else frozenset()
     ignores = FileIgnores(job.config, rules)
+    linked = linked_findings(results)
     findings: list[Finding] = []
     for result in results:
-        kept = [f for f in result.findings if f.when is None and f.confidence.rank >= job.config.min_confidence.rank]
-        ignored = ignores.codes(result.path)
-        enabled = job.codes - ignored
-        kept = [f for f in kept if f.code in enabled]
+        enabled = job.codes - ignores.codes(result.path)
+        kept = [f for f in (*result.findings, *linked.get(result.path, ())) if f.when is None and f.code in enabled]
         if result.comments:
-            kept = suppressed(result, kept, enabled, {code: rule.name for code, rule in rules.items()}, stdin)
-        findings += kept
+            kept = suppressed(result, kept, enabled - idle, names, stdin)
+        findings += [f for f in kept if f.confidence.rank >= job.config.min_confidence.rank]
     ordered = tuple(sorted(set(findings), key=lambda f: f.sort_key))
     return CheckResult(ordered, len(results), tuple(sorted({fault for result in results for fault in result.faults})))
+
+
+def linked_findings(results: Sequence[FileResult]) -> dict[str, list[Finding]]:
+    """The findings that rest on other files, where those prove them, by path."""
+    pending = [finding for result in results for finding in result.findings if finding.when is not None]
+    if not pending:
+        return {}
+    from mplint.engine.link import link
+
+    imports = {result.path: result.imports for result in results}
+    speaking = frozenset(result.path for result in results if result.speaks)
+    linked: dict[str, list[Finding]] = {}
+    for finding in link(pending, imports, speaking, summaries):
+        linked.setdefault(finding.location.path, []).append(finding)
+    return linked
+
+
+def summaries(paths: Iterable[str]) -> dict[str, Summary]:
+    """What the given files tell the rest of the project; one that can't be read tells nothing."""
+    from mplint.source.file import SourceFile
+    from mplint.source.load import load
+    from mplint.source.parse import parse
+    from mplint.source.summary import summarize
+
+    found = {}
+    for path in paths:
+        try:
+            with open(path, "rb") as stream:
+                document = load(path, stream.read())
+            file = SourceFile(document, parse(document), Settings())
+        except (OSError, InputError):
+            continue
+        found[path] = summarize(file)
+        file.close()
+    return found
 
 
 def suppressed(result: FileResult, findings: list[Finding], enabled: frozenset[str], names: dict[str, str], stdin: bytes | None) -> list[Finding]:

@@ -6,8 +6,9 @@ import os
 from typing import TYPE_CHECKING
 
 from mplint.config import Config
-from mplint.engine.pins import Versions, project_pins
+from mplint.engine.pins import project_pins
 from mplint.settings import Settings
+from mplint.versions import Versions
 
 if TYPE_CHECKING:
     from mplint.hardware import Target
