@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,16 +53,17 @@ def check_paths(paths: Sequence[str], config: Config, *, stdin: bytes | None = N
 
     Raises UsageError for a missing path, an unknown code or an unknown target.
     """
-    rules = known_rules(config)
-    job = Job(config, selected(config, rules))
-    resolver = TargetResolver(config)
-    results: list[FileResult] = []
-    if "-" in paths:
-        name = stdin_filename or "<stdin>"
-        results.append(check_data(name, stdin or b"", resolver.settings(name), job.rules()))
-    files = discover([p for p in paths if p != "-"], config.exclude, root=config.root) if any(p != "-" for p in paths) else []
-    results += check_files(files, job, resolver)
-    return conclude(results, job, stdin)
+    job = Job(config, selected(config, known_rules(config)))
+    contents = {stdin_filename or "<stdin>": stdin or b""} if "-" in paths else {}
+    return conclude(examine(paths, job, TargetResolver(config), contents), job, contents)
+
+
+def examine(paths: Sequence[str], job: Job, resolver: TargetResolver, contents: Mapping[str, bytes]) -> list[FileResult]:
+    """What each of `contents` (texts by path, whatever lies on disk) and each file under `paths` gives by itself."""
+    results = [check_data(path, data, resolver.settings(path), job.rules()) for path, data in contents.items()]
+    named = [path for path in paths if path != "-"]
+    files = discover(named, job.config.exclude, root=job.config.root) if named else []
+    return results + check_files([path for path in files if path not in contents], job, resolver)
 
 
 def check_files(files: Sequence[str], job: Job, resolver: TargetResolver) -> list[FileResult]:
@@ -149,25 +150,25 @@ def size_of(files: Iterable[str]) -> int:
     return total
 
 
-def conclude(results: Sequence[FileResult], job: Job, stdin: bytes | None) -> CheckResult:
-    """Link, suppress and sort what the files gave."""
+def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, bytes]) -> CheckResult:
+    """Link, suppress and sort what the files gave; `contents` are the texts that were checked in the place of files on disk."""
     rules = known_rules(job.config)
     names = {code: rule.name for code, rule in rules.items()}
     idle = frozenset(code for code, rule in rules.items() if rule.needs_target) if job.config.target is None else frozenset()
     ignores = FileIgnores(job.config, rules)
-    linked = linked_findings(results)
+    linked = linked_findings(results, contents)
     findings: list[Finding] = []
     for result in results:
         enabled = job.codes - ignores.codes(result.path)
         kept = [f for f in (*result.findings, *linked.get(result.path, ())) if f.when is None and f.code in enabled]
         if result.comments:
-            kept = suppressed(result, kept, enabled - idle, names, stdin)
+            kept = suppressed(result, kept, enabled - idle, names, contents)
         findings += [f for f in kept if f.confidence.rank >= job.config.min_confidence.rank]
     ordered = tuple(sorted(set(findings), key=lambda f: f.sort_key))
     return CheckResult(ordered, len(results), tuple(sorted({fault for result in results for fault in result.faults})))
 
 
-def linked_findings(results: Sequence[FileResult]) -> dict[str, list[Finding]]:
+def linked_findings(results: Sequence[FileResult], contents: Mapping[str, bytes]) -> dict[str, list[Finding]]:
     """The findings that rest on other files, where those prove them, by path."""
     pending = [finding for result in results for finding in result.findings if finding.when is not None]
     if not pending:
@@ -177,12 +178,12 @@ def linked_findings(results: Sequence[FileResult]) -> dict[str, list[Finding]]:
     imports = {result.path: result.imports for result in results}
     speaking = frozenset(result.path for result in results if result.speaks)
     linked: dict[str, list[Finding]] = {}
-    for finding in link(pending, imports, speaking, summaries):
+    for finding in link(pending, imports, speaking, lambda paths: summaries(paths, contents)):
         linked.setdefault(finding.location.path, []).append(finding)
     return linked
 
 
-def summaries(paths: Iterable[str]) -> dict[str, Summary]:
+def summaries(paths: Iterable[str], contents: Mapping[str, bytes]) -> dict[str, Summary]:
     """What the given files tell the rest of the project; one that can't be read tells nothing."""
     from mplint.source.file import SourceFile
     from mplint.source.load import load
@@ -192,8 +193,7 @@ def summaries(paths: Iterable[str]) -> dict[str, Summary]:
     found = {}
     for path in paths:
         try:
-            with open(path, "rb") as stream:
-                document = load(path, stream.read())
+            document = load(path, bytes_of(path, contents))
             file = SourceFile(document, parse(document), Settings())
         except (OSError, InputError):
             continue
@@ -202,17 +202,23 @@ def summaries(paths: Iterable[str]) -> dict[str, Summary]:
     return found
 
 
-def suppressed(result: FileResult, findings: list[Finding], enabled: frozenset[str], names: dict[str, str], stdin: bytes | None) -> list[Finding]:
+def bytes_of(path: str, contents: Mapping[str, bytes]) -> bytes:
+    """The bytes that were checked under the name `path`."""
+    data = contents.get(path)
+    if data is not None:
+        return data
+    with open(path, "rb") as stream:
+        return stream.read()
+
+
+def suppressed(
+    result: FileResult, findings: list[Finding], enabled: frozenset[str], names: dict[str, str], contents: Mapping[str, bytes]
+) -> list[Finding]:
     """The findings of a file that its comments leave, with those about the comments themselves."""
     from mplint.engine.suppress import suppress
     from mplint.source.load import load
 
     try:
-        if os.path.isfile(result.path):
-            with open(result.path, "rb") as stream:
-                data = stream.read()
-        else:
-            data = stdin or b""
-        return suppress(load(result.path, data), findings, enabled, names)
+        return suppress(load(result.path, bytes_of(result.path, contents)), findings, enabled, names)
     except (OSError, InputError):
         return findings
