@@ -144,7 +144,9 @@ class Flow:
         return any(self.matters(child) for child in ast.iter_child_nodes(node))
 
     def _lively(self, function: Function | None) -> bool:
-        return function is not None and (any(self.matters(s) for s in function.body) or any(self.enter_of(d) for d in function.decorator_list))
+        if function is None:
+            return False
+        return any(self.matters(s) for s in function.body) or any(self.enter_of(d) for d in function.decorator_list)
 
     def _exits(self, block: list[ast.stmt]) -> bool:
         return any(isinstance(s, (ast.Return, ast.Raise, ast.Break, ast.Continue)) for statement in block for s in walk_statements(statement))
@@ -217,7 +219,9 @@ class Flow:
 
     def _call(self, node: ast.Call, states: frozenset[State], frame: Frame) -> frozenset[State]:
         callee = self.values.callee(node)
-        if callee is None or not self._lively(callee) or len(frame.calls) >= MAX_INLINE or any(self.values.callee(call) is callee for call in frame.calls):
+        if callee is None or not self._lively(callee) or len(frame.calls) >= MAX_INLINE:
+            return states
+        if any(self.values.callee(call) is callee for call in frame.calls):
             return states
         inner = Frame(frame.guards, frame.loops, (*frame.calls, node))
         kept = {fact for state in states for fact in state.facts}
@@ -316,7 +320,8 @@ def merge(outcomes: Sequence[Outcome]) -> Outcome:
 
 def assuming(states: frozenset[State], literals: tuple[Guard, ...]) -> frozenset[State]:
     """The states that `literals` do not contradict, with these taken to hold."""
-    return frozenset(State(s.events, s.facts | frozenset(literals)) for s in states if not any(Guard(g.text, not g.holds) in s.facts for g in literals))
+    denied = [Guard(g.text, not g.holds) for g in literals]
+    return frozenset(State(s.events, s.facts | frozenset(literals)) for s in states if not any(g in s.facts for g in denied))
 
 
 def forget(facts: frozenset[Guard], names: frozenset[str]) -> frozenset[Guard]:

@@ -17,7 +17,10 @@ def paths_of(program: str, function: str = "step") -> set[str]:
     names = Names(syntax)
 
     def events_of(node: ast.AST) -> list[Event]:
-        return [Event(node.func.id, node)] if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.func.id) == 1 else []
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if len(name) == 1:
+                return [Event(name, node)]
+        return []
 
     flow = Flow(syntax, names, Values(syntax, names), events_of, lambda _: (), lambda _: ())
     scope = next(f for f in syntax.all(ast.FunctionDef) if f.name == function)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
+    from mplint.source.keras.loop import KerasLoop
     from mplint.source.keras.models import KerasModels
     from mplint.source.keras.policy import KerasPolicy
 
@@ -30,3 +31,10 @@ class KerasFacts:
         from mplint.source.keras.models import KerasModels
 
         return KerasModels(self.file)
+
+    @cached_property
+    def loop(self) -> KerasLoop:
+        """Custom training loops: where gradients reach an optimizer, and what was scaled and unscaled on the way."""
+        from mplint.source.keras.loop import KerasLoop
+
+        return KerasLoop(self.file)

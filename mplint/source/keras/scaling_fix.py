@@ -1,0 +1,128 @@
+"""Changes that put loss scaling into a custom training loop."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, NamedTuple
+
+from mplint.findings import Change, InsertStatements, Replace
+from mplint.source.keras.loop import Update
+from mplint.source.names import keras_path, position
+
+if TYPE_CHECKING:
+    from mplint.source.file import SourceFile
+
+
+class Place(NamedTuple):
+    """Where one simple update stands: its gradient computation, the loss's name and the function around them."""
+
+    gradient: ast.Call
+    loss: ast.Name
+    function: ast.AST | None
+
+
+def place_of(file: SourceFile, update: Update) -> Place | None:
+    """The place of an update whose loss is a simple name and whose gradients are taken once, with the optimizer in reach; else None."""
+    if len(update.gradients) != 1 or update.gradients[0] is update.node:
+        return None
+    gradient = update.gradients[0]
+    loss = file.keras.loop.loss(gradient)
+    function = file.syntax.function(gradient)
+    if not isinstance(loss, ast.Name) or not reaches(file, update.receiver, gradient):
+        return None
+    return Place(gradient, loss, function)
+
+
+def reaches(file: SourceFile, receiver: ast.expr, node: ast.AST) -> bool:
+    """Whether the text of `receiver` means the same object at `node`: in one function, or through `self` in one class."""
+    if file.syntax.function(receiver) is file.syntax.function(node):
+        return True
+    root = receiver
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return isinstance(root, ast.Name) and root.id == "self" and file.syntax.enclosing_class(receiver) is file.syntax.enclosing_class(node)
+
+
+def scale_in_tape(file: SourceFile, update: Update, method: str, condition: str | None = None) -> tuple[Change, ...] | None:
+    """Scale the loss by `method` as the last thing that the tape records; a loss that is used afterwards keeps its name.
+
+    `condition` is the text of a condition under which to scale.
+    """
+    place = place_of(file, update)
+    block = recorded_by(file, place.gradient) if place is not None else None
+    if place is None or block is None:
+        return None
+    statement = file.syntax.statement(place.gradient)
+    inside = any(parent is block for parent in file.syntax.ancestors(statement))
+    anchor = statement if inside else block.body[-1]
+    if isinstance(anchor, (ast.Return, ast.Raise, ast.Break, ast.Continue)) and not inside:
+        return None
+    if any(position(b.node) > position(anchor) and not inside for b in file.names.reaching(place.loss)):
+        return None
+    name, receiver = place.loss.id, file.text(update.receiver)
+    changes: list[Change] = []
+    if reported(file, place, anchor) and condition is None:
+        name = f"scaled_{place.loss.id}"
+        if any(node.id == name for node in file.syntax.all(ast.Name)):
+            return None
+        changes.append(Replace(file.span(place.loss), name))
+    line = f"{name} = {receiver}.{method}({place.loss.id})"
+    lines = (line,) if condition is None else (f"if {condition}:", f"    {line}")
+    return (InsertStatements(file.span(anchor), lines, after=not inside), *changes)
+
+
+def recorded_by(file: SourceFile, gradient: ast.Call) -> ast.With | None:
+    """The one `with` statement of the same function that opens the tape of a gradient computation."""
+    events = file.keras.loop.events
+    tapes = events.tapes(gradient.func.value) if isinstance(gradient.func, ast.Attribute) else frozenset()
+    function = file.syntax.function(gradient)
+    found = [
+        block
+        for block in file.syntax.all(ast.With)
+        if file.syntax.function(block) is function and any(events.tapes(item.context_expr) & tapes for item in block.items)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def reported(file: SourceFile, place: Place, anchor: ast.AST) -> bool:
+    """Whether the loss is read after `anchor` by anything but the gradient computation (a metric, a log, a return)."""
+    return any(
+        node.id == place.loss.id and isinstance(node.ctx, ast.Load) and node is not place.loss and position(node) > position(anchor)
+        for node in file.syntax.all(ast.Name)
+        if place.function is None or any(parent is place.function for parent in file.syntax.ancestors(node))
+    )
+
+
+def unscale_after(file: SourceFile, update: Update) -> tuple[Change, ...] | None:
+    """Unscale the gradients right after they are computed (Keras 2), before anything else is done to them."""
+    place = place_of(file, update)
+    statement = file.syntax.statement(place.gradient) if place is not None else None
+    if not isinstance(statement, ast.Assign) or place is None or statement.value is not place.gradient:
+        return None
+    target = statement.targets[0]
+    if len(statement.targets) != 1 or not isinstance(target, ast.Name):
+        return None
+    text = f"{target.id} = {file.text(update.receiver)}.get_unscaled_gradients({target.id})"
+    return (InsertStatements(file.span(statement), (text,), after=True),)
+
+
+def wrap_optimizer(file: SourceFile, update: Update, setters: tuple[ast.Call, ...]) -> tuple[Change, ...] | None:
+    """Put a LossScaleOptimizer around the construction of the update's optimizer, named as the file names `mixed_precision`."""
+    home = next((text for setter in setters if (text := mixed_precision_home(file, setter)) is not None), None)
+    made = update.optimizer.plain
+    if home is None or len(made) != 1 or any(keras_path(name) is None for name in file.names.candidates(made[0].func)):
+        return None
+    return (Replace(file.span(made[0]), f"{home}.LossScaleOptimizer({file.text(made[0])})"),)
+
+
+def mixed_precision_home(file: SourceFile, setter: ast.Call) -> str | None:
+    """How the program writes the module that holds LossScaleOptimizer, judged by how it sets the policy."""
+    func = setter.func
+    if not isinstance(func, ast.Attribute):
+        return None
+    path = keras_path(file.names.resolve(func.value))
+    if path == "mixed_precision":
+        return file.text(func.value)
+    if path == "config" and isinstance(func.value, ast.Attribute):
+        return f"{file.text(func.value.value)}.mixed_precision"
+    return None
