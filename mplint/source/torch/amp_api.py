@@ -138,7 +138,7 @@ class OldAmp:
                 return "partial"
             case ast.Call(func=func) if last_name(func) in PROBES:
                 return "probe"
-            case ast.Call(func=ast.Name(id="isinstance" | "issubclass")):
+            case ast.Call(func=func) if last_name(func).lower().endswith(("isinstance", "issubclass")):
                 return "class"
             case ast.FunctionDef() | ast.AsyncFunctionDef() if any(d is node for d in parent.decorator_list):
                 return "decorator"
