@@ -132,6 +132,21 @@ class Autocasts:
         parent = self.file.syntax.parents.get(autocast.node)
         return not isinstance(parent, (ast.withitem, ast.Expr, *FUNCTIONS, ast.ClassDef))
 
+    def is_probe(self, node: ast.AST) -> bool:
+        """Whether the code at `node` runs to see whether it fails: in a short `try` body or under `pytest.raises` and its kin."""
+        child = node
+        for parent in self.file.syntax.ancestors(node):
+            if isinstance(parent, ast.Try) and child is self.file.syntax.statement(node) and child in parent.body[:3]:
+                return any(last_name(h.type) != "KeyboardInterrupt" for h in parent.handlers if h.type is not None)
+            if isinstance(parent, (ast.With, ast.AsyncWith)) and isinstance(child, ast.stmt):
+                managers = [i.context_expr.func for i in parent.items if isinstance(i.context_expr, ast.Call)]
+                if any(last_name(m).startswith(("raises", "warns", "deprecated_call", "suppress", "assert")) for m in managers):
+                    return True
+            if isinstance(parent, FUNCTIONS):
+                break
+            child = parent
+        return False
+
     def regions_around(self, node: ast.AST) -> list[Region]:
         """The regions lexically in force at `node` in its own function, innermost first (a nested function's body is not run there)."""
         found: list[Region] = []

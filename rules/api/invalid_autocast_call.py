@@ -1,0 +1,327 @@
+"""MP107: an autocast call that raises, or that does not put the chosen dtype in force."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mplint.findings import AddImport, Applicability, Confidence, Finding, Fix, Replace, Severity, Span
+from mplint.rule import Rule
+from mplint.source.arguments import argument_start
+from mplint.source.file import SourceFile
+from mplint.source.flags import Flag, flags
+from mplint.source.syntax import FUNCTIONS, argument, has_star
+from mplint.source.torch.autocast import NEW_HOMES, OLD_HOMES, Autocast
+from mplint.source.values import DTYPES, UNKNOWN
+
+NOT_DEVICES = {"gpu", "GPU", "CUDA", "tpu", *DTYPES}
+DTYPE_FLAGS = {"dtype", "amp_dtype", "precision", "mixed_precision"}
+DEVICES = ("cuda", "cpu", "mps", "xpu")
+CHECKED_DEVICES = {"cpu", "mps", "xpu", "hpu", "xla"}  # where autocast accepts no dtype but float16 and bfloat16
+
+
+class InvalidAutocastCall(Rule):
+    """## What it does
+    Finds calls of `torch.autocast` (and `torch.amp.autocast`) whose arguments are wrong: no device type, a `torch.device` or a bool as
+    first argument, a positional `enabled` where `dtype` stands, a decorator without parentheses, a dtype given as a string, a dtype
+    that the device does not take, and a device or dtype fixed in the call although the script has an option for it.
+
+    ## Why is this bad?
+    The first parameter of the old `torch.cuda.amp.autocast` was `enabled`, that of `torch.autocast` is `device_type`, a string.
+    `torch.autocast(True)` raises ValueError; `torch.autocast("cuda", True)` takes True for the dtype and raises TypeError when it is
+    entered. `torch.autocast("cpu", dtype=torch.float32)` and a "cuda" autocast on another device only warn, and leave 100 % of the
+    model in float32.
+
+    ## Example
+    ```python
+    import torch
+
+    device = torch.device("cuda")
+    with torch.autocast(device, True):
+        loss = model(batch)
+    ```
+
+    ## Use instead
+    ```python
+    import torch
+
+    device = torch.device("cuda")
+    with torch.autocast(device.type, enabled=True):
+        loss = model(batch)
+    ```
+
+    ## Fix safety
+    The fix names the argument, takes the device's type, or inserts the only device type that the file speaks of; where the file
+    speaks of several there is no fix.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp107.py.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/amp.html#torch.autocast
+    """
+
+    code = "MP107"
+    name = "invalid-autocast-call"
+    severity = Severity.ERROR
+    fix = Applicability.SAFE
+    frameworks = ("torch",)
+    tokens = ("autocast",)
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report each wrong construction once, by the first of its mistakes, then options that no autocast reads."""
+        autocasts = file.torch.autocasts
+        good = []
+        for autocast in autocasts.constructions:
+            func = autocast.call.func if autocast.call is not None and not autocast.partial else autocast.node
+            homes = set(file.names.candidates(func)) or {autocast.name}
+            if autocasts.is_probe(autocast.node):
+                continue
+            finding = self.mistake(file, autocast) if autocast.partial or homes <= NEW_HOMES or autocast.call is None else None
+            if finding is not None:
+                yield finding
+            else:
+                good.append(autocast)
+        if good:
+            yield from self.unread_options(file, good)
+
+    def mistake(self, file: SourceFile, autocast: Autocast) -> Finding | None:
+        """The finding of a wrong construction, or None."""
+        call = autocast.call
+        if call is None:
+            return self.bare_decorator(file, autocast)
+        if autocast.name not in NEW_HOMES:
+            return None
+        shift = 1 if autocast.partial else 0
+        device = argument(call, "device_type", shift)
+        if device is None:
+            return None if has_star(call) or autocast.partial else self.no_device(file, call)
+        dtype = argument(call, "dtype", shift + 1)
+        return self.wrong_device(file, call, device) or (self.wrong_dtype(file, autocast, dtype) if dtype is not None else None)
+
+    def bare_decorator(self, file: SourceFile, autocast: Autocast) -> Finding:
+        """`@torch.autocast`: the function itself becomes the first argument."""
+        text = file.text(autocast.node)
+        old = autocast.name in OLD_HOMES
+        given = "" if old else self.only_device(file)
+        end = file.span(autocast.node)[2:]
+        fix = None if given is None else Fix(f"Write `@{text}({given})`", Applicability.SAFE, (Replace(Span(*end, *end), f"({given})"),))
+        return self.finding(
+            file,
+            autocast.node,
+            f"`@{text}` has no parentheses: the function is taken for its first argument",
+            why="The name then holds an autocast object, and calling it does not run the function." if old else "It raises ValueError.",
+            help=f'Write `@{text}("cuda")`.' if not old else f"Write `@{text}()`.",
+            fix=fix,
+        )
+
+    def no_device(self, file: SourceFile, call: ast.Call) -> Finding:
+        """`torch.autocast()`: the device type has no default."""
+        given = self.only_device(file)
+        first: ast.expr | ast.keyword | None = call.args[0] if call.args else call.keywords[0] if call.keywords else None
+        line, column = argument_start(file, first) if first is not None else (file.span(call)[2], file.span(call)[3] - 1)
+        fix = None
+        if given is not None:
+            text = given + (", " if first is not None else "")
+            fix = Fix(f"Pass {given}", Applicability.SAFE, (Replace(Span(line, column, line, column), text),))
+        return self.finding(
+            file,
+            call,
+            f"`{file.text(call.func)}` gets no device type",
+            why="`device_type` has no default: the call raises TypeError.",
+            help='Pass the device type, "cuda" or "cpu", as first argument.',
+            fix=fix,
+        )
+
+    def wrong_device(self, file: SourceFile, call: ast.Call, device: ast.expr) -> Finding | None:
+        """A first argument that is no device type."""
+        text = file.text(device)
+        if self.is_bool(file, device):
+            return self.finding(
+                file,
+                device,
+                f"`{text}` stands where autocast expects the device type",
+                why="`torch.autocast` takes (device_type, dtype, enabled), unlike torch.cuda.amp.autocast; a bool raises ValueError.",
+                help=f'Write `autocast("cuda", enabled={text})`.',
+                fix=self.named(file, call, device, "enabled"),
+            )
+        if self.is_torch_device(file, device):
+            span = file.span(device)
+            end = Span(span.end_line, span.end_column, span.end_line, span.end_column)
+            plain = isinstance(device, (ast.Name, ast.Attribute, ast.Call))
+            return self.finding(
+                file,
+                device,
+                f"`{text}` is a torch.device where autocast expects a string",
+                why="`torch.autocast` raises ValueError: Expected `device_type` of type `str`.",
+                help=f"Pass `{text}.type`.",
+                fix=Fix(f"Pass `{text}.type`", Applicability.SAFE, (Replace(end, ".type"),)) if plain else None,
+            )
+        strings = file.values.strings(device)
+        dtype = file.values.dtypes(device) if not strings - {None} else set()
+        is_dtype = bool(dtype) and UNKNOWN not in dtype
+        if is_dtype or (strings and strings <= NOT_DEVICES):
+            return self.finding(
+                file,
+                device,
+                f"`{text}` is no device type",
+                why="The first parameter of `torch.autocast` is the device type; anything else raises an error.",
+                help='Pass "cuda", "cpu" or another device type first, and the dtype as `dtype=`.',
+                fix=self.named(file, call, device, "dtype") if is_dtype else None,
+            )
+        return None
+
+    def wrong_dtype(self, file: SourceFile, autocast: Autocast, dtype: ast.expr) -> Finding | None:
+        """A dtype argument that is no dtype, or none that the device takes."""
+        text = file.text(dtype)
+        assert autocast.call is not None
+        if self.is_bool(file, dtype):
+            positional = any(a is dtype for a in autocast.call.args)
+            line, column = argument_start(file, dtype)
+            change = Replace(Span(line, column, line, column), "enabled=")
+            return self.finding(
+                file,
+                dtype,
+                f"`{text}` stands where autocast expects the dtype",
+                why="`torch.autocast` takes (device_type, dtype, enabled): with a bool as dtype, entering it raises TypeError.",
+                help=f"Write `enabled={text}`.",
+                fix=Fix(f"Write `enabled={text}`", Applicability.SAFE, (change,)) if positional else None,
+            )
+        strings = file.values.strings(dtype)
+        if None not in strings and strings:
+            return self.string_dtype(file, dtype, {s for s in strings if s is not None})
+        if autocast.devices <= CHECKED_DEVICES and autocast.dtypes <= {"float32", "float64"} and autocast.enabled is True:
+            device = " or ".join(sorted(autocast.devices))
+            return self.finding(
+                file,
+                dtype,
+                f"autocast on {device} does not take `{text}`",
+                why="On every device but CUDA, autocast supports float16 and bfloat16 only: it warns, stays off, and all runs in float32.",
+                help="Use `dtype=torch.bfloat16`, or `enabled=False` where float32 is meant.",
+                severity=Severity.WARNING,
+            )
+        return None
+
+    def string_dtype(self, file: SourceFile, dtype: ast.expr, strings: set[str]) -> Finding:
+        """A dtype given by its name."""
+        text = file.text(dtype)
+        known = all(s in DTYPES and DTYPES[s] == s for s in strings)
+        better = f"torch.{next(iter(strings))}" if isinstance(dtype, ast.Constant) else f"getattr(torch, {text})"
+        fix = Fix(f"Pass `{better}`", Applicability.SAFE, (AddImport("torch"), Replace(file.span(dtype), better)))
+        if "torch" in file.names.bindings.get(file.tree, {}):
+            fix = Fix(fix.title, fix.applicability, fix.changes[1:])
+        return self.finding(
+            file,
+            dtype,
+            f"`{text}` is a string where autocast expects a dtype",
+            why="Entering the autocast raises TypeError: the dtype must be a torch.dtype.",
+            help=f"Pass `{better}`." if known else "Pass a torch dtype.",
+            fix=fix if known else None,
+        )
+
+    def named(self, file: SourceFile, call: ast.Call, value: ast.expr, name: str) -> Fix | None:
+        """Put the only device of the file first, and give the first argument its name."""
+        given = self.only_device(file)
+        if given is None or not call.args or call.args[0] is not value or any(k.arg == name for k in call.keywords) or len(call.args) > 1:
+            return None
+        line, column = argument_start(file, value)
+        text = f"{given}, {name}="
+        return Fix(f"Write `{text}{file.text(value)}`", Applicability.SAFE, (Replace(Span(line, column, line, column), text),))
+
+    def only_device(self, file: SourceFile) -> str | None:
+        """The device type that the file uses, as a literal; None where it speaks of none or of several."""
+        spoken: set[str] = set()
+        for node in file.syntax.all(ast.Constant):
+            if isinstance(node.value, str) and (device := node.value.partition(":")[0]) in ("cuda", *CHECKED_DEVICES):
+                spoken.add(device)
+        attributes = {a.attr for a in file.syntax.all(ast.Attribute)}
+        spoken |= {device for device in ("cuda", "cpu", "xpu", "mps") if device in attributes}
+        return f'"{spoken.pop()}"' if len(spoken) == 1 else None
+
+    def is_bool(self, file: SourceFile, node: ast.expr) -> bool:
+        """Whether the expression is certainly a bool."""
+        definitions = file.values.definitions(node)
+        return bool(definitions) and all(
+            isinstance(d, ast.Compare)
+            or (isinstance(d, ast.UnaryOp) and isinstance(d.op, ast.Not))
+            or (isinstance(d, ast.Constant) and isinstance(d.value, bool))
+            or self.is_annotated(file, d, "bool")
+            for d in definitions
+        )
+
+    def is_torch_device(self, file: SourceFile, node: ast.expr) -> bool:
+        """Whether the expression is certainly a torch.device."""
+        definitions = file.values.definitions(node)
+        return bool(definitions) and all(
+            (isinstance(d, ast.Call) and file.names.resolve(d.func) == "torch.device") or self.is_annotated(file, d, "torch.device")
+            for d in definitions
+        )
+
+    def is_annotated(self, file: SourceFile, node: ast.AST, name: str) -> bool:
+        """Whether the node is a parameter with that annotation (and no default of another kind)."""
+        if not isinstance(node, ast.arg) or node.annotation is None:
+            return False
+        return file.text(node.annotation) == name or file.names.resolve(node.annotation) == name
+
+    def unread_options(self, file: SourceFile, good: list[Autocast]) -> Iterator[Finding]:
+        """Scripts with an option for the device or the dtype, and an autocast that has its own."""
+        options = flags(file)
+        device = next((o for o in options if o.name in ("device", "device_type") and any(v.startswith(DEVICES) for v in o.values)), None)
+        dtype = next((o for o in options if o.name in DTYPE_FLAGS and any("bf" in v for v in o.values)), None)
+        if device is not None and not any(UNKNOWN in a.devices or a.devices - {"cuda"} for a in good):
+            for autocast in good:
+                if autocast.name in NEW_HOMES and autocast.enabled is True and not self.is_guarded(file, autocast.node):
+                    yield self.fixed_device(file, autocast, device)
+        if dtype is not None and self.feeds_scaler(file, dtype) and not any(self.has_dtype(file, a) for a in good):
+            for autocast in good:
+                if autocast.enabled is not False and "cuda" in autocast.devices:
+                    yield self.missing_dtype(file, autocast, dtype)
+
+    def fixed_device(self, file: SourceFile, autocast: Autocast, option: Flag) -> Finding:
+        """An autocast for "cuda" in a script that can run on another device."""
+        return self.finding(
+            file,
+            autocast.node,
+            f"the device type of autocast is fixed to cuda, while `{option.name}` is an option of this script",
+            why="On another device than CUDA this autocast is off, with a warning at most, and the model runs in float32.",
+            help="Derive it from the option, for instance `torch.autocast(torch.device(device).type, …)`.",
+            severity=Severity.WARNING,
+            confidence=Confidence.MEDIUM,
+            related=((option.node, "the option"),),
+        )
+
+    def missing_dtype(self, file: SourceFile, autocast: Autocast, option: Flag) -> Finding:
+        """An autocast without dtype in a script whose dtype option reaches only the scaler."""
+        return self.finding(
+            file,
+            autocast.node,
+            f"autocast gets no dtype, while the option `{option.name}` decides about loss scaling",
+            why="Without `dtype=` autocast on CUDA computes in float16, also where the option says bfloat16.",
+            help=f"Pass the dtype that `{option.name}` names.",
+            severity=Severity.WARNING,
+            confidence=Confidence.MEDIUM,
+            related=((option.node, "the option"),),
+        )
+
+    def feeds_scaler(self, file: SourceFile, option: Flag) -> bool:
+        """Whether the option decides whether a GradScaler is enabled."""
+        for call in file.syntax.all(ast.Call):
+            if any(name.endswith("GradScaler") for name in file.names.candidates(call.func)):
+                enabled = argument(call, "enabled")
+                if enabled is not None and any(isinstance(n, ast.Attribute) and n.attr == option.name for n in ast.walk(enabled)):
+                    return True
+        return False
+
+    def has_dtype(self, file: SourceFile, autocast: Autocast) -> bool:
+        """Whether the construction names a dtype, or may."""
+        call = autocast.call
+        return call is None or has_star(call) or argument(call, "dtype", 1) is not None
+
+    def is_guarded(self, file: SourceFile, node: ast.AST) -> bool:
+        """Whether a condition decides whether `node` is reached: it may stand for the device."""
+        for parent in file.syntax.ancestors(node):
+            if isinstance(parent, (ast.If, ast.IfExp)):
+                return True
+            if isinstance(parent, FUNCTIONS):
+                return False
+        return False

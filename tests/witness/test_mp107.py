@@ -1,0 +1,58 @@
+"""What the wrong calls of torch.autocast do under torch, and that the fixed ones work."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from mplint.api import fix_text
+
+pytestmark = pytest.mark.framework
+
+PRELUDE = "import torch\nx = torch.ones(2, 2)\n"
+RAISING = [
+    ("with torch.autocast(): pass\nhost = 'cpu'", TypeError),
+    ("with torch.autocast(True): pass\nhost = 'cpu'", ValueError),
+    ("with torch.autocast(torch.device('cpu')): pass", ValueError),
+    ("@torch.autocast\ndef f(): return x @ x\nhost = 'cpu'", ValueError),
+    ("with torch.autocast(torch.bfloat16): pass\nhost = 'cpu'", ValueError),
+]
+ENTERING = ["torch.autocast('cpu', True)", "torch.autocast('cpu', dtype='bfloat16')"]
+
+
+def run(program: str) -> dict[str, object]:
+    scope: dict[str, object] = {}
+    exec(compile(PRELUDE + program, "program.py", "exec"), scope)
+    return scope
+
+
+@pytest.mark.parametrize(("program", "error"), RAISING)
+def test_the_call_raises_and_the_fixed_call_does_not(program: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        run(program)
+    run(fix_text(program, "train.py", {}, select=["MP107"]))
+
+
+@pytest.mark.parametrize("call", ENTERING)
+def test_a_dtype_that_is_none_raises_on_entering_and_the_fixed_call_computes_in_half(call: str) -> None:
+    program = f"import torch\nwith {call}:\n    y = x @ x\n"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(TypeError):
+            run(program)
+    after = run(fix_text(program, "train.py", {}, select=["MP107"]))
+    assert str(after["y"].dtype) == "torch.bfloat16"  # type: ignore[attr-defined]
+
+
+def test_autocast_for_cuda_is_off_on_another_device() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scope = run("with torch.autocast('cuda', dtype=torch.bfloat16):\n    y = x @ x\n")
+    assert str(scope["y"].dtype) == "torch.float32"  # type: ignore[attr-defined]
+
+
+def test_float32_turns_autocast_off_on_the_cpu() -> None:
+    with pytest.warns(UserWarning, match="float32|Disabling"):
+        scope = run("with torch.autocast('cpu', dtype=torch.float32):\n    y = x @ x\n")
+    assert str(scope["y"].dtype) == "torch.float32"  # type: ignore[attr-defined]
