@@ -1,0 +1,121 @@
+"""MP111: an autocast that is built and never entered."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Finding, Fix, Replace, Severity, Span
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.torch.autocast import Autocast
+
+GRAD_MODES = {"torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled", "torch.autograd.no_grad"}
+
+
+class AutocastNotEntered(Rule):
+    """## What it does
+    Finds an autocast object that is created and dropped: a call that stands alone as a statement, and context managers joined
+    with `and` or `or` in a `with` statement, of which only one is entered.
+
+    ## Why is this bad?
+    `torch.autocast(...)` only builds a context manager. Until it is entered nothing changes: the model runs in float32, at the
+    speed and memory of float32, and a loss scaler still multiplies the loss by 65536 for nothing. There is no error and no
+    warning. `with a() and b():` evaluates both and enters only `b()`.
+
+    ## Example
+    ```python
+    import torch
+
+    with torch.autocast("cuda") and torch.no_grad():
+        output = model(batch)
+    ```
+
+    ## Use instead
+    ```python
+    import torch
+
+    with torch.autocast("cuda"), torch.no_grad():
+        output = model(batch)
+    ```
+
+    ## Fix safety
+    The fix replaces `and` by a comma, so that every context manager is entered. There is no fix for a call that stands alone,
+    because only its author knows which statements it is meant for.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp111.py.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/amp.html#autocasting
+    - https://docs.python.org/3/reference/compound_stmts.html#the-with-statement
+    """
+
+    code = "MP111"
+    name = "autocast-not-entered"
+    severity = Severity.ERROR
+    fix = Applicability.SAFE
+    frameworks = ("torch",)
+    tokens = ("autocast",)
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report dropped constructions and joined context managers."""
+        autocasts = file.torch.autocasts
+        made = {a.node: a for a in autocasts.constructions if a.call is not None}
+        for autocast in made.values():
+            if isinstance(file.syntax.parents[autocast.node], ast.Expr) and not autocast.partial and not autocasts.is_probe(autocast.node):
+                yield self.dropped(file, autocast)
+        withs: list[ast.With | ast.AsyncWith] = [*file.syntax.all(ast.With), *file.syntax.all(ast.AsyncWith)] if made else []
+        for block in withs:
+            for item in block.items:
+                if isinstance(item.context_expr, ast.BoolOp) and (lost := self.lost(file, item.context_expr, made)):
+                    yield self.joined(file, block, item, lost)
+
+    def dropped(self, file: SourceFile, autocast: Autocast) -> Finding:
+        """The finding of a call that stands alone."""
+        text = file.text(autocast.node)
+        return self.finding(
+            file,
+            autocast.node,
+            f"`{text}` is built and dropped: nothing runs under autocast",
+            why="An autocast has no effect until it is entered, so the model keeps running in float32, without a warning.",
+            help=f"Put the forward pass under `with {text}:`.",
+        )
+
+    def joined(self, file: SourceFile, block: ast.With | ast.AsyncWith, item: ast.withitem, lost: list[ast.expr]) -> Finding:
+        """The finding of context managers joined by `and` or `or`."""
+        names = " and ".join(f"`{file.text(value)}`" for value in lost)
+        word = "and" if isinstance(item.context_expr, ast.BoolOp) and isinstance(item.context_expr.op, ast.And) else "or"
+        return self.finding(
+            file,
+            item.context_expr,
+            f"{names} {'is' if len(lost) == 1 else 'are'} never entered: `{word}` picks one of the context managers",
+            why=f"`with a() {word} b():` enters only {'the last' if word == 'and' else 'the first'} object; the other one has no effect.",
+            help=f"Separate the context managers by a comma instead of `{word}`.",
+            fix=self.comma(file, block, item),
+        )
+
+    def lost(self, file: SourceFile, joined: ast.BoolOp, made: dict[ast.expr, Autocast]) -> list[ast.expr]:
+        """The operands that are built and never entered, where all are context managers and one is an autocast."""
+        values = joined.values
+        if not any(v in made for v in values):
+            return []
+        if not all(v in made or (isinstance(v, ast.Call) and file.names.resolve(v.func) in GRAD_MODES) for v in values):
+            return []
+        return values[:-1] if isinstance(joined.op, ast.And) else values[1:]
+
+    def comma(self, file: SourceFile, block: ast.With | ast.AsyncWith, item: ast.withitem) -> Fix | None:
+        """Commas for the operators; None in parentheses of a `with` that names or lists more."""
+        joined = item.context_expr
+        assert isinstance(joined, ast.BoolOp)
+        line, column, _, _ = file.span(joined)
+        if item.optional_vars is not None or (file.lines[line - 1][:column].rstrip().endswith("(") and len(block.items) > 1):
+            return None
+        changes = []
+        for left, right in zip(joined.values, joined.values[1:], strict=False):
+            start, end = file.span(left), file.span(right)
+            between = file.lines[start.end_line - 1][start.end_column : end.column] if start.end_line == end.line else ""
+            if between.strip() not in ("and", "or"):
+                return None
+            changes.append(Replace(Span(start.end_line, start.end_column, end.line, end.column), ", "))
+        return Fix("Separate the context managers by commas", Applicability.SAFE, tuple(changes))
