@@ -1,0 +1,249 @@
+"""Fixing many files: take the fixes that do not overlap, check again, keep only what stands the check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mplint.config import Config
+from mplint.engine.check import check_data, describe
+from mplint.engine.judge import Planned, edits_of, objection, without_overlaps
+from mplint.findings import Applicability, Finding
+from mplint.source.document import InputError
+from mplint.source.load import decode, load
+from mplint.source.rewrite import FixError, apply_edits, realize
+
+PASSES = 10
+
+# Texts by path, which stand for the files on disk, to the findings of the whole project.
+Check = Callable[[Mapping[str, bytes]], Sequence[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class FixResult:
+    """What fixing did or, without `apply`, would do.
+
+    `diffs` are unified diffs, one a changed file; `applied` counts the findings mended; `remaining` are those left.
+    `faults` are mistakes of mplint's own (a fix that had to be taken back, by file and rule), `failures` files that
+    could not be read or replaced, `refused` fixes that this code does not allow. `output` is standard input fixed.
+    """
+
+    diffs: tuple[str, ...]
+    applied: int
+    remaining: tuple[Finding, ...]
+    faults: tuple[str, ...]
+    failures: tuple[str, ...]
+    refused: tuple[str, ...]
+    changed: tuple[str, ...]
+    output: bytes | None = None
+
+
+def fix_paths(
+    paths: Sequence[str], config: Config, *, unsafe: bool, apply: bool, stdin: bytes | None = None, stdin_filename: str | None = None
+) -> FixResult:
+    """Fix files, folders and globs, "-" being standard input; nothing is written without `apply`, and standard input never.
+
+    Raises UsageError as `check_paths` does.
+    """
+    from mplint.engine.run import Job, conclude, examine
+    from mplint.engine.select import known_rules, selected
+    from mplint.engine.targets import TargetResolver
+
+    job = Job(config, selected(config, known_rules(config)))
+    resolver = TargetResolver(config)
+    given = {stdin_filename or "<stdin>": stdin or b""} if "-" in paths else {}
+    results = {result.path: result for result in examine(paths, job, resolver, given)}
+    checked = dict(given)
+    faults: dict[str, None] = {}
+
+    def check(contents: Mapping[str, bytes]) -> Sequence[Finding]:
+        contents = {**given, **contents}
+        for path, data in contents.items():
+            if checked.get(path) != data:
+                results[path] = check_data(path, data, resolver.settings(path), job.rules())
+                checked[path] = data
+        result = conclude(list(results.values()), job, contents)
+        faults.update(dict.fromkeys(f"{fault.rule} failed on {fault.path}: {fault.error}" for fault in result.faults))
+        return result.findings
+
+    result = fix_files(check, given, unsafe=unsafe, apply=apply)
+    return replace(result, faults=tuple(dict.fromkeys([*faults, *result.faults])))
+
+
+def fix_files(check: Check, given: Mapping[str, bytes], *, unsafe: bool, apply: bool) -> FixResult:
+    """Fix every file in which `check` finds something to fix; `given` are texts that do not lie on disk and are not written."""
+    run = Run(check, given, allowed_with(unsafe))
+    for _ in range(PASSES):
+        if not run.next_pass():
+            break
+    if apply:
+        run.write()
+    changed = sorted(path for path, data in run.now.items() if data != run.first[path])
+    return FixResult(
+        diffs=tuple(unified_diff(path, run.first[path], run.now[path]) for path in changed),
+        applied=sum(run.mended.values()),
+        remaining=tuple(run.findings),
+        faults=tuple(run.faults),
+        failures=tuple(run.failures),
+        refused=tuple(run.refused),
+        changed=tuple(changed),
+        output=next((run.now.get(path, data) for path, data in given.items()), None),
+    )
+
+
+def allowed_with(unsafe: bool) -> frozenset[Applicability]:
+    """The kinds of fixes that may be applied."""
+    return frozenset((Applicability.SAFE, Applicability.UNSAFE) if unsafe else (Applicability.SAFE,))
+
+
+class Run:
+    """The state of fixing: the texts at first and now, the findings now, and what went wrong."""
+
+    def __init__(self, check: Check, given: Mapping[str, bytes], allowed: frozenset[Applicability]) -> None:
+        self.check = check
+        self.given = given
+        self.allowed = allowed
+        self.first: dict[str, bytes] = {}
+        self.now: dict[str, bytes] = {}
+        self.mended: dict[str, int] = {}
+        self.settled: set[str] = set()
+        self.faults: list[str] = []
+        self.failures: list[str] = []
+        self.refused: dict[str, None] = {}
+        self.findings = check({})
+
+    def next_pass(self) -> bool:
+        """Apply the fixes that do not overlap to every file; False when none is left."""
+        self.refused = {}
+        planned = {path: fixes for path, findings in self._fixable().items() if (fixes := self._plan(path, findings))}
+        texts = {path: text for path, fixes in planned.items() if (text := self._apply(path, fixes)) is not None}
+        if not texts:
+            return False
+        before = {path: [f for f in self.findings if f.location.path == path] for path in texts}
+        self.findings = self.check({**self.now, **texts})
+        after = {path: [f for f in self.findings if f.location.path == path] for path in texts}
+        wrong = {path: reason for path in texts if (reason := objection(planned[path], before[path], after[path]))}
+        for path in texts:
+            if path in wrong:
+                self._take_back(path, before[path], planned[path], wrong[path])
+            else:
+                self.now[path] = texts[path]
+                self.mended[path] = self.mended.get(path, 0) + len(planned[path])
+        if wrong:
+            self.findings = self.check(self.now)
+        return True
+
+    def write(self) -> None:
+        """Replace the files on disk; one that can't be replaced counts as not fixed."""
+        from mplint.engine.write import WriteError, replace_file
+
+        for path in sorted(self.now):
+            if path in self.given or self.now[path] == self.first[path]:
+                continue
+            try:
+                replace_file(path, self.first[path], self.now[path])
+            except WriteError as error:
+                self.failures.append(f"{path}: {error}; nothing was changed")
+                self.now[path] = self.first[path]
+                self.mended[path] = 0
+                self.findings = self.check(self.now)
+
+    def _fixable(self) -> dict[str, list[Finding]]:
+        by_path: dict[str, list[Finding]] = {}
+        for finding in self.findings:
+            path = finding.location.path
+            if finding.fix is not None and finding.fix.applicability in self.allowed and path not in self.settled:
+                by_path.setdefault(path, []).append(finding)
+        return {path: findings for path, findings in by_path.items() if self._read(path)}
+
+    def _read(self, path: str) -> bool:
+        if path in self.now:
+            return True
+        try:
+            self.first[path] = self.now[path] = self.given[path] if path in self.given else _bytes_of(path)
+        except OSError as error:
+            self.settled.add(path)
+            self.failures.append(f"{path}: can't be read: {(error.strerror or str(error)).lower()}")
+            return False
+        return True
+
+    def _plan(self, path: str, findings: Sequence[Finding]) -> list[Planned]:
+        try:
+            document = load(path, self.now[path])
+        except InputError:
+            return []
+        plans = []
+        for finding in findings:
+            try:
+                edits = realize(document, finding.fix) if finding.fix is not None else ()
+            except FixError as error:
+                self.refused[f"{finding.code}: {error}"] = None
+            except Exception as error:  # one fix that fails must not cost the others
+                self._fault(path, finding.code, f"failed: {describe(error)}")
+            else:
+                plans.append(Planned(finding, edits))
+        return without_overlaps(plans)
+
+    def _apply(self, path: str, fixes: list[Planned]) -> bytes | None:
+        """The text after the fixes; those that can't be written into it by themselves are dropped from `fixes`."""
+        data = self.now[path]
+        try:
+            return apply_edits(path, data, edits_of(fixes))
+        except FixError:
+            fixes[:] = [fix for fix in fixes if self._fits(path, data, fix)]
+        try:
+            return apply_edits(path, data, edits_of(fixes)) if fixes else None
+        except FixError as error:
+            self.refused[f"{error}"] = None
+            self.settled.add(path)
+            return None
+
+    def _fits(self, path: str, data: bytes, fix: Planned) -> bool:
+        try:
+            apply_edits(path, data, fix.edits)
+        except FixError as error:
+            self.refused[f"{fix.finding.code}: {error}"] = None
+            return False
+        return True
+
+    def _take_back(self, path: str, before: Sequence[Finding], fixes: Sequence[Planned], reason: str) -> None:
+        """Give a file its first bytes again, and name the rule whose fix did it."""
+        data = self.now[path]
+        codes = []
+        for fix in fixes if len(fixes) > 1 else ():
+            found = self.check({**self.now, path: apply_edits(path, data, fix.edits)})
+            alone = objection([fix], before, [f for f in found if f.location.path == path])
+            if alone:
+                codes.append(fix.finding.code)
+                reason = alone
+        for code in dict.fromkeys(codes or [fix.finding.code for fix in fixes]):
+            self._fault(path, code, f"was taken back, and the file left as it was: {reason}")
+        self.settled.add(path)
+        self.now[path] = self.first[path]
+        self.mended[path] = 0
+
+    def _fault(self, path: str, code: str, what: str) -> None:
+        message = f"the fix of {code} on {path} {what}"
+        if message not in self.faults:
+            self.faults.append(message)
+
+
+def _bytes_of(path: str) -> bytes:
+    with open(path, "rb") as stream:
+        return stream.read()
+
+
+def unified_diff(path: str, old: bytes, new: bytes) -> str:
+    """A diff that `git apply` and `patch -p1` take; a notebook's is that of its JSON text."""
+    from difflib import unified_diff as diff
+
+    name = path.replace("\\", "/").lstrip("/")
+    lines = []
+    for line in diff(_lines(path, old), _lines(path, new), f"a/{name}", f"b/{name}"):
+        lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    return "".join(lines)
+
+
+def _lines(path: str, data: bytes) -> list[str]:
+    parts = decode(data, cookie=not path.endswith(".ipynb")).text.split("\n")
+    return [f"{part}\n" for part in parts[:-1]] + parts[-1:] * bool(parts[-1])
