@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +14,7 @@ from mplint.source.syntax import argument
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
 
+EXPONENT = re.compile(r"^-?[\d.]+e[+-]?\d+$")
 FLOAT32_MAX = 3.4028234663852886e38
 # Position and keyword of the number, for methods (receiver is the tensor) and functions (first argument is).
 FILLS = {"masked_fill": (1, "value"), "masked_fill_": (1, "value"), "fill_": (0, "value"), "index_fill": (2, "value"), "index_fill_": (2, "value"), "new_full": (1, "fill_value"), "fill_diagonal_": (0, "fill_value")}
@@ -36,7 +38,12 @@ class Use(NamedTuple):
 
 
 def uses(file: SourceFile) -> list[Use]:
-    """Every place of the file where a number that the program fixes takes a tensor's dtype, in source order."""
+    """Every place where a number that half precision may not hold takes a tensor's dtype, in source order.
+
+    Only numbers beyond ±65504 or within ±6.1e-5 are of interest; the others all fit.
+    """
+    if not file.precision.extremes:
+        return []
     found = [*called(file), *arithmetic(file), *assigned(file)]
     return sorted(found, key=lambda u: (u.number.lineno, u.number.col_offset))
 
@@ -105,7 +112,7 @@ def assigned(file: SourceFile) -> Iterator[Use]:
 
 def number_use(file: SourceFile, how: str, number: ast.expr | None, tensor: ast.expr, node: ast.AST, torch: bool | None) -> Iterator[Use]:
     """The use of `number`, if it is one."""
-    if number is None:
+    if number is None or not may_be_extreme(file, number):
         return
     value = limit_of(file, number)
     if value is None:
@@ -113,6 +120,70 @@ def number_use(file: SourceFile, how: str, number: ast.expr | None, tensor: ast.
     if value is None or file.values.number(tensor) is not None:
         return
     yield Use(how, number, value, tensor, node, is_torch(file) if torch is None else torch)
+
+
+def extremes(file: SourceFile) -> frozenset[str]:
+    """Names and attributes that an extreme number is bound to; "" stands for one that is written somewhere."""
+    found = set()
+    for constant in file.syntax.all(ast.Constant):
+        value = constant.value
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and is_extreme(value) or isinstance(value, str) and EXPONENT.search(value):
+            found.add("")
+            found |= bound_to(file, constant)
+    for attribute in file.syntax.all(ast.Attribute):
+        if attribute.attr in ("finfo", "min", "max") and isinstance(attribute.ctx, ast.Load):
+            found.add("")
+            found |= bound_to(file, attribute)
+    return frozenset(found)
+
+
+def bound_to(file: SourceFile, node: ast.AST) -> set[str]:
+    """The names and attributes that the statement (or parameter list) around `node` binds."""
+    for parent in file.syntax.ancestors(node):
+        match parent:
+            case ast.Assign(targets=targets):
+                return {name for target in targets for name in spelled(target)}
+            case ast.AnnAssign(target=target) | ast.NamedExpr(target=target):
+                return spelled(target)
+            case ast.arguments():
+                return {a.arg for a in [*parent.posonlyargs, *parent.args, *parent.kwonlyargs]}
+            case ast.Call(keywords=keywords) if any(k.value is node for k in keywords):
+                return {k.arg for k in keywords if k.arg}
+            case ast.Return():
+                function = file.syntax.function(parent)
+                return {function.name} if function is not None else set()
+            case ast.stmt():
+                return set()
+    return set()
+
+
+def spelled(target: ast.expr) -> set[str]:
+    """The last names of an assignment's target."""
+    match target:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return {name}
+        case ast.Tuple(elts=elts) | ast.List(elts=elts):
+            return {name for item in elts for name in spelled(item)}
+    return set()
+
+
+def is_extreme(value: float) -> bool:
+    """Whether float16 cannot hold the number as it is."""
+    return abs(value) > 65504.0 or 0 < abs(value) < 6.103515625e-05
+
+
+def may_be_extreme(file: SourceFile, node: ast.expr) -> bool:
+    """Whether the expression is an extreme number, or a name that may be bound to one (a cheap test before following it)."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, (int, float)) and not isinstance(value, bool) and is_extreme(value)
+        case ast.UnaryOp(operand=inner):
+            return may_be_extreme(file, inner)
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name in ("min", "max") or name in file.precision.extremes
+        case ast.Call() | ast.BinOp() | ast.IfExp():
+            return any(isinstance(n, ast.Constant) and isinstance(n.value, (int, float, str)) or isinstance(n, ast.Attribute) and n.attr == "finfo" for n in ast.walk(node))
+    return False
 
 
 def limit_of(file: SourceFile, node: ast.expr) -> float | None:

@@ -7,6 +7,7 @@ operand makes the result of mixed arithmetic unknown.
 from __future__ import annotations
 
 import ast
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.source.names import keras_path
@@ -70,11 +71,23 @@ def known(dtype: str, because: ast.AST | None = None) -> Precision:
 
 
 class PrecisionFacts:
-    """Infers dtypes in one file."""
+    """Infers dtypes in one file.
 
-    def __init__(self, file: SourceFile) -> None:
+    With `assume` ("float16"), code around which the file itself puts nothing in force is taken to run in that dtype, by
+    autocast or by policy: what a finding rests on that only the rest of the project can prove.
+    """
+
+    def __init__(self, file: SourceFile, assume: str | None = None) -> None:
         self.file = file
+        self.assume = assume
         self._known: dict[ast.AST, Precision] = {}
+
+    @cached_property
+    def extremes(self) -> frozenset[str]:
+        """Names that numbers beyond the range of float16 are bound to."""
+        from mplint.source.constants import extremes
+
+        return extremes(self.file)
 
     def of(self, node: ast.expr | ast.arg, depth: int = 0) -> Precision:
         """The precision of an expression where it stands."""
@@ -177,6 +190,8 @@ class PrecisionFacts:
         owner = self.file.syntax.enclosing_class(node)
         if owner is None or not self.is_keras_layer(owner):
             return known(dtype, node)
+        if self.assume is not None and self.file.keras.policy.exit().undecided:
+            return known(self.assume, node)
         policy = self.file.keras.policy.exit()
         if policy.certain:
             compute = next(iter(policy.compute_dtypes))
@@ -190,7 +205,7 @@ class PrecisionFacts:
     def autocast(self, node: ast.AST, depth: int = 0) -> Precision | None:
         """The one half dtype that autocast puts in force at `node`, here or at every call of its function; None where none or open."""
         if "autocast" not in self.file.document.text:
-            return None
+            return known(self.assume, node) if self.assume is not None and self._in_forward(node) else None
         facts = self.file.torch.autocasts
         around = facts.regions_around(node)
         if around:
@@ -199,8 +214,14 @@ class PrecisionFacts:
         function = self.file.syntax.function(node)
         calls = self.file.values.call_sites.get(function, []) if function is not None else []
         found = [self.autocast(call, depth + 1) for call in calls] if depth < 4 else []
+        if not found and self.assume is not None and self._in_forward(node):
+            return known(self.assume, node)
         first = found[0] if found else None
         return first if first is not None and all(f is not None and f.dtypes == first.dtypes for f in found) else None
+
+    def _in_forward(self, node: ast.AST) -> bool:
+        """Whether the node stands in a method of a torch module, or in a function, that training may run."""
+        return self.file.syntax.function(node) is not None and "torch" in self.file.document.text
 
     def in_region(self, node: ast.AST) -> bool:
         """Whether the node stands in an autocast region, on or off."""
