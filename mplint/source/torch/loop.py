@@ -68,7 +68,8 @@ PASSIVE_WORDS = {
 class Act(NamedTuple):
     """Something that the training loop does, at a call.
 
-    `scaler` and `optimizer` are the keys of the objects ("" where there is none); `guards`, `loops` and `calls` as in `Event`.
+    `scaler` and `optimizer` are the keys of the objects ("" where there is none), `owner` is the expression that stands for the scaler
+    there; `guards`, `loops` and `calls` as in `Event`.
     """
 
     kind: str
@@ -78,6 +79,7 @@ class Act(NamedTuple):
     guards: tuple[Guard, ...] = ()
     loops: tuple[tuple[ast.AST, int], ...] = ()
     calls: tuple[ast.Call, ...] = ()
+    owner: ast.expr | None = None
 
 
 class Walk(NamedTuple):
@@ -185,6 +187,7 @@ class TrainingLoop:
             event.guards,
             event.loops,
             event.calls,
+            scaler if isinstance(scaler, ast.expr) else None,
         )
 
     def _events(self, node: ast.AST) -> tuple[Event, ...]:

@@ -13,7 +13,8 @@ from mplint.source.torch.subjects import Subjects
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
 
-FOREIGN = ("paddle", "oneflow", "flow", "mindspore", "jax", "apex", "sklearn")
+OTHER_FRAMEWORKS = frozenset({"paddle", "oneflow", "mindspore", "jax", "tensorflow"})
+FOREIGN = OTHER_FRAMEWORKS | {"flow", "apex", "sklearn"}
 ENABLED_POSITION = {"torch.cuda.amp": 4, "torch.cpu.amp": 4}  # the newer classes take the device first
 DTYPE_WORDS = frozenset({"fp16", "float16", "half", "bf16", "bfloat16", "dtype", "precision", "f16"})
 
@@ -43,9 +44,16 @@ class Scalers:
         self.subjects = Subjects(file.syntax, file.names, file.values)
 
     @cached_property
+    def _of_torch(self) -> bool:
+        """Whether this can be PyTorch code: paddle and oneflow have scalers with the same methods."""
+        roots = {(i.module or "").partition(".")[0] for i in self.syntax.all(ast.ImportFrom) if not i.level}
+        roots |= {a.name.partition(".")[0] for i in self.syntax.all(ast.Import) for a in i.names}
+        return not roots & OTHER_FRAMEWORKS or any(root.startswith("torch") for root in roots)
+
+    @cached_property
     def built(self) -> tuple[Scaler, ...]:
         """Every construction, wrappers included, in source order."""
-        found = [self._scaler(call) for call in self.syntax.all(ast.Call)]
+        found = [self._scaler(call) for call in self.syntax.all(ast.Call)] if self._of_torch else []
         return tuple(scaler for scaler in found if scaler is not None)
 
     @cached_property
@@ -60,8 +68,8 @@ class Scalers:
     @cached_property
     def used(self) -> frozenset[str]:
         """Keys of expressions that are used as only a loss scaler is: `x.scale(loss).backward()` or `x.unscale_(optimizer)`."""
-        found = set()
-        for call in self.syntax.all(ast.Call):
+        found: set[str] = set()
+        for call in self.syntax.all(ast.Call) if self._of_torch else ():
             match call.func:
                 case ast.Attribute(attr="unscale_", value=ast.Name() | ast.Attribute() | ast.Subscript() as owner) if call.args:
                     found.add(self.subjects.key(owner))

@@ -99,17 +99,30 @@ class Subjects:
         given = [self.values.passed(call, function, parameter.arg) for call in self.values.call_sites.get(function, [])]
         return [o for value in given if value is not None for o in self._origins(value, depth + 1)]
 
-    def _varies(self, node: ast.expr) -> bool:
+    def _varies(self, node: ast.expr, depth: int = 0) -> bool:
         match node:
             case ast.Name():
-                return any(isinstance(b.node, ast.Name) and self._is_loop_target(b.node) for b in self.names.reaching(node))
+                bindings = self.names.reaching(node)
+                if any(isinstance(b.node, ast.Name) and self._is_loop_target(b.node) for b in bindings):
+                    return True
+                return depth < 3 and any(b.value is not None and self._mentions_varying(b.value, depth + 1) for b in bindings)
             case ast.Subscript(slice=ast.Constant()):
                 return False
             case ast.Subscript():
                 return True
             case ast.Attribute(value=inner):
-                return self._varies(inner)
+                return self._varies(inner, depth)
         return False
+
+    def _mentions_varying(self, value: ast.expr, depth: int) -> bool:
+        """Whether a value is picked by something that changes from round to round: `group.optimizer`, `optimizers.get(name)`."""
+        if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
+            return self._varies(value, depth)
+        return (
+            isinstance(value, ast.Call)
+            and isinstance(value.func, ast.Attribute)
+            and any(self._varies(a, depth) for a in (value.func.value, *value.args))
+        )
 
     def _is_loop_target(self, node: ast.AST) -> bool:
         child = node

@@ -1,0 +1,209 @@
+"""MP302: an optimizer steps on gradients that are still multiplied by the loss scale."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mplint.findings import Applicability, Change, Confidence, Finding, Fix, InsertStatements, Replace, Severity
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.torch.gradients import RESCALE
+from mplint.source.torch.loop import (
+    BACKWARD,
+    HANDED,
+    MAYBE_SCALED,
+    SCALED,
+    SCALER_STEP,
+    STEP,
+    UNSCALE,
+    UPDATE,
+    WRAPPED,
+    ZERO_GRAD,
+    Act,
+    TrainingLoop,
+    receiver,
+)
+
+
+class UnscaledStep(Rule):
+    """
+    ## What it does
+    Finds `optimizer.step()` on gradients of `scaler.scale(loss)`, which nothing has unscaled, a plain step that follows
+    `scaler.step(optimizer)`, and a plain step of an optimizer that a scaler steps.
+
+    ## Why is this bad?
+    The gradients are multiplied by the loss scale, 65536 to begin with. SGD then moves the weights 65536 times too far; Adam hides the
+    factor and loses what the scaler is for: an overflow is no longer noticed, and infinite gradients go into the weights. A second,
+    plain step applies the same gradients twice.
+
+    ## Example
+    ```python
+    import torch
+
+    def train(model, loader, scaler):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in loader:
+            optimizer.zero_grad()
+            with torch.autocast("cuda"):
+                loss = torch.nn.functional.cross_entropy(model(x), y)
+            scaler.scale(loss).backward()
+            optimizer.step()
+            scaler.update()
+    ```
+
+    ## Use instead
+    ```python
+    import torch
+
+    def train(model, loader, scaler):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in loader:
+            optimizer.zero_grad()
+            with torch.autocast("cuda"):
+                loss = torch.nn.functional.cross_entropy(model(x), y)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    ```
+
+    ## Fix safety
+    Safe: `scaler.step(optimizer)` unscales and steps; `scaler.update()` is added where the loop has none. There is no fix where the
+    scaler isn't at hand, or where the step also serves a branch without a scaler.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp302.py
+
+    ## References
+    - <https://docs.pytorch.org/docs/stable/notes/amp_examples.html#typical-mixed-precision-training>
+    """
+
+    code = "MP302"
+    name = "unscaled-step"
+    severity = Severity.ERROR
+    fix = Applicability.SAFE
+    frameworks = ("torch",)
+    tokens = (".scale(",)
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report the plain steps of a PyTorch loop whose gradients a scaler has scaled."""
+        loop = file.torch.loop
+        if loop.optimizers.managed:
+            return
+        found: dict[ast.AST, Case] = {}
+        for path in loop.paths():
+            for case in cases(loop, path):
+                found.setdefault(case.act.node, case)
+        for case in found.values():
+            yield self._report(file, case)
+
+    def _report(self, file: SourceFile, case: Case) -> Finding:
+        step = file.text(case.act.node)
+        optimizer = file.text(owner) if (owner := receiver(case.act)) is not None else "optimizer"
+        scaler = file.text(case.cause.owner) if case.cause.owner is not None else "scaler"
+        if case.cause.kind == SCALED:
+            return self.finding(
+                file,
+                case.act.node,
+                f"`{step}` applies gradients that are still multiplied by the loss scale",
+                why="the scale starts at 65536: the update is that much too large, and an overflow goes into the weights unnoticed",
+                help=f"step through the scaler: `{scaler}.step({optimizer})`, then `{scaler}.update()`",
+                related=((case.cause.node, "the loss is scaled here"),),
+                fix=step_by_scaler(file, case, f"{scaler}.step({optimizer})", f"{scaler}.update()"),
+            )
+        if case.before:
+            return self.finding(
+                file,
+                case.act.node,
+                f"`{step}` bypasses the scaler that steps this optimizer",
+                severity=Severity.WARNING,
+                confidence=Confidence.MEDIUM,
+                why="no backward has run yet: it only hides the warning that a learning rate scheduler ran before the first step",
+                help="remove it",
+                related=((case.cause.node, "the scaler steps the optimizer here"),),
+            )
+        return self.finding(
+            file,
+            case.act.node,
+            f"`{step}` applies gradients a second time that `{scaler}.step` has applied",
+            why="every batch counts twice, and the second step is taken even where the scaler has skipped the first for infinite gradients",
+            help="remove it: the scaler's step is the optimizer's",
+            related=((case.cause.node, "the scaler steps the optimizer here"),),
+        )
+
+
+class Case(NamedTuple):
+    """A plain step and what makes it wrong: a scaled backward, or a step by the scaler (which comes later where `before`).
+
+    `last`: no other plain step of these gradients follows; `updated`: the scaler is updated after it.
+    """
+
+    act: Act
+    cause: Act
+    before: bool = False
+    last: bool = True
+    updated: bool = False
+
+
+def cases(loop: TrainingLoop, path: tuple[Act, ...]) -> Iterator[Case]:
+    """The wrong plain steps of one path."""
+    scaled: Act | None = None
+    stepped: dict[str, Act] = {}
+    started = False
+    for index, act in enumerate(path):
+        if act.kind == SCALED:
+            scaled = act
+            stepped.clear()
+        elif act.kind in (UNSCALE, RESCALE, HANDED, WRAPPED, ZERO_GRAD, BACKWARD, MAYBE_SCALED):
+            scaled = None
+            if act.kind != UNSCALE:
+                stepped.clear()
+        elif act.kind == SCALER_STEP:
+            scaled = None
+            stepped[act.optimizer] = act
+        elif act.kind == STEP:
+            later = path[index + 1 :]
+            cause = scaled or stepped.get(act.optimizer)
+            if cause is not None:
+                if not is_float32_twin(loop, act, cause):
+                    yield Case(act, cause, False, *after(later, cause))
+            elif not started and not act.guards:
+                twin = next((a for a in later if a.kind == SCALER_STEP and a.optimizer == act.optimizer), None)
+                if twin is not None:
+                    yield Case(act, twin, before=True)
+        started = started or act.kind in (SCALED, BACKWARD, MAYBE_SCALED, WRAPPED, HANDED)
+
+
+def is_float32_twin(loop: TrainingLoop, act: Act, cause: Act) -> bool:
+    """Whether the plain step belongs to the branch without a scaler, however the two conditions are written."""
+    if loop.chooses_precision(act, cause):
+        return True
+    return any(twin.scaler == cause.scaler and loop.exclusive(act, twin) for twin in loop.acts(SCALER_STEP))
+
+
+def after(later: tuple[Act, ...], cause: Act) -> tuple[bool, bool]:
+    """Whether the step is the last before the next backward, and whether the scaler is updated before this backward's next round."""
+    last = same = True
+    for act in later:
+        if act.node is cause.node:
+            break
+        if act.kind == UPDATE and act.scaler == cause.scaler:
+            return last, True
+        same = same and act.kind not in (SCALED, BACKWARD)
+        last = last and not (same and act.kind == STEP)
+    return last, False
+
+
+def step_by_scaler(file: SourceFile, case: Case, step: str, update: str) -> Fix | None:
+    """Step through the scaler, and update it where nothing does, if it is at hand whenever the step runs."""
+    act, cause = case.act, case.cause
+    statement = file.syntax.statement(act.node)
+    if cause.owner is None or act.calls != cause.calls or any(g not in act.guards for g in cause.guards):
+        return None
+    if not isinstance(statement, ast.Expr) or statement.value is not act.node:
+        return None
+    changes: tuple[Change, ...] = (Replace(file.span(act.node), step),)
+    if not case.updated and case.last:
+        changes = (*changes, InsertStatements(file.span(statement), (update,), after=True))
+    return Fix(f"Use `{step}`", Applicability.SAFE, changes)
