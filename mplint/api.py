@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from mplint.config import Config
+from mplint.engine.fix import FixResult, fix_paths
 from mplint.engine.run import CheckResult, check_paths
 from mplint.findings import Finding
 
@@ -21,6 +22,20 @@ def check_text(text: str, path: str = "<stdin>", targets: Mapping[str, str] | No
     """
     result = check_paths(["-"], config_for(targets or {}, select), stdin=text.encode(), stdin_filename=path)
     return list(result.findings)
+
+
+def fix(paths: Sequence[str], config: Config | None = None, *, unsafe: bool = False, apply: bool = False) -> FixResult:
+    """Fix files, folders and globs, the safe fixes only or the unsafe ones too; nothing is written without `apply`."""
+    return fix_paths(paths, config or Config(), unsafe=unsafe, apply=apply)
+
+
+def fix_text(
+    text: str, path: str = "<stdin>", targets: Mapping[str, str] | None = None, select: Collection[str] = ("ALL",), *, unsafe: bool = True
+) -> str:
+    """A program given as text after its fixes; the arguments are those of `check_text`, and unsafe fixes are taken unless refused."""
+    config = config_for(targets or {}, select)
+    result = fix_paths(["-"], config, unsafe=unsafe, apply=False, stdin=text.encode(), stdin_filename=path)
+    return text if result.output is None else result.output.decode()
 
 
 def config_for(targets: Mapping[str, str], select: Collection[str]) -> Config:
