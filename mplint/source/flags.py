@@ -12,11 +12,15 @@ if TYPE_CHECKING:
 
 
 class Flag(NamedTuple):
-    """One setting: its name ("dtype" for `--dtype`), where it is declared, and the strings it is known to take (default and choices)."""
+    """One setting: its name ("dtype" for `--dtype`), where it is declared, and the strings it is known to take (default and choices).
+
+    `switch`: it is on or off, a bool.
+    """
 
     name: str
     node: ast.AST
     values: frozenset[str]
+    switch: bool = False
 
 
 def flags(file: SourceFile) -> list[Flag]:
@@ -27,7 +31,9 @@ def flags(file: SourceFile) -> list[Flag]:
         if tail in ("add_argument", "option"):
             names = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str) and a.value.startswith("--")]
             taken = {text for k in ("default", "choices") for text in strings_in(argument(call, k))}
-            found += [Flag(name.lstrip("-").replace("-", "_"), call, frozenset(taken)) for name in names[:1]]
+            action = strings_in(argument(call, "action")) + [k.arg for k in call.keywords if k.arg == "is_flag"]
+            switch = any(word in ("store_true", "store_false", "is_flag") for word in action)
+            found += [Flag(name.lstrip("-").replace("-", "_"), call, frozenset(taken), switch) for name in names[:1]]
     if any(isinstance(c.func, ast.Name) and c.func.id == "exec" and c.args for c in file.syntax.all(ast.Call)):
         for statement in file.tree.body:
             match statement:

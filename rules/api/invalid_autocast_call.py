@@ -245,17 +245,40 @@ class InvalidAutocastCall(Rule):
             isinstance(d, ast.Compare)
             or (isinstance(d, ast.UnaryOp) and isinstance(d.op, ast.Not))
             or (isinstance(d, ast.Constant) and isinstance(d.value, bool))
-            or self.is_annotated(file, d, "bool")
+            or (isinstance(d, ast.arg) and (self.is_annotated(file, d, "bool") or self.defaults_to_bool(file, d)))
+            or (isinstance(d, ast.Attribute) and any(f.switch and f.name == d.attr for f in flags(file)) and self.is_parsed(file, d.value))
             for d in definitions
+        )
+
+    def defaults_to_bool(self, file: SourceFile, parameter: ast.arg) -> bool:
+        """Whether the default of the parameter is True or False."""
+        function = file.syntax.function(parameter)
+        default = file.values.default(function, parameter.arg) if function is not None else None
+        return isinstance(default, ast.Constant) and isinstance(default.value, bool)
+
+    def is_parsed(self, file: SourceFile, node: ast.expr) -> bool:
+        """Whether the expression holds the parsed command line."""
+        return any(
+            (isinstance(d, ast.Call) and isinstance(d.func, ast.Attribute) and d.func.attr.startswith("parse_"))
+            or (isinstance(d, ast.arg) and d.arg in ("args", "opt", "opts"))
+            for d in file.values.definitions(node)
         )
 
     def is_torch_device(self, file: SourceFile, node: ast.expr) -> bool:
         """Whether the expression is certainly a torch.device."""
         definitions = file.values.definitions(node)
         return bool(definitions) and all(
-            (isinstance(d, ast.Call) and file.names.resolve(d.func) == "torch.device") or self.is_annotated(file, d, "torch.device")
+            (isinstance(d, ast.Call) and file.names.resolve(d.func) == "torch.device")
+            or self.is_annotated(file, d, "torch.device")
+            or (isinstance(d, ast.Attribute) and d.attr == "device" and self.has_torch_device(file, d.value))
             for d in definitions
         )
+
+    def has_torch_device(self, file: SourceFile, owner: ast.expr) -> bool:
+        """Whether `owner.device` is a torch.device: a parameter of a model, or an Accelerator."""
+        if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "next":
+            return "parameters()" in file.text(owner)
+        return any(name == "accelerate.Accelerator" for _, name in file.values.made_by(owner))
 
     def is_annotated(self, file: SourceFile, node: ast.AST, name: str) -> bool:
         """Whether the node is a parameter with that annotation (and no default of another kind)."""

@@ -71,7 +71,8 @@ def symbols() -> dict[str, Symbol]:
             device = row["old"].split(".")[1]
             tail = row["old"].rpartition(".")[2]
             kind = {"autocast": "autocast", "GradScaler": "scaler", "_cast": "cast"}.get(tail, "custom")
-            found[row["old"]] = Symbol(row["old"], row["new"], kind, device, tuple(row["params"]), row.get("new_in", "2.3"))
+            since = row.get("new_in") or {"autocast": "1.10", "scaler": "2.3"}.get(kind, "2.4")
+            found[row["old"]] = Symbol(row["old"], row["new"], kind, device, tuple(row["params"]), since)
     for row in table["function"]:
         match = re.fullmatch(r"([\w.]+)\('(\w+)'.*\)", row["replace"])
         if match is not None:
@@ -138,22 +139,25 @@ class OldAmp:
                 return "partial"
             case ast.Call(func=func) if last_name(func) in PROBES:
                 return "probe"
-            case ast.Call(func=func) if last_name(func).lower().endswith(("isinstance", "issubclass")):
+            case ast.Call(func=func) if last_name(func).lower().endswith(("isinstance", "issubclass", "cast")):
+                return "class"
+            case ast.keyword(arg="spec" | "spec_set" | "autospec" | "type"):
                 return "class"
             case ast.FunctionDef() | ast.AsyncFunctionDef() if any(d is node for d in parent.decorator_list):
                 return "decorator"
             case ast.ClassDef():
                 return "base"
-            case ast.Compare():
-                return "class"
+            case ast.Compare() | ast.Subscript() | ast.BinOp():
+                return "annotation" if self._is_annotation(node) else "class"
             case ast.Attribute(attr=attr, ctx=ctx):
                 if not isinstance(ctx, ast.Load):
                     return "probe"
                 owner = self.file.syntax.enclosing_class(node)
                 same = owner is not None and self.file.names.resolve(node) in self.file.names.base_names(owner)
                 return "init" if attr == "__init__" and same else "class"
-            case ast.Tuple() if isinstance(outer := self.file.syntax.parents[parent], ast.Call) and last_name(outer.func) == "isinstance":
-                return "class"
+            case ast.Tuple() if isinstance(outer := self.file.syntax.parents[parent], (ast.Call, ast.Subscript)):
+                if isinstance(outer, ast.Subscript) or last_name(outer.func).lower().endswith("isinstance"):
+                    return "annotation" if self._is_annotation(node) else "class"
         if self._is_annotation(node):
             return "annotation"
         patched = {self.file.names.resolve(a) for a in self.file.syntax.all(ast.Attribute) if isinstance(a.ctx, ast.Store)}

@@ -191,6 +191,8 @@ class Migration:
         """The changes of the arguments that follow the first `shift`: the device comes first, every other one gets its name."""
         positional = call.args[shift:]
         starred = any(isinstance(a, ast.Starred) for a in call.args)
+        if self._has_device(call, symbol, positional):
+            return ()
         if any(k.arg in ("device", "device_type") for k in call.keywords) or (starred and symbol.kind not in ("scaler", "function")):
             return None
         if symbol.kind == "custom":
@@ -212,6 +214,17 @@ class Migration:
             line, column = self.file.span(call)[2:]
             changes.append(Replace(Span(line, column - 1, line, column - 1), device))
         return tuple(changes)
+
+    def _has_device(self, call: ast.Call, symbol: Symbol, positional: list[ast.expr]) -> bool:
+        """Whether the arguments already are those of the new API, the device among them."""
+        match symbol.kind, positional:
+            case (("autocast" | "scaler"), [ast.Constant(value=str(text))]):
+                return text.partition(":")[0] in ("cuda", "cpu")
+            case (("autocast" | "custom"), []):
+                return any(k.arg == "device_type" for k in call.keywords)
+            case "scaler", []:
+                return any(k.arg == "device" for k in call.keywords)
+        return False
 
     def _insert(self, value: ast.expr | ast.keyword, first: str, name: str) -> Replace:
         """Put an argument before `value` (on a line of its own where `value` has one) and give `value` its name."""
@@ -260,7 +273,7 @@ class Migration:
         parent = self.file.syntax.parents[site.node]
         if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
             return Rewrite(changes, Applicability.UNSAFE)
-        safe = True
+        called = False
         for name in self.file.syntax.all(ast.Name):
             if (
                 name.id == parent.targets[0].id
@@ -268,11 +281,12 @@ class Migration:
                 and site.node in [b.value for b in self.file.names.reaching(name)]
             ):
                 used = self.file.syntax.parents[name]
-                called = isinstance(used, ast.Call) and used.func is name
-                if called and isinstance(used, ast.Call) and used.args and symbol.kind == "autocast":
+                if not isinstance(used, ast.Call) or used.func is not name:
+                    return Rewrite(changes, Applicability.UNSAFE)
+                if used.args and symbol.kind == "autocast":
                     return None
-                safe = safe and called
-        return Rewrite(changes, Applicability.SAFE if safe else Applicability.UNSAFE)
+                called = True
+        return Rewrite(changes, Applicability.SAFE if called else Applicability.UNSAFE)
 
     def _local(self, target: str, default: str = "") -> str:
         """The module-level name that is bound to `target`, else `default`."""
