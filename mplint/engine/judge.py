@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mplint.engine.own import UnreadableInput
-from mplint.findings import Edit, Finding, Severity
+from mplint.findings import AddImport, Edit, Finding, Severity
 
 Place = tuple[int, int, int]  # cell, line, column; cell -1 in a plain file
 
@@ -40,10 +40,10 @@ def without_overlaps(fixes: Iterable[Planned]) -> list[Planned]:
     Equal edits do not overlap: two fixes may need the same import.
     """
     taken: list[Edit] = []
-    chosen = []
+    chosen: list[Planned] = []
     for fix in sorted((fix for fix in fixes if fix.edits), key=lambda fix: (_start(fix.edits[0]), fix.finding.sort_key)):
         new = [edit for edit in fix.edits if edit not in taken]
-        if not any(_overlap(edit, other) for edit in new for other in taken):
+        if not any(_overlap(edit, other) for edit in new for other in taken) and not any(_import_twice(fix, other) for other in chosen):
             taken += new
             chosen.append(fix)
     return chosen
@@ -66,6 +66,12 @@ def objection(fixes: Sequence[Planned], before: Sequence[Finding], after: Sequen
         if left > there - mended:
             return f"{code} is still reported after it"
     return ""
+
+
+def _import_twice(one: Planned, two: Planned) -> bool:
+    """Whether both bring the same import in, and not by the same edit (one of them changes the imports next to it too)."""
+    added = [{c for c in p.finding.fix.changes if isinstance(c, AddImport)} if p.finding.fix is not None else set() for p in (one, two)]
+    return bool(added[0] & added[1]) and not set(one.edits) & set(two.edits)
 
 
 def _start(edit: Edit) -> Place:
