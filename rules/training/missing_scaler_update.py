@@ -135,6 +135,8 @@ def next_turn(path: tuple[Act, ...], index: int) -> End:
                 return End(updated=True)
         elif act.kind == SCALER_STEP and not varies(act.optimizer):
             if act.optimizer == step.optimizer:
+                if act.loops == step.loops and act.node is not step.node:  # a second step in one round is another mistake
+                    return End(last=False)
                 return End(again=not varies(step.optimizer), last=last)
             last = False
     return End(last=last)

@@ -1,0 +1,291 @@
+"""MP310: unscale_, step and update of a loss scaler come in an order, or as often, as the scaler forbids."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mplint.findings import Applicability, Finding, Severity
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.flow import Guard, bound_names, names_in
+from mplint.source.torch.loop import BACKWARD, HANDED, MAYBE_SCALED, SCALED, SCALER_STEP, UNSCALE, UPDATE, WRAPPED, Act, TrainingLoop, Walk
+from mplint.source.torch.subjects import varies
+
+
+class ScalerMisordered(Rule):
+    """
+    ## What it does
+    Finds `unscale_` or `step` called a second time, or after `step`, before `update`; `update` between the steps of two optimizers; and
+    `update` before any step. With gradient accumulation: `unscale_` on every micro-batch while `update` runs only every few.
+
+    ## Why is this bad?
+    Between two updates each optimizer may be unscaled once and stepped once: the second call raises RuntimeError, an `update` without
+    a step AssertionError. An `update` between two steps raises nothing: the second optimizer's gradients are divided by the new
+    scale instead of the one they were multiplied by, wrong by a factor of 2 whenever the scale changes.
+
+    ## Example
+    ```python
+    import torch
+
+    def train(model, loader, optimizer, scaler, accumulate):
+        for index, batch in enumerate(loader):
+            with torch.autocast("cuda"):
+                loss = model(batch) / accumulate
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if (index + 1) % accumulate == 0:
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+    ```
+
+    ## Use instead
+    ```python
+    import torch
+
+    def train(model, loader, optimizer, scaler, accumulate):
+        for index, batch in enumerate(loader):
+            with torch.autocast("cuda"):
+                loss = model(batch) / accumulate
+            scaler.scale(loss).backward()
+            if (index + 1) % accumulate == 0:
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+    ```
+
+    ## Fix safety
+    No fix is applied: the help says where the call belongs.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp310.py
+
+    ## References
+    - <https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation>
+    - <https://docs.pytorch.org/docs/stable/notes/amp_examples.html#working-with-multiple-models-losses-and-optimizers>
+    """
+
+    code = "MP310"
+    name = "scaler-misordered"
+    severity = Severity.ERROR
+    fix = Applicability.DISPLAY
+    frameworks = ("torch",)
+    tokens = (".scale(",)
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report each call that comes too often, too early or too late."""
+        loop = file.torch.loop
+        found: dict[ast.AST, Disorder] = {}
+        right: set[tuple[str, ast.AST]] = set()
+        for walk in loop.walks:
+            for path in walk.paths:
+                for disorder in disorders(loop, path):
+                    found.setdefault(disorder.act.node, disorder)
+                right |= in_order(path)
+            for disorder in each_call(walk):
+                found.setdefault(disorder.act.node, disorder)
+        for node, disorder in found.items():
+            if (disorder.what, node) not in right:
+                yield self._report(file, disorder)
+
+    def _report(self, file: SourceFile, disorder: Disorder) -> Finding:
+        what, act, other = disorder
+        message, why, help_text = TEXTS[what]
+        return self.finding(
+            file,
+            act.node,
+            message.format(call=file.text(act.node), other=file.text(other.node)),
+            why=why,
+            help=help_text,
+            related=((other.node, RELATED[what]),),
+        )
+
+
+AGAIN, MICRO_BATCH, AFTER_STEP, STEP_AGAIN = "unscale_ again", "unscale_ on every micro-batch", "unscale_ after step", "step again"
+BETWEEN, TOO_EARLY, EVERY_UPDATE = "update between steps", "update before step", "update on every micro-batch"
+TEXTS = {
+    AGAIN: (
+        "`{call}` runs a second time before the scaler is updated",
+        "the second call raises RuntimeError: unscale_() has already been called on this optimizer since the last update()",
+        "unscale each optimizer once between two updates",
+    ),
+    MICRO_BATCH: (
+        "`{call}` runs in every round, but `{other}` does not",
+        "the next round raises RuntimeError: unscale_() has already been called on this optimizer since the last update()",
+        "unscale and clip under the condition of the step; where a step is skipped after unscale_, call update() all the same",
+    ),
+    AFTER_STEP: (
+        "`{call}` comes after `{other}`",
+        "it raises RuntimeError: unscale_() is being called after step()",
+        "unscale before the step, which otherwise unscales by itself",
+    ),
+    STEP_AGAIN: (
+        "`{call}` steps the same optimizer a second time before the scaler is updated",
+        "it raises RuntimeError: step() has already been called since the last update()",
+        "step each optimizer once, then update the scaler",
+    ),
+    BETWEEN: (
+        "`{call}` updates the scale before `{other}` has used it",
+        "when the scale changes, by a factor of 2, the second optimizer's gradients are divided by the wrong one, without an error",
+        "update once, after the last optimizer's step",
+    ),
+    TOO_EARLY: (
+        "`{call}` runs where no optimizer has been stepped",
+        "it raises AssertionError: No inf checks were recorded prior to update",
+        "update the scaler after the step, under the same condition",
+    ),
+    EVERY_UPDATE: (
+        "`{call}` runs in every round, but `{other}` does not",
+        "the first round without a step raises AssertionError: No inf checks were recorded prior to update",
+        "update the scaler after the step, under the same condition",
+    ),
+}
+RELATED = {
+    AGAIN: "the first time is here",
+    MICRO_BATCH: "the scaler is updated only here",
+    AFTER_STEP: "the optimizer is stepped here",
+    STEP_AGAIN: "the first step is here",
+    BETWEEN: "the other optimizer is stepped here",
+    TOO_EARLY: "the optimizer is stepped here",
+    EVERY_UPDATE: "the optimizer is stepped only here",
+}
+
+
+class Disorder(NamedTuple):
+    """What is wrong with an act, and the other act that makes it wrong."""
+
+    what: str
+    act: Act
+    other: Act
+
+
+def disorders(loop: TrainingLoop, path: tuple[Act, ...]) -> Iterator[Disorder]:
+    """What is out of order on one path."""
+    for scaler in {act.scaler for act in path if act.kind in (UNSCALE, SCALER_STEP)}:
+        unscaled: dict[str, Act] = {}
+        stepped: dict[str, Act] = {}
+        for index, act in enumerate(path):
+            if act.kind in (HANDED, WRAPPED):
+                unscaled.clear()
+                stepped.clear()
+            if act.scaler != scaler or varies(act.optimizer):
+                continue
+            if act.kind == UNSCALE:
+                if (first := unscaled.get(act.optimizer)) is not None:
+                    yield from second_unscale(loop, path, first, act)
+                if (step := stepped.get(act.optimizer)) is not None and step.loops == act.loops and nested(step, act):
+                    yield Disorder(AFTER_STEP, act, step)
+                unscaled[act.optimizer] = act
+            elif act.kind == SCALER_STEP:
+                first = stepped.get(act.optimizer)
+                if (
+                    first is not None
+                    and (first.node, first.calls) != (act.node, act.calls)
+                    and first.loops == act.loops
+                    and nested(first, act)
+                ):
+                    yield Disorder(STEP_AGAIN, act, first)
+                stepped[act.optimizer] = act
+            elif act.kind == UPDATE:
+                yield from wrong_update(path, index, bool(unscaled or stepped), stepped)
+                if not unscaled and not stepped:
+                    yield from update_without_step(loop, act)
+                unscaled.clear()
+                stepped.clear()
+
+
+def second_unscale(loop: TrainingLoop, path: tuple[Act, ...], first: Act, act: Act) -> Iterator[Disorder]:
+    """An unscale_ before which nothing has updated the scaler since the first."""
+    if first.node is not act.node or first.calls != act.calls:
+        if first.loops == act.loops and nested(first, act):
+            yield Disorder(AGAIN, act, first)
+        return
+    around = next((here for (here, turn), (_, before) in zip(act.loops, first.loops, strict=False) if turn != before), None)
+    if around is None:
+        return
+    changing = bound_names(around)
+    updates = [u for u in loop.acts(UPDATE) if u.scaler == act.scaler and around in [n for n, _ in u.loops] and not loop.exclusive(u, act)]
+    if updates and all(runs_less_often(u, act, changing) for u in updates):
+        yield Disorder(MICRO_BATCH, act, updates[0])
+
+
+def runs_less_often(update: Act, act: Act, changing: frozenset[str]) -> bool:
+    """Whether what decides about the act from round to round decides about the update too, and nothing fixed does that it lacks."""
+    return all(g in update.guards for g in act.guards if changes(g, changing)) and all(
+        g in act.guards for g in update.guards if not changes(g, changing)
+    )
+
+
+def changes(guard: Guard, names: frozenset[str]) -> bool:
+    """Whether a condition can be another one in the next round."""
+    return "%" in guard.text or "(" in guard.text or bool(names & names_in(guard.text))
+
+
+def nested(one: Act, other: Act) -> bool:
+    """Whether one of the two happens only where the other does."""
+    return set(one.guards) <= set(other.guards) or set(other.guards) <= set(one.guards)
+
+
+def wrong_update(path: tuple[Act, ...], index: int, checked: bool, stepped: dict[str, Act]) -> Iterator[Disorder]:
+    """An update between two optimizers' steps, or before any."""
+    update = path[index]
+    if not any(a.kind == SCALED and a.scaler == update.scaler for a in path[:index]):
+        return
+    for act in path[index + 1 :]:
+        if act.kind in (SCALED, BACKWARD, MAYBE_SCALED, HANDED, WRAPPED, UPDATE) or act.loops != update.loops:
+            return
+        if act.kind == SCALER_STEP and act.scaler == update.scaler and not varies(act.optimizer):
+            if not checked:
+                yield Disorder(TOO_EARLY, update, act)
+            elif stepped and act.optimizer not in stepped:
+                yield Disorder(BETWEEN, update, act)
+            return
+
+
+def update_without_step(loop: TrainingLoop, update: Act) -> Iterator[Disorder]:
+    """An update on every micro-batch, where the step waits for a number of them."""
+    rounds = [n for n, _ in update.loops]
+    for step in loop.acts(SCALER_STEP):
+        if step.scaler == update.scaler and [n for n, _ in step.loops] == rounds and set(update.guards) < set(step.guards):
+            waits = [g for g in step.guards if g not in update.guards and "%" in g.text]
+            if waits:
+                yield Disorder(EVERY_UPDATE, update, step)
+                return
+
+
+def in_order(path: tuple[Act, ...]) -> set[tuple[str, ast.AST]]:
+    """Updates that this path reaches after a step, or before another backward, so that their place is right in some run."""
+    found: set[tuple[str, ast.AST]] = set()
+    checked = False
+    update: Act | None = None
+    for act in path:
+        if act.kind in (UNSCALE, SCALER_STEP, HANDED, WRAPPED):
+            checked = True
+            update = None if act.kind == SCALER_STEP else update
+        elif act.kind == UPDATE:
+            if checked:
+                found.add((TOO_EARLY, act.node))
+            checked, update = False, act
+        elif act.kind == SCALED:
+            checked = False
+            if update is not None and update.loops == act.loops:
+                found.add((BETWEEN, update.node))
+    return found
+
+
+def each_call(walk: Walk) -> Iterator[Disorder]:
+    """What goes wrong when a function that handles one micro-batch is called again."""
+    acts = list(dict.fromkeys(act for path in walk.paths for act in path if not act.loops))
+    if isinstance(walk.scope, ast.Module):
+        return
+    for update in acts:
+        every = [g for g in update.guards if "%" in g.text] if update.kind == UPDATE else []
+        for act in acts if every else ():
+            same = act.scaler == update.scaler and act.kind == UNSCALE and not varies(act.optimizer)
+            if same and not any(changes(g, frozenset()) for g in act.guards) and runs_less_often(update, act, frozenset()):
+                yield Disorder(MICRO_BATCH, act, update)
