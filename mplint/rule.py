@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -63,10 +64,10 @@ class Rule:
             confidence=confidence,
             message=message,
             location=file.location(node),
-            why=why,
-            help=help,
+            why=sentence(why),
+            help=sentence(help),
             related=tuple(Related(file.location(other), text) for other, text in related),
-            fix=fix,
+            fix=fix and replace(fix, title=sentence(fix.title).removesuffix(".")),
             when=when,
         )
 
@@ -96,6 +97,14 @@ class Rule:
     def url(cls) -> str:
         """Where the documentation of this rule stands on the web."""
         return DOCS_URL.format(name=cls.name)
+
+
+def sentence(text: str) -> str:
+    """`text` with a capital letter (names of code keep theirs) and a full stop."""
+    first = text.split(" ", 1)[0]
+    if first.isalpha():
+        text = text[0].upper() + text[1:]
+    return text if not text or text[-1] in ".!?" else text + "."
 
 
 @cache

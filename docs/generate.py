@@ -1,0 +1,74 @@
+"""Write the documentation that is made from the rules: docs/rules/*.md, the README's table and its example of a report.
+
+Run from the repository's root: `python docs/generate.py`; with `--check` it only says what is out of date.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from mplint.rule import Rule, registry
+
+ROOT = Path(__file__).resolve().parent.parent
+COMMAND = re.compile(r"(```console\n\$ (mplint [^\n]+)\n).*?(```)", re.S)
+TABLE = re.compile(r"(<!-- rules -->\n).*?(<!-- end of rules -->)", re.S)
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Every generated file and what must stand in it."""
+    rules = registry()
+    for rule in rules.values():
+        yield ROOT / "docs" / "rules" / f"{rule.name}.md", page(rule)
+    readme = ROOT / "README.md"
+    text = TABLE.sub(lambda m: m[1] + table(list(rules.values())) + m[2], readme.read_text(encoding="utf-8"))
+    yield readme, COMMAND.sub(lambda m: m[1] + output(m[2]) + m[3], text)
+
+
+def page(rule: type[Rule]) -> str:
+    """The documentation page of one rule."""
+    facts = [f"severity {rule.severity.value}", f"fix: {rule.fix.value if rule.fix else 'none'}"]
+    if rule.frameworks:
+        facts.append(", ".join(rule.frameworks))
+    return f"# {rule.name} ({rule.code})\n\n_{'; '.join(facts)}_\n\n{rule.documentation()}\n"
+
+
+def table(rules: list[type[Rule]]) -> str:
+    """The README's table of rules."""
+    rows = ["| code | name | severity | fix | what it finds |", "|---|---|---|---|---|"]
+    for rule in rules:
+        link = f"[{rule.name}](docs/rules/{rule.name}.md)"
+        rows.append(f"| {rule.code} | {link} | {rule.severity.value} | {rule.fix.value if rule.fix else ''} | {rule.summary()} |")
+    return "\n".join(rows) + "\n"
+
+
+def output(command: str) -> str:
+    """What a command of the README prints, run in the repository's root."""
+    arguments = command.split()[1:]
+    done = subprocess.run([sys.executable, "-m", "mplint", *arguments], cwd=ROOT, capture_output=True, text=True, encoding="utf-8", env=environment())
+    return done.stdout
+
+
+def environment() -> dict[str, str]:
+    """A terminal of 80 columns without color."""
+    import os
+
+    return {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONUTF8": "1"}
+
+
+def main() -> int:
+    """Write what differs, or with `--check` name it and return 1."""
+    stale = [(path, text) for path, text in pages() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path, text in stale:
+        print(path.relative_to(ROOT))
+        if "--check" not in sys.argv:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
