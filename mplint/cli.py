@@ -121,16 +121,24 @@ def _fix(options: Namespace) -> int:
 
     unsafe, apply = options.unsafe_fixes, options.apply
     result = fix_paths(options.paths or ["."], config, unsafe=unsafe, apply=apply, stdin=stdin, stdin_filename=options.stdin_filename)
-    style = _style(options, sys.stdout)
-    summary = fix_summary(result.applied, len(result.diffs), result.remaining, applied=apply, unsafe=unsafe)
-    if apply:
-        sources = Sources(stdin, options.stdin_filename or "<stdin>")
-        sys.stdout.write(remaining_report(result.remaining, sources, style) + summary)
+    summary = fix_summary(result.applied, len(result.changed), result.remaining, applied=apply, unsafe=unsafe)
+    if not apply:
+        sys.stdout.write(diff_report(result.diffs, _style(options, sys.stdout)))
+        _tell(summary)
     else:
-        sys.stdout.write(diff_report(result.diffs, style))
-        _complain_plainly(summary)
+        # Where standard input is fixed, standard output is the fixed program and nothing else.
+        stream = sys.stdout if result.output is None else sys.stderr
+        if result.output is not None:
+            sys.stdout.buffer.write(result.output)
+        sources = Sources(result.output, options.stdin_filename or "<stdin>")
+        sys.stdout.flush()
+        stream.write(remaining_report(result.remaining, sources, _style(options, stream)) + summary)
+    for refusal in result.refused:
+        _tell(f"Left to you: {refusal}\n")
+    for failure in result.failures:
+        _tell(f"mplint: error: {failure}\n")
     _show_faults(result.faults)
-    code = _exit_code(result.remaining, bool(result.faults), config, options.exit_zero)
+    code = _exit_code(result.remaining, bool(result.faults or result.failures), config, options.exit_zero)
     return FOUND if code == CLEAN and result.diffs and not apply and not options.exit_zero else code
 
 
@@ -198,10 +206,10 @@ def _ask_for_report() -> None:
 
 
 def _complain(text: str) -> None:
-    _complain_plainly(f"mplint: {text}\n")
+    _tell(f"mplint: {text}\n")
 
 
-def _complain_plainly(text: str) -> None:
+def _tell(text: str) -> None:
     """Write to standard error, after what stands before it on standard output."""
     sys.stdout.flush()
     sys.stderr.write(text)

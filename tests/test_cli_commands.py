@@ -35,6 +35,10 @@ class Result(NamedTuple):
     diffs: tuple[str, ...] = ()
     applied: int = 0
     remaining: tuple[Finding, ...] = ()
+    failures: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    output: bytes | None = None
 
 
 @dataclass
@@ -265,7 +269,7 @@ DIFF = "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-a\n+b\n"
 
 
 def test_fix_prints_the_diff_alone_on_standard_output(run: Run, engine: Engine) -> None:
-    engine.result = Result(diffs=(DIFF,), applied=2)
+    engine.result = Result(diffs=(DIFF,), changed=("a.py",), applied=2)
     code, out, err = run("fix", "a.py")
     assert (code, out) == (1, DIFF)
     assert err == "Would fix 2 findings in 1 file; `mplint fix --apply` writes it.\n"
@@ -275,14 +279,28 @@ def test_fix_prints_the_diff_alone_on_standard_output(run: Run, engine: Engine) 
 
 def test_fix_apply_reports_what_is_left(run: Run, engine: Engine, tmp_path: Path) -> None:
     write_program(tmp_path)
-    engine.result = Result(diffs=(DIFF,), applied=1, remaining=(clip_before_unscale(fix=unsafe_fix()),))
+    engine.result = Result(diffs=(DIFF,), changed=("a.py",), applied=1, remaining=(clip_before_unscale(fix=unsafe_fix()),))
     code, out, err = run("fix", "--apply")
     assert (code, err) == (1, "")
     assert out.startswith("error[MP304]")
     assert out.endswith("Fixed 1 finding in 1 file.\n1 finding remains; `--unsafe-fixes` fixes 1 more, review the result.\n")
-    engine.result = Result(diffs=(DIFF,), applied=1)
+    engine.result = Result(diffs=(DIFF,), changed=("a.py",), applied=1)
     assert run("fix", "--apply", "--unsafe-fixes") == (0, "Fixed 1 finding in 1 file.\n", "")
     assert (engine.options["apply"], engine.options["unsafe"]) == (True, True)
+
+
+def test_fix_apply_of_standard_input_prints_the_fixed_program_alone(run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"clip(x)\r\n")))
+    engine.result = Result(output=b"unscale()\r\n", diffs=(DIFF,), changed=("<stdin>",), applied=1)
+    assert run("fix", "--apply", "-") == (0, "unscale()\r\n", "Fixed 1 finding in 1 file.\n")
+
+
+def test_fix_says_what_it_left_alone_and_fails_where_a_file_could_not_be_replaced(run: Run, engine: Engine) -> None:
+    engine.result = Result(refused=("MP305: a comment stands in between",))
+    assert run("fix") == (0, "", "Nothing to fix.\nLeft to you: MP305: a comment stands in between\n")
+    engine.result = Result(failures=("a.py: permission denied; nothing was changed",))
+    code, _, err = run("fix", "--apply")
+    assert code == 2 and err == "mplint: error: a.py: permission denied; nothing was changed\n"
 
 
 def test_fix_with_nothing_to_do_says_so(run: Run) -> None:

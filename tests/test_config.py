@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mplint.config import Config, load_config
-from mplint.engine.select import FileIgnores, expand, glob_pattern, selected
+from mplint.engine.select import FileIgnores, asked_for, expand, glob_pattern, selected
 from mplint.errors import UsageError
 from mplint.findings import Confidence, Severity
 from mplint.rule import Rule
@@ -173,6 +173,11 @@ def test_the_more_specific_selector_decides_and_ignore_wins_between_equals() -> 
     assert codes(select=("MP3",), ignore=("missing-loss-scaling",)) == ["MP304"]
     assert codes(select=("MP3",), ignore=("MP3",)) == []
     assert codes(ignore=("ALL",)) == []
+
+
+def test_advice_is_asked_for_by_naming_its_rule() -> None:
+    assert asked_for(Config(), RULES) == frozenset()
+    assert asked_for(Config(select=("MP4",), extend_select=("clip-before-unscale",)), RULES) == {"MP401", "MP404", "MP304"}
 
 
 def test_unreadable_input_is_reported_whatever_is_selected_unless_it_is_ignored() -> None:

@@ -13,9 +13,9 @@ from mplint.config import Config
 from mplint.engine.check import Fault, FileResult, check_data
 from mplint.engine.discovery import discover
 from mplint.engine.own import unreadable
-from mplint.engine.select import FileIgnores, known_rules, selected
+from mplint.engine.select import FileIgnores, asked_for, known_rules, selected
 from mplint.engine.targets import TargetResolver
-from mplint.findings import Finding
+from mplint.findings import Finding, Severity
 from mplint.rule import Rule
 from mplint.settings import Settings
 from mplint.source.document import InputError
@@ -156,6 +156,7 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
     names = {code: rule.name for code, rule in rules.items()}
     idle = frozenset(code for code, rule in rules.items() if rule.needs_target) if job.config.target is None else frozenset()
     ignores = FileIgnores(job.config, rules)
+    advised = asked_for(job.config, rules)
     linked = linked_findings(results, contents)
     findings: list[Finding] = []
     for result in results:
@@ -163,7 +164,8 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
         kept = [f for f in (*result.findings, *linked.get(result.path, ())) if f.when is None and f.code in enabled]
         if result.comments:
             kept = suppressed(result, kept, enabled - idle, names, contents)
-        findings += [f for f in kept if f.confidence.rank >= job.config.min_confidence.rank]
+        sure = [f for f in kept if f.confidence.rank >= job.config.min_confidence.rank]
+        findings += [f for f in sure if f.severity is not Severity.INFO or f.code in advised]
     ordered = tuple(sorted(set(findings), key=lambda f: f.sort_key))
     return CheckResult(ordered, len(results), tuple(sorted({fault for result in results for fault in result.faults})))
 

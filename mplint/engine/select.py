@@ -42,6 +42,11 @@ def selected(config: Config, rules: Mapping[str, type[Rule]]) -> frozenset[str]:
     return frozenset(chosen | ({ALWAYS} - ignored.keys()))
 
 
+def asked_for(config: Config, rules: Mapping[str, type[Rule]]) -> frozenset[str]:
+    """The codes that `select` and `extend_select` name: only of these rules is advice (severity info) shown."""
+    return frozenset(_weights((*config.select, *config.extend_select), rules, config, "select"))
+
+
 class FileIgnores:
     """The codes that `per-file-ignores` switch off, file by file."""
 
