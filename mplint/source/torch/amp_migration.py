@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import AddImport, Applicability, Change, Fix, InsertStatements, RemoveImport, Replace, Span
 from mplint.source.arguments import argument_start, set_keyword
+from mplint.source.names import alternatives
 from mplint.source.torch.amp_api import OldAmp, Site, Symbol, last_name, symbols
 
 if TYPE_CHECKING:
@@ -65,29 +66,31 @@ class Migration:
 
     def _build(self, statement: ast.Import | ast.ImportFrom) -> tuple[frozenset[str], Fix | None]:
         moved: list[ast.alias] = []
+        dropped: list[ast.alias] = []
         rewrites: list[Rewrite] = []
         found: list[Symbol] = []
         for alias in statement.names:
             target = f"{statement.module}.{alias.name}" if isinstance(statement, ast.ImportFrom) else alias.name
             symbol = symbols().get(target)
             local = alias.asname or alias.name
-            if (symbol is None or symbol.kind in ("function", "cast")) and (target not in MODULES or "." in local):
+            if symbol is None and (target not in MODULES or "." in local):
                 continue
+            renamed = symbol is not None and symbol.kind in ("function", "cast")
             uses = self._uses(statement, local)
             if uses is None or (symbol is None and not uses):
                 continue
-            parts = [self._rewrite(site, local) for site in uses]
+            parts = [self._rewrite(site, None if renamed else local) for site in uses]
             if any(part is None for part in parts):
                 continue
-            moved.append(alias)
+            (dropped if renamed else moved).append(alias)
             rewrites += [part for part in parts if part is not None]
             found += [symbol] if symbol is not None else [site.symbol for site in uses]
-        header = self._header(statement, moved) if moved else None
+        header = self._header(statement, moved, dropped) if moved or dropped else None
         if header is None:
             return frozenset(), None
         worst = max((r.applicability for r in rewrites), key=CAUTION.__getitem__, default=Applicability.SAFE)
         changes = (*header, *(c for r in rewrites for c in r.changes))
-        return frozenset(a.asname or a.name for a in moved), self._as_fix(Rewrite(changes, worst), found)
+        return frozenset(a.asname or a.name for a in (*moved, *dropped)), self._as_fix(Rewrite(changes, worst), found)
 
     def _uses(self, statement: ast.stmt, local: str) -> list[Site] | None:
         """The sites under the name that the import binds; None where something else uses or binds it too."""
@@ -116,8 +119,10 @@ class Migration:
         lists = [a.value for a in self.file.syntax.all(ast.Assign) if last_name(a.targets[0]) == "__all__"]
         return {n.value for value in lists for n in ast.walk(value) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
 
-    def _header(self, statement: ast.Import | ast.ImportFrom, moved: list[ast.alias]) -> tuple[Change, ...] | None:
-        """The changes of the import statement itself."""
+    def _header(
+        self, statement: ast.Import | ast.ImportFrom, moved: list[ast.alias], dropped: list[ast.alias]
+    ) -> tuple[Change, ...] | None:
+        """The changes of the import statement itself: some names move to torch.amp, some are needed no more."""
         span = self.file.span(statement)
         if isinstance(statement, ast.Import):
             starts = [self.file.span(alias) for alias in moved]
@@ -131,8 +136,8 @@ class Migration:
                 return None
             return (Replace(Span(span.line, span.column + match.start(1), span.line, span.column + match.end(1)), module),)
         names = ", ".join(f"{a.name} as {a.asname}" if a.asname else a.name for a in moved)
-        removed = [RemoveImport(span, alias.name) for alias in moved]
-        return (InsertStatements(span, (f"from {module} import {names}",), after=True), *removed)
+        removed = [RemoveImport(span, alias.name) for alias in (*moved, *dropped)]
+        return (*([InsertStatements(span, (f"from {module} import {names}",), after=True)] if moved else []), *removed)
 
     def _rewrite(self, site: Site, local: str | None) -> Rewrite | None:
         """The changes of one reference; `local` is the name that its import keeps, None where the reference spells out torch.amp."""
@@ -171,7 +176,7 @@ class Migration:
         tail = site.symbol.new.removeprefix("torch.")
         if local is not None:
             return (local if isinstance(site.node, ast.Name) else f"{local}.{tail.removeprefix('amp.')}"), ()
-        if site.bound is None and isinstance(site.node, ast.Attribute):
+        if site.bound is None and self.file.names.resolve(self._root_node(site)) == "torch":
             return f"{self._root(site)}.{tail}", ()
         if site.bound is not None and len(self.file.names.reaching(self._root_node(site))) > 1:
             return None, ()
@@ -257,7 +262,8 @@ class Migration:
                 return None
             found += made
         own = any(isinstance(item, ast.FunctionDef) and item.name == "__init__" for item in owner.body)
-        if symbol.kind == "autocast" and not (own and inits):
+        by_position = any(c.args and self.file.names.local_function(c.func) is owner for c in self.file.syntax.all(ast.Call))
+        if (symbol.kind == "autocast" and not (own and inits)) or (by_position and not own):
             return None
         return Rewrite(tuple(found), Applicability.SAFE if own else Applicability.UNSAFE)
 
@@ -270,23 +276,20 @@ class Migration:
         imports = () if partial or self._local("functools") else (AddImport("functools"),)
         text = f"{partial or self._local('functools', 'functools') + '.partial'}({callee}, {given})"
         changes = (*imports, *needed, Replace(self.file.span(site.node), text))
-        parent = self.file.syntax.parents[site.node]
-        if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
-            return Rewrite(changes, Applicability.UNSAFE)
-        called = False
+        called, safe = False, True
         for name in self.file.syntax.all(ast.Name):
-            if (
-                name.id == parent.targets[0].id
-                and isinstance(name.ctx, ast.Load)
-                and site.node in [b.value for b in self.file.names.reaching(name)]
-            ):
+            if isinstance(name.ctx, ast.Load) and name is not site.node and self._holds(name, site.node):
                 used = self.file.syntax.parents[name]
-                if not isinstance(used, ast.Call) or used.func is not name:
-                    return Rewrite(changes, Applicability.UNSAFE)
-                if used.args and symbol.kind == "autocast":
+                called = isinstance(used, ast.Call) and used.func is name
+                if isinstance(used, ast.Call) and called and used.args and symbol.kind == "autocast":
                     return None
-                called = True
-        return Rewrite(changes, Applicability.SAFE if called else Applicability.UNSAFE)
+                safe = safe and called
+        return Rewrite(changes, Applicability.SAFE if called and safe else Applicability.UNSAFE)
+
+    def _holds(self, name: ast.Name, node: ast.expr) -> bool:
+        """Whether a variable may hold what `node` stands for."""
+        values = [b.value for b in self.file.names.reaching(name) if b.value is not None and b.element is None]
+        return any(arm is node for value in values for arm in alternatives(value))
 
     def _local(self, target: str, default: str = "") -> str:
         """The module-level name that is bound to `target`, else `default`."""
