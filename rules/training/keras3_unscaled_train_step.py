@@ -86,7 +86,7 @@ class Keras3UnscaledTrainStep(Rule):
         if loop_major(file) != 3:
             return
         for update in file.keras.loop.updates:
-            if update.scaled or update.by_hand or update.scales_itself:
+            if update.scaled or update.unscaled or update.by_hand or update.scales_itself:
                 continue
             optimizer = update.optimizer
             if optimizer.wrapped or (optimizer.factors and not optimizer.opaque):
@@ -111,7 +111,7 @@ class Keras3UnscaledTrainStep(Rule):
         wrapped = "under this policy `compile()` wraps the optimizer in a LossScaleOptimizer"
         related = tuple((setter, wrapped) for setter in half.setters[:1])
         when = When("float16", file.syntax.qualname(update.node)) if half.level == "open" else None
-        confidence = Confidence.HIGH if half.level == "certain" else Confidence.MEDIUM
+        confidence = Confidence.MEDIUM if half.level == "maybe" else Confidence.HIGH
         yield self._report(file, update, "the loss scale, 32768 to begin with", related, confidence, when)
 
     def _report(

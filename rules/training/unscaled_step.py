@@ -26,17 +26,22 @@ from mplint.source.torch.loop import (
     receiver,
 )
 
+from . import keras_loops
+
 
 class UnscaledStep(Rule):
     """
     ## What it does
     Finds `optimizer.step()` on gradients of `scaler.scale(loss)`, which nothing has unscaled, a plain step that follows
-    `scaler.step(optimizer)`, and a plain step of an optimizer that a scaler steps.
+    `scaler.step(optimizer)`, and a plain step of an optimizer that a scaler steps. In a Keras 2 loop: gradients of a scaled loss that
+    are applied without `get_unscaled_gradients`, gradients that are unscaled though the loss was never scaled, and a loss that is
+    scaled after the tape has closed.
 
     ## Why is this bad?
     The gradients are multiplied by the loss scale, 65536 to begin with. SGD then moves the weights 65536 times too far; Adam hides the
     factor and loses what the scaler is for: an overflow is no longer noticed, and infinite gradients go into the weights. A second,
-    plain step applies the same gradients twice.
+    plain step applies the same gradients twice. In Keras the scale is 32768: updates are that much too large, or that much too
+    small; a loss that no tape saw being scaled has no gradient at all.
 
     ## Example
     ```python
@@ -51,6 +56,18 @@ class UnscaledStep(Rule):
             scaler.scale(loss).backward()
             optimizer.step()
             scaler.update()
+    ```
+    ```python
+    import tensorflow as tf
+
+    optimizer = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD(0.1))
+
+    def train_step(model, x, y, loss_fn):
+        with tf.GradientTape() as tape:
+            loss = loss_fn(y, model(x, training=True))
+            scaled_loss = optimizer.get_scaled_loss(loss)
+        gradients = tape.gradient(scaled_loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
     ```
 
     ## Use instead
@@ -67,27 +84,48 @@ class UnscaledStep(Rule):
             scaler.step(optimizer)
             scaler.update()
     ```
+    ```python
+    import tensorflow as tf
+
+    optimizer = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD(0.1))
+
+    def train_step(model, x, y, loss_fn):
+        with tf.GradientTape() as tape:
+            loss = loss_fn(y, model(x, training=True))
+            scaled_loss = optimizer.get_scaled_loss(loss)
+        gradients = tape.gradient(scaled_loss, model.trainable_variables)
+        gradients = optimizer.get_unscaled_gradients(gradients)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    ```
 
     ## Fix safety
     Safe: `scaler.step(optimizer)` unscales and steps; `scaler.update()` is added where the loop has none. There is no fix where the
-    scaler isn't at hand, or where the step also serves a branch without a scaler.
+    scaler isn't at hand, or where the step also serves a branch without a scaler. In Keras the missing half is added
+    (`get_unscaled_gradients`, or `get_scaled_loss` in the tape), or the scaling moves into the tape.
 
     ## Evidence
-    Shown on the CPU by tests/witness/test_mp302.py
+    Shown on the CPU by tests/witness/test_mp302.py; the loss that is scaled after the tape by tests/witness/test_mp302_keras.py.
+    Keras 2 is not installed beside Keras 3, so its two cases rest on its guide (below).
 
     ## References
     - <https://docs.pytorch.org/docs/stable/notes/amp_examples.html#typical-mixed-precision-training>
+    - <https://www.tensorflow.org/guide/mixed_precision#training_the_model_with_a_custom_training_loop>
     """
 
     code = "MP302"
     name = "unscaled-step"
     severity = Severity.ERROR
     fix = Applicability.SAFE
-    frameworks = ("torch",)
-    tokens = (".scale(",)
+    frameworks = ("torch", "keras")
+    tokens = (".scale(", "get_scaled_loss", "get_unscaled_gradients", "scale_loss")
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report the plain steps of a PyTorch loop whose gradients a scaler has scaled."""
+        """Report steps whose gradients are scaled, or divided by a scale, and should not be."""
+        yield from self._torch(file)
+        yield from keras_loops.unscaled_step(self, file)
+
+    def _torch(self, file: SourceFile) -> Iterator[Finding]:
+        """The plain steps of a PyTorch loop whose gradients a scaler has scaled."""
         loop = file.torch.loop
         if loop.optimizers.managed:
             return

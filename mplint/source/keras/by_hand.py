@@ -64,8 +64,14 @@ def words(statement: ast.stmt) -> Iterator[str]:
 
 def is_foreign_scaling(file: SourceFile, node: ast.AST) -> bool:
     """Whether a call whose name speaks of scaling leads out of this file and its libraries."""
-    if not isinstance(node, ast.Call) or not is_scale(last_name(node.func)) or last_name(node.func) in SCALERS:
+    name = last_name(node.func) if isinstance(node, ast.Call) else ""
+    if (
+        not isinstance(node, ast.Call)
+        or "scale" not in name.lower()
+        or name in SCALERS
+        or name.lower().startswith(("rescale", "autoscale"))
+    ):
         return False
-    if file.names.local_function(node.func) is not None or last_name(node.func) in ("rescale", "autoscale"):
+    if name == "get_unscaled_gradients" or file.names.local_function(node.func) is not None:
         return False
-    return not any(name.startswith(LIBRARIES) or keras_path(name) is not None for name in file.names.candidates(node.func))
+    return not any(path.startswith(LIBRARIES) or keras_path(path) is not None for path in file.names.candidates(node.func))

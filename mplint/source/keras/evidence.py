@@ -5,15 +5,19 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from mplint.source.keras.optimizers import GRAPH_HOMES
 from mplint.source.keras.version import keras_major
+from mplint.source.syntax import FUNCTIONS, argument
 from mplint.source.values import UNKNOWN
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
+    from mplint.source.keras.loop import Update
 
 MIXED = "mixed_float16"
 KERAS2_MODULES = ("tensorflow_addons", "tf_keras", "tensorflow.contrib", "tensorflow.compat.v1")
 KERAS2_METHODS = ("get_scaled_loss", "get_unscaled_gradients")
+SCALING_WORDS = ("LossScale", "loss_scale", "scaled_loss", "scale_loss", "graph_rewrite", "auto_mixed_precision", "AUTO_MIXED_PRECISION")
 KERAS3_METHODS = ("scale_loss",)
 
 
@@ -46,10 +50,68 @@ def loop_major(file: SourceFile) -> int | None:
     if known is not None:
         return known
     found: set[int] = set()
-    modules = [a.name for statement in file.syntax.all(ast.Import) for a in statement.names]
-    modules += [f"{statement.module}.{a.name}" for statement in file.syntax.all(ast.ImportFrom) for a in statement.names]
-    found |= {2 for module in modules if module.startswith(KERAS2_MODULES)}
+    found |= {2 for module in imported(file) if module.startswith(KERAS2_MODULES)}
     methods = {node.attr for node in file.syntax.all(ast.Attribute)}
     found |= {2 for method in KERAS2_METHODS if method in methods} | {3 for method in KERAS3_METHODS if method in methods}
     found |= {3} if '"KERAS_BACKEND"' in file.document.text.replace("'", '"') else set()
     return found.pop() if len(found) == 1 else None
+
+
+def speaks_of_scaling(file: SourceFile) -> bool:
+    """Whether the program mentions a loss scale anywhere, so that what looks unscaled may not be."""
+    return any(word in file.document.text for word in SCALING_WORDS)
+
+
+def chooses_precision(file: SourceFile, node: ast.AST) -> bool:
+    """Whether a condition about a dtype or policy decides if `node` runs."""
+    child = node
+    for parent in file.syntax.ancestors(node):
+        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
+            text = ast.unparse(parent.test).lower()
+            if any(word in text for word in ("16", "dtype", "policy", "precision")):
+                return True
+        child = parent
+    return False
+
+
+def graph_loop_in_half(file: SourceFile, update: Update) -> bool:
+    """Whether a TensorFlow 1 optimizer computes gradients in the function that also decides about mixed precision.
+
+    Optimizers of graph mode never scale a loss, and no `compile()` wraps them.
+    """
+    gradient = update.gradients[0]
+    if not isinstance(gradient.func, ast.Attribute) or gradient.func.attr not in ("compute_gradients", "minimize"):
+        return False
+    if argument(gradient, "tape") is not None or not any(is_graph_module(name) for name in imported(file)):
+        return False
+    made = update.optimizer.plain
+    if any(
+        not name.startswith(GRAPH_HOMES)
+        for call in made
+        for name in file.names.candidates(call.func)
+        if not name.endswith("CrossShardOptimizer")
+    ):
+        return False
+    functions = [parent for parent in file.syntax.ancestors(gradient) if isinstance(parent, FUNCTIONS)]
+    return bool(functions) and any(decides_precision(node) for node in ast.walk(functions[-1]))
+
+
+def decides_precision(node: ast.AST) -> bool:
+    """Whether a node reads a mixed-precision setting or names the float16 policy."""
+    match node:
+        case (
+            ast.Constant(value="mixed_precision" | "mixed_float16") | ast.Attribute(attr="mixed_precision") | ast.Name(id="mixed_precision")
+        ):
+            return True
+    return False
+
+
+def is_graph_module(name: str) -> bool:
+    """Whether an imported module is TensorFlow 1."""
+    return name.startswith(("tensorflow.compat.v1", "tensorflow.contrib"))
+
+
+def imported(file: SourceFile) -> list[str]:
+    """Dotted names of what the program imports."""
+    modules = [a.name for statement in file.syntax.all(ast.Import) for a in statement.names]
+    return modules + [f"{statement.module}.{a.name}" for statement in file.syntax.all(ast.ImportFrom) for a in statement.names]

@@ -29,8 +29,8 @@ class Way(NamedTuple):
 class Update(NamedTuple):
     """One place where an optimizer gets gradients: `apply_gradients`, `apply` or `minimize` (`node`).
 
-    `receiver` is the optimizer's expression, outside the helpers that the update stands in. `gradients` are the calls that compute them,
-    `ways` the different ways to get there. `by_hand`: the program multiplies or divides by a
+    `receiver` is the optimizer's expression (at the call of a helper that only applies the gradients), `gradients` are the calls that
+    compute them, `ways` the different ways to get there. `by_hand`: the program multiplies or divides by a
     scale of its own, or calls something that may.
     """
 
@@ -109,7 +109,10 @@ class KerasLoop:
         optimizer = self.optimizer(event)
         losses = self._losses([g for way in ways for g in way.gradients])
         by_hand = scaled_by_hand(self.file, losses, self._given(event) - losses)
-        return Update(event.node, optimizer, self.sources.bound(event.detail, event.calls)[0], ways, by_hand)
+        function = self.file.syntax.function
+        together = all(function(g.node) is function(event.node) for way in ways for g in way.gradients)
+        receiver = event.detail if together else self.sources.bound(event.detail, event.calls)[0]
+        return Update(event.node, optimizer, receiver, ways, by_hand)
 
     def _way(self, path: Path, index: int) -> Way | None:
         """What happened on a path before the update at `index`; None where no computation of its gradients is on it."""

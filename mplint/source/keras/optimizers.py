@@ -86,7 +86,7 @@ class Optimizers:
             return Optimizer(keys=keys, opaque=True)
         if isinstance(node, ast.expr) and is_inner(node):
             return self._of(node, depth + 1) if depth < MAX_DEPTH else Optimizer(opaque=True, keys=keys)
-        if isinstance(node, ast.expr) and is_model_optimizer(self.file, node):
+        if isinstance(node, ast.expr) and (is_model_optimizer(self.file, node) or self._is_compiled(node)):
             return Optimizer(model=True, keys=keys)
         return Optimizer(opaque=True, keys=keys)
 
@@ -104,6 +104,13 @@ class Optimizers:
             if factor is not None and not (isinstance(factor, ast.Constant) and factor.value is None):
                 return Optimizer(factors=(node,))
         return Optimizer(plain=(node,)) if self.file.names.candidates(node.func) else Optimizer(opaque=True)
+
+    def _is_compiled(self, node: ast.expr) -> bool:
+        """Whether `node` is `model.optimizer` of a Keras model that this file makes and compiles."""
+        if not isinstance(node, ast.Attribute) or node.attr != "optimizer" or ".compile(" not in self.file.document.text:
+            return False
+        made = [d for d in self.file.values.definitions(node.value) if isinstance(d, ast.Call)]
+        return bool(made) and all(self.file.keras.models.kind(call) is not None for call in made)
 
     def _is_overridden(self, node: ast.expr) -> bool:
         """Whether `node` is an attribute that a model's own `compile()` assigns."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.findings import Change, InsertStatements, Replace
+from mplint.findings import Change, InsertStatements, MoveStatement, Replace
 from mplint.source.keras.loop import Update
 from mplint.source.names import keras_path, position
 
@@ -61,14 +61,15 @@ def scale_in_tape(file: SourceFile, update: Update, method: str, condition: str 
         return None
     name, receiver = place.loss.id, file.text(update.receiver)
     changes: list[Change] = []
-    if reported(file, place, anchor) and condition is None:
+    if reported(file, place, anchor):
         name = f"scaled_{place.loss.id}"
-        if any(node.id == name for node in file.syntax.all(ast.Name)):
+        if any(node.id == name for node in names_within(file, place.function)):
             return None
         changes.append(Replace(file.span(place.loss), name))
     line = f"{name} = {receiver}.{method}({place.loss.id})"
-    lines = (line,) if condition is None else (f"if {condition}:", f"    {line}")
-    return (InsertStatements(file.span(anchor), lines, after=not inside), *changes)
+    if condition is not None:
+        line += f" if {condition} else {place.loss.id}"
+    return (InsertStatements(file.span(anchor), (line,), after=not inside), *changes)
 
 
 def recorded_by(file: SourceFile, gradient: ast.Call) -> ast.With | None:
@@ -88,9 +89,14 @@ def reported(file: SourceFile, place: Place, anchor: ast.AST) -> bool:
     """Whether the loss is read after `anchor` by anything but the gradient computation (a metric, a log, a return)."""
     return any(
         node.id == place.loss.id and isinstance(node.ctx, ast.Load) and node is not place.loss and position(node) > position(anchor)
-        for node in file.syntax.all(ast.Name)
-        if place.function is None or any(parent is place.function for parent in file.syntax.ancestors(node))
+        for node in names_within(file, place.function)
     )
+
+
+def names_within(file: SourceFile, function: ast.AST | None) -> list[ast.Name]:
+    """The names in a function, or in the whole program."""
+    names = file.syntax.all(ast.Name)
+    return names if function is None else [n for n in names if any(parent is function for parent in file.syntax.ancestors(n))]
 
 
 def unscale_after(file: SourceFile, update: Update) -> tuple[Change, ...] | None:
@@ -126,3 +132,17 @@ def mixed_precision_home(file: SourceFile, setter: ast.Call) -> str | None:
     if path == "config" and isinstance(func.value, ast.Attribute):
         return f"{file.text(func.value.value)}.mixed_precision"
     return None
+
+
+def late_scaling(file: SourceFile, update: Update, scale: ast.AST) -> tuple[Change, ...] | None:
+    """Move a scaling that directly follows the tape's `with` statement into it."""
+    place = place_of(file, update)
+    block = recorded_by(file, place.gradient) if place is not None else None
+    statement = file.syntax.statement(scale)
+    if block is None or not isinstance(statement, ast.Assign) or statement.value is not scale:
+        return None
+    around = file.syntax.block(block)
+    at = next((i for i, item in enumerate(around) if item is block), 0)
+    if at + 1 >= len(around) or around[at + 1] is not statement or isinstance(block.body[-1], (ast.Return, ast.Raise)):
+        return None
+    return (MoveStatement(file.span(statement), file.span(block.body[-1]), after=True),)
