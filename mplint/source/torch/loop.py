@@ -176,6 +176,10 @@ class TrainingLoop:
                 return regions[0]
         return None
 
+    def kinds(self, node: ast.AST) -> tuple[str, ...]:
+        """What the training loop does at one node, whatever leads to it."""
+        return tuple(event.kind for event in self._events(node))
+
     def _act(self, event: Event) -> Act:
         scaler, optimizer = event.detail if isinstance(event.detail, tuple) else (None, None)
         key = self.scalers.subjects.key

@@ -1,0 +1,136 @@
+"""MP305: the backward pass runs inside an autocast region."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Finding, Fix, Replace, Severity, Span
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.torch.autocast import Region
+from mplint.source.torch.gradients import CLIP, NORM
+from mplint.source.torch.loop import BACKWARD, MAYBE_SCALED, SCALED, SCALER_STEP, STEP, UNSCALE, UPDATE, ZERO_GRAD, Act, TrainingLoop
+
+BACKWARDS = (SCALED, MAYBE_SCALED, BACKWARD)
+AFTERWARDS = {*BACKWARDS, UNSCALE, SCALER_STEP, STEP, UPDATE, ZERO_GRAD, CLIP, NORM}
+
+
+class BackwardInsideAutocast(Rule):
+    """
+    ## What it does
+    Finds `loss.backward()` inside an autocast region.
+
+    ## Why is this bad?
+    Backward operations run in the dtype that autocast chose for their forward; the region is for the forward pass and the loss.
+    What backward computes anew (custom functions, checkpointed parts, a forward in float32) is cast down inside it: gradients
+    that a float32 forward deserves come out with a relative error of about 0.3 %. PyTorch advises against it.
+
+    ## Example
+    ```python
+    import torch
+
+    def step(model, x, y, optimizer, scaler):
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    ```
+
+    ## Use instead
+    ```python
+    import torch
+
+    def step(model, x, y, optimizer, scaler):
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    ```
+
+    ## Fix safety
+    Safe: the backward moves behind the `with` block, together with the steps and updates that follow it there. There is no fix
+    where other statements follow, or where the `with` enters something else too.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp305.py
+
+    ## References
+    - <https://docs.pytorch.org/docs/stable/amp.html#autocasting>
+    """
+
+    code = "MP305"
+    name = "backward-inside-autocast"
+    severity = Severity.WARNING
+    fix = Applicability.SAFE
+    frameworks = ("torch",)
+    tokens = ("autocast",)
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report each backward that an autocast region reaches, through the calls that lead to it."""
+        if ".backward(" not in file.document.text:
+            return
+        loop = file.torch.loop
+        found: dict[ast.AST, Region] = {}
+        for act in (a for kind in BACKWARDS for a in loop.acts(kind)):
+            region = loop.region_around(act)
+            if region is not None and lowers(region) and not spans_the_loop(loop, act, region):
+                found.setdefault(act.node, region)
+        for node, region in found.items():
+            yield self.finding(
+                file,
+                node,
+                f"`{file.text(node)}` runs inside an autocast region",
+                why="the region is for the forward pass: what backward computes anew is cast to half precision, with errors of about 0.3 %",
+                help="end the region before the backward",
+                related=((region.expression, "the region begins here"),),
+                fix=move_behind(file, loop, node, region),
+            )
+
+
+def lowers(region: Region) -> bool:
+    """Whether the region may put a half dtype in force."""
+    return any(autocast.half for autocast in region.autocasts)
+
+
+def spans_the_loop(loop: TrainingLoop, act: Act, region: Region) -> bool:
+    """Whether the region holds the whole loop with its steps, which is a mistake of its own."""
+    steps = [a for kind in (STEP, SCALER_STEP) for a in loop.acts(kind)]
+    for around, _ in act.loops:
+        inside = region.kind != "with" or any(parent is region.node for parent in loop.file.syntax.ancestors(around))
+        if inside and any(around is other for a in steps for other, _ in a.loops):
+            return True
+    return False
+
+
+def move_behind(file: SourceFile, loop: TrainingLoop, node: ast.AST, region: Region) -> Fix | None:
+    """Move the backward and what follows it behind the `with`, where only steps, updates and the like follow it."""
+    block, statement = region.node, file.syntax.statement(node)
+    if not isinstance(block, ast.With) or len(block.items) != 1 or not any(s is statement for s in block.body):
+        return None
+    at = next(i for i, s in enumerate(block.body) if s is statement)
+    tail = block.body[at:]
+    previous = block.body[at - 1] if at else None
+    if previous is None or (previous.end_lineno or 0) >= statement.lineno or not all(only_afterwards(loop, s) for s in tail):
+        return None
+    first, last = (previous.end_lineno or 0) + 1, tail[-1].end_lineno or 0
+    lines = file.lines[first - 1 : last]
+    margin, indent = block.col_offset, statement.col_offset
+    moved = [line[:margin] + line[indent:] if not line[:indent].strip() else line for line in lines]
+    return Fix("Move it behind the autocast region", Applicability.SAFE, (Replace(Span(first, 0, last, len(lines[-1])), "\n".join(moved)),))
+
+
+def only_afterwards(loop: TrainingLoop, statement: ast.stmt) -> bool:
+    """Whether a statement does nothing but what comes after the forward pass."""
+    match statement:
+        case ast.Expr(value=ast.Call() as call) | ast.Assign(value=ast.Call() as call):
+            kinds = loop.kinds(call)
+            steps_schedule = isinstance(call.func, ast.Attribute) and call.func.attr == "step"
+            return (bool(kinds) and set(kinds) <= AFTERWARDS) or steps_schedule
+        case ast.If(body=body, orelse=orelse):
+            return all(only_afterwards(loop, s) for s in (*body, *orelse))
+    return False
