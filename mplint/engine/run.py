@@ -68,13 +68,16 @@ def examine(paths: Sequence[str], job: Job, resolver: TargetResolver, contents: 
 
 def check_files(files: Sequence[str], job: Job, resolver: TargetResolver) -> list[FileResult]:
     """The results of `files`, in their order, from the cache where it knows them."""
+    if not job.config.cache or len(files) < 2:
+        found = {result.path: result for result in run(files, job, resolver)}
+        return [found[path] for path in files]
     from mplint.engine.cache import Cache
 
-    cache = Cache(job.config, job.codes) if job.config.cache and len(files) > 1 else None
-    known = cache.lookup(files, resolver) if cache is not None else {}
+    cache = Cache(job.config, job.codes)
+    known = cache.lookup(files, resolver)
     todo = [path for path in files if path not in known]
     fresh = {result.path: result for result in run(todo, job, resolver)}
-    if cache is not None and fresh:
+    if fresh:
         cache.store(fresh.values(), resolver)
     return [known.get(path) or fresh[path] for path in files]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -122,5 +121,7 @@ def _section(name: str) -> dict[str, object]:
 
 @cache
 def _table() -> dict[str, object]:
+    import tomllib
+
     path = Path(__file__).parent.parent / "data" / "hardware.toml"
     return tomllib.loads(path.read_text(encoding="utf-8"))
