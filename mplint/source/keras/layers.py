@@ -29,7 +29,7 @@ WELL_KNOWN = (
     | {"Lambda", "Concatenate", "Add", "Multiply", "Sequential", "Model", "MultiHeadAttention"}
     | {f"{kind}{n}D" for kind in ("GlobalAveragePooling", "GlobalMaxPooling", "AveragePooling", "MaxPooling") for n in "123"}
 ) - {"Identity", "Softmax", "ReLU", "LeakyReLU", "ELU", "PReLU", "Dropout", "Flatten", "LSTM", "GRU"}  # fmt: skip
-NOT_LAYERS = frozenset("Sequential Model Functional Input InputSpec Layer".split())
+NOT_LAYERS = frozenset({"Sequential", "Model", "Functional", "Input", "InputSpec", "Layer"})
 ACTIVATION_CALLS = ("activations.", "ops.", "backend.", "nn.")
 PROBABILITIES = frozenset({"softmax", "sigmoid", "log_softmax", "log_sigmoid"})
 UNKNOWN = "?"

@@ -98,6 +98,14 @@ class KerasModels:
             found = self._fragments()
         return sorted(found, key=lambda m: (m.node.lineno, m.node.col_offset))
 
+    @cached_property
+    def heads(self) -> set[ast.Call]:
+        """The layers that compute a model's output, or that a function or an unused name ends with."""
+        chains = [chain for model in self.models for chain in model.outputs]
+        for statement in self.file.syntax.all(ast.Return):
+            chains += self.steps.of(statement.value)
+        return {step.node for chain in chains for step in chain}
+
     def _fragments(self) -> list[Model]:
         """In a program without models: layer outputs at module level whose name nothing reads, the ends of networks shown in part."""
         read = {name.id for name in self.file.syntax.all(ast.Name) if isinstance(name.ctx, ast.Load)}
