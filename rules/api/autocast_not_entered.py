@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Finding, Fix, Replace, Severity, Span
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
-from mplint.source.torch.autocast import Autocast
+
+if TYPE_CHECKING:
+    from mplint.source.torch.autocast import Autocast
 
 GRAD_MODES = {"torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled", "torch.autograd.no_grad"}
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Finding, Severity
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
-from mplint.source.torch.amp_api import Site, Symbol
-from mplint.source.torch.amp_migration import Migration
+
+if TYPE_CHECKING:
+    from mplint.source.torch.amp_api import Site, Symbol
+    from mplint.source.torch.amp_migration import Migration
 
 WARNINGS = {"function": "a DeprecationWarning at every call", "": "a FutureWarning at every use since torch 2.4"}
 HARMS = {
@@ -84,6 +87,8 @@ class DeprecatedTorchAmp(Rule):
         old = file.torch.old_amp
         if not old.sites and not old.imports:
             return
+        from mplint.source.torch.amp_migration import Migration
+
         migration = Migration(file, old)
         for site in old.sites:
             if site.use != "init":

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import AddImport, Applicability, Confidence, Finding, Fix, Replace, Severity, Span
 from mplint.rule import Rule
 from mplint.source.arguments import argument_start
 from mplint.source.file import SourceFile
-from mplint.source.flags import Flag, flags
 from mplint.source.syntax import FUNCTIONS, argument, has_star
-from mplint.source.torch.autocast import NEW_HOMES, OLD_HOMES, Autocast
 from mplint.source.values import DTYPES, UNKNOWN
+
+if TYPE_CHECKING:
+    from mplint.source.flags import Flag
+    from mplint.source.torch.autocast import Autocast
 
 NOT_DEVICES = {"gpu", "GPU", "CUDA", "tpu", *DTYPES}
 DTYPE_FLAGS = {"dtype", "amp_dtype", "precision", "mixed_precision"}
@@ -73,11 +76,9 @@ class InvalidAutocastCall(Rule):
         autocasts = file.torch.autocasts
         good = []
         for autocast in autocasts.constructions:
-            func = autocast.call.func if autocast.call is not None and not autocast.partial else autocast.node
-            homes = set(file.names.candidates(func)) or {autocast.name}
             if autocasts.is_probe(autocast.node):
                 continue
-            finding = self.mistake(file, autocast) if autocast.partial or homes <= NEW_HOMES or autocast.call is None else None
+            finding = self.mistake(file, autocast) if autocast.call is None or autocasts.is_new(autocast) else None
             if finding is not None:
                 yield finding
             else:
@@ -90,8 +91,6 @@ class InvalidAutocastCall(Rule):
         call = autocast.call
         if call is None:
             return self.bare_decorator(file, autocast)
-        if autocast.name not in NEW_HOMES:
-            return None
         shift = 1 if autocast.partial else 0
         device = argument(call, "device_type", shift)
         if device is None:
@@ -102,7 +101,7 @@ class InvalidAutocastCall(Rule):
     def bare_decorator(self, file: SourceFile, autocast: Autocast) -> Finding:
         """`@torch.autocast`: the function itself becomes the first argument."""
         text = file.text(autocast.node)
-        old = autocast.name in OLD_HOMES
+        old = autocast.old
         given = "" if old else self.only_device(file)
         end = file.span(autocast.node)[2:]
         fix = None if given is None else Fix(f"Write `@{text}({given})`", Applicability.SAFE, (Replace(Span(*end, *end), f"({given})"),))
@@ -246,7 +245,7 @@ class InvalidAutocastCall(Rule):
             or (isinstance(d, ast.UnaryOp) and isinstance(d.op, ast.Not))
             or (isinstance(d, ast.Constant) and isinstance(d.value, bool))
             or (isinstance(d, ast.arg) and (self.is_annotated(file, d, "bool") or self.defaults_to_bool(file, d)))
-            or (isinstance(d, ast.Attribute) and any(f.switch and f.name == d.attr for f in flags(file)) and self.is_parsed(file, d.value))
+            or (isinstance(d, ast.Attribute) and self.is_switch(file, d))
             for d in definitions
         )
 
@@ -255,6 +254,12 @@ class InvalidAutocastCall(Rule):
         function = file.syntax.function(parameter)
         default = file.values.default(function, parameter.arg) if function is not None else None
         return isinstance(default, ast.Constant) and isinstance(default.value, bool)
+
+    def is_switch(self, file: SourceFile, node: ast.Attribute) -> bool:
+        """Whether the attribute is an on/off flag of the parsed command line."""
+        from mplint.source.flags import flags
+
+        return self.is_parsed(file, node.value) and any(flag.switch and flag.name == node.attr for flag in flags(file))
 
     def is_parsed(self, file: SourceFile, node: ast.expr) -> bool:
         """Whether the expression holds the parsed command line."""
@@ -288,12 +293,14 @@ class InvalidAutocastCall(Rule):
 
     def unread_options(self, file: SourceFile, good: list[Autocast]) -> Iterator[Finding]:
         """Scripts with an option for the device or the dtype, and an autocast that has its own."""
+        from mplint.source.flags import flags
+
         options = flags(file)
         device = next((o for o in options if o.name in ("device", "device_type") and any(v.startswith(DEVICES) for v in o.values)), None)
         dtype = next((o for o in options if o.name in DTYPE_FLAGS and any("bf" in v for v in o.values)), None)
         if device is not None and not any(UNKNOWN in a.devices or a.devices - {"cuda"} for a in good):
             for autocast in good:
-                if autocast.name in NEW_HOMES and autocast.enabled is True and not self.is_guarded(file, autocast.node):
+                if autocast.new and autocast.enabled is True and not self.is_guarded(file, autocast.node):
                     yield self.fixed_device(file, autocast, device)
         if dtype is not None and self.feeds_scaler(file, dtype) and not any(self.has_dtype(file, a) for a in good):
             for autocast in good:

@@ -3,67 +3,20 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from mplint.source.syntax import FUNCTIONS, Function, argument, has_star
-from mplint.source.values import HALF, UNKNOWN
+from mplint.source.syntax import FUNCTIONS, Function, argument
+from mplint.source.torch.autocast_calls import DEFAULT_DTYPES as DEFAULT_DTYPES
+from mplint.source.torch.autocast_calls import NEW_HOMES as NEW_HOMES
+from mplint.source.torch.autocast_calls import Autocast as Autocast
+from mplint.source.torch.autocast_calls import bare_decorator, construction, devices_of
+from mplint.source.values import UNKNOWN
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
 
-NEW_HOMES = {"torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"}
-OLD_HOMES = {f"torch.{device}.amp.{path}autocast": device for device in ("cuda", "cpu") for path in ("", "autocast_mode.")}
-WRAPPERS = {
-    "accelerate.Accelerator": "mixed_precision",
-    "lightning.fabric.Fabric": "precision",
-    "lightning.Fabric": "precision",
-    "lightning_fabric.Fabric": "precision",
-}
-WRAPPER_DTYPES = {
-    "fp16": "float16",
-    "16-mixed": "float16",
-    "bf16": "bfloat16",
-    "bf16-mixed": "bfloat16",
-    "no": "float32",
-    "32-true": "float32",
-}
 TOGGLE = "torch.set_autocast_enabled"
-PARTIALS = {"functools.partial", "functools.partialmethod"}
-PARAMETERS = {True: ("enabled", "dtype", "cache_enabled"), False: ("device_type", "dtype", "enabled", "cache_enabled")}
-# torch.get_autocast_dtype by device; the tests compare it with data/autocast_ops.toml.
-DEFAULT_DTYPES = {
-    "cpu": "bfloat16", "cuda": "float16", "xpu": "float16", "mps": "float16", "hpu": "bfloat16", "xla": "bfloat16",
-    "mtia": "float16", "maia": "bfloat16", "ipu": "float16", "privateuseone": "float16",
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Autocast:
-    """One place that builds an autocast.
-
-    `node` is the construction (a call, `functools.partial(...)` included, or the name of a bare decorator), `call` the call or None.
-    `old` tells the homes whose first parameter is `enabled`. `devices` holds device types ("cuda", …), "?" for one that can't be told.
-    `dtypes` are the dtypes it may run in while enabled, "?" likewise. `enabled` is True, False or "maybe" (then `guard` is the text of
-    the deciding expression, "" where there is none). `cache_enabled` is None where it is not given or open.
-    """
-
-    node: ast.expr
-    call: ast.Call | None
-    name: str
-    old: bool
-    devices: frozenset[str]
-    dtypes: frozenset[str]
-    enabled: bool | Literal["maybe"] = True
-    guard: str = ""
-    cache_enabled: bool | None = None
-    partial: bool = False
-
-    @property
-    def half(self) -> frozenset[str]:
-        """The half dtypes ("?": one that can't be told) that it may put in force; empty where it is off or float32."""
-        return frozenset() if self.enabled is False else self.dtypes & (HALF | {UNKNOWN})
 
 
 class Region(NamedTuple):
@@ -108,12 +61,9 @@ class Autocasts:
         """Every autocast that the file builds, in source order."""
         if "autocast" not in self.file.document.text:
             return ()
-        found = [made for call in self.file.syntax.all(ast.Call) if (made := self._construction(call)) is not None]
-        for function in self._functions():
-            for decorator in function.decorator_list:
-                if (name := self._home(decorator)) is not None:
-                    found.append(Autocast(decorator, None, name, name in OLD_HOMES, *self._defaults(name)))
-        return tuple(sorted(found, key=lambda a: (a.node.lineno, a.node.col_offset)))
+        found = [construction(self.file, call) for call in self.file.syntax.all(ast.Call)]
+        found += [bare_decorator(self.file, d) for function in self._functions() for d in function.decorator_list]
+        return tuple(sorted((a for a in found if a is not None), key=lambda a: (a.node.lineno, a.node.col_offset)))
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
@@ -131,6 +81,12 @@ class Autocasts:
         """
         parent = self.file.syntax.parents.get(autocast.node)
         return not isinstance(parent, (ast.withitem, ast.Expr, *FUNCTIONS, ast.ClassDef))
+
+    def is_new(self, autocast: Autocast) -> bool:
+        """Whether the name that builds it always is torch.autocast, also where a version check or fallback import chooses."""
+        if autocast.call is None or autocast.partial:
+            return autocast.new
+        return set(self.file.names.candidates(autocast.call.func)) <= NEW_HOMES and autocast.new
 
     def is_probe(self, node: ast.AST) -> bool:
         """Whether the code at `node` runs to see whether it fails: in a short `try` body or under `pytest.raises` and its kin."""
@@ -299,7 +255,7 @@ class Autocasts:
         found: list[Region] = []
         for call in self.file.syntax.all(ast.Call):
             if last_name(call.func) == "set_autocast_enabled" and call.args and self.file.names.resolve(call.func) == TOGGLE:
-                device = self._devices(call.args[0]) if len(call.args) > 1 else frozenset(["cuda"])
+                device = devices_of(self.file, call.args[0]) if len(call.args) > 1 else frozenset(["cuda"])
                 state = self.file.values.constant_or(call.args[-1], UNKNOWN)
                 on: bool | Literal["maybe"] = state if isinstance(state, bool) else "maybe"
                 dtypes = frozenset(DEFAULT_DTYPES.get(d, UNKNOWN) for d in device)
@@ -327,55 +283,6 @@ class Autocasts:
     @cached_property
     def _closers(self) -> list[ast.Attribute]:
         return [a for a in self.file.syntax.all(ast.Attribute) if a.attr in ("__exit__", "close", "pop_all")]
-
-    def _home(self, node: ast.expr) -> str | None:
-        return next((n for n in self.file.names.candidates(node) if n in NEW_HOMES or n in OLD_HOMES), None)
-
-    def _construction(self, call: ast.Call) -> Autocast | None:
-        name = self._home(call.func)
-        if name is not None:
-            return self._made(call, name, 0)
-        if call.args and self.file.names.resolve(call.func) in PARTIALS and (name := self._home(call.args[0])) is not None:
-            return self._made(call, name, 1)
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "autocast":
-            for made, name in self.file.values.made_by(call.func.value):
-                if name in WRAPPERS:
-                    return self._wrapped(call, made, name)
-        return None
-
-    def _made(self, call: ast.Call, name: str, shift: int) -> Autocast:
-        old = name in OLD_HOMES
-        given = {p: argument(call, p, i + shift) for i, p in enumerate(PARAMETERS[old])}
-        devices, dtypes = self._defaults(name) if old else (self._devices(given["device_type"]), frozenset())
-        if given["dtype"] is not None and self.file.values.constant_or(given["dtype"], UNKNOWN) is not None:
-            dtypes = frozenset(self.file.values.dtypes(given["dtype"]))
-        elif has_star(call):
-            dtypes = frozenset([UNKNOWN])
-        elif not old:
-            dtypes = frozenset(DEFAULT_DTYPES.get(d, UNKNOWN) for d in devices)
-        enabled, guard = self._enabled(given["enabled"], call)
-        if shift == 0 and not all(n in NEW_HOMES or n in OLD_HOMES for n in self.file.names.candidates(call.func)):
-            enabled = enabled and "maybe"
-        cache = self.file.values.constant_or(given["cache_enabled"])
-        return Autocast(call, call, name, old, devices, dtypes, enabled, guard, cache if isinstance(cache, bool) else None, shift > 0)
-
-    def _wrapped(self, call: ast.Call, made: ast.Call, name: str) -> Autocast:
-        modes = self.file.values.strings(argument(made, WRAPPERS[name])) or {None}
-        dtypes = frozenset(WRAPPER_DTYPES.get(mode or "", UNKNOWN) for mode in modes)
-        return Autocast(call, call, name, False, frozenset([UNKNOWN]), dtypes, True if UNKNOWN not in dtypes else "maybe")
-
-    def _defaults(self, name: str) -> tuple[frozenset[str], frozenset[str]]:
-        device = OLD_HOMES.get(name, UNKNOWN)
-        return frozenset([device]), frozenset([DEFAULT_DTYPES.get(device, UNKNOWN)])
-
-    def _devices(self, node: ast.expr | None) -> frozenset[str]:
-        return frozenset(UNKNOWN if s is None else s.partition(":")[0] for s in self.file.values.strings(node)) or frozenset([UNKNOWN])
-
-    def _enabled(self, node: ast.expr | None, call: ast.Call) -> tuple[bool | Literal["maybe"], str]:
-        if node is None:
-            return ("maybe" if has_star(call) else True), ""
-        value = self.file.values.constant_or(node, UNKNOWN)
-        return (bool(value), "") if isinstance(value, (bool, int)) else ("maybe", self.file.text(node))
 
 
 def looks_foreign(node: ast.AST) -> bool:

@@ -1,0 +1,138 @@
+"""Calls that build an autocast: where it is from, for which device and dtype, and whether it is on."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from mplint.source.syntax import argument, has_star
+from mplint.source.values import HALF, UNKNOWN
+
+if TYPE_CHECKING:
+    from mplint.source.file import SourceFile
+
+NEW_HOMES = {"torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"}
+OLD_HOMES = {f"torch.{device}.amp.{path}autocast": device for device in ("cuda", "cpu") for path in ("", "autocast_mode.")}
+WRAPPERS = {
+    "accelerate.Accelerator": "mixed_precision",
+    "lightning.fabric.Fabric": "precision",
+    "lightning.Fabric": "precision",
+    "lightning_fabric.Fabric": "precision",
+}
+WRAPPER_DTYPES = {
+    "fp16": "float16",
+    "16-mixed": "float16",
+    "bf16": "bfloat16",
+    "bf16-mixed": "bfloat16",
+    "no": "float32",
+    "32-true": "float32",
+}
+PARTIALS = {"functools.partial", "functools.partialmethod"}
+PARAMETERS = {True: ("enabled", "dtype", "cache_enabled"), False: ("device_type", "dtype", "enabled", "cache_enabled")}
+# torch.get_autocast_dtype by device; the tests compare it with data/autocast_ops.toml.
+DEFAULT_DTYPES = {
+    "cpu": "bfloat16", "cuda": "float16", "xpu": "float16", "mps": "float16", "hpu": "bfloat16", "xla": "bfloat16",
+    "mtia": "float16", "maia": "bfloat16", "ipu": "float16", "privateuseone": "float16",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Autocast:
+    """One place that builds an autocast.
+
+    `node` is the construction (a call, `functools.partial(...)` included, or the name of a bare decorator), `call` the call or None.
+    `old` tells the homes whose first parameter is `enabled`. `devices` holds device types ("cuda", …), "?" for one that can't be told.
+    `dtypes` are the dtypes it may run in while enabled, "?" likewise. `enabled` is True, False or "maybe" (then `guard` is the text of
+    the deciding expression, "" where there is none). `cache_enabled` is None where it is not given or open.
+    """
+
+    node: ast.expr
+    call: ast.Call | None
+    name: str
+    old: bool
+    devices: frozenset[str]
+    dtypes: frozenset[str]
+    enabled: bool | Literal["maybe"] = True
+    guard: str = ""
+    cache_enabled: bool | None = None
+    partial: bool = False
+
+    @property
+    def new(self) -> bool:
+        """Whether it is built by torch.autocast, whose first parameter is the device type (and not by a trainer's method)."""
+        return self.name in NEW_HOMES
+
+    @property
+    def half(self) -> frozenset[str]:
+        """The half dtypes ("?": one that can't be told) that it may put in force; empty where it is off or float32."""
+        return frozenset() if self.enabled is False else self.dtypes & (HALF | {UNKNOWN})
+
+
+def construction(file: SourceFile, call: ast.Call) -> Autocast | None:
+    """The autocast that a call builds, or None."""
+    name = home(file, call.func)
+    if name is not None:
+        return built(file, call, name, 0)
+    if call.args and file.names.resolve(call.func) in PARTIALS and (name := home(file, call.args[0])) is not None:
+        return built(file, call, name, 1)
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "autocast":
+        for made, name in file.values.made_by(call.func.value):
+            if name in WRAPPERS:
+                return wrapped(file, call, made, name)
+    return None
+
+
+def bare_decorator(file: SourceFile, decorator: ast.expr) -> Autocast | None:
+    """The autocast that a decorator without parentheses stands for, or None."""
+    name = home(file, decorator)
+    return None if name is None else Autocast(decorator, None, name, name in OLD_HOMES, *defaults(name))
+
+
+def built(file: SourceFile, call: ast.Call, name: str, shift: int) -> Autocast:
+    """What a call of torch builds; `shift` arguments stand before those of autocast (1 for functools.partial)."""
+    old = name in OLD_HOMES
+    given = {p: argument(call, p, i + shift) for i, p in enumerate(PARAMETERS[old])}
+    devices, dtypes = defaults(name) if old else (devices_of(file, given["device_type"]), frozenset())
+    if given["dtype"] is not None and file.values.constant_or(given["dtype"], UNKNOWN) is not None:
+        dtypes = frozenset(file.values.dtypes(given["dtype"]))
+    elif has_star(call):
+        dtypes = frozenset([UNKNOWN])
+    elif not old:
+        dtypes = frozenset(DEFAULT_DTYPES.get(d, UNKNOWN) for d in devices)
+    enabled, guard = enabled_of(file, given["enabled"], call)
+    if shift == 0 and not all(n in NEW_HOMES or n in OLD_HOMES for n in file.names.candidates(call.func)):
+        enabled = enabled and "maybe"
+    cache = file.values.constant_or(given["cache_enabled"])
+    return Autocast(call, call, name, old, devices, dtypes, enabled, guard, cache if isinstance(cache, bool) else None, shift > 0)
+
+
+def home(file: SourceFile, node: ast.expr) -> str | None:
+    """The dotted name where `node` names an autocast class of torch, else None."""
+    return next((n for n in file.names.candidates(node) if n in NEW_HOMES or n in OLD_HOMES), None)
+
+
+def wrapped(file: SourceFile, call: ast.Call, made: ast.Call, name: str) -> Autocast:
+    """What the `autocast()` method of a trainer object builds."""
+    modes = file.values.strings(argument(made, WRAPPERS[name])) or {None}
+    dtypes = frozenset(WRAPPER_DTYPES.get(mode or "", UNKNOWN) for mode in modes)
+    return Autocast(call, call, name, False, frozenset([UNKNOWN]), dtypes, True if UNKNOWN not in dtypes else "maybe")
+
+
+def defaults(name: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Device and dtype of an old home, unknown for a new one."""
+    device = OLD_HOMES.get(name, UNKNOWN)
+    return frozenset([device]), frozenset([DEFAULT_DTYPES.get(device, UNKNOWN)])
+
+
+def devices_of(file: SourceFile, node: ast.expr | None) -> frozenset[str]:
+    """The device types that an expression may name."""
+    return frozenset(UNKNOWN if s is None else s.partition(":")[0] for s in file.values.strings(node)) or frozenset([UNKNOWN])
+
+
+def enabled_of(file: SourceFile, node: ast.expr | None, call: ast.Call) -> tuple[bool | Literal["maybe"], str]:
+    """Whether autocast is on, and the text that decides where that is open."""
+    if node is None:
+        return ("maybe" if has_star(call) else True), ""
+    value = file.values.constant_or(node, UNKNOWN)
+    return (bool(value), "") if isinstance(value, (bool, int)) else ("maybe", file.text(node))
