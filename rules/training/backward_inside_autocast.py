@@ -98,13 +98,9 @@ def lowers(region: Region) -> bool:
 
 
 def spans_the_loop(loop: TrainingLoop, act: Act, region: Region) -> bool:
-    """Whether the region holds the whole loop with its steps, which is a mistake of its own."""
-    steps = [a for kind in (STEP, SCALER_STEP) for a in loop.acts(kind)]
-    for around, _ in act.loops:
-        inside = region.kind != "with" or any(parent is region.node for parent in loop.file.syntax.ancestors(around))
-        if inside and any(around is other for a in steps for other, _ in a.loops):
-            return True
-    return False
+    """Whether some region holds the whole loop with its steps: that is a mistake of its own."""
+    stepped = {around for kind in (STEP, SCALER_STEP) for a in loop.acts(kind) for around, _ in a.loops}
+    return any(around in stepped and over.node is region.node for over, around in loop.regions_over_loops(act))
 
 
 def move_behind(file: SourceFile, loop: TrainingLoop, node: ast.AST, region: Region) -> Fix | None:

@@ -1,0 +1,101 @@
+"""MP311: one autocast region spans several optimizer steps, so that the cached casts of the weights go stale."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Confidence, Finding, Severity
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.torch.autocast import Region
+from mplint.source.torch.loop import BACKWARD, MAYBE_SCALED, SCALED, SCALER_STEP, STEP, WRAPPED, Act, TrainingLoop
+
+
+class StepInsideAutocastRegion(Rule):
+    """
+    ## What it does
+    Finds an autocast region, entered by `with`, as a decorator, by `__enter__` or by `torch.set_autocast_enabled`, that stays open
+    while a training loop runs inside it: forward, backward and `step` of several batches.
+
+    ## Why is this bad?
+    Autocast keeps the half-precision copies of float32 weights until the outermost region ends. The steps update the weights, and
+    every later forward uses the old copies: the loss stays where it was at the first batch (8.68, 8.68, 8.68 … where a region for each
+    step gives 8.68, 7.61, 6.82 …), without an error. An autocast inside the loop doesn't help while an outer one is open.
+
+    ## Example
+    ```python
+    import torch
+
+    def train(model, loader, optimizer):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            for x, y in loader:
+                loss = torch.nn.functional.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    ```
+
+    ## Use instead
+    ```python
+    import torch
+
+    def train(model, loader, optimizer):
+        for x, y in loader:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = torch.nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    ```
+
+    ## Fix safety
+    No fix is applied: enter the region in each round around the forward pass and the loss. `cache_enabled=False` also cures it, and casts
+    every weight anew at each use.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp311.py
+
+    ## References
+    - <https://docs.pytorch.org/docs/stable/amp.html#torch.autocast>
+    """
+
+    code = "MP311"
+    name = "step-inside-autocast-region"
+    severity = Severity.ERROR
+    fix = Applicability.DISPLAY
+    frameworks = ("torch",)
+    tokens = ("autocast",)
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report each region that holds a loop with forward, backward and step in it."""
+        if ".step(" not in file.document.text:
+            return
+        loop = file.torch.loop
+        backwards = [a for kind in (SCALED, MAYBE_SCALED, BACKWARD, WRAPPED) for a in loop.acts(kind)]
+        trained = {around for act in backwards for around, _ in act.loops}
+        found: dict[ast.AST, tuple[Region, Act]] = {}
+        for act in (a for kind in (STEP, SCALER_STEP) for a in loop.acts(kind)):
+            region = spanning(loop, act, trained)
+            if region is not None:
+                found.setdefault(region.expression, (region, act))
+        for node, (region, act) in found.items():
+            yield self.finding(
+                file,
+                node,
+                f"the autocast region of `{file.text(node)}` stays open over all steps of the training loop",
+                why="the half-precision copies of the weights are cached until it ends: after the first step the model trains no further",
+                help="enter the region in each round, around the forward pass and the loss, or pass `cache_enabled=False`",
+                confidence=Confidence.HIGH if region.sure else Confidence.MEDIUM,
+                related=((act.node, "the optimizer is stepped here, inside the region"),),
+            )
+
+
+def spanning(loop: TrainingLoop, act: Act, trained: set[ast.AST]) -> Region | None:
+    """The outermost region that is entered outside a training loop around the act, and keeps its casts."""
+    return next((region for region, around in loop.regions_over_loops(act) if around in trained and caches(region)), None)
+
+
+def caches(region: Region) -> bool:
+    """Whether the region may be in half precision and keeps the casts of weights."""
+    return any(autocast.half and autocast.cache_enabled is not False for autocast in region.autocasts)
