@@ -163,6 +163,8 @@ def _target(config: Config, value: object) -> Config:
         if key not in _TARGETS:
             raise _Wrong(f': unknown key "{key}"{nearest(key, _TARGETS)}')
         text = _string(item, f".{key}", _TARGETS[key])
+        if key != "hardware":
+            _check_version(text, key)
         match key:
             case "hardware":
                 config = replace(config, target=text)
@@ -173,6 +175,13 @@ def _target(config: Config, value: object) -> Config:
             case _:
                 config = replace(config, tensorflow=text)
     return config
+
+
+def _check_version(text: str, key: str) -> None:
+    from mplint.versions import parse_versions
+
+    if parse_versions(text) is None:
+        raise _Wrong(f'.{key}: "{text}" is not a version such as "{_TARGETS[key]}" or ">=2.1,<3"')
 
 
 def _kind(value: object) -> str:

@@ -130,6 +130,7 @@ def test_paths_of_configuration_are_relative_to_the_current_folder(tmp_path: Pat
         ('fail-on = "errors"', 'fail-on must be "error", "warning" or "info", not "errors"; did you mean "error"?'),
         ("min-confidence = true", 'min-confidence must be "high", "medium" or "low", not true'),
         ("[target]\ntorch = 2.3", 'target.torch must be a string such as "2.3", not the number 2.3'),
+        ('[target]\ntorch = "new"', 'target.torch: "new" is not a version such as "2.3" or ">=2.1,<3"'),
         ('[target]\npytorch = "2.3"', 'target: unknown key "pytorch"; did you mean "torch"?'),
         (
             "target = 7.5",
