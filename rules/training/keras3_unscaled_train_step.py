@@ -19,7 +19,8 @@ class Keras3UnscaledTrainStep(Rule):
     ## What it does
     Finds custom training loops under Keras 3 that hand gradients to a loss-scaling optimizer without scaling the loss:
     a `train_step` that applies them to `self.optimizer` under a mixed_float16 policy, where `compile()` wraps the optimizer
-    in a `LossScaleOptimizer`; a loop around an explicit `LossScaleOptimizer`; an optimizer with `loss_scale_factor=`.
+    in a `LossScaleOptimizer`; a loop around an explicit `LossScaleOptimizer`; an optimizer with `loss_scale_factor=`. The
+    gradients may come from a TensorFlow tape or, on the torch backend, from `loss.backward()`.
 
     ## Why is this bad?
     In Keras 3 `apply()` and `apply_gradients()` divide the gradients by the loss scale, 32768 to begin with. What was never
@@ -79,11 +80,11 @@ class Keras3UnscaledTrainStep(Rule):
     severity = Severity.ERROR
     fix = Applicability.SAFE
     frameworks = ("keras",)
-    tokens = ("GradientTape",)
+    tokens = ("GradientTape", ".backward(")
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report each update through a loss-scaling optimizer whose loss no way scales."""
-        if loop_major(file) != 3:
+        if "keras" not in file.document.text or loop_major(file) != 3:
             return
         for update in file.keras.loop.updates:
             if update.scaled or update.unscaled or update.by_hand or update.scales_itself:
@@ -106,7 +107,7 @@ class Keras3UnscaledTrainStep(Rule):
 
     def _compiled(self, file: SourceFile, update: Update) -> Iterator[Finding]:
         half = float16_at(file, update.node)
-        if half.level == "no":
+        if half.level == "no" or "auto_scale_loss" in file.document.text:
             return
         wrapped = "under this policy `compile()` wraps the optimizer in a LossScaleOptimizer"
         related = tuple((setter, wrapped) for setter in half.setters[:1])
@@ -131,9 +132,9 @@ class Keras3UnscaledTrainStep(Rule):
             update.node,
             f"`{file.text(update.node.func)}` divides by a loss scale that the loss was never multiplied by",
             why=f"Keras 3 divides the gradients by {scale}, whether they were scaled or not: training almost stands still, with no warning",
-            help=f"scale the loss inside the tape: `{receiver}.scale_loss(loss)`, and take the gradients of what it returns",
+            help=f"scale the loss first, inside the tape if there is one: take the gradients of `{receiver}.scale_loss(loss)`",
             confidence=confidence,
             related=(*gradients, *related),
-            fix=Fix(f"scale the loss with `{receiver}.scale_loss` in the tape", Applicability.SAFE, changes) if changes else None,
+            fix=Fix(f"scale the loss with `{receiver}.scale_loss`", Applicability.SAFE, changes) if changes else None,
             when=when,
         )

@@ -72,7 +72,7 @@ def idle_wrapper(rule: Rule, file: SourceFile, update: Update) -> Iterator[Findi
     """A loop around a LossScaleOptimizer that never scales the loss (Keras 2, or a Keras that the program doesn't tell)."""
     half = float16_at(file, update.node)
     wrapped = update.optimizer.wrapped
-    if half.level == "no" or (half.level != "certain" and not wrapped and half.level != "open"):
+    if half.level == "no" or "auto_scale_loss" in file.document.text or (half.level != "certain" and not wrapped and half.level != "open"):
         return
     major = loop_major(file)
     certain = half.level == "certain" or (half.level == "open" and not wrapped)

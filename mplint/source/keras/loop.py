@@ -1,4 +1,4 @@
-"""Custom TensorFlow training loops: each place where gradients reach an optimizer, and what was scaled and unscaled on the way."""
+"""Custom Keras and TensorFlow training loops: each place where gradients reach an optimizer, and what was scaled and unscaled on the way."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mplint.source.flow import Event, Flow, Path
 from mplint.source.keras.by_hand import scaled_by_hand
 from mplint.source.keras.optimizers import Optimizer, Optimizers
-from mplint.source.keras.tape import APPLY, CLOSE, GRADIENT, OPEN, OWN_GRADIENTS, SCALE, TOKENS, UNSCALE, TapeEvents
+from mplint.source.keras.tape import APPLY, BACKWARD, CLOSE, GRADIENT, OPEN, OWN_GRADIENTS, SCALE, TOKENS, UNSCALE, TapeEvents
 from mplint.source.sources import Sources
 from mplint.source.syntax import argument
 
@@ -81,7 +81,7 @@ class KerasLoop:
     @cached_property
     def updates(self) -> tuple[Update, ...]:
         """Every place where gradients whose computation is in sight reach an optimizer, in source order."""
-        if not any(token in self.file.document.text for token in TOKENS):
+        if not self.events.on_torch and not any(token in self.file.document.text for token in TOKENS):
             return ()
         found: dict[tuple[ast.AST, frozenset[str]], dict[Way, None]] = {}
         about: dict[tuple[ast.AST, frozenset[str]], Event] = {}
@@ -102,6 +102,8 @@ class KerasLoop:
 
     def loss(self, gradient: ast.Call) -> ast.expr | None:
         """The loss that a gradient computation is given."""
+        if isinstance(gradient.func, ast.Attribute) and gradient.func.attr == BACKWARD:
+            return gradient.func.value
         return argument(gradient, "target", 0) or argument(gradient, "loss") or argument(gradient, "ys")
 
     def _update(self, event: Event, ways: tuple[Way, ...]) -> Update:
@@ -120,7 +122,9 @@ class KerasLoop:
         start = next((i + 1 for i in range(index - 1, -1, -1) if path[i].node is update.node and path[i].calls == update.calls), 0)
         given = self._given(update)
         own = update.subject == "minimize"
-        taken = [i for i in range(start, index) if path[i].kind == GRADIENT and path[i].node in given and not own]
+        stored = any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in given)  # what backward() leaves
+        taken = [i for i in range(start, index) if path[i].kind == GRADIENT and not own]
+        taken = [i for i in taken if path[i].node in given or (stored and path[i].subject == BACKWARD)]
         if not taken and not own:
             return None
         last = taken[-1] if taken else index

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Change, InsertStatements, MoveStatement, Replace
 from mplint.source.keras.loop import Update
+from mplint.source.keras.tape import BACKWARD
 from mplint.source.names import keras_path, position
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ def place_of(file: SourceFile, update: Update) -> Place | None:
     return Place(gradient, loss, function)
 
 
+def is_backward(gradient: ast.Call) -> bool:
+    """Whether the gradients are those of `loss.backward()`, which records everything."""
+    return isinstance(gradient.func, ast.Attribute) and gradient.func.attr == BACKWARD
+
+
 def reaches(file: SourceFile, receiver: ast.expr, node: ast.AST) -> bool:
     """Whether the text of `receiver` means the same object at `node`: in one function, or through `self` in one class."""
     if file.syntax.function(receiver) is file.syntax.function(node):
@@ -49,12 +55,14 @@ def scale_in_tape(file: SourceFile, update: Update, method: str, condition: str 
     `condition` is the text of a condition under which to scale.
     """
     place = place_of(file, update)
-    block = recorded_by(file, place.gradient) if place is not None else None
-    if place is None or block is None:
+    if place is None:
         return None
+    block = recorded_by(file, place.gradient)
     statement = file.syntax.statement(place.gradient)
-    inside = any(parent is block for parent in file.syntax.ancestors(statement))
-    anchor = statement if inside else block.body[-1]
+    if block is None and not is_backward(place.gradient):
+        return None
+    inside = block is None or any(parent is block for parent in file.syntax.ancestors(statement))
+    anchor = statement if block is None or inside else block.body[-1]
     if isinstance(anchor, (ast.Return, ast.Raise, ast.Break, ast.Continue)) and not inside:
         return None
     if any(position(b.node) > position(anchor) and not inside for b in file.names.reaching(place.loss)):

@@ -1,4 +1,4 @@
-"""Events of a custom TensorFlow training loop: the tape opens and closes, the loss is scaled, gradients are taken, unscaled and applied."""
+"""Events of a custom Keras training loop: the tape opens and closes, the loss is scaled, gradients are taken, unscaled and applied."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ SCALE, UNSCALE, GRADIENT, APPLY, OPEN, CLOSE = "scale", "unscale", "gradient", "
 SCALERS = ("get_scaled_loss", "scale_loss")
 DERIVATIVES = ("gradient", "jacobian", "batch_jacobian")
 OWN_GRADIENTS = ("compute_gradients", "get_gradients")
-TOKENS = ("GradientTape", "tf.gradients", *OWN_GRADIENTS, "apply_gradients", "minimize")
+BACKWARD = "backward"
+TOKENS = ("GradientTape", "tf.gradients", *OWN_GRADIENTS, ".minimize(")
 
 
 class TapeEvents:
@@ -25,6 +26,7 @@ class TapeEvents:
 
     def __init__(self, file: SourceFile, optimizers: Optimizers) -> None:
         self.file, self.optimizers = file, optimizers
+        self.on_torch = "keras" in file.document.text and ".backward(" in file.document.text
 
     def of_call(self, node: ast.AST) -> tuple[Event, ...]:
         """The events of a call; `subject` is what kind of call it is, `detail` the optimizer's or the tape's expression."""
@@ -40,6 +42,8 @@ class TapeEvents:
                     return (Event(UNSCALE, node, attr, receiver),)
                 if attr in DERIVATIVES and self.is_tape(receiver):
                     return (Event(GRADIENT, node, "tape", receiver),)
+                if attr == BACKWARD and self.on_torch:
+                    return (Event(GRADIENT, node, BACKWARD, receiver),)
                 if attr in OWN_GRADIENTS and self.is_optimizer(receiver):
                     return (Event(GRADIENT, node, attr, receiver),)
                 if attr == "apply_gradients" or (attr in ("apply", "minimize") and self.is_optimizer(receiver)):
