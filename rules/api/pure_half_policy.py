@@ -1,0 +1,145 @@
+"""MP105 pure-half-policy."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mplint.findings import AddImport, Applicability, Change, Confidence, Finding, Fix, Replace, Severity
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.keras.policy import Setter
+from mplint.source.names import keras_path
+from mplint.source.torch.half_training import HalfTraining
+from mplint.source.values import UNKNOWN
+
+PURE = ("float16", "half")
+KERAS_TRAINING = {"fit", "fit_generator", "train_on_batch", "compile", "apply_gradients", "GradientTape", "minimize"}
+KERAS_INFERENCE = {"predict", "load_model", "load_weights", "from_keras_model", "from_saved_model", "evaluate", "export"}
+TORCH_TRAINING = {"backward"}
+TORCH_INFERENCE = {"no_grad", "inference_mode", "eval", "generate", "from_pretrained", "load_state_dict"}
+WHY = "A float16 weight loses every update below 1/2048 of its value, and gradients under 6e-8 become 0: training stalls or diverges."
+
+
+class PureHalfPolicy(Rule):
+    """
+    ## What it does
+    Finds training in pure float16: `set_floatx("float16")`, the Keras policy `"float16"`, `torch.set_default_dtype(torch.float16)`, and a
+    module turned into float16 by `.half()` or `.to(torch.float16)` whose parameters an optimizer then updates without float32 master
+    weights.
+
+    ## Why is this bad?
+    A float16 weight keeps 11 significant bits: an update smaller than 1/2048 of the weight is rounded away, gradients under 6e-8 become 0
+    and values above 65504 become infinite. Mixed precision keeps the weights in float32 and computes in float16, at the same speed.
+
+    ## Example
+    ```python
+    import tensorflow as tf
+
+    tf.keras.backend.set_floatx("float16")
+    model = tf.keras.Sequential([tf.keras.layers.Dense(64, activation="relu"), tf.keras.layers.Dense(1, dtype="float32")])
+    model.compile("sgd", "mse")
+    ```
+
+    ## Use instead
+    ```python
+    import tensorflow as tf
+
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
+    model = tf.keras.Sequential([tf.keras.layers.Dense(64, activation="relu"), tf.keras.layers.Dense(1, dtype="float32")])
+    model.compile("sgd", "mse")
+    ```
+
+    ## Fix safety
+    Unsafe: the weights become float32, which changes the numbers and doubles the memory they take. Not offered for PyTorch modules, where
+    the training step has to be put under `torch.autocast` as well.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp105.py.
+
+    ## References
+    - https://arxiv.org/abs/1710.03740
+    - https://keras.io/api/utils/config_utils/
+    """
+
+    code = "MP105"
+    name = "pure-half-policy"
+    severity = Severity.ERROR
+    fix = Applicability.UNSAFE
+    frameworks = ("keras", "torch")
+    tokens = ("float16", "half")
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report global settings, then trained modules."""
+        severity = Severity.INFO if file.is_test else None
+        for setter in file.keras.policy.setters.values():
+            if not set(PURE) & setter.names or UNKNOWN in setter.names or self._is_left_again(file, setter):
+                continue
+            confidence = self._confidence(file, KERAS_TRAINING, KERAS_INFERENCE)
+            if confidence is not None:
+                text = file.text(setter.node.func)
+                message = f"`{text}` makes every weight float16, not only the computation"
+                help = 'use `keras.mixed_precision.set_global_policy("mixed_float16")`'
+                fix = self._fix(file, setter)
+                yield self.finding(file, setter.node, message, why=WHY, help=help, severity=severity, confidence=confidence, fix=fix)
+        yield from self._defaults(file, severity)
+        for conversion in HalfTraining(file).conversions:
+            module = file.text(conversion.module)
+            yield self.finding(
+                file,
+                conversion.node,
+                f"`{module}` is trained in pure float16: its weights are converted and then updated by the optimizer",
+                why=WHY,
+                help="keep the weights in float32 and run the forward pass under `torch.autocast`, with a GradScaler",
+                severity=severity,
+                confidence=Confidence.HIGH if conversion.certain else Confidence.MEDIUM,
+                related=((conversion.optimizer, "the optimizer updates the float16 weights"),),
+            )
+
+    def _defaults(self, file: SourceFile, severity: Severity | None) -> Iterator[Finding]:
+        calls = [(call, file.names.resolve(call.func)) for call in file.syntax.all(ast.Call) if call.args]
+        setters = [call for call, name in calls if name in ("torch.set_default_dtype", "torch.set_default_tensor_type")]
+        halves = [call for call in setters if file.values.dtypes(call.args[0]) == {"float16"}]
+        if len(halves) == len(setters):  # a call that sets it back limits the float16 part
+            for call in halves:
+                confidence = self._confidence(file, TORCH_TRAINING, TORCH_INFERENCE)
+                if confidence is not None:
+                    message = f"`{file.text(call)}` makes every new parameter float16"
+                    help = "leave the default at float32 and run the forward pass under `torch.autocast`"
+                    yield self.finding(file, call, message, why=WHY, help=help, severity=severity, confidence=confidence)
+
+    def _confidence(self, file: SourceFile, training: set[str], inference: set[str]) -> Confidence | None:
+        """High where the file trains, None where it only runs a model, medium where nothing says."""
+        called = {call.func.attr for call in file.syntax.all(ast.Call) if isinstance(call.func, ast.Attribute)}
+        called |= {call.func.id for call in file.syntax.all(ast.Call) if isinstance(call.func, ast.Name)}
+        if called & training:
+            return Confidence.HIGH
+        return None if called & inference else Confidence.MEDIUM
+
+    def _is_left_again(self, file: SourceFile, setter: Setter) -> bool:
+        """Whether the same function (or module level) goes on to set another policy."""
+        own = file.syntax.function(setter.node)
+        others = [s for s in file.keras.policy.setters.values() if s.kind == setter.kind and file.syntax.function(s.node) is own]
+        return any(s.node.lineno > setter.node.lineno and not set(PURE) & s.names for s in others)
+
+    def _fix(self, file: SourceFile, setter: Setter) -> Fix | None:
+        title, span = 'use the policy "mixed_float16"', file.span(setter.node)
+        if setter.kind == "policy":
+            literals = [d for d in file.values.definitions(setter.value) if isinstance(d, ast.Constant)]
+            if len(literals) != 1 or literals[0].value not in PURE:
+                return None
+            return Fix(title, Applicability.UNSAFE, (Replace(file.span(literals[0]), '"mixed_float16"'),))
+        func, changes = setter.node.func, list[Change]()
+        if not isinstance(setter.value, ast.Constant) or not isinstance(func, ast.Attribute):
+            return None
+        home = func.value
+        if isinstance(home, ast.Attribute) and home.attr in ("backend", "config") and keras_path(file.names.resolve(home.value)) == "":
+            prefix = f"{file.text(home.value)}.mixed_precision"
+        else:
+            package = (file.names.resolve(home) or "").rpartition(".")[0]
+            if keras_path(package) != "":
+                return None
+            prefix = "mixed_precision"
+            changes.append(AddImport(package, "mixed_precision"))
+        changes.insert(0, Replace(span, f'{prefix}.set_global_policy("mixed_float16")'))
+        return Fix(title, Applicability.UNSAFE, tuple(changes))
