@@ -148,5 +148,5 @@ class RemovedKerasApi(Rule):
             ):
                 written = f"{file.text(node)}(tape=...)" if with_tape else file.text(node)
                 help = members.get(node.attr, "scale the loss in the tape with `scale_loss`, then `tape.gradient` and `apply`")
-                why = "Keras 3 raises AttributeError here: its optimizers scale the loss in `scale_loss` and unscale when they apply gradients."
+                why = "Keras 3 raises AttributeError: its optimizers scale in `scale_loss` and unscale when they apply gradients."
                 yield self.finding(file, node, f"`{written}` is gone in Keras 3", why=why, help=help)
