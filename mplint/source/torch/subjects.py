@@ -38,6 +38,10 @@ class Subjects:
             known = self._keys[at] = self._compute(*self.bound(node, calls))
         return known
 
+    def origins(self, node: ast.expr, calls: tuple[ast.Call, ...] = ()) -> list[Definition]:
+        """The expressions that build the object, or the parameters that hand it in."""
+        return [origin.node for origin in self._origins(self.bound(node, calls)[0], 0)]
+
     def bound(self, node: ast.expr, calls: tuple[ast.Call, ...]) -> tuple[ast.expr, tuple[ast.Call, ...]]:
         """Follow a parameter to what the innermost of `calls` passes for it, and so on outwards."""
         while calls and isinstance(node, ast.Name):
