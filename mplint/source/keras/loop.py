@@ -1,4 +1,4 @@
-"""Custom Keras and TensorFlow training loops: each place where gradients reach an optimizer, and what was scaled and unscaled on the way."""
+"""Custom Keras training loops: each place where gradients reach an optimizer, and what was scaled and unscaled on the way."""
 
 from __future__ import annotations
 
