@@ -51,8 +51,15 @@ def refine(hunk: Hunk, old: list[str]) -> list[Hunk]:
     """The smallest hunks that make of `old`, the program's lines, what `hunk` makes of it; form feeds never count as a change."""
     before = [line.replace("\f", "") for line in old[hunk.start - 1 : hunk.end - 1]]
     after = [line.replace("\f", "") for line in hunk.lines]
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
-    return [Hunk(hunk.start + i1, hunk.start + i2, hunk.lines[j1:j2]) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"]
+    shorter = min(len(before), len(after))
+    top = next((n for n in range(shorter) if before[n] != after[n]), shorter)
+    bottom = next((n for n in range(shorter - top) if before[-1 - n] != after[-1 - n]), shorter - top)
+    matcher = SequenceMatcher(None, before[top : len(before) - bottom], after[top : len(after) - bottom], autojunk=False)
+    return [
+        Hunk(hunk.start + top + i1, hunk.start + top + i2, hunk.lines[top + j1 : top + j2])
+        for tag, i1, i2, j1, j2 in matcher.get_opcodes()
+        if tag != "equal"
+    ]
 
 
 def line_edit(document: Document, hunk: Hunk, old: list[str]) -> Edit:

@@ -82,7 +82,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A document taken apart. `tops` are the module's statements with the line on which each began, comments included."""
+    """A document taken apart. `tops` are the module's statements with the line on which each began, comments included.
+
+    `unfaithful` are lines that LibCST would not write as they are; what holds one is not rewritten.
+    """
 
     document: Document
     lines: list[str]
@@ -93,6 +96,7 @@ class Program:
     footer: tuple[cst.EmptyLine, ...]
     first_line: int
     places: list[Place]
+    unfaithful: frozenset[int]
 
     def at(self, span: Span) -> Statement | Small:
         """The statement that a change names: the innermost one that begins at, or goes on over, the start of `span`."""
@@ -125,7 +129,7 @@ def take_apart(document: Document) -> Program:
     marked = [line or "pass" if number in separators else line for number, line in enumerate(lines, 1)] if separators else lines
     text = "\n".join(marked)
     try:
-        tree, module = _parse(text if text.endswith("\n") else text + "\n")
+        tree, module, unfaithful = _parse(text if text.endswith("\n") else text + "\n")
     except cst.ParserSyntaxError as error:
         raise FixError(f"{document.path}: LibCST does not parse the program: {error.message}") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -145,11 +149,12 @@ def take_apart(document: Document) -> Program:
     else:
         body.footer = [*header[top:], *module.footer]
     tops = {item: item.number - len(item.leading) for item in body.items}
-    return Program(document, lines, tree, module, body, tops, tuple(body.footer), top + 1, reader.places)
+    return Program(document, lines, tree, module, body, tops, tuple(body.footer), top + 1, reader.places, unfaithful)
 
 
 @lru_cache(maxsize=2)
-def _parse(text: str) -> tuple[ast.Module, cst.Module]:
+def _parse(text: str) -> tuple[ast.Module, cst.Module, frozenset[int]]:
+    """Both trees of a program, and the lines that LibCST changes by itself; form feeds, which it drops, are put back elsewhere."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tree = ast.parse(text)
@@ -160,7 +165,11 @@ def _parse(text: str) -> tuple[ast.Module, cst.Module]:
         depth += 1
         if depth > MAX_DEPTH:
             raise RecursionError("nested too deeply")
-    return tree, cst.parse_module(text)
+    module = cst.parse_module(text)
+    lines, written = text.replace("\f", "").split("\n"), module.code.replace("\f", "").split("\n")
+    if len(lines) != len(written):
+        raise ValueError("LibCST loses lines of it")
+    return tree, module, frozenset(number for number, (line, other) in enumerate(zip(lines, written, strict=True), 1) if line != other)
 
 
 class _Reader:

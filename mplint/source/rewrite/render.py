@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import libcst as cst
 
-from mplint.source.rewrite.lines import Hunk
+from mplint.source.rewrite.errors import FixError
+from mplint.source.rewrite.lines import Hunk, place
 from mplint.source.rewrite.program import Block, Program, Statement
 
 
@@ -25,13 +28,25 @@ def put_together(program: Program) -> list[Hunk]:
         hunks.append(Hunk(cursor, start, tuple(fresh)))
         fresh, cursor = [], ends[item]
         if is_dirty(item):
+            if not program.unfaithful.isdisjoint(range(start, cursor)):
+                raise FixError(f"{place(program.document, item.number)}: LibCST does not keep the layout of this statement")
             hunks += _rewritten(program, item, start, cursor)
     if tuple(program.body.footer) == program.footer:
         hunks.append(Hunk(cursor, footer_start, tuple(fresh)))
     else:
         fresh += [line for empty in program.body.footer for line in _lines(program, empty)]
         hunks.append(Hunk(cursor, end, tuple(fresh)))
-    return [hunk for hunk in hunks if hunk.lines or hunk.start < hunk.end]
+    return _merged(hunk for hunk in hunks if hunk.lines or hunk.start < hunk.end)
+
+
+def _merged(hunks: Iterable[Hunk]) -> list[Hunk]:
+    """The hunks, with those that touch made one."""
+    merged: list[Hunk] = []
+    for hunk in hunks:
+        if merged and merged[-1].end == hunk.start:
+            hunk = Hunk(merged[-1].start, hunk.end, merged.pop().lines + hunk.lines)
+        merged.append(hunk)
+    return merged
 
 
 def code_lines(program: Program, statement: Statement) -> list[str]:

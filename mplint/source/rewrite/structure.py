@@ -140,7 +140,7 @@ def _unwrap(program: Program, span: Span) -> None:
             following.leading[:0] = inner.footer
             following.dirty = True
     block.items[index : index + 1] = inner.items
-    block.dirty = True
+    block.dirty, target.owner = True, None
 
 
 def _wrap(program: Program, change: WrapStatements) -> None:
