@@ -107,15 +107,21 @@ class Scalers:
 
     def follows_dtype(self, scaler: Scaler) -> bool:
         """Whether the dtype, or a flag that names one, decides about the scaler: in its arguments or in a condition around it."""
-        deciding: list[ast.expr] = [scaler.condition] if scaler.condition is not None else []
-        child: ast.AST = scaler.node
-        for parent in self.syntax.ancestors(scaler.node):
+        deciding = [scaler.condition] if scaler.condition is not None else []
+        return any(self._speaks_of_dtype(node) for node in (*deciding, *self._conditions(scaler.node, 0)))
+
+    def _conditions(self, node: ast.AST, depth: int) -> list[ast.expr]:
+        """The conditions under which a node runs, and those of the calls of its function."""
+        found: list[ast.expr] = []
+        child = node
+        for parent in self.syntax.ancestors(node):
             if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
-                deciding.append(parent.test)
+                found.append(parent.test)
             elif isinstance(parent, FUNCTIONS):
-                break
+                calls = self.values.call_sites.get(parent, []) if depth < 3 else []
+                return found + [test for call in calls for test in self._conditions(call, depth + 1)]
             child = parent
-        return any(self._speaks_of_dtype(node) for node in deciding)
+        return found
 
     def _speaks_of_dtype(self, node: ast.expr, depth: int = 0) -> bool:
         if words_of(ast.unparse(node)) & DTYPE_WORDS:

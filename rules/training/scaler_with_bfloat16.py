@@ -1,0 +1,133 @@
+"""MP306: a loss scaler is enabled although the computation is in bfloat16."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.names import position
+from mplint.source.torch.autocast import Autocast
+from mplint.source.torch.scaler import Scaler
+
+
+class ScalerWithBfloat16(Rule):
+    """
+    ## What it does
+    Finds an enabled loss scaler in a program that computes in bfloat16.
+
+    ## Why is this bad?
+    bfloat16 has the exponent range of float32, 1e-38 to 3e38: gradients don't underflow, and there is nothing to scale. The scaler checks
+    every gradient for infinities in every step for nothing, and where it finds one it skips the step.
+
+    ## Example
+    ```python
+    import torch
+
+    def train(model, loader, optimizer):
+        scaler = torch.amp.GradScaler("cuda")
+        for batch in loader:
+            optimizer.zero_grad()
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = model(batch)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    ```
+
+    ## Use instead
+    ```python
+    import torch
+
+    def train(model, loader, optimizer):
+        for batch in loader:
+            optimizer.zero_grad()
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = model(batch)
+            loss.backward()
+            optimizer.step()
+    ```
+
+    ## Fix safety
+    Safe: the fix adds `enabled=False`, or `enabled=dtype == torch.float16` where a variable decides; a scaler that is switched off passes
+    everything through.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp306.py
+
+    ## References
+    - <https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling>
+    """
+
+    code = "MP306"
+    name = "scaler-with-bfloat16"
+    severity = Severity.WARNING
+    fix = Applicability.SAFE
+    frameworks = ("torch",)
+    tokens = ("Scaler(",)
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report each scaler that nothing switches off while autocast runs in bfloat16."""
+        if "bfloat16" in file.document.text:
+            yield from self._torch(file)
+
+    def _torch(self, file: SourceFile) -> Iterator[Finding]:
+        autocasts = [a for a in file.torch.autocasts.constructions if a.half and a.devices != {"cpu"}]
+        if not autocasts or not all("bfloat16" in a.dtypes and "?" not in a.dtypes for a in autocasts):
+            return
+        certain = all(a.dtypes == {"bfloat16"} for a in autocasts)
+        for scaler in file.torch.scalers.live:
+            if file.torch.scalers.follows_dtype(scaler):
+                continue
+            yield self.finding(
+                file,
+                scaler.node,
+                f"`{file.text(scaler.node.func)}` is enabled although autocast runs in bfloat16"
+                + ("" if certain else " where the dtype says so"),
+                why="bfloat16 has the range of float32 (1e-38 to 3e38): there is nothing to scale, and each step checks all gradients in vain",
+                help="leave the scaler out, or enable it for float16 only",
+                confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
+                related=((autocasts[0].node, "autocast runs in bfloat16 here"),),
+                fix=switch_off(file, scaler, autocasts[0], certain),
+            )
+
+
+def switch_off(file: SourceFile, scaler: Scaler, autocast: Autocast, certain: bool) -> Fix | None:
+    """Pass `enabled=False`, or the dtype's comparison with float16 where its variable is at hand."""
+    if scaler.wrapper:
+        return None
+    text = "False" if certain else float16_only(file, scaler, autocast)
+    if text is None:
+        return None
+    if scaler.condition is not None:
+        given = file.text(scaler.condition)
+        simple = isinstance(scaler.condition, (ast.Name, ast.Attribute, ast.Call))
+        whole = text if certain else f"{given if simple else f'({given})'} and {text}"
+        return Fix(f"Pass `enabled={whole}`", Applicability.SAFE, (Replace(file.span(scaler.condition), whole),))
+    call = scaler.node
+    arguments = [*call.args, *(k.value for k in call.keywords)]
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+        return None
+    if arguments:
+        end = file.span(max(arguments, key=position))
+        place, lead = Span(end.end_line, end.end_column, end.end_line, end.end_column), ", "
+    else:
+        end = file.span(call)
+        place, lead = Span(end.end_line, end.end_column - 1, end.end_line, end.end_column - 1), ""
+    return Fix(f"Pass `enabled={text}`", Applicability.SAFE, (Replace(place, f"{lead}enabled={text}"),))
+
+
+def float16_only(file: SourceFile, scaler: Scaler, autocast: Autocast) -> str | None:
+    """The comparison of the autocast's dtype variable with float16, where that variable has its value at the scaler."""
+    given = next((k.value for k in autocast.call.keywords if k.arg == "dtype"), None) if autocast.call is not None else None
+    if not isinstance(given, ast.Name) or not any(
+        a.name == "torch" and a.asname is None for i in file.syntax.all(ast.Import) for a in i.names
+    ):
+        return None
+    scope, bindings = file.names.lookup(given)
+    sees = scope is not None and (scope is file.syntax.scope(scaler.node) or any(p is scope for p in file.syntax.ancestors(scaler.node)))
+    if not sees or scope is not file.syntax.scope(given) or any(position(b.node) > position(scaler.node) for b in bindings):
+        return None
+    return f"{given.id} == torch.float16"
