@@ -99,7 +99,7 @@ def configuration(options: argparse.Namespace) -> Config:
         "ignore": config.ignore + _split(options.ignore),
         "exclude": config.exclude + tuple(options.exclude),
         "per_file_ignores": config.per_file_ignores + _per_file_ignores(options.per_file_ignores),
-        "target": options.target or config.target,
+        "target": config.target if options.target is None else options.target,
         "isolated": options.isolated,
         "cache": config.cache and not options.no_cache,
     }

@@ -155,6 +155,8 @@ def test_options_override_the_configuration(run: Run, engine: Engine, tmp_path: 
     changed = engine.config
     assert (changed.select, changed.ignore, changed.target) == (("MP001",), ("MP002",), "7.5")
     assert (changed.fail_on, changed.min_confidence) == (Severity.ERROR, Confidence.LOW)
+    run("check", "--target", "")
+    assert engine.config.target == ""
 
 
 def test_per_file_ignores_take_several_rules_and_globs(run: Run, engine: Engine) -> None:
