@@ -27,6 +27,18 @@ class Target:
     fp8: bool | None
     certainty: str = "checked"
 
+    @property
+    def label(self) -> str:
+        """The device in a sentence: "Tesla T4", "a GPU of compute capability 7.5", "a CPU"."""
+        if self.name.startswith("compute capability"):
+            return f"a GPU of {self.name}"
+        return "a CPU" if self.kind == "cpu" else self.name
+
+    @property
+    def version(self) -> str:
+        """The compute capability as people write it, "" where there is none."""
+        return "" if self.capability is None else "{}.{}".format(*self.capability)
+
 
 def capability(text: str) -> Capability:
     """ "7.5" as (7, 5)."""

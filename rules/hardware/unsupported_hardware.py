@@ -1,0 +1,147 @@
+"""MP501: a low-precision dtype that the target device can't run, or runs no faster than float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mplint.findings import Confidence, Finding, Severity
+from mplint.hardware import Target
+from mplint.rule import Rule
+from mplint.source.device_guards import DeviceGuards
+from mplint.source.file import SourceFile
+from mplint.source.half_choices import Choice, half_choices
+
+SURE = ("checked", "part-checked")
+SLOW_FLOAT16 = (6, 1)
+
+
+class UnsupportedHardware(Rule):
+    """A dtype that the target device can't run, or runs no faster
+
+    ## What it does
+    With a known target (`--target "Tesla P100"`, `--target 6.1`, `--target auto`, or `target` in the configuration), finds float8 that
+    the device can't compute in, and float16 that brings it no speed: NVIDIA GPUs below compute capability 7.0, GTX 16xx and other chips
+    without Tensor Cores, CPUs. Looks at autocast, Keras policies, the precision options of trainers (Lightning, transformers, trl,
+    accelerate), sharding policies and float8 libraries. Says nothing without a target, nor where the file reads the compute capability
+    itself.
+
+    ## Why is this bad?
+    float16 is fast because of Tensor Cores: 65 against 8.1 TFLOPS on a Tesla T4. A Tesla P40 (6.1) has none and computes float16 at 1/64
+    of its float32 rate, so that the casts and the loss scaling are pure cost; what remains is the smaller memory. float8 needs compute
+    capability 8.9: below, transformer_engine and `torch._scaled_mm` raise. The harm needs that hardware; on another target the same line
+    is right.
+
+    ## Example
+    ```python
+    # fixture: target=Tesla P40
+    import torch
+
+    def step(model, batch):
+        with torch.autocast("cuda", dtype=torch.float16):
+            return model(batch)
+    ```
+
+    ## Use instead
+    ```python
+    # fixture: target=Tesla P40
+    import torch
+
+    fast_half = torch.cuda.get_device_capability() >= (7, 0)
+
+    def step(model, batch):
+        with torch.autocast("cuda", dtype=torch.float16, enabled=fast_half):
+            return model(batch)
+    ```
+
+    ## Evidence
+    Shows only on a GPU without the units in question. The capabilities come from NVIDIA's table and the whitepapers of the GPUs below.
+
+    ## References
+    - <https://developer.nvidia.com/cuda-gpus>
+    - <https://docs.nvidia.com/deeplearning/performance/mixed-precision-training/index.html>
+    - <https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#arithmetic-instructions>
+    - <https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/examples/fp8_primer.html>
+    """
+
+    code = "MP501"
+    name = "unsupported-hardware"
+    severity = Severity.ERROR
+    frameworks = ("keras", "torch")
+    tokens = ("autocast", "float16", "fp16", "fp8", "float8", "precision", "_scaled_mm")
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Yield the choices that the target does not reward, or refuses."""
+        target = file.settings.hardware
+        if target is None or (target.half_fast is not False and target.fp8 is not False):
+            return
+        guards = DeviceGuards(file)
+        if guards.asks_capability:
+            return
+        device = "cpu" if target.kind == "cpu" else "cuda"
+        for choice in half_choices(file):
+            places = (choice.node, choice.site)
+            if not choice.fits(device) or any(guards.excludes(place, device) or guards.asked_around(place) for place in places):
+                continue
+            asked_for = file.is_test or any(guards.requests(place, choice.dtype) for place in places)
+            if choice.dtype == "float8" and target.fp8 is False:
+                yield self._float8(file, choice, target, asked_for)
+            elif choice.dtype == "float16" and target.half_fast is False and choice.kind != "weights":
+                yield self._float16(file, choice, target, asked_for)
+
+    def _float8(self, file: SourceFile, choice: Choice, target: Target, asked_for: bool) -> Finding:
+        runs = choice.kind != "float8"
+        outcome = "is no faster there: the framework falls back to a wider dtype" if runs else "can't run there"
+        return self._report(
+            file,
+            choice,
+            target,
+            f"`{choice.name}` asks for float8, and {target.label} has no float8 units",
+            why=f"float8 needs compute capability 8.9 (Ada, Hopper); it {outcome}{has(target)}.",
+            help="Use bfloat16 or float16 on this device, or ask for `torch.cuda.get_device_capability() >= (8, 9)`.",
+            severity=Severity.INFO if asked_for else Severity.WARNING if runs else Severity.ERROR,
+        )
+
+    def _float16(self, file: SourceFile, choice: Choice, target: Target, asked_for: bool) -> Finding:
+        keras = choice.kind == "policy"
+        ask = '`tf.config.experimental.get_device_details(gpu)["compute_capability"]`' if keras else "`torch.cuda.get_device_capability()`"
+        return self._report(
+            file,
+            choice,
+            target,
+            f"`{choice.name}` computes in float16, which is no faster than float32 on {target.label}",
+            why=slowness(target),
+            help="Use float32 there, or bfloat16 where the CPU has AVX512-BF16 or AMX."
+            if target.kind == "cpu"
+            else f"Turn mixed precision off on this device, or decide by {ask}; keep it where the smaller memory is the point.",
+            severity=Severity.INFO if asked_for else Severity.WARNING,
+        )
+
+    def _report(
+        self, file: SourceFile, choice: Choice, target: Target, message: str, *, why: str, help: str, severity: Severity
+    ) -> Finding:
+        elsewhere = file.syntax.statement(choice.node) is not file.syntax.statement(choice.site)
+        return self.finding(
+            file,
+            choice.node,
+            message,
+            why=why,
+            help=help,
+            severity=severity,
+            confidence=Confidence.HIGH if choice.sure and target.certainty in SURE else Confidence.MEDIUM,
+            related=((choice.site, "the dtype takes effect here"),) if elsewhere else (),
+        )
+
+
+def has(target: Target) -> str:
+    """ "; Tesla T4 has 7.5", or nothing where the target is named by its capability or has none."""
+    return f"; {target.name} has {target.version}" if target.capability and target.label == target.name else ""
+
+
+def slowness(target: Target) -> str:
+    """Why float16 is slow on a device where it is."""
+    if target.kind == "cpu":
+        return "A CPU without AVX512-FP16 or AMX-FP16 turns float16 into float32 and back around every operation."
+    if target.capability is not None and target.capability >= (7, 0):
+        return f"It has compute capability {target.version} but, unlike other Turing GPUs, no Tensor Cores, which make float16 fast."
+    rate = " and computes float16 at 1/64 of its float32 rate" if target.capability == SLOW_FLOAT16 else ""
+    return f"Tensor Cores, which make float16 fast, came with compute capability 7.0; this device has {target.version}{rate}."
