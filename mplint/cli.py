@@ -93,7 +93,7 @@ def _report(result: CheckResult, faults: list[str], options: Namespace, config: 
             from mplint.report.summary import statistics, summary_text
 
             return statistics(findings) + summary_text(findings, result.files, _style(options, sys.stdout)), []
-    from mplint.engine.select import known_rules
+    from mplint.engine.select import known_rules, loaded_rules
     from mplint.report.sources import Sources
 
     sources = Sources(stdin, options.stdin_filename or "<stdin>")
@@ -105,7 +105,7 @@ def _report(result: CheckResult, faults: list[str], options: Namespace, config: 
         case "sarif":
             from mplint.report.sarif import sarif_report
 
-            report = sarif_report(findings, known_rules(config), sources, faults)
+            report = sarif_report(findings, loaded_rules(config), sources, faults)
         case _:
             from mplint.report.text import text_report
 
@@ -150,16 +150,16 @@ def _explain(options: Namespace) -> int:
     rules = known_rules(load_config(file=options.config, isolated=options.isolated))
     codes = dict.fromkeys(code for selector in options.rules for code in expand(selector, rules))
     style = _style(options, sys.stdout)
-    sys.stdout.write("\n\n".join(explain(rules[code], style) for code in codes))
+    sys.stdout.write("\n\n".join(explain(rules[code].load(), style) for code in codes))
     return CLEAN
 
 
 def _rules(options: Namespace) -> int:
     from mplint.config import load_config
-    from mplint.engine.select import known_rules
+    from mplint.engine.select import loaded_rules
     from mplint.report.explain import rules_json, rules_table
 
-    rules = known_rules(load_config(file=options.config, isolated=options.isolated)).values()
+    rules = loaded_rules(load_config(file=options.config, isolated=options.isolated)).values()
     sys.stdout.write(rules_json(rules) if options.output_format == "json" else rules_table(rules, _style(options, sys.stdout)))
     return CLEAN
 

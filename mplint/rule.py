@@ -117,15 +117,16 @@ def registry(plugins: tuple[str, ...] = ()) -> dict[str, type[Rule]]:
             continue
         folder = importlib.import_module(family.name)
         for module in pkgutil.iter_modules(folder.__path__, family.name + "."):
-            for rule in _rules_in(module.name):
+            for rule in rules_in(module.name):
                 add(rules, rule)
     for plugin in ("mplint.engine.own", *plugins):
-        for rule in _rules_in(plugin):
+        for rule in rules_in(plugin):
             add(rules, rule)
     return dict(sorted(rules.items()))
 
 
-def _rules_in(module: str) -> Iterator[type[Rule]]:
+def rules_in(module: str) -> Iterator[type[Rule]]:
+    """The rules that a module defines."""
     for rule in vars(importlib.import_module(module)).values():
         if isinstance(rule, type) and issubclass(rule, Rule) and rule.__module__ == module and "code" in vars(rule):
             yield rule

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 from fixture_files import FIXTURES, expectations, targets, without_expectations
+
 from mplint.api import check_text, fix_text
 from mplint.findings import Finding, Severity
 from mplint.rule import registry

@@ -7,12 +7,13 @@ import os
 import pickle
 import sys
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from mplint import __version__
+from mplint.catalog import catalog
 from mplint.config import Config
 from mplint.engine.check import FileResult
-from mplint.rule import registry
 
 if TYPE_CHECKING:
     from mplint.engine.targets import TargetResolver
@@ -29,7 +30,7 @@ class Cache:
 
     def __init__(self, config: Config, codes: frozenset[str]) -> None:
         project = os.path.abspath(config.root)
-        identity = "\0".join([project, os.getcwd(), fingerprint(), ",".join(sorted(codes))])
+        identity = "\0".join([project, os.getcwd(), fingerprint(config), ",".join(sorted(codes))])
         self.path = os.path.join(cache_folder(), hashlib.blake2b(identity.encode(), digest_size=16).hexdigest() + ".pickle")
         self._entries: Entries | None = None
 
@@ -82,10 +83,11 @@ def digest(path: str, resolver: TargetResolver) -> bytes:
     return hashlib.blake2b(data + repr(resolver.settings(path)).encode(), digest_size=16).digest()
 
 
-def fingerprint() -> str:
+def fingerprint(config: Config) -> str:
     """The version of mplint, its files and of Python."""
-    folders = {os.path.dirname(os.path.abspath(sys.modules["mplint"].__file__ or ""))}
-    folders |= {os.path.dirname(os.path.abspath(sys.modules[rule.__module__].__file__ or "")) for rule in registry().values()}
+    package = os.path.dirname(os.path.abspath(sys.modules["mplint"].__file__ or ""))
+    modules = {sys.modules.get(entry.module) or import_module(entry.module) for entry in catalog(config.plugins).values() if entry.module in config.plugins}
+    folders = {package, *import_module("mplint.rules").__path__, *(os.path.dirname(os.path.abspath(m.__file__ or "")) for m in modules)}
     stamps = []
     for folder in sorted(folders):
         for root, _, names in os.walk(folder):

@@ -6,11 +6,12 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from mplint.catalog import Entry
 from mplint.engine.directives import mentions as mentions_mplint
 from mplint.engine.modules import imported
 from mplint.engine.own import unreadable
+from mplint.errors import describe
 from mplint.findings import Finding
-from mplint.rule import Rule
 from mplint.settings import Settings
 from mplint.source.document import Document, InputError
 from mplint.source.file import SourceFile
@@ -43,7 +44,7 @@ class FileResult(NamedTuple):
     speaks: bool = False
 
 
-def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[type[Rule]]) -> FileResult:
+def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[Entry]) -> FileResult:
     """Check the bytes of one file. An input that can't be read or parsed is an MP001 finding, never an exception."""
     try:
         document = load(path, data)
@@ -56,28 +57,21 @@ def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[type[
     return FileResult(path, tuple(findings + found), tuple(faults), mentions_mplint(text), imported(text), any(word in text for word in SPEAKING))
 
 
-def check_document(document: Document, tree: ast.Module, settings: Settings, rules: Iterable[type[Rule]], module: str = "") -> tuple[list[Finding], list[Fault]]:
+def check_document(document: Document, tree: ast.Module, settings: Settings, rules: Iterable[Entry], module: str = "") -> tuple[list[Finding], list[Fault]]:
     """The findings of `rules` in one parsed program, before links and suppressions, and the rules that failed."""
     text = document.text
-    active = [rule for rule in rules if rule.checks("check_source") and (not rule.tokens or any(token in text for token in rule.tokens))]
+    active = [entry.load() for entry in rules if entry.concerns(text)]
     if not active:
         return [], []
     file = SourceFile(document, tree, settings, module)
     findings: set[Finding] = set()
     faults = []
     for rule in active:
+        if not rule.checks("check_source"):
+            continue
         try:
             findings.update(rule().check_source(file))
         except Exception as error:  # one rule's fault must not cost the others' findings
             faults.append(Fault(document.path, rule.code, describe(error)))
     file.close()
     return sorted(findings, key=lambda f: f.sort_key), faults
-
-
-def describe(error: BaseException) -> str:
-    """The error's type, text and innermost place, in one line."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    where = f" at {trace.tb_frame.f_code.co_name}:{trace.tb_lineno}" if trace is not None else ""
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}{where}"

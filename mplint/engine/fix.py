@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mplint.config import Config
-from mplint.engine.check import check_data, describe
+from mplint.engine.check import check_data
 from mplint.engine.judge import Planned, edits_of, objection, without_overlaps
+from mplint.errors import describe
 from mplint.findings import Applicability, Finding
 from mplint.source.document import InputError
 from mplint.source.load import decode, load

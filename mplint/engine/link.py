@@ -62,7 +62,7 @@ def policies_that_prove(finding: Finding, summaries: Mapping[str, Summary], grap
         together = graph.below([entry])
         found += [policy for other in together if other in summaries for policy in summaries[other].policies if other != path]
     fitting = [policy for policy in found if policy.certain and policy.name in wanted]
-    if not fitting or any(policy.name == UNKNOWN or policy.name not in wanted and policy.name != "float32" for policy in found):
+    if not fitting or any(policy.name == UNKNOWN or (policy.name not in wanted and policy.name != "float32") for policy in found):
         return ()
     first = min(fitting, key=lambda policy: policy.place)
     return (Related(first.place, f"the policy {first.name} is in force where this module is used"),)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mplint.catalog import Entry
 from mplint.config import Config
 from mplint.engine.check import Fault, FileResult, check_data
 from mplint.engine.discovery import discover
@@ -16,7 +17,6 @@ from mplint.engine.own import unreadable
 from mplint.engine.select import FileIgnores, asked_for, known_rules, selected
 from mplint.engine.targets import TargetResolver
 from mplint.findings import Finding, Severity
-from mplint.rule import Rule
 from mplint.settings import Settings
 from mplint.source.document import InputError
 
@@ -43,7 +43,7 @@ class Job:
     config: Config
     codes: frozenset[str]
 
-    def rules(self) -> list[type[Rule]]:
+    def rules(self) -> list[Entry]:
         """The enabled rules, in the order of codes."""
         return [rule for code, rule in known_rules(self.config).items() if code in self.codes]
 
@@ -130,7 +130,7 @@ def check_here(files: Iterable[str], job: Job, resolver: TargetResolver) -> list
     return results
 
 
-def check_file(path: str, resolver: TargetResolver, rules: Sequence[type[Rule]]) -> FileResult:
+def check_file(path: str, resolver: TargetResolver, rules: Sequence[Entry]) -> FileResult:
     """Read and check one file."""
     try:
         with open(path, "rb") as stream:

@@ -7,27 +7,33 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from mplint.catalog import Entry, catalog
 from mplint.config import Config
 from mplint.errors import UsageError, nearest
 from mplint.findings import Severity
-from mplint.rule import Rule, registry
+from mplint.rule import Rule
 
 ALL = "ALL"
 ALWAYS = "MP001"  # an input that could not be read is said whatever was selected
 EXACT = 100
 
 
-def known_rules(config: Config) -> dict[str, type[Rule]]:
+def known_rules(config: Config) -> dict[str, Entry]:
     """Every rule by code, those of the configured plugins included; raises UsageError for a plugin that can't be loaded."""
     try:
-        return registry(config.plugins)
+        return catalog(config.plugins)
     except (ImportError, ValueError) as error:
         if not config.plugins:
             raise
         raise UsageError(f"{_origin(config)}plugins: {error}") from None
 
 
-def selected(config: Config, rules: Mapping[str, type[Rule]]) -> frozenset[str]:
+def loaded_rules(config: Config) -> dict[str, type[Rule]]:
+    """The classes of all known rules by code."""
+    return {code: entry.load() for code, entry in known_rules(config).items()}
+
+
+def selected(config: Config, rules: Mapping[str, Entry]) -> frozenset[str]:
     """The codes to check: the default ones (errors and warnings) or `select`, with `extend_select`, without `ignore`.
 
     The most specific selector decides about a code (a code or name before a longer prefix before a
@@ -42,7 +48,7 @@ def selected(config: Config, rules: Mapping[str, type[Rule]]) -> frozenset[str]:
     return frozenset(chosen | ({ALWAYS} - ignored.keys()))
 
 
-def asked_for(config: Config, rules: Mapping[str, type[Rule]]) -> frozenset[str]:
+def asked_for(config: Config, rules: Mapping[str, Entry]) -> frozenset[str]:
     """The codes that `select` and `extend_select` name: only of these rules is advice (severity info) shown."""
     return frozenset(_weights((*config.select, *config.extend_select), rules, config, "select"))
 
@@ -50,7 +56,7 @@ def asked_for(config: Config, rules: Mapping[str, type[Rule]]) -> frozenset[str]
 class FileIgnores:
     """The codes that `per-file-ignores` switch off, file by file."""
 
-    def __init__(self, config: Config, rules: Mapping[str, type[Rule]]) -> None:
+    def __init__(self, config: Config, rules: Mapping[str, Entry]) -> None:
         self._root = os.path.abspath(config.root)
         self._entries = [
             (glob_pattern(pattern), frozenset(_weights(selectors, rules, config, f'per-file-ignores."{pattern}"')))
@@ -65,7 +71,7 @@ class FileIgnores:
         return frozenset(code for pattern, codes in self._entries if pattern.fullmatch(relative) for code in codes)
 
 
-def expand(selector: str, rules: Mapping[str, type[Rule]]) -> list[str]:
+def expand(selector: str, rules: Mapping[str, Entry]) -> list[str]:
     """The codes that a code, prefix, name or ALL stands for, in order; raises UsageError where it stands for none."""
     text = selector.strip()
     if text.upper() == ALL:
@@ -107,7 +113,7 @@ def glob_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(expression + "(?:/.*)?", re.DOTALL)
 
 
-def _weights(selectors: Iterable[str], rules: Mapping[str, type[Rule]], config: Config, key: str) -> dict[str, int]:
+def _weights(selectors: Iterable[str], rules: Mapping[str, Entry], config: Config, key: str) -> dict[str, int]:
     """How specific the most specific selector of each code is: ALL 1, a prefix by its length, a code or name `EXACT`."""
     weights: dict[str, int] = {}
     for selector in selectors:

@@ -6,15 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 
 from mplint import __version__
+from mplint.catalog import Entry
 from mplint.findings import Finding, Location, Related
 from mplint.report.sources import Sources
 from mplint.report.summary import summarize
-from mplint.rule import DOCS_URL, Rule
+from mplint.rule import DOCS_URL
 
 FORMAT_VERSION = "1"
 
 
-def json_report(findings: Sequence[Finding], files: int, rules: Mapping[str, type[Rule]], sources: Sources) -> str:
+def json_report(findings: Sequence[Finding], files: int, rules: Mapping[str, Entry], sources: Sources) -> str:
     """All findings and the summary; `rules` knows the address of each rule's documentation."""
     summary = summarize(findings, files)
     report = {
@@ -32,7 +33,7 @@ def json_report(findings: Sequence[Finding], files: int, rules: Mapping[str, typ
     return json.dumps(report, indent=2) + "\n"
 
 
-def _finding(finding: Finding, sources: Sources, rules: Mapping[str, type[Rule]]) -> dict[str, object]:
+def _finding(finding: Finding, sources: Sources, rules: Mapping[str, Entry]) -> dict[str, object]:
     location = finding.location
     return {
         "code": finding.code,

@@ -63,7 +63,7 @@ def called(file: SourceFile) -> Iterator[Use]:
         tensor = (call.args[0] if call.args else argument(call, "input")) if function else call.func.value  # type: ignore[attr-defined]
         if tensor is None:
             continue
-        torch = not function and last not in ("clip_by_value",) or (path or "").startswith("torch.")
+        torch = (not function and last not in ("clip_by_value",)) or (path or "").startswith("torch.")
         shift = 1 if function else 0
         if last in FILLS:
             position, keyword = FILLS[last]
@@ -127,7 +127,7 @@ def extremes(file: SourceFile) -> frozenset[str]:
     found = set()
     for constant in file.syntax.all(ast.Constant):
         value = constant.value
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and is_extreme(value) or isinstance(value, str) and EXPONENT.search(value):
+        if (isinstance(value, (int, float)) and not isinstance(value, bool) and is_extreme(value)) or (isinstance(value, str) and EXPONENT.search(value)):
             found.add("")
             found |= bound_to(file, constant)
     for attribute in file.syntax.all(ast.Attribute):
@@ -182,7 +182,7 @@ def may_be_extreme(file: SourceFile, node: ast.expr) -> bool:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name in ("min", "max") or name in file.precision.extremes
         case ast.Call() | ast.BinOp() | ast.IfExp():
-            return any(isinstance(n, ast.Constant) and isinstance(n.value, (int, float, str)) or isinstance(n, ast.Attribute) and n.attr == "finfo" for n in ast.walk(node))
+            return any((isinstance(n, ast.Constant) and isinstance(n.value, (int, float, str))) or (isinstance(n, ast.Attribute) and n.attr == "finfo") for n in ast.walk(node))
     return False
 
 

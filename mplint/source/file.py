@@ -51,6 +51,13 @@ class SourceFile:
         return PrecisionFacts(self)
 
     @cached_property
+    def precision_in_float16(self) -> PrecisionFacts:
+        """The same, for the case that the project runs this file's code in float16."""
+        from mplint.source.precision import PrecisionFacts
+
+        return PrecisionFacts(self, "float16")
+
+    @cached_property
     def torch(self) -> TorchFacts:
         """Precision facts about PyTorch code."""
         from mplint.source.torch import TorchFacts
@@ -74,7 +81,12 @@ class SourceFile:
         """Whether the path says that this is test code, which sets policies on purpose."""
         parts = self.document.path.replace("\\", "/").lower().split("/")
         name = parts[-1]
-        return name.startswith("test_") or name.endswith(("_test.py", "_tests.py")) or name == "conftest.py" or any(p in ("test", "tests", "testing") for p in parts[:-1])
+        return (
+            name.startswith("test_")
+            or name.endswith(("_test.py", "_tests.py"))
+            or name == "conftest.py"
+            or any(p in ("test", "tests", "testing") for p in parts[:-1])
+        )
 
     def close(self) -> None:
         """Drop the facts, which refer back to this object, so that the tree is freed at once."""

@@ -127,7 +127,7 @@ class Names:
         return self._reaching_point(before, node, scope) or found
 
     def _is_within(self, node: ast.AST, binding: Binding) -> bool:
-        return binding.value is not None and any(parent is binding.value for parent in self.syntax.ancestors(node)) or binding.value is node
+        return (binding.value is not None and any(parent is binding.value for parent in self.syntax.ancestors(node))) or binding.value is node
 
     def _reaching_point(self, found: list[Binding], use: ast.AST | None, scope: Scope) -> list[Binding]:
         reach: list[Binding] = []

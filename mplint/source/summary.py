@@ -19,7 +19,7 @@ class Ref(NamedTuple):
 
     "name": the object with this dotted name. "made": what calling it gives (an instance, or a function's result). "any": something
     out of the module (`module.__dict__[name]`, `getattr(module, name)`). "param": the parameter `extra` of the function `name`.
-    Names of the same file begin with a dot.
+    Names of the same file begin with a colon.
     """
 
     kind: str
@@ -126,7 +126,11 @@ def calls(file: SourceFile) -> list[Call]:
         if not targets:
             continue
         half, off = autocast(file, call)
-        caller = file.syntax.qualname(file.syntax.statement(call)) if not isinstance(file.syntax.statement(call), (*FUNCTIONS, ast.ClassDef)) else ""
+        caller = (
+            file.syntax.qualname(file.syntax.statement(call))
+            if not isinstance(file.syntax.statement(call), (*FUNCTIONS, ast.ClassDef))
+            else ""
+        )
         passed: list[tuple[str | int, Ref]] = []
         given: list[tuple[str | int, ast.expr]] = [*enumerate(call.args), *((k.arg, k.value) for k in call.keywords if k.arg)]
         for key, argument in given:
@@ -158,7 +162,9 @@ def conversions(file: SourceFile) -> list[Conversion]:
         func = call.func
         if not isinstance(func, ast.Attribute) or func.attr not in ("half", "bfloat16", "to"):
             continue
-        dtypes = {"half": {"float16"}, "bfloat16": {"bfloat16"}}.get(func.attr) or {d for a in [*call.args, *(k.value for k in call.keywords)] for d in file.values.dtypes(a)}
+        dtypes = {"half": {"float16"}, "bfloat16": {"bfloat16"}}.get(func.attr) or {
+            d for a in [*call.args, *(k.value for k in call.keywords)] for d in file.values.dtypes(a)
+        }
         half = dtypes & {"float16", "bfloat16"}
         if len(half) == 1 and isinstance(func.value, (ast.Name, ast.Attribute)):
             found += [Conversion(ref, next(iter(half)), file.location(call)) for ref in refs(file, func.value) if ref.kind != "name"]
@@ -179,7 +185,7 @@ def name_ref(file: SourceFile, node: ast.expr) -> Ref | None:
     """The function or class that `node` names: of this file, or imported."""
     local = file.names.local_function(node)
     if local is not None:
-        return Ref("name", "." + file.syntax.qualname(local))
+        return Ref("name", ":" + file.syntax.qualname(local))
     path = file.names.resolve(node)
     return Ref("name", path) if path is not None and not path.startswith(("torch.", "numpy.", "tensorflow.")) else None
 
@@ -197,14 +203,15 @@ def ref_of(file: SourceFile, node: Definition, depth: int = 0) -> Ref | None:
     match node:
         case ast.arg(arg=name):
             function = file.syntax.function(node)
-            return Ref("param", "." + file.syntax.qualname(function), name) if function is not None else None
+            return Ref("param", ":" + file.syntax.qualname(function), name) if function is not None else None
         case ast.Name(id="self"):
             owner = file.syntax.enclosing_class(node)
-            return Ref("made", "." + file.syntax.qualname(owner)) if owner is not None else None
+            return Ref("made", ":" + file.syntax.qualname(owner)) if owner is not None else None
         case ast.Call(func=ast.Attribute(attr="to" | "cuda" | "train" | "eval" | "half" | "float" | "cpu" | "requires_grad_", value=inner)):
             return next(iter(refs(file, inner, depth + 1)), None)
-        case ast.Call(func=ast.Subscript(value=ast.Attribute(attr="__dict__", value=module))) | ast.Call(
-            func=ast.Call(func=ast.Name(id="getattr"), args=[module, *_])
+        case (
+            ast.Call(func=ast.Subscript(value=ast.Attribute(attr="__dict__", value=module)))
+            | ast.Call(func=ast.Call(func=ast.Name(id="getattr"), args=[module, *_]))
         ):
             path = file.names.resolve(module)
             return Ref("any", path) if path is not None else None

@@ -145,7 +145,7 @@ def in_body(scope: ast.AST, child: ast.AST) -> bool:
     if isinstance(scope, ast.Lambda):
         return child is scope.body or child is scope.args
     if isinstance(scope, FUNCTIONS):
-        return isinstance(child, ast.stmt) and any(child is s for s in scope.body) or child is scope.args
+        return (isinstance(child, ast.stmt) and any(child is s for s in scope.body)) or child is scope.args
     return isinstance(child, ast.stmt) and not isinstance(scope, ast.Lambda)
 
 

@@ -11,8 +11,7 @@ from mplint.rule import Rule
 from mplint.source import constants
 from mplint.source.constants import Use
 from mplint.source.file import SourceFile
-from mplint.source.precision import FOLLOWS, INPUT
-from mplint.source.values import UNKNOWN
+from mplint.source.precision import FOLLOWS
 
 FLOAT16_MAX = 65504.0
 BFLOAT16_MAX = 3.3895313892515355e38
@@ -73,7 +72,21 @@ class ConstantOutOfRange(Rule):
     severity = Severity.ERROR
     fix = Applicability.SAFE
     frameworks = ("torch", "keras", "tensorflow")
-    tokens = ("float16", "bfloat16", "half()", "autocast", "mixed_", ".dtype", "compute_dtype", "masked_fill", "type_as", "where(", "* -", "*-", "*= -")
+    tokens = (
+        "float16",
+        "bfloat16",
+        "half()",
+        "autocast",
+        "mixed_",
+        ".dtype",
+        "compute_dtype",
+        "masked_fill",
+        "type_as",
+        "where(",
+        "* -",
+        "*-",
+        "*= -",
+    )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         if not BIG.search(file.document.text):
@@ -87,7 +100,7 @@ class ConstantOutOfRange(Rule):
         dtype = precision.only
         if dtype == "bfloat16" and abs(use.value) <= BFLOAT16_MAX:
             return
-        if dtype not in ("float16", "bfloat16", FOLLOWS, INPUT, UNKNOWN):
+        if dtype not in ("float16", "bfloat16", FOLLOWS) and file.precision_in_float16.of(use.tensor).only != "float16":
             return
         proven = dtype in ("float16", "bfloat16")
         if not proven and (use.how == "clamp" or not masks(file, use)):
@@ -96,8 +109,16 @@ class ConstantOutOfRange(Rule):
         shown = dtype if proven else "float16"
         text = file.text(use.number)
         severity, effect = consequence(use, shown)
-        message = f"`{text}` does not fit {shown}: {effect}" if proven else f"`{text}` does not fit float16, which this tensor has wherever the model runs in half: {effect}"
-        related = ((precision.because, f"{shown} comes from here" if proven else "the dtype follows the data from here"),) if precision.because is not None and precision.because is not use.node else ()
+        message = (
+            f"`{text}` does not fit {shown}: {effect}"
+            if proven
+            else f"`{text}` does not fit float16, which this tensor has wherever the model runs in half: {effect}"
+        )
+        related = (
+            ((precision.because, f"{shown} comes from here" if proven else "the dtype follows the data from here"),)
+            if precision.because is not None and precision.because is not use.node
+            else ()
+        )
         limit = "65504" if shown == "float16" else "3.39e38"
         yield self.finding(
             file, use.number, message, severity=severity, confidence=Confidence.HIGH if proven else Confidence.MEDIUM, related=related, when=when,
@@ -119,7 +140,10 @@ def consequence(use: Use, dtype: str) -> tuple[Severity, str]:
             operation = use.node.func.attr if isinstance(use.node, ast.Call) and isinstance(use.node.func, ast.Attribute) else "the call"
             return Severity.ERROR, f"`{operation}` raises"
         case "multiply" if not use.torch:
-            return Severity.ERROR, "it becomes -inf, and 0 * -inf is NaN in every row" if use.value < 0 else "it becomes inf, and 0 * inf is NaN"
+            return (
+                Severity.ERROR,
+                "it becomes -inf, and 0 * -inf is NaN in every row" if use.value < 0 else "it becomes inf, and 0 * inf is NaN",
+            )
         case "multiply":
             return Severity.WARNING, f"the product becomes {'-inf' if use.value < 0 else 'inf'}, and a fully masked row NaN"
         case _:

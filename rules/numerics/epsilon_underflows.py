@@ -11,7 +11,6 @@ from mplint.rule import Rule
 from mplint.source import constants
 from mplint.source.constants import Use
 from mplint.source.file import SourceFile
-from mplint.source.values import UNKNOWN
 
 ZERO = 2.0**-25  # float16 rounds this and less to 0
 SMALLEST_NORMAL = 6.103515625e-05
@@ -74,13 +73,20 @@ class EpsilonUnderflows(Rule):
         if not SMALL.search(file.document.text):
             return
         for use in constants.uses(file):
-            if 0 < use.value < SMALLEST_NORMAL and use.how in ("add", "clamp") and (guard := guarded(file, use)) is not None and not file.precision.dtype_guard(use.node):
+            if (
+                0 < use.value < SMALLEST_NORMAL
+                and use.how in ("add", "clamp")
+                and (guard := guarded(file, use)) is not None
+                and not file.precision.dtype_guard(use.node)
+            ):
                 yield from self.judge(file, use, guard)
 
     def judge(self, file: SourceFile, use: Use, guard: str) -> Iterator[Finding]:
         precision = file.precision.of(use.tensor)
         lost = use.value <= ZERO
-        if precision.only not in ("float16", UNKNOWN) or (not lost and not (guard == "division" and use.value < LARGEST_RECIPROCAL)):
+        if precision.only != "float16" and file.precision_in_float16.of(use.tensor).only != "float16":
+            return
+        if not lost and not (guard == "division" and use.value < LARGEST_RECIPROCAL):
             return
         when = None if precision.only == "float16" else When("float16", file.syntax.qualname(file.syntax.statement(use.number)))
         text = file.text(use.number)

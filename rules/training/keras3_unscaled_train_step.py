@@ -135,6 +135,6 @@ class Keras3UnscaledTrainStep(Rule):
             help=f"scale the loss first, inside the tape if there is one: take the gradients of `{receiver}.scale_loss(loss)`",
             confidence=confidence,
             related=(*gradients, *related),
-            fix=Fix(f"scale the loss with `{receiver}.scale_loss`", Applicability.SAFE, changes) if changes else None,
+            fix=Fix(f"Scale the loss with `{receiver}.scale_loss`", Applicability.SAFE, changes) if changes else None,
             when=when,
         )

@@ -89,7 +89,7 @@ def idle_wrapper(rule: Rule, file: SourceFile, update: Update) -> Iterator[Findi
         help="a custom loop has to scale the loss itself: `scale_loss` in the tape (Keras 3), or `get_scaled_loss` in the tape and "
         "`get_unscaled_gradients` after it (Keras 2)",
         related=tuple((node, who) for node in (wrapped or half.setters)[:1]),
-        fix=Fix("scale the loss in the tape and unscale the gradients", Applicability.UNSAFE, changes) if changes else None,
+        fix=Fix("Scale the loss in the tape and unscale the gradients", Applicability.UNSAFE, changes) if changes else None,
         when=When("float16", file.syntax.qualname(update.node)) if half.level == "open" and not wrapped else None,
     )
 
@@ -124,7 +124,7 @@ def full_scaling(file: SourceFile, update: Update, half: Float16) -> Fix | None:
         changes = together(wrapped, scale_in_tape(file, update, "scale_loss"))
     else:
         changes = together(wrapped, scale_in_tape(file, update, "get_scaled_loss"), unscale_after(file, update))
-    return Fix("wrap the optimizer in a LossScaleOptimizer and scale the loss", Applicability.UNSAFE, changes) if changes else None
+    return Fix("Wrap the optimizer in a LossScaleOptimizer and scale the loss", Applicability.UNSAFE, changes) if changes else None
 
 
 def together(*parts: tuple[Change, ...] | None) -> tuple[Change, ...] | None:
@@ -187,7 +187,7 @@ def scaled_too_late(rule: Rule, file: SourceFile, update: Update, scale: Event) 
         why="operations outside the tape are not recorded: `gradient()` returns None for every weight, and the optimizer raises ValueError",
         help="scale the loss inside the `with` block of the tape",
         related=tuple((node, "the gradients of the scaled loss are None here") for node in update.gradients),
-        fix=Fix("scale the loss inside the tape", Applicability.SAFE, changes) if changes else None,
+        fix=Fix("Scale the loss inside the tape", Applicability.SAFE, changes) if changes else None,
     )
 
 
@@ -201,7 +201,7 @@ def scaled_only(rule: Rule, file: SourceFile, update: Update, scale: Event) -> F
         why="in Keras 2 applying doesn't unscale: with a scale of 32768 SGD moves the weights 32768 times too far",
         help=f"unscale them first: `{file.text(update.receiver)}.get_unscaled_gradients(gradients)`",
         related=((scale.node, "the loss is scaled here"), *((node, "the gradients are computed here") for node in update.gradients)),
-        fix=Fix("unscale the gradients", Applicability.SAFE, changes) if changes else None,
+        fix=Fix("Unscale the gradients", Applicability.SAFE, changes) if changes else None,
     )
 
 
@@ -218,7 +218,7 @@ def unscaled_only(rule: Rule, file: SourceFile, update: Update, unscale: Event) 
         why="with a scale of 32768 every update is 32768 times too small, and nothing lifts small float16 gradients",
         help=f"scale the loss inside the tape: `{file.text(update.receiver)}.get_scaled_loss(loss)`",
         related=tuple((node, "these gradients are of the loss as it is") for node in update.gradients),
-        fix=Fix("scale the loss inside the tape", Applicability.SAFE, changes) if changes else None,
+        fix=Fix("Scale the loss inside the tape", Applicability.SAFE, changes) if changes else None,
     )
 
 
@@ -241,7 +241,7 @@ def scaler_with_bfloat16(rule: Rule, file: SourceFile) -> Iterator[Finding]:
         methods = {node.attr for node in file.syntax.all(ast.Attribute)}
         bound = methods & {"get_scaled_loss", "get_unscaled_gradients", "inner_optimizer", "dynamic_scale", "loss_scale", "initial_scale"}
         fix = (
-            Fix("use the optimizer itself", Applicability.SAFE, (Replace(file.span(call), file.text(inner)),))
+            Fix("Use the optimizer itself", Applicability.SAFE, (Replace(file.span(call), file.text(inner)),))
             if inner and not bound
             else None
         )

@@ -16,7 +16,8 @@ from mplint.source.torch.scaler import Scaler
 class ScalerWithBfloat16(Rule):
     """
     ## What it does
-    Finds an enabled loss scaler in a program that computes in bfloat16.
+    Finds an enabled loss scaler in a program that computes in bfloat16: a GradScaler beside autocast, a LossScaleOptimizer under
+    the mixed_bfloat16 policy of Keras.
 
     ## Why is this bad?
     bfloat16 has the exponent range of float32, 1e-38 to 3e38: gradients don't underflow, and there is nothing to scale. The scaler checks
@@ -36,6 +37,12 @@ class ScalerWithBfloat16(Rule):
             scaler.step(optimizer)
             scaler.update()
     ```
+    ```python
+    import keras
+
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    optimizer = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam())
+    ```
 
     ## Use instead
     ```python
@@ -49,29 +56,40 @@ class ScalerWithBfloat16(Rule):
             loss.backward()
             optimizer.step()
     ```
+    ```python
+    import keras
+
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    optimizer = keras.optimizers.Adam()
+    ```
 
     ## Fix safety
     Safe: the fix adds `enabled=False`, or `enabled=dtype == torch.float16` where a variable decides; a scaler that is switched off passes
-    everything through.
+    everything through. In Keras the optimizer itself takes the wrapper's place where nothing calls the wrapper's own methods.
 
     ## Evidence
-    Shown on the CPU by tests/witness/test_mp306.py
+    Shown on the CPU by tests/witness/test_mp306.py, for Keras by tests/witness/test_mp306_keras.py
 
     ## References
     - <https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling>
+    - <https://keras.io/api/mixed_precision/loss_scale_optimizer/>
     """
 
     code = "MP306"
     name = "scaler-with-bfloat16"
     severity = Severity.WARNING
     fix = Applicability.SAFE
-    frameworks = ("torch",)
-    tokens = ("Scaler(",)
+    frameworks = ("torch", "keras")
+    tokens = ("Scaler(", "LossScaleOptimizer")
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report each scaler that nothing switches off while autocast runs in bfloat16."""
+        """Report each scaler that nothing switches off while the program computes in bfloat16."""
         if "bfloat16" in file.document.text:
             yield from self._torch(file)
+            if "LossScaleOptimizer" in file.document.text:
+                from . import keras_loops
+
+                yield from keras_loops.scaler_with_bfloat16(self, file)
 
     def _torch(self, file: SourceFile) -> Iterator[Finding]:
         autocasts = [a for a in file.torch.autocasts.constructions if a.half and a.devices != {"cpu"}]

@@ -26,8 +26,6 @@ from mplint.source.torch.loop import (
     receiver,
 )
 
-from . import keras_loops
-
 
 class UnscaledStep(Rule):
     """
@@ -122,7 +120,10 @@ class UnscaledStep(Rule):
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report steps whose gradients are scaled, or divided by a scale, and should not be."""
         yield from self._torch(file)
-        yield from keras_loops.unscaled_step(self, file)
+        if "keras" in file.document.text or "tensorflow" in file.document.text:
+            from . import keras_loops
+
+            yield from keras_loops.unscaled_step(self, file)
 
     def _torch(self, file: SourceFile) -> Iterator[Finding]:
         """The plain steps of a PyTorch loop whose gradients a scaler has scaled."""

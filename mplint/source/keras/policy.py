@@ -117,7 +117,7 @@ class KerasPolicy:
             if depth < 5 and len(reaching) == 1 and isinstance(reaching[0].value, (ast.IfExp, ast.Call)) and reaching[0].element is None:
                 yield from self.named(reaching[0].value, depth + 1)
                 return
-        if isinstance(value, ast.Call) and (inner_name := self._made_from(value)) is not None and depth < 5:
+        if isinstance(value, ast.Call) and (inner_name := self.made_from(value)) is not None and depth < 5:
             yield from self.named(inner_name, depth + 1)
             return
         definitions = self.file.values.definitions(value)
@@ -136,7 +136,7 @@ class KerasPolicy:
             case ast.Subscript(value=ast.Dict(values=values)):
                 for item in values:
                     yield from (name for name, _ in self.named(item, depth + 1))
-            case ast.Call() if depth < 5 and (inner := self._made_from(node)) is not None:
+            case ast.Call() if depth < 5 and (inner := self.made_from(node)) is not None:
                 yield from (name for name, _ in self.named(inner, depth + 1))
             case ast.Call() if node is not origin and self.reads_policy(node):
                 yield from self.policy_at(node).names if self.file.syntax.function(node) is None else (UNKNOWN,)
@@ -151,7 +151,7 @@ class KerasPolicy:
                 fixed = self.file.values.constant_or(node)
                 yield from {fixed} if isinstance(fixed, str) else self.file.values.dtypes(node)
 
-    def _made_from(self, call: ast.Call) -> ast.expr | None:
+    def made_from(self, call: ast.Call) -> ast.expr | None:
         """The name that a Policy constructor is given, or None where `call` makes no policy."""
         for name in self.file.names.candidates(call.func):
             path = keras_path(name)
@@ -159,9 +159,18 @@ class KerasPolicy:
                 return argument(call, "name", 0) or argument(call, "identifier")
         return None
 
+    def literal(self, value: ast.expr | None) -> ast.Constant | None:
+        """The one string literal that the policy name comes from, also through a policy object; None where there are several or none."""
+        definitions = self.file.values.definitions(value)
+        found = definitions[0] if len(definitions) == 1 else None
+        if isinstance(found, ast.Call):
+            inner = self.made_from(found)
+            return self.literal(inner) if inner is not None and inner is not value else None
+        return found if isinstance(found, ast.Constant) and isinstance(found.value, str) else None
+
     def makes_policy(self, call: ast.Call) -> bool:
         """Whether `call` constructs a Policy or DTypePolicy."""
-        return self._made_from(call) is not None
+        return self.made_from(call) is not None
 
     def reads_policy(self, call: ast.Call) -> bool:
         """Whether `call` returns the current global policy or floatx."""

@@ -133,7 +133,7 @@ def take_apart(document: Document) -> Program:
     except cst.ParserSyntaxError as error:
         raise FixError(f"{document.path}: LibCST does not parse the program: {error.message}") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise FixError(f"{document.path}: the program does not parse: {error}") from None
+        raise FixError(f"{document.path}: the program can't be taken apart: {error}") from None
     reader = _Reader(marked, separators)
     try:
         body = reader.block(None, module.body, tree.body, None)
@@ -168,7 +168,7 @@ def _parse(text: str) -> tuple[ast.Module, cst.Module, frozenset[int]]:
     module = cst.parse_module(text)
     lines, written = text.replace("\f", "").split("\n"), module.code.replace("\f", "").split("\n")
     if len(lines) != len(written):
-        raise ValueError("LibCST loses lines of it")
+        raise ValueError("LibCST does not keep all of its lines")
     return tree, module, frozenset(number for number, (line, other) in enumerate(zip(lines, written, strict=True), 1) if line != other)
 
 

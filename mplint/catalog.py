@@ -1,0 +1,97 @@
+"""What the engine knows of each rule before it imports it: enough to select rules and to tell which ones a file concerns.
+
+Importing every rule with the facts that it asks for costs more than checking a file, so the plain class attributes are read from the
+rules' source, and a rule is imported when a file holds one of its tokens.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+from functools import cache
+from typing import NamedTuple
+
+from mplint.findings import Severity
+from mplint.rule import DOCS_URL, Rule, registry, rules_in
+
+ATTRIBUTES = re.compile(
+    r'^class (?P<owner>\w+)\((?:\w+\.)?Rule\):|^    (?:code = "(?P<code>\w+)"|name = "(?P<name>[\w-]+)"|severity = Severity\.(?P<severity>\w+)'
+    r"|tokens = (?P<tokens>\(.*?\))$|needs_target = (?P<target>True))",
+    re.M | re.S,
+)
+
+
+class Entry(NamedTuple):
+    """One rule: its selection attributes, and where its class stands."""
+
+    code: str
+    name: str
+    severity: Severity
+    tokens: tuple[str, ...]
+    needs_target: bool
+    module: str
+    owner: str
+
+    def load(self) -> type[Rule]:
+        """The rule's class."""
+        rule: type[Rule] = getattr(importlib.import_module(self.module), self.owner)
+        return rule
+
+    def url(self) -> str:
+        """Where the documentation of this rule stands on the web."""
+        return DOCS_URL.format(name=self.name)
+
+    def concerns(self, text: str) -> bool:
+        """Whether the rule may have something to say about a program."""
+        return not self.tokens or any(token in text for token in self.tokens)
+
+
+def entry_of(rule: type[Rule]) -> Entry:
+    """The entry of an imported rule."""
+    return Entry(rule.code, rule.name, rule.severity, rule.tokens, rule.needs_target, rule.__module__, rule.__name__)
+
+
+@cache
+def catalog(plugins: tuple[str, ...] = ()) -> dict[str, Entry]:
+    """Every rule by code, in the order of codes; where the rules' source can't be read, by importing them."""
+    entries = {}
+    for folder in importlib.import_module("mplint.rules").__path__:
+        try:
+            families = sorted(item.name for item in os.scandir(folder) if item.is_dir() and item.name.isidentifier())
+        except OSError:
+            families = []
+        for family in families:
+            for name in sorted(os.listdir(os.path.join(folder, family))):
+                if name.endswith(".py") and name != "__init__.py":
+                    for entry in read_entries(os.path.join(folder, family, name), f"mplint.rules.{family}.{name[:-3]}"):
+                        entries[entry.code] = entry
+    if not entries:
+        return {code: entry_of(rule) for code, rule in registry(plugins).items()}
+    for module in ("mplint.engine.own", *plugins):
+        for rule in rules_in(module):
+            if rule.code in entries or any(rule.name == entry.name for entry in entries.values()):
+                raise ValueError(f"two rules are called {rule.code} or {rule.name}")
+            entries[rule.code] = entry_of(rule)
+    return dict(sorted(entries.items()))
+
+
+def read_entries(path: str, module: str) -> list[Entry]:
+    """The rules that a source file defines; one whose attributes are not plain literals is imported for them."""
+    with open(path, encoding="utf-8") as stream:
+        text = stream.read()
+    found: dict[str, str] = {}
+    for match in ATTRIBUTES.finditer(text):
+        for key, value in match.groupdict().items():
+            if value is not None:
+                if key in found:
+                    return [entry_of(rule) for rule in rules_in(module)]  # two rules in one file
+                found[key] = value
+    if "owner" not in found:
+        return []
+    try:
+        tokens: tuple[str, ...] = ast.literal_eval(found["tokens"]) if "tokens" in found or "    tokens = " in text else ()
+        return [Entry(found["code"], found["name"], Severity[found["severity"]], tokens, "target" in found, module, found["owner"])]
+    except (KeyError, ValueError, SyntaxError):
+        return [entry_of(rule) for rule in rules_in(module)]
