@@ -104,7 +104,7 @@ class ScalerWithBfloat16(Rule):
                 scaler.node,
                 f"`{file.text(scaler.node.func)}` is enabled although autocast runs in bfloat16"
                 + ("" if certain else " where the dtype says so"),
-                why="bfloat16 has the range of float32 (1e-38 to 3e38): there is nothing to scale, and each step checks all gradients in vain",
+                why="bfloat16 has the range of float32 (1e-38 to 3e38): nothing needs a scale, and each step checks all gradients for it",
                 help="leave the scaler out, or enable it for float16 only",
                 confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
                 related=((autocasts[0].node, "autocast runs in bfloat16 here"),),

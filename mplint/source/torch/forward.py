@@ -1,0 +1,51 @@
+"""In which autocast region a loss was computed: followed from the loss back to the forward pass."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from mplint.source.names import Binding
+from mplint.source.syntax import FUNCTIONS, walk_expressions
+
+if TYPE_CHECKING:
+    from mplint.source.file import SourceFile
+    from mplint.source.torch.autocast import Region
+
+MAX_DEPTH = 5
+
+
+def region_behind(file: SourceFile, node: ast.expr, depth: int = 0) -> Region | None:
+    """The autocast region with half precision in which `node`, or what it is made of, was computed; None: none is in sight."""
+    if (region := half_region(file, node)) is not None:
+        return region
+    if depth >= MAX_DEPTH:
+        return None
+    for item in walk_expressions(node):
+        if isinstance(item, ast.Name):
+            for binding in file.names.reaching(item):
+                if (region := of_binding(file, binding, depth)) is not None:
+                    return region
+        elif isinstance(item, ast.Call):
+            callee = file.values.callee(item)
+            if isinstance(callee, FUNCTIONS):
+                for value in file.values.returns(callee):
+                    if (region := region_behind(file, value, depth + 1)) is not None:
+                        return region
+    return None
+
+
+def of_binding(file: SourceFile, binding: Binding, depth: int) -> Region | None:
+    """The region in which a name was bound, or in which its value was computed."""
+    if isinstance(binding.node, ast.Name):
+        if (region := half_region(file, binding.node)) is not None:
+            return region
+        if binding.value is not None:
+            return region_behind(file, binding.value, depth + 1)
+    return None
+
+
+def half_region(file: SourceFile, node: ast.AST) -> Region | None:
+    """The innermost region at `node`, where it may put half precision in force."""
+    around = file.torch.autocasts.regions_around(node)
+    return around[0] if around and any(autocast.half for autocast in around[0].autocasts) else None
