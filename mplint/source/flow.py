@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from mplint.source.names import Names
@@ -93,7 +94,6 @@ class Flow:
     ) -> None:
         self.syntax, self.names, self.values = syntax, names, values
         self.events_of, self.enter_of, self.exit_of, self.kinds = events_of, enter_of, exit_of, kinds
-        self._matters: dict[ast.AST, bool] = {}
         self._keys: dict[ast.expr, tuple[tuple[Guard, ...], tuple[Guard, ...]]] = {}
         self._paths: dict[ast.AST, Paths] = {}
         self._overflow = False
@@ -126,27 +126,39 @@ class Flow:
 
     def matters(self, node: ast.AST) -> bool:
         """Whether an event can happen in `node`, helpers included."""
-        known = self._matters.get(node)
-        if known is None:
-            self._matters[node] = False  # recursion adds nothing
-            known = self._matters[node] = self._compute_matters(node)
-        return known
+        return node in self._live[0]
 
-    def _compute_matters(self, node: ast.AST) -> bool:
-        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-            return False
-        if isinstance(node, self.kinds) and self.events_of(node):
-            return True
-        if isinstance(node, ast.Call) and self._lively(self.values.callee(node)):
-            return True
-        if isinstance(node, ast.withitem) and self.enter_of(node.context_expr):
-            return True
-        return any(self.matters(child) for child in ast.iter_child_nodes(node))
+    @cached_property
+    def _live(self) -> tuple[set[ast.AST], set[ast.AST]]:
+        """Every node in which an event can happen (around events, and around calls of functions in which one can), and those functions."""
+        live: set[ast.AST] = set()
+        lively: set[ast.AST] = set()
+        functions: list[Function] = []
 
-    def _lively(self, function: Function | None) -> bool:
-        if function is None:
-            return False
-        return any(self.matters(s) for s in function.body) or any(self.enter_of(d) for d in function.decorator_list)
+        def mark(node: ast.AST) -> None:
+            while node not in live and not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Module)):
+                live.add(node)
+                parent = self.syntax.parents[node]
+                if isinstance(parent, FUNCTIONS) and parent not in lively:
+                    lively.add(parent)
+                    functions.append(parent)
+                node = parent
+
+        for node in self.syntax.all(*self.kinds):
+            if self.events_of(node):
+                mark(node)
+        for item in self.syntax.all(ast.withitem):
+            if self.enter_of(item.context_expr):
+                mark(item)
+        definitions: list[Function] = [*self.syntax.all(ast.FunctionDef), *self.syntax.all(ast.AsyncFunctionDef)]
+        for function in definitions:
+            if function.decorator_list and function not in lively and any(self.enter_of(d) for d in function.decorator_list):
+                lively.add(function)
+                functions.append(function)
+        while functions:
+            for call in self.values.call_sites.get(functions.pop(), []):
+                mark(call)
+        return live, lively
 
     def _exits(self, block: list[ast.stmt]) -> bool:
         return any(isinstance(s, (ast.Return, ast.Raise, ast.Break, ast.Continue)) for statement in block for s in walk_statements(statement))
@@ -219,7 +231,7 @@ class Flow:
 
     def _call(self, node: ast.Call, states: frozenset[State], frame: Frame) -> frozenset[State]:
         callee = self.values.callee(node)
-        if callee is None or not self._lively(callee) or len(frame.calls) >= MAX_INLINE:
+        if callee is None or callee not in self._live[1] or len(frame.calls) >= MAX_INLINE:
             return states
         if any(self.values.callee(call) is callee for call in frame.calls):
             return states
