@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from mplint.source.names import Names
@@ -98,6 +98,8 @@ class Flow:
         self._paths: dict[ast.AST, Paths] = {}
         self._overflow = False
         self._bound: dict[ast.AST, frozenset[str]] = {}
+        self._placed: dict[Event, Event] = {}
+        self._orders: dict[int, tuple[object, ...]] = {}
 
     def paths(self, scope: Function | ast.Module) -> Paths:
         """The event sequences that running `scope` once can produce."""
@@ -107,7 +109,7 @@ class Flow:
             start = frozenset([State((), frozenset())])
             outcome = self._function(scope, start, Frame()) if isinstance(scope, FUNCTIONS) else self._block(scope.body, start, Frame())
             ends = [*outcome.next, *(state for _, state in outcome.exits)]
-            known = Paths(tuple(dict.fromkeys(s.events for s in sorted(ends, key=lambda s: event_order(s.events)))), not self._overflow)
+            known = Paths(tuple(dict.fromkeys(s.events for s in sorted(ends, key=lambda s: self._order(s.events)))), not self._overflow)
             self._paths[scope] = known
         return known
 
@@ -161,7 +163,9 @@ class Flow:
         return live, lively
 
     def _exits(self, block: list[ast.stmt]) -> bool:
-        return any(isinstance(s, (ast.Return, ast.Raise, ast.Break, ast.Continue)) for statement in block for s in walk_statements(statement))
+        return any(
+            isinstance(s, (ast.Return, ast.Raise, ast.Break, ast.Continue)) for statement in block for s in walk_statements(statement)
+        )
 
     def _function(self, function: Function, states: frozenset[State], frame: Frame) -> Outcome:
         decorators = [d for d in function.decorator_list if self.enter_of(d)]
@@ -238,11 +242,12 @@ class Flow:
         inner = Frame(frame.guards, frame.loops, (*frame.calls, node))
         kept = {fact for state in states for fact in state.facts}
         after = self._function(callee, states, inner).next
-        own = bound_names(callee)
+        own = self._names_bound(callee)
         return frozenset(State(s.events, frozenset(f for f in s.facts if f in kept or not own & names_in(f.text))) for s in after) or states
 
     def _append(self, states: frozenset[State], events: Sequence[Event], frame: Frame) -> frozenset[State]:
-        placed = tuple(e._replace(guards=frame.guards, loops=frame.loops, calls=frame.calls) for e in events)
+        made = [e._replace(guards=frame.guards, loops=frame.loops, calls=frame.calls) for e in events]
+        placed = tuple(self._placed.setdefault(e, e) for e in made)  # one object for each event, so that its order is computed once
         return frozenset(State(s.events + placed, s.facts) for s in states)
 
     def _if(self, node: ast.If, states: frozenset[State], frame: Frame) -> Outcome:
@@ -269,9 +274,7 @@ class Flow:
             return Outcome(states)
         exits: list[tuple[str, State]] = []
         done: frozenset[State] = frozenset()
-        names = self._bound.get(node)
-        if names is None:
-            names = self._bound[node] = bound_names(node)
+        names = self._names_bound(node)
         for turn in (0,) if any(turn for _, turn in frame.loops) else (0, 1):  # a second round of rounds shows nothing new
             outcome = self._block(node.body, states, frame._replace(loops=(*frame.loops, (node, turn))))
             done |= {s for kind, s in outcome.exits if kind == "break"}
@@ -310,14 +313,28 @@ class Flow:
         exits = outcome.exits
         if len(exits) > MAX_STATES:
             self._overflow = True
-            exits = tuple(sorted(exits, key=lambda e: (e[0], event_order(e[1].events), sorted(e[1].facts)))[:MAX_STATES])
+            exits = tuple(sorted(exits, key=lambda e: (e[0], self._order(e[1].events), sorted(e[1].facts)))[:MAX_STATES])
         return Outcome(self._capped(outcome.next), exits)
 
     def _capped(self, states: frozenset[State]) -> frozenset[State]:
         if len(states) <= MAX_STATES:
             return states
         self._overflow = True
-        return frozenset(sorted(states, key=lambda s: (event_order(s.events), sorted(s.facts)))[:MAX_STATES])
+        return frozenset(sorted(states, key=lambda s: (self._order(s.events), sorted(s.facts)))[:MAX_STATES])
+
+    def _order(self, events: Path) -> list[tuple[object, ...]]:
+        """A deterministic order for paths."""
+        orders = self._orders
+        for event in events:
+            if id(event) not in orders:
+                orders[id(event)] = event_order(event)
+        return [orders[id(event)] for event in events]
+
+    def _names_bound(self, node: ast.AST) -> frozenset[str]:
+        known = self._bound.get(node)
+        if known is None:
+            known = self._bound[node] = bound_names(node)
+        return known
 
 
 def on_self(call: ast.Call) -> bool:
@@ -341,15 +358,25 @@ def forget(facts: frozenset[Guard], names: frozenset[str]) -> frozenset[Guard]:
     return frozenset(f for f in facts if not names & names_in(f.text))
 
 
-def names_in(text: str) -> set[str]:
+@lru_cache(maxsize=4096)
+def names_in(text: str) -> frozenset[str]:
     """The identifiers in a condition's text."""
-    return set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
+    return frozenset("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
 
 
 def bound_names(node: ast.AST) -> frozenset[str]:
     """Names that are bound, and attributes that are assigned, anywhere in `node`."""
-    found = {n.id if isinstance(n, ast.Name) else n.attr for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)}
-    return frozenset(found | {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)})
+    found: set[str] = set()
+    for item in ast.walk(node):
+        if isinstance(item, ast.Name):
+            if isinstance(item.ctx, ast.Store):
+                found.add(item.id)
+        elif isinstance(item, ast.Attribute):
+            if isinstance(item.ctx, ast.Store):
+                found.add(item.attr)
+        elif isinstance(item, ast.arg):
+            found.add(item.arg)
+    return frozenset(found)
 
 
 def walk_statements(node: ast.stmt) -> list[ast.stmt]:
@@ -364,9 +391,9 @@ def walk_statements(node: ast.stmt) -> list[ast.stmt]:
     return found
 
 
-def event_order(events: Path) -> tuple[tuple[object, ...], ...]:
-    """A deterministic order for paths."""
-    return tuple((*place(e.node), e.kind, tuple(place(c) for c in e.calls), tuple(turn for _, turn in e.loops), e.guards) for e in events)
+def event_order(event: Event) -> tuple[object, ...]:
+    """What sorts an event deterministically: its place, kind, calls, rounds and conditions."""
+    return (*place(event.node), event.kind, tuple(place(c) for c in event.calls), tuple(turn for _, turn in event.loops), event.guards)
 
 
 def place(node: ast.AST) -> tuple[int, int]:
