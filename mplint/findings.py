@@ -90,16 +90,14 @@ class Edit(NamedTuple):
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(NamedTuple):
     """Replace the text of `span` (empty span: insert)."""
 
     span: Span
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class InsertStatements:
+class InsertStatements(NamedTuple):
     """Insert `lines` before or after the whole statement at `anchor`, at its indentation.
 
     `lines` are relative to that indentation (nested lines carry their own four-space indentation,
@@ -111,15 +109,13 @@ class InsertStatements:
     after: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveStatement:
+class RemoveStatement(NamedTuple):
     """Remove the whole statement at `span`; an emptied block keeps a `pass`."""
 
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class WrapStatements:
+class WrapStatements(NamedTuple):
     """Put the consecutive statements from `first` to `last` (same block) under `header`, a line that ends with a colon."""
 
     first: Span
@@ -127,15 +123,13 @@ class WrapStatements:
     header: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnwrapBlock:
+class UnwrapBlock(NamedTuple):
     """Remove the header of the compound statement at `span` and dedent its body in place."""
 
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class MoveStatement:
+class MoveStatement(NamedTuple):
     """Move the whole statement at `span` before (or after) the statement at `anchor`, taking its indentation."""
 
     span: Span
@@ -143,8 +137,7 @@ class MoveStatement:
     after: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AddImport:
+class AddImport(NamedTuple):
     """Make `import module` (name None) or `from module import name [as asname]` available at module level, once."""
 
     module: str
@@ -152,8 +145,7 @@ class AddImport:
     asname: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveImport:
+class RemoveImport(NamedTuple):
     """Remove one alias of an import statement at `span`; the statement goes when nothing of it is left."""
 
     span: Span
@@ -201,8 +193,7 @@ class Finding:
         return (place.path, -1 if place.cell is None else place.cell, place.line or 0, place.column or 0, self.code, self.message)
 
 
-@dataclass(frozen=True, slots=True)
-class When:
+class When(NamedTuple):
     """A context that must hold at `scope` (a dotted function or class name of the file, "" for the module).
 
     `kind` is one of "float16", "half", "autocast", "policy", "trained", "tpu".

@@ -2,48 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mplint.hardware import Target
+    from mplint.versions import Versions
+
+    Libraries = tuple[Versions | None, Versions | None, Versions | None]
 
 
-class VersionRange(Protocol):
-    """The versions of a library that a project supports; an unknown bound answers False."""
-
-    def before(self, version: str) -> bool:
-        """Whether some supported version is certainly older than `version` (the lower bound is below it)."""
-
-    def at_least(self, version: str) -> bool:
-        """Whether every supported version is at least `version`."""
-
-    def below(self, version: str) -> bool:
-        """Whether every supported version is older than `version`."""
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
-    """Targets of one file: library versions (None: not known) and hardware (None: not named)."""
+    """Targets of one file: library versions (None: not known) and hardware (None: not named).
 
-    torch: VersionRange | None = None
-    keras: VersionRange | None = None
-    tensorflow: VersionRange | None = None
-    hardware: Target | None = None
+    `libraries` gives the versions of torch, Keras and TensorFlow; it is asked only when a rule asks, since it may read the
+    project's dependency files.
+    """
+
+    def __init__(
+        self,
+        torch: Versions | None = None,
+        keras: Versions | None = None,
+        tensorflow: Versions | None = None,
+        hardware: Target | None = None,
+        libraries: Callable[[], Libraries] | None = None,
+    ) -> None:
+        self.hardware = hardware
+        self._libraries = libraries or (lambda: (torch, keras, tensorflow))
+
+    @cached_property
+    def libraries(self) -> Libraries:
+        """The versions of torch, Keras and TensorFlow."""
+        return self._libraries()
+
+    @property
+    def torch(self) -> Versions | None:
+        """The versions of torch that the project supports."""
+        return self.libraries[0]
+
+    @property
+    def keras(self) -> Versions | None:
+        """The versions of Keras that the project supports."""
+        return self.libraries[1]
+
+    @property
+    def tensorflow(self) -> Versions | None:
+        """The versions of TensorFlow that the project supports."""
+        return self.libraries[2]
 
     @property
     def keras_major(self) -> int | None:
         """2 or 3 where the targets say which Keras the code runs under, else None."""
-        if self.keras is not None:
-            if self.keras.at_least("3"):
-                return 3
-            if self.keras.below("3"):
-                return 2
-        if self.tensorflow is not None:
-            if self.tensorflow.at_least("2.16"):
-                return 3
-            if self.tensorflow.below("2.16"):
-                return 2
+        for versions, third in ((self.keras, "3"), (self.tensorflow, "2.16")):
+            if versions is not None:
+                if versions.at_least(third):
+                    return 3
+                if versions.below(third):
+                    return 2
         return None
 
     def torch_lacks(self, version: str) -> bool:

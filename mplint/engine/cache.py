@@ -80,7 +80,7 @@ def digest(path: str, resolver: TargetResolver) -> bytes:
             data = stream.read()
     except OSError:
         data = b""
-    return hashlib.blake2b(data + repr(resolver.settings(path)).encode(), digest_size=16).digest()
+    return hashlib.blake2b(data + resolver.fingerprint(path).encode(), digest_size=16).digest()
 
 
 def fingerprint(config: Config) -> str:

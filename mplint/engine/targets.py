@@ -3,44 +3,56 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mplint.config import Config
-from mplint.engine.pins import project_pins
 from mplint.settings import Settings
-from mplint.versions import Versions
 
 if TYPE_CHECKING:
     from mplint.hardware import Target
+    from mplint.settings import Libraries
 
 
 class TargetResolver:
-    """Gives each file its `Settings`, computed once per folder; raises UsageError for an unknown hardware target."""
+    """Gives each file its `Settings`, one per folder; raises UsageError for an unknown hardware target."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._hardware = self._resolve_hardware(config.target)
+        self._hardware = resolve_hardware(config.target)
         self._by_folder: dict[str, Settings] = {}
-
-    @staticmethod
-    def _resolve_hardware(name: str | None) -> Target | None:
-        if name is None:
-            return None
-        from mplint.hardware import resolve_target
-
-        return resolve_target(name)
 
     def settings(self, path: str) -> Settings:
         """The targets of the file at `path`."""
         folder = os.path.dirname(path)
         known = self._by_folder.get(folder)
         if known is None:
-            pins = project_pins(folder or ".")
-            config = self._config
-            known = self._by_folder[folder] = Settings(
-                torch=Versions.parse(config.torch) if config.torch else pins.torch,
-                keras=Versions.parse(config.keras) if config.keras else None if config.tensorflow else pins.keras,
-                tensorflow=Versions.parse(config.tensorflow) if config.tensorflow else pins.tensorflow,
-                hardware=self._hardware,
-            )
+            known = self._by_folder[folder] = Settings(hardware=self._hardware, libraries=partial(libraries, self._config, folder or "."))
         return known
+
+    def fingerprint(self, path: str) -> str:
+        """Everything about the targets of a file that a result may depend on."""
+        settings = self.settings(path)
+        return f"{settings.libraries} {settings.hardware}"
+
+
+def resolve_hardware(name: str | None) -> Target | None:
+    """The hardware target called `name`, if one is named."""
+    if name is None:
+        return None
+    from mplint.hardware import resolve_target
+
+    return resolve_target(name)
+
+
+def libraries(config: Config, folder: str) -> Libraries:
+    """The versions of torch, Keras and TensorFlow for the files of `folder`: as configured, else as pinned."""
+    from mplint.engine.pins import project_pins
+    from mplint.versions import Versions
+
+    pins = project_pins(folder)
+    return (
+        Versions.parse(config.torch) if config.torch else pins.torch,
+        Versions.parse(config.keras) if config.keras else pins.keras,
+        Versions.parse(config.tensorflow) if config.tensorflow else pins.tensorflow,
+    )
