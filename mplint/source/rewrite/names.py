@@ -42,7 +42,7 @@ def drop_name(node: cst.Import | cst.ImportFrom, index: int) -> cst.Import | cst
     names = list(node.names)
     gone = names.pop(index)
     if index < len(names):
-        return node.with_changes(names=names)
+        return _keep_comments_above_next(node, names, index, gone)
     last = names[-1]
     if not isinstance(node, cst.ImportFrom) or node.rpar is None or not isinstance(last.comma, cst.Comma):
         return node.with_changes(names=[*names[:-1], last.with_changes(comma=cst.MaybeSentinel.DEFAULT)])
@@ -52,6 +52,29 @@ def drop_name(node: cst.Import | cst.ImportFrom, index: int) -> cst.Import | cst
     end = _under(last.comma.whitespace_after, node.rpar.whitespace_before)
     names[-1] = last.with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return node.with_changes(names=names, rpar=node.rpar.with_changes(whitespace_before=end))
+
+
+def _keep_comments_above_next(
+    node: cst.Import | cst.ImportFrom, names: list[cst.ImportAlias], index: int, gone: cst.ImportAlias
+) -> cst.Import | cst.ImportFrom:
+    below = gone.comma.whitespace_after if isinstance(gone.comma, cst.Comma) else None
+    if not isinstance(below, cst.ParenthesizedWhitespace) or not any(line.comment for line in below.empty_lines):
+        return node.with_changes(names=names)
+    kept = below.with_changes(first_line=cst.TrailingWhitespace())
+    if index == 0:
+        assert isinstance(node, cst.ImportFrom) and node.lpar is not None
+        return node.with_changes(names=names, lpar=node.lpar.with_changes(whitespace_after=_joined(node.lpar.whitespace_after, kept)))
+    comma = names[index - 1].comma
+    assert isinstance(comma, cst.Comma)
+    comma = comma.with_changes(whitespace_after=_joined(comma.whitespace_after, kept))
+    names[index - 1] = names[index - 1].with_changes(comma=comma)
+    return node.with_changes(names=names)
+
+
+def _joined(above: Space, below: cst.ParenthesizedWhitespace) -> Space:
+    if not isinstance(above, cst.ParenthesizedWhitespace):
+        return below
+    return above.with_changes(empty_lines=[*above.empty_lines, *below.empty_lines], indent=below.indent, last_line=below.last_line)
 
 
 def _under(above: Space, end: Space) -> Space:

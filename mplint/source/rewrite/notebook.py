@@ -62,6 +62,8 @@ def _edited(path: str, text: str, source: Source, edits: list[Edit], escape: boo
         for index in range(change.start, min(change.start + len(new) + 1, len(units))):
             starts_line = source.is_list and index > 0 and units[index - 1].raw in (r"\n", r"\r")
             units[index] = Unit(units[index].raw, (units[index].between or default) if starts_line else "")
+    if source.is_list and not units:
+        return "[]"
     return head + "".join(part for unit in units for part in (unit.between, unit.raw)) + tail
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import replace as with_fields
 from itertools import accumulate
 
 from mplint.findings import (
@@ -34,8 +33,7 @@ def realize(document: Document, fix: Fix) -> tuple[Edit, ...]:
     if changes:
         from mplint.source.rewrite.structure import rearrange
 
-        found = rearrange(document, changes, tuple(replace.span for replace in replaces))
-        hunks = [small for hunk in found for small in refine(hunk, lines)]
+        hunks = rearrange(document, changes, tuple(replace.span for replace in replaces))
         if any(hunk.start - 1 <= r.span.end_line and r.span.line <= hunk.end for hunk in hunks for r in replaces):
             hunks, replaces = _one_after_the_other(document, replaces, changes), []
     commands = _commands(document, lines)
@@ -139,11 +137,11 @@ class _Shift:
     def change(self, change: Change) -> Change:
         match change:
             case InsertStatements():
-                return with_fields(change, anchor=self.span(change.anchor))
+                return change._replace(anchor=self.span(change.anchor))
             case MoveStatement():
-                return with_fields(change, span=self.span(change.span), anchor=self.span(change.anchor))
+                return change._replace(span=self.span(change.span), anchor=self.span(change.anchor))
             case WrapStatements():
-                return with_fields(change, first=self.span(change.first), last=self.span(change.last))
+                return change._replace(first=self.span(change.first), last=self.span(change.last))
             case RemoveStatement() | UnwrapBlock() | RemoveImport():
-                return with_fields(change, span=self.span(change.span))
+                return change._replace(span=self.span(change.span))
         return change

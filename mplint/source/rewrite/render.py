@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import libcst as cst
 
 from mplint.source.rewrite.errors import FixError
-from mplint.source.rewrite.lines import Hunk, place
+from mplint.source.rewrite.lines import Hunk, place, refine
 from mplint.source.rewrite.program import Block, Program, Statement
 
 
@@ -36,7 +36,7 @@ def put_together(program: Program) -> list[Hunk]:
     else:
         fresh += [line for empty in program.body.footer for line in _lines(program, empty)]
         hunks.append(Hunk(cursor, end, tuple(fresh)))
-    return _merged(hunk for hunk in hunks if hunk.lines or hunk.start < hunk.end)
+    return _merged(small for hunk in hunks for small in refine(hunk, program.lines))
 
 
 def _merged(hunks: Iterable[Hunk]) -> list[Hunk]:

@@ -35,7 +35,8 @@ def rearrange(document: Document, changes: tuple[Change, ...], replaced: tuple[S
     program = take_apart(document)
     places = [*replaced, *(span for change in changes for span in _spans(change))]
     try:
-        for change in sorted(dict.fromkeys(changes), key=lambda change: _ORDER.index(type(change))):
+        distinct = {(type(change), change): change for change in changes}.values()  # changes of two kinds can be equal tuples
+        for change in sorted(distinct, key=lambda change: _ORDER.index(type(change))):
             match change:
                 case InsertStatements():
                     _insert(program, change)

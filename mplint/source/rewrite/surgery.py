@@ -119,9 +119,9 @@ def _leave(statement: Statement, leading: list[cst.EmptyLine]) -> None:
         if not only_blank:
             block.footer[:0] = leading
         return
-    following.dirty = True
     if only_blank and following.separator:
         return
+    following.dirty = True
     if only_blank:
         blanks = next((n for n, line in enumerate(following.leading) if line.comment), len(following.leading))
         if blanks > len(leading) and not (index == 0 or block.items[index - 1].separator):
