@@ -1,0 +1,110 @@
+"""MP106 policy-set-too-late."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Severity
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.keras.late_policy import LatePolicies, LateSetter
+from mplint.source.names import keras_path, position
+from mplint.source.values import HALF
+
+
+class PolicySetTooLate(Rule):
+    """
+    ## What it does
+    Finds a global dtype policy that is set after the layers or models that should follow it were built, or before `clone_model` and
+    `load_model`, which give every layer the policy that it had.
+
+    ## Why is this bad?
+    A layer takes the global policy when it is constructed and keeps it. Layers built before the call go on computing in float32: no
+    speed-up and no memory saved, without a warning; with some layers built later, the model is a mixture that casts back and forth.
+
+    ## Example
+    ```python
+    from tensorflow import keras
+
+    model = keras.Sequential([keras.layers.Dense(64, activation="relu"), keras.layers.Dense(1, dtype="float32")])
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    model.compile("adam", "mse")
+    ```
+
+    ## Use instead
+    ```python
+    from tensorflow import keras
+
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    model = keras.Sequential([keras.layers.Dense(64, activation="relu"), keras.layers.Dense(1, dtype="float32")])
+    model.compile("adam", "mse")
+    ```
+
+    ## Fix safety
+    Safe: the statement moves before the first layer, and only where it stands in the same block and nothing in between binds what it
+    reads. Elsewhere there is no fix.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp106.py.
+
+    ## References
+    - https://www.tensorflow.org/guide/mixed_precision
+    - https://keras.io/api/mixed_precision/policy/
+    """
+
+    code = "MP106"
+    name = "policy-set-too-late"
+    severity = Severity.ERROR
+    fix = Applicability.SAFE
+    frameworks = ("keras",)
+    tokens = ("set_global_policy", "set_policy", "set_dtype_policy")
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report policies that come after what they should govern, then copies that don't follow the policy."""
+        severity = Severity.INFO if file.is_test else None
+        why = "A layer takes the global policy when it is built: what was built before stays float32 and gains no speed."
+        for late in LatePolicies(file).found():
+            yield self.finding(
+                file,
+                late.setter,
+                f"the policy is set after `{file.text(late.built.func)}` has built its layers in float32",
+                why=why,
+                help="set the policy before the first layer or model is built",
+                severity=severity,
+                related=((late.built, "built here, in float32"), (late.use, "used here, still in float32")),
+                fix=self._fix(file, late),
+            )
+        yield from self._loads(file, severity)
+
+    def _loads(self, file: SourceFile, severity: Severity | None) -> Iterator[Finding]:
+        for call in file.syntax.all(ast.Call):
+            path = keras_path(file.names.resolve(call.func)) or ""
+            if path not in ("models.load_model", "models.clone_model") or not (call.args or call.keywords):
+                continue
+            state = file.keras.policy.policy_at(call)
+            if state.certain and state.compute_dtypes <= HALF:
+                message = f"`{file.text(call.func)}` gives every layer the policy it was saved with, not the one set before"
+                why = "A float32 model stays float32 under a mixed policy; only loss scaling is added."
+                help = "build the model from its code under the policy and load the weights"
+                yield self.finding(file, call, message, why=why, help=help, severity=severity, confidence=Confidence.LOW)
+
+    def _fix(self, file: SourceFile, late: LateSetter) -> Fix | None:
+        """Move the setter's statement before the one that builds, where one move does it."""
+        setting, building = file.syntax.statement(late.setter), file.syntax.statement(late.built)
+        if file.location(setting).cell != file.location(building).cell:
+            return None
+        block = file.syntax.block(building)
+        while setting not in block:
+            parent = file.syntax.parents[setting]
+            if not isinstance(parent, ast.If) or len(parent.body) != 1 or parent.orelse:
+                return None
+            setting = parent
+        reads = [n for n in ast.walk(setting) if isinstance(n, ast.Name)]
+        for name in reads:
+            if not isinstance(name.ctx, ast.Load) or any(position(b.node) >= position(building) for b in file.names.reaching(name)):
+                return None
+        if len([s for s in ast.walk(setting) if isinstance(s, ast.stmt)]) > 2:
+            return None
+        move = MoveStatement(file.span(setting), file.span(building))
+        return Fix("set the policy before the first layer is built", Applicability.SAFE, (move,))
