@@ -1,0 +1,126 @@
+"""MP308 double-loss-scaling."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Change, Finding, Fix, RemoveStatement, Replace, Severity
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.keras.loss_scale import is_loss_scale_optimizer, is_model_optimizer, makes_loss_scale_optimizer
+from mplint.source.keras.version import keras_major
+from mplint.source.syntax import argument
+
+
+class DoubleLossScaling(Rule):
+    """
+    ## What it does
+    Finds a loss that is scaled, or gradients that are unscaled, twice: a `LossScaleOptimizer` inside another one, and gradients divided by
+    the scale by hand before a Keras 3 `LossScaleOptimizer` applies them, which divides them again.
+
+    ## Why is this bad?
+    In Keras 3 the outer optimizer scales the loss by 32768 and both divide the gradients by it: every update is 32768 times too small, and
+    nothing is raised. Keras 2 refuses the nested wrapper with an error.
+
+    ## Example
+    ```python
+    import keras
+
+    optimizer = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam(1e-3))
+    optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)
+    ```
+
+    ## Use instead
+    ```python
+    import keras
+
+    optimizer = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam(1e-3))
+    ```
+
+    ## Fix safety
+    Safe: the outer wrapper, or the division, is taken away; one scaling remains. Offered where the outer wrapper has no other argument.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp308.py.
+
+    ## References
+    - https://keras.io/api/optimizers/loss_scale_optimizer/
+    """
+
+    code = "MP308"
+    name = "double-loss-scaling"
+    severity = Severity.ERROR
+    fix = Applicability.SAFE
+    frameworks = ("keras",)
+    tokens = ("LossScaleOptimizer", "dynamic_scale")
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report nested wrappers, redundant ones in compile(), and divisions before a step that divides."""
+        for call in file.syntax.all(ast.Call):
+            if makes_loss_scale_optimizer(file, call):
+                yield from self._nested(file, call)
+            elif isinstance(call.func, ast.Attribute):
+                if call.func.attr == "compile":
+                    yield from self._compiled(file, call)
+                elif call.func.attr in ("apply_gradients", "apply"):
+                    yield from self._divided(file, call, call.func.value)
+
+    def _nested(self, file: SourceFile, call: ast.Call) -> Iterator[Finding]:
+        inner = argument(call, "inner_optimizer", 0) or argument(call, "optimizer")
+        if inner is None:
+            return
+        wrapped = [d for d in file.values.definitions(inner) if isinstance(d, ast.Call) and makes_loss_scale_optimizer(file, d)]
+        if not wrapped or not is_loss_scale_optimizer(file, inner):
+            return
+        fix = None
+        if len(call.args) + len(call.keywords) == 1:
+            statement = file.syntax.statement(call)
+            change: Change = Replace(file.span(call), file.text(inner))
+            if isinstance(statement, ast.Assign) and statement.value is call and ast.unparse(statement.targets[0]) == ast.unparse(inner):
+                change = RemoveStatement(file.span(statement))
+            fix = Fix("wrap the optimizer once", Applicability.SAFE, (change,))
+        yield self.finding(
+            file,
+            call,
+            f"`{file.text(inner)}` is already a LossScaleOptimizer",
+            why="Keras 3 divides the gradients by the scale twice, so every update is 32768 times too small; Keras 2 raises an error.",
+            help="wrap the optimizer once",
+            related=((wrapped[0], "wrapped here first"),) if wrapped[0] is not inner else (),
+            fix=fix,
+        )
+
+    def _compiled(self, file: SourceFile, call: ast.Call) -> Iterator[Finding]:
+        given = argument(call, "optimizer", 0)
+        if given is not None and is_loss_scale_optimizer(file, given) and "mixed_float16" in file.keras.policy.policy_at(call).names:
+            message = "`compile` wraps the optimizer by itself under mixed_float16"
+            why = "The explicit LossScaleOptimizer is kept, not doubled; it is needed only to set its arguments."
+            yield self.finding(file, given, message, why=why, help="pass the plain optimizer", severity=Severity.INFO)
+
+    def _divided(self, file: SourceFile, call: ast.Call, optimizer: ast.expr) -> Iterator[Finding]:
+        if keras_major(file) == 2 or not (is_loss_scale_optimizer(file, optimizer) or is_model_optimizer(file, optimizer)):
+            return
+        given = argument(call, "grads_and_vars", 0) or argument(call, "grads")
+        if isinstance(given, ast.Call) and isinstance(given.func, ast.Name) and given.func.id == "zip" and given.args:
+            given = given.args[0]
+        for definition in file.values.definitions(given):
+            for node in ast.walk(definition):
+                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and self._is_scale(file, node.right, optimizer):
+                    fix = Fix("leave the unscaling to the optimizer", Applicability.SAFE, (Replace(file.span(node), file.text(node.left)),))
+                    yield self.finding(
+                        file,
+                        node,
+                        f"the gradients are divided by `{file.text(node.right)}`, and `{file.text(call.func)}` divides them again",
+                        why="A Keras 3 LossScaleOptimizer unscales when it applies gradients: every update is 32768 times too small.",
+                        help="pass the scaled gradients",
+                        related=((call, "divides by the scale as well"),),
+                        fix=fix,
+                    )
+
+    def _is_scale(self, file: SourceFile, node: ast.expr, optimizer: ast.expr) -> bool:
+        """Whether `node` is the optimizer's scale, which only Keras 3 calls dynamic_scale."""
+        owner = ast.unparse(optimizer)
+        return any(
+            isinstance(d, ast.Attribute) and d.attr == "dynamic_scale" and ast.unparse(d.value) == owner
+            for d in file.values.definitions(node)
+        )
