@@ -53,6 +53,6 @@ def libraries(config: Config, folder: str) -> Libraries:
     pins = project_pins(folder)
     return (
         Versions.parse(config.torch) if config.torch else pins.torch,
-        Versions.parse(config.keras) if config.keras else pins.keras,
+        Versions.parse(config.keras) if config.keras else None if config.tensorflow else pins.keras,
         Versions.parse(config.tensorflow) if config.tensorflow else pins.tensorflow,
     )
