@@ -28,7 +28,9 @@ class MissingLossScaling(Rule):
     """
     ## What it does
     Finds training in float16 without loss scaling: in PyTorch a loss from a float16 autocast region whose plain `backward()` feeds an
-    optimizer's step; in Keras and TensorFlow gradients of a loss under `mixed_float16` that no LossScaleOptimizer scales.
+    optimizer's step; in Keras and TensorFlow gradients of a loss under `mixed_float16` that no LossScaleOptimizer scales. `fit()` scales
+    by itself, but only where the model's own policy is mixed_float16: layers that get the policy one by one, a `DTypePolicyMap` and
+    optimizers that go through an overridden `compile()` are reported as warnings.
 
     ## Why is this bad?
     Gradients below 6e-8 are 0 in float16, and those below 6e-5 lose bits. Activation gradients are often that small: parts of the network
@@ -47,6 +49,19 @@ class MissingLossScaling(Rule):
             loss.backward()
             optimizer.step()
     ```
+    ```python
+    import tensorflow as tf
+
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
+    model = tf.keras.Sequential([tf.keras.layers.Dense(128), tf.keras.layers.Dense(1, dtype="float32")])
+    optimizer = tf.keras.optimizers.SGD(0.1)
+
+    def train_step(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    ```
 
     ## Use instead
     ```python
@@ -63,18 +78,34 @@ class MissingLossScaling(Rule):
             scaler.step(optimizer)
             scaler.update()
     ```
+    ```python
+    import tensorflow as tf
+
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
+    model = tf.keras.Sequential([tf.keras.layers.Dense(128), tf.keras.layers.Dense(1, dtype="float32")])
+    optimizer = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD(0.1))
+
+    def train_step(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+            scaled_loss = optimizer.scale_loss(loss)  # get_scaled_loss in Keras 2, and get_unscaled_gradients below
+        gradients = tape.gradient(scaled_loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    ```
 
     ## Fix safety
     Unsafe: the fix builds a scaler before the loop (or beside the optimizer of a class), and scales, unscales before clipping, steps and
     updates through it. Steps with infinite gradients are skipped from then on, and checkpoints should hold the scaler's state. There is
-    no fix for several losses or optimizers.
+    no fix for several losses or optimizers. In Keras the fix wraps the optimizer and scales the loss in the tape, where the version of
+    Keras is known; Keras 2 also unscales the gradients.
 
     ## Evidence
-    Shown on the CPU by tests/witness/test_mp301.py
+    Shown on the CPU by tests/witness/test_mp301.py, for Keras by tests/witness/test_mp301_keras.py
 
     ## References
     - <https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling>
     - <https://arxiv.org/abs/1710.03740>
+    - <https://www.tensorflow.org/guide/mixed_precision#training_the_model_with_a_custom_training_loop>
     """
 
     code = "MP301"
