@@ -1,7 +1,5 @@
 """`python -m mplint` is `mplint`."""
 
-import sys
+from mplint.cli import command
 
-from mplint.cli import main
-
-sys.exit(main())
+command()

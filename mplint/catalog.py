@@ -9,19 +9,11 @@ from __future__ import annotations
 import ast
 import importlib
 import os
-import re
 from functools import cache
 from typing import NamedTuple
 
 from mplint.findings import Severity
 from mplint.rule import DOCS_URL, Rule, registry, rules_in
-
-ATTRIBUTES = re.compile(
-    r'^class (?P<owner>\w+)\((?:\w+\.)?Rule\):|^    (?:code = "(?P<code>\w+)"|name = "(?P<name>[\w-]+)"|severity = Severity\.(?P<severity>\w+)'
-    r"|tokens = (?P<tokens>\(.*?\))$|needs_target = (?P<target>True))",
-    re.M | re.S,
-)
-
 
 class Entry(NamedTuple):
     """One rule: its selection attributes, and where its class stands."""
@@ -78,20 +70,21 @@ def catalog(plugins: tuple[str, ...] = ()) -> dict[str, Entry]:
 
 
 def read_entries(path: str, module: str) -> list[Entry]:
-    """The rules that a source file defines; one whose attributes are not plain literals is imported for them."""
+    """The rules that a source file defines; where their attributes are no plain literals, by importing it."""
     with open(path, encoding="utf-8") as stream:
         text = stream.read()
-    found: dict[str, str] = {}
-    for match in ATTRIBUTES.finditer(text):
-        for key, value in match.groupdict().items():
-            if value is not None:
-                if key in found:
-                    return [entry_of(rule) for rule in rules_in(module)]  # two rules in one file
-                found[key] = value
-    if "owner" not in found:
+    start = text.find('\n    code = "')
+    if start < 0:
         return []
+    end = text.find("\n    def ", start)
+    attributes = dict(line.strip().split(" = ", 1) for line in text[start:end].split("\n") if line.startswith("    ") and " = " in line)
+    owner = text[text.rfind("\nclass ", 0, start) + 7 :].split("(", 1)[0]
     try:
-        tokens: tuple[str, ...] = ast.literal_eval(found["tokens"]) if "tokens" in found or "    tokens = " in text else ()
-        return [Entry(found["code"], found["name"], Severity[found["severity"]], tokens, "target" in found, module, found["owner"])]
+        if text.find('\n    code = "', start + 1) > 0:
+            raise ValueError("several rules")
+        tokens: tuple[str, ...] = ast.literal_eval(attributes.get("tokens", "()"))
+        code, name = (ast.literal_eval(attributes[key]) for key in ("code", "name"))
+        severity = Severity[attributes["severity"].removeprefix("Severity.")]
     except (KeyError, ValueError, SyntaxError):
         return [entry_of(rule) for rule in rules_in(module)]
+    return [Entry(code, name, severity, tokens, attributes.get("needs_target") == "True", module, owner)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-import pkgutil
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -79,7 +77,9 @@ class Rule:
     @classmethod
     def documentation(cls) -> str:
         """The class docstring, dedented."""
-        return inspect.cleandoc(cls.__doc__ or "")
+        from inspect import cleandoc
+
+        return cleandoc(cls.__doc__ or "")
 
     @classmethod
     def section(cls, title: str) -> str:
@@ -110,6 +110,8 @@ def sentence(text: str) -> str:
 @cache
 def registry(plugins: tuple[str, ...] = ()) -> dict[str, type[Rule]]:
     """Every rule by code, in the order of codes, found in the package `mplint.rules`, the engine and the modules `plugins`."""
+    import pkgutil
+
     package = importlib.import_module("mplint.rules")
     rules: dict[str, type[Rule]] = {}
     for family in pkgutil.iter_modules(package.__path__, "mplint.rules."):

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mplint.catalog import Entry
-from mplint.engine.directives import mentions as mentions_mplint
 from mplint.engine.modules import imported
 from mplint.engine.own import unreadable
 from mplint.errors import describe
@@ -54,7 +53,16 @@ def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[Entry
         return FileResult(path, (unreadable(path, error),), comments=b"mplint:" in data)
     found, faults = check_document(document, tree, settings, rules)
     text = document.text
-    return FileResult(path, tuple(findings + found), tuple(faults), mentions_mplint(text), imported(text), any(word in text for word in SPEAKING))
+    return FileResult(path, tuple(findings + found), tuple(faults), may_suppress(text), imported(text), any(word in text for word in SPEAKING))
+
+
+def may_suppress(text: str) -> bool:
+    """Whether a program may hold comments that suppress findings."""
+    if "mplint" not in text and "noqa" not in text and "NOQA" not in text:
+        return False
+    from mplint.engine.directives import mentions
+
+    return mentions(text)
 
 
 def check_document(document: Document, tree: ast.Module, settings: Settings, rules: Iterable[Entry], module: str = "") -> tuple[list[Finding], list[Fault]]:

@@ -44,8 +44,9 @@ class Job:
     codes: frozenset[str]
 
     def rules(self) -> list[Entry]:
-        """The enabled rules, in the order of codes."""
-        return [rule for code, rule in known_rules(self.config).items() if code in self.codes]
+        """The enabled rules that can fire, in the order of codes."""
+        named = self.config.target is not None
+        return [rule for code, rule in known_rules(self.config).items() if code in self.codes and (named or not rule.needs_target)]
 
 
 def check_paths(paths: Sequence[str], config: Config, *, stdin: bytes | None = None, stdin_filename: str | None = None) -> CheckResult:
