@@ -281,8 +281,17 @@ class Values:
         """The dtypes that `node` names ("float16", "bfloat16", …); "?" stands for one that can't be told."""
         found: set[str] = set()
         for definition in self.definitions(node):
-            found.add(self._dtype(definition))
+            found |= self._chosen(definition) or {self._dtype(definition)}
         return found
+
+    def _chosen(self, node: Definition) -> set[str]:
+        """The dtypes that `{"float16": torch.float16, …}[name]` gives for the names that the program knows; none where one is open."""
+        match node:
+            case ast.Subscript(value=ast.Dict(keys=keys, values=values), slice=key):
+                entries = {k.value: v for k, v in zip(keys, values, strict=True) if isinstance(k, ast.Constant)}
+                names = self.strings(key)
+                return {self._dtype(entries[name]) for name in names} if names <= entries.keys() else set()
+        return set()
 
     def _dtype(self, node: Definition) -> str:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -161,7 +161,7 @@ class KerasModels:
 
     def _model(self, call: ast.Call, kind: str) -> Model:
         chains = tuple(dict.fromkeys(self.outputs(call)))
-        return Model(call, kind, self._name(call), chains, call in self.steps.parts, call in self._trained, call in self._run)
+        return Model(call, kind, self._name(call), chains, self.is_model_part(call), call in self._trained, call in self._run)
 
     def _subclass(self, owner: ast.ClassDef) -> Model:
         chains = tuple(dict.fromkeys(self.outputs(owner)))
