@@ -66,6 +66,7 @@ class UnsupportedHardware(Rule):
     code = "MP501"
     name = "unsupported-hardware"
     severity = Severity.ERROR
+    needs_target = True
     frameworks = ("keras", "torch")
     tokens = ("autocast", "float16", "fp16", "fp8", "float8", "precision", "_scaled_mm")
 
@@ -96,7 +97,7 @@ class UnsupportedHardware(Rule):
             choice,
             target,
             f"`{choice.name}` asks for float8, and {target.label} has no float8 units",
-            why=f"float8 needs compute capability 8.9 (Ada, Hopper); it {outcome}{has(target)}.",
+            why=f"float8 needs compute capability 8.9 (Ada, Hopper) or an Instinct MI300; it {outcome}{has(target)}.",
             help="Use bfloat16 or float16 on this device, or ask for `torch.cuda.get_device_capability() >= (8, 9)`.",
             severity=Severity.INFO if asked_for else Severity.WARNING if runs else Severity.ERROR,
         )
