@@ -30,10 +30,10 @@ def set_keyword(file: SourceFile, call: ast.Call, name: str, text: str) -> Repla
     if before.strip() or start.line == call.lineno:
         return Replace(Span(*end, *end), f", {name}={text}")
     rest = file.lines[end[0] - 1][end[1] :]
-    match = re.fullmatch(r"\s*(,?)(\s*(?:#.*)?)", rest)
+    match = re.fullmatch(r"(\s*)(,?)(\s*(?:#.*)?)", rest)
     if match is None:
         return Replace(Span(*end, *end), f",\n{before}{name}={text}")
-    return Replace(Span(*end, end[0], end[1] + len(rest)), f",{match[2]}\n{before}{name}={text}{match[1]}")
+    return Replace(Span(*end, end[0], end[1] + len(rest)), f",{match[1]}{match[3]}\n{before}{name}={text}{match[2]}")
 
 
 def drop_argument(file: SourceFile, call: ast.Call, value: ast.expr) -> Replace:
