@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from fixture_files import FIXTURES, expectations, targets, without_expectations
 
-from mplint.api import check_text, fix_text
+from mplint.api import check, check_text, fix_text
+from mplint.config import Config
 from mplint.findings import Finding, Severity
 from mplint.rule import registry
 
 PROGRAMS = sorted(p for p in FIXTURES.glob("MP*/*.py") if not p.name.endswith(".fixed.py")) + sorted(FIXTURES.glob("seeds/*.py"))
 NOTEBOOKS = sorted(FIXTURES.glob("MP*/*.ipynb"))
+PROJECTS = sorted(p for p in FIXTURES.glob("MP*/*_*/") if p.is_dir())
 FIXED = sorted(FIXTURES.glob("MP*/*.fixed.py"))
 
 
@@ -53,6 +55,16 @@ def test_notebook_gives_the_findings_beside_its_lines(path: Path) -> None:
     wanted = {code for _, _, code in expected}
     found = [f for f in check_text(text, f"src/{path.name}", {}) if counts(f, wanted)]
     assert sorted((f.location.cell, f.location.line, f.code) for f in found) == expected
+
+
+@pytest.mark.parametrize("folder", PROJECTS, ids=name_of)
+def test_files_of_one_folder_give_the_findings_beside_their_lines_together(folder: Path) -> None:
+    programs = {str(p): p.read_text() for p in sorted(folder.rglob("*.py"))}
+    expected = sorted((path, e.line, e.code) for path, text in programs.items() for e in expectations(text))
+    wanted = {code for _, _, code in expected}
+    result = check([str(folder)], Config(select=("ALL",), cache=False, isolated=True))
+    found = [f for f in result.findings if counts(f, wanted)]
+    assert sorted((str(Path(f.location.path)), f.location.line, f.code) for f in found) == expected
 
 
 @pytest.mark.parametrize("path", FIXED, ids=name_of)

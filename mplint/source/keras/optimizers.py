@@ -43,11 +43,6 @@ class Optimizer(NamedTuple):
         return bool(self.plain) and not (self.wrapped or self.factors or self.model or self.opaque)
 
     @property
-    def certainly_wrapped(self) -> bool:
-        """Whether it is a LossScaleOptimizer on every way."""
-        return bool(self.wrapped) and not (self.plain or self.factors or self.model or self.opaque)
-
-    @property
     def known(self) -> bool:
         """Whether this file shows that it is an optimizer at all."""
         return bool(self.plain or self.wrapped or self.factors or self.model)
