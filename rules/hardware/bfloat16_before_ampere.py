@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import Confidence, Finding, Severity
-from mplint.hardware import Target
 from mplint.rule import Rule
 from mplint.source.device_guards import DeviceGuards
 from mplint.source.file import SourceFile
 from mplint.source.half_choices import Choice, half_choices
 from mplint.source.syntax import walk_expressions
+
+if TYPE_CHECKING:
+    from mplint.hardware import Target
 
 SURE = ("checked", "part-checked")
 WHY = "GPUs before Ampere (V100, T4, RTX 20: compute capability below 8.0) have no bfloat16 units: torch emulates it, older releases raise."

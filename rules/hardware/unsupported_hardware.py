@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import Confidence, Finding, Severity
-from mplint.hardware import Target
 from mplint.rule import Rule
 from mplint.source.device_guards import DeviceGuards
 from mplint.source.file import SourceFile
 from mplint.source.half_choices import Choice, half_choices
+
+if TYPE_CHECKING:
+    from mplint.hardware import Target
 
 SURE = ("checked", "part-checked")
 SLOW_FLOAT16 = (6, 1)
