@@ -57,7 +57,7 @@ class Float16OnTpu(Rule):
     severity = Severity.ERROR
     fix = Applicability.SAFE
     frameworks = ("keras", "torch")
-    tokens = ("mixed_float16", "float16", "half")
+    tokens = ("float16",)
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report float16 policies next to a TPU, then float16 autocast on XLA devices."""
@@ -97,7 +97,7 @@ class Float16OnTpu(Rule):
             )
 
     def _autocasts(self, file: SourceFile, severity: Severity | None, target: bool) -> Iterator[Finding]:
-        for autocast in file.torch.autocasts.constructions:
+        for autocast in file.torch.autocasts.constructions if "xla" in file.document.text else ():
             if autocast.devices == {"xla"} and autocast.dtypes == {"float16"} and autocast.enabled is not False:
                 yield self.finding(
                     file,

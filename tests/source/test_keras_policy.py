@@ -173,6 +173,18 @@ OPEN = [
     ("nothing set", "layers.Dense(8)", FLOAT32),
     ("set later", 'layers.Dense(8)\nmixed_precision.set_global_policy("mixed_float16")', FLOAT32),
     ("under a flag", 'if amp:\n    mixed_precision.set_global_policy("mixed_float16")\nlayers.Dense(8)', MIXED | FLOAT32),
+    (
+        "read twice",
+        """
+        if amp:
+            old = mixed_precision.global_policy()
+        else:
+            old = keras.config.dtype_policy()
+        mixed_precision.set_global_policy(old)
+        layers.Dense(8)
+        """,
+        FLOAT32,
+    ),
     ("computed", "mixed_precision.set_global_policy(args.policy)\nlayers.Dense(8)", {"?"}),
     (
         "after an early return",

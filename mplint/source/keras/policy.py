@@ -124,10 +124,10 @@ class KerasPolicy:
         if not definitions:
             yield UNKNOWN, ()
         for definition in definitions:
-            for name in self._definition(definition, value, depth):
+            for name in self._definition(definition, depth):
                 yield name, ()
 
-    def _definition(self, node: ast.expr | ast.arg, origin: ast.expr | None, depth: int) -> Iterator[str]:
+    def _definition(self, node: ast.expr | ast.arg, depth: int) -> Iterator[str]:
         match node:
             case ast.Constant(value=str(text)):
                 yield text
@@ -138,8 +138,6 @@ class KerasPolicy:
                     yield from (name for name, _ in self.named(item, depth + 1))
             case ast.Call() if depth < 5 and (inner := self.made_from(node)) is not None:
                 yield from (name for name, _ in self.named(inner, depth + 1))
-            case ast.Call() if node is not origin and self.reads_policy(node):
-                yield from self.policy_at(node).names if self.file.syntax.function(node) is None else (UNKNOWN,)
             case ast.arg():
                 yield UNKNOWN
                 function = self.file.syntax.parents.get(self.file.syntax.parents[node])
@@ -192,7 +190,7 @@ class KerasPolicy:
             if isinstance(definition, ast.Call) and self.reads_policy(definition):
                 found |= self.policy_at(definition).compute_dtypes
             else:
-                found |= {compute_dtype(name) for name in self._definition(definition, None, 0)}
+                found |= {compute_dtype(name) for name in self._definition(definition, 0)}
         return frozenset(found) or None
 
     def dtype_expression(self, call: ast.Call) -> ast.expr | None:

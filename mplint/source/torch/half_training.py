@@ -62,9 +62,13 @@ class HalfTraining:
     @cached_property
     def conversions(self) -> list[Conversion]:
         """The conversions of trained modules, in source order; empty where master weights may be at work."""
+        text = self.file.document.text
+        if "backward" not in text or ".parameters" not in text:
+            return []
         calls = [c for c in self.file.syntax.all(ast.Call) if isinstance(c.func, ast.Attribute)]
         halved = [c for c in calls if "float16" in self._converts_to(c) and not self._is_undone(c) and not self._is_inference(c)]
-        if not halved or not any(isinstance(c.func, ast.Attribute) and c.func.attr == "backward" for c in calls) or self._keeps_masters:
+        trains = any(isinstance(c.func, ast.Attribute) and c.func.attr == "backward" for c in calls)
+        if not halved or not trains or self._keeps_masters:
             return []
         untrained: set[object] = set()
         for call in calls:
