@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from mplint.source.file import SourceFile
     from mplint.source.torch.amp_api import OldAmp
     from mplint.source.torch.autocast import Autocasts
+    from mplint.source.torch.checkpoints import Checkpoints
     from mplint.source.torch.loop import TrainingLoop
     from mplint.source.torch.modules import Modules
     from mplint.source.torch.scaler import Scalers
@@ -40,6 +41,13 @@ class TorchFacts:
         from mplint.source.torch.loop import TrainingLoop
 
         return TrainingLoop(self.file)
+
+    @cached_property
+    def checkpoints(self) -> Checkpoints:
+        """Where optimizer state is saved, and whether the scaler's state is saved with it."""
+        from mplint.source.torch.checkpoints import Checkpoints
+
+        return Checkpoints(self.file)
 
     @cached_property
     def old_amp(self) -> OldAmp:
