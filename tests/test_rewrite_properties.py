@@ -30,7 +30,9 @@ from mplint.source.load import load
 from mplint.source.rewrite import FixError, apply_edits, realize
 
 randoms = st.integers(0, 2**32).map(Random)
-many = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+many = settings(
+    max_examples=250, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
 
 
 def fix(*changes: Change) -> Fix:

@@ -58,7 +58,6 @@ def fix_paths(
     faults: dict[str, None] = {}
 
     def check(contents: Mapping[str, bytes]) -> Sequence[Finding]:
-        contents = {**given, **contents}
         for path, data in contents.items():
             if checked.get(path) != data:
                 results[path] = check_data(path, data, resolver.settings(path), job.rules())
@@ -101,7 +100,7 @@ class Run:
     """The state of fixing: the texts at first and now, the findings now, and what went wrong."""
 
     def __init__(self, check: Check, given: Mapping[str, bytes], allowed: frozenset[Applicability]) -> None:
-        self.check = check
+        self._check = check
         self.given = given
         self.allowed = allowed
         self.first: dict[str, bytes] = {}
@@ -111,7 +110,11 @@ class Run:
         self.faults: list[str] = []
         self.failures: list[str] = []
         self.refused: dict[str, None] = {}
-        self.findings = check({})
+        self.findings = self.check({})
+
+    def check(self, contents: Mapping[str, bytes]) -> Sequence[Finding]:
+        """The findings of the project with these texts and the given ones."""
+        return self._check({**self.given, **contents})
 
     def next_pass(self) -> bool:
         """Apply the fixes that do not overlap to every file; False when none is left."""

@@ -13,6 +13,7 @@ from mplint.source.rewrite.errors import FixError
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _UNIT = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|.", re.S)
+_BREAKS = (r"\n", r"\r")
 _DECODER = json.JSONDecoder()
 
 
@@ -58,10 +59,18 @@ def _edited(path: str, text: str, source: Source, edits: list[Edit], escape: boo
     default = _separator(head, units) if source.is_list else ""
     for change in reversed(splices(f"{path}, cell {edits[0].location.cell}", characters, edits)):
         new = [Unit(json.dumps(character, ensure_ascii=escape)[1:-1]) for character in change.content]
+        joins = change.end > 0 and units[change.end - 1].raw in _BREAKS  # unless `new` ends a line, what follows loses its line start
         units[change.start : change.end] = new
-        for index in range(change.start, min(change.start + len(new) + 1, len(units))):
-            starts_line = source.is_list and index > 0 and units[index - 1].raw in (r"\n", r"\r")
-            units[index] = Unit(units[index].raw, (units[index].between or default) if starts_line else "")
+        follower = change.start + len(new)
+        for index in range(change.start, min(follower + 1, len(units))):
+            unit = units[index]
+            if index == 0:
+                between = ""
+            elif units[index - 1].raw in _BREAKS and source.is_list:
+                between = unit.between or default
+            else:
+                between = unit.between if index == follower and not joins else ""
+            units[index] = Unit(unit.raw, between)
     if source.is_list and not units:
         return "[]"
     return head + "".join(part for unit in units for part in (unit.between, unit.raw)) + tail

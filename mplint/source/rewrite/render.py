@@ -36,7 +36,8 @@ def put_together(program: Program) -> list[Hunk]:
     else:
         fresh += [line for empty in program.body.footer for line in _lines(program, empty)]
         hunks.append(Hunk(cursor, end, tuple(fresh)))
-    return _merged(small for hunk in hunks for small in refine(hunk, program.lines))
+    touching = _merged(small for hunk in hunks for small in refine(hunk, program.lines))
+    return [small for hunk in touching for small in refine(hunk, program.lines)]
 
 
 def _merged(hunks: Iterable[Hunk]) -> list[Hunk]:
