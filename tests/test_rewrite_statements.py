@@ -236,7 +236,8 @@ def test_replacements_need_no_libcst() -> None:
     import sys
 
     code = (
-        "import sys\nfrom mplint.findings import *\nfrom mplint.source.document import Document\nfrom mplint.source.rewrite import realize\n"
+        "import sys\nfrom mplint.findings import *\nfrom mplint.source.document import Document\n"
+        "from mplint.source.rewrite import realize\n"
         "fix = Fix('t', Applicability.SAFE, (Replace(Span(1, 0, 1, 1), 'b'),))\n"
         "assert realize(Document('a.py', 'a'), fix)[0].content == 'b'\nassert 'libcst' not in sys.modules"
     )
