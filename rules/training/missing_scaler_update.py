@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mplint.findings import Applicability, Finding, Fix, InsertStatements, MoveStatement, Severity
+from mplint.findings import Applicability, Confidence, Finding, Fix, InsertStatements, MoveStatement, Severity
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.torch.loop import HANDED, SCALED, SCALER_STEP, UPDATE, WRAPPED, Act, TrainingLoop, Walk
@@ -92,14 +92,17 @@ class MissingScalerUpdate(Rule):
         rounds = [n for n, _ in act.loops]
         behind = (u for u in loop.acts(UPDATE) if u.scaler == act.scaler and len(u.loops) < len(rounds) and not loop.exclusive(u, act))
         late = next((u for u in behind if [n for n, _ in u.loops] == rounds[: len(u.loops)]), None)
+        shared = late is not None and any(a.scaler == act.scaler and a.optimizer != act.optimizer for a in loop.acts(SCALER_STEP))
+        counted = bool(act.loops) and is_counted(act.loops[-1][0])
         return self.finding(
             file,
             act.node,
             f"`{file.text(act.node)}` is not followed by `{scaler}.update()`",
             why="the next step() raises RuntimeError, and the scale, 65536 to begin with, never adapts",
             help=f"call `{scaler}.update()` once after the last step of each round",
+            confidence=Confidence.MEDIUM if counted and late is not None else Confidence.HIGH,
             related=((late.node, "the scaler is updated only here"),) if late is not None else (),
-            fix=update_after(file, act, late, f"{scaler}.update()"),
+            fix=update_after(file, act, None if shared else late, f"{scaler}.update()"),
         )
 
 
@@ -116,6 +119,14 @@ class End(NamedTuple):
     updated: bool = False
     again: bool = False
     last: bool = True
+
+
+def is_counted(loop: ast.AST) -> bool:
+    """Whether a loop runs a number of times that the file leaves open, and that may be one: `for _ in range(n)`."""
+    match loop:
+        case ast.For(iter=ast.Call(func=ast.Name(id="range"), args=[ast.Name() | ast.Attribute()])):
+            return True
+    return False
 
 
 def next_turn(path: tuple[Act, ...], index: int) -> End:

@@ -24,13 +24,14 @@ from mplint.source.torch.loop import (
     Act,
     TrainingLoop,
     receiver,
+    shared,
 )
 
 
 class UnscaledStep(Rule):
     """
     ## What it does
-    Finds `optimizer.step()` on gradients of `scaler.scale(loss)`, which nothing has unscaled, a plain step that follows
+    Finds `optimizer.step()` on gradients of `scaler.scale(loss)`, also after `scaler.unscale_`, a plain step that follows
     `scaler.step(optimizer)`, and a plain step of an optimizer that a scaler steps. In a Keras 2 loop: gradients of a scaled loss that
     are applied without `get_unscaled_gradients`, gradients that are unscaled though the loss was never scaled, and a loss that is
     scaled after the tape has closed.
@@ -151,6 +152,18 @@ class UnscaledStep(Rule):
                 related=((case.cause.node, "the loss is scaled here"),),
                 fix=step_by_scaler(file, case, f"{scaler}.step({optimizer})", f"{scaler}.update()"),
             )
+        if case.cause.kind == UNSCALE:
+            return self.finding(
+                file,
+                case.act.node,
+                f"`{step}` applies unscaled gradients without the scaler's check for infinities",
+                why="where the scale, 65536 at first, overflows, `scaler.step` skips the step; a plain one puts infinity into the weights",
+                severity=Severity.WARNING,
+                confidence=Confidence.MEDIUM,
+                help=f"step through the scaler: `{scaler}.step({optimizer})`, then `{scaler}.update()`",
+                related=((case.cause.node, "the gradients are unscaled here, and infinities are noted"),),
+                fix=step_by_scaler(file, case, f"{scaler}.step({optimizer})", f"{scaler}.update()"),
+            )
         if case.before:
             return self.finding(
                 file,
@@ -188,24 +201,30 @@ class Case(NamedTuple):
 def cases(loop: TrainingLoop, path: tuple[Act, ...]) -> Iterator[Case]:
     """The wrong plain steps of one path."""
     scaled: Act | None = None
+    latest: Act | None = None
+    unscaled: dict[str, Act] = {}
     stepped: dict[str, Act] = {}
     started = False
     for index, act in enumerate(path):
         if act.kind == SCALED:
-            scaled = act
-            stepped.clear()
-        elif act.kind in (UNSCALE, RESCALE, HANDED, WRAPPED, ZERO_GRAD, BACKWARD, MAYBE_SCALED):
+            scaled = latest = act
+            unscaled, stepped = {}, {}
+        elif act.kind in (HANDED, WRAPPED, RESCALE, ZERO_GRAD, BACKWARD, MAYBE_SCALED):
+            scaled = latest = None
+            unscaled, stepped = {}, {}
+        elif act.kind == UNSCALE:
             scaled = None
-            if act.kind != UNSCALE:
-                stepped.clear()
+            unscaled[act.optimizer] = act
         elif act.kind == SCALER_STEP:
             scaled = None
+            unscaled.pop(act.optimizer, None)
             stepped[act.optimizer] = act
         elif act.kind == STEP:
             later = path[index + 1 :]
-            cause = scaled or stepped.get(act.optimizer)
+            cause = scaled or stepped.get(act.optimizer) or unscaled.get(act.optimizer) or forgotten(loop, act, latest)
             if cause is not None:
-                if not is_float32_twin(loop, act, cause):
+                checks = cause.kind == UNSCALE and any(g not in cause.guards for g in act.guards)
+                if not checks and not is_float32_twin(loop, act, cause):
                     yield Case(act, cause, False, *after(later, cause))
             elif not started and not act.guards:
                 twin = next((a for a in later if a.kind == SCALER_STEP and a.optimizer == act.optimizer), None)
@@ -214,11 +233,20 @@ def cases(loop: TrainingLoop, path: tuple[Act, ...]) -> Iterator[Case]:
         started = started or act.kind in (SCALED, BACKWARD, MAYBE_SCALED, WRAPPED, HANDED)
 
 
+def forgotten(loop: TrainingLoop, act: Act, scaled: Act | None) -> Act | None:
+    """The scaled backward whose gradients the scaler applies to other optimizers only, where the float32 branch steps this one too."""
+    if scaled is None or not scaled.guards or not set(scaled.guards) <= set(act.guards):
+        return None
+    return scaled if any(twin.optimizer == act.optimizer and loop.exclusive(twin, scaled) for twin in loop.acts(STEP)) else None
+
+
 def is_float32_twin(loop: TrainingLoop, act: Act, cause: Act) -> bool:
     """Whether the plain step belongs to the branch without a scaler, however the two conditions are written."""
     if loop.chooses_precision(act, cause):
         return True
-    return any(twin.scaler == cause.scaler and loop.exclusive(act, twin) for twin in loop.acts(SCALER_STEP))
+    near = shared(act, cause)
+    twins = (t for t in loop.acts(SCALER_STEP) if t.optimizer == act.optimizer and shared(t, act) >= near)
+    return any(loop.exclusive(act, twin) and not loop.exclusive(cause, twin) for twin in twins)
 
 
 def after(later: tuple[Act, ...], cause: Act) -> tuple[bool, bool]:

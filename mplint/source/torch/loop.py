@@ -125,10 +125,8 @@ class TrainingLoop:
 
     def seen_from(self, act: Act, other: Act) -> ast.AST:
         """The node of `act`, or the call that leads to it, in the function where `other` happens (or an outer one)."""
-        shared = 0
-        while shared < min(len(act.calls), len(other.calls)) and act.calls[shared] is other.calls[shared]:
-            shared += 1
-        return act.calls[shared] if shared < len(act.calls) else act.node
+        common = shared(act, other)
+        return act.calls[common] if common < len(act.calls) else act.node
 
     def exclusive(self, one: Act, other: Act) -> bool:
         """Whether the two stand in different arms of one condition: opposite guards, or an arm that leaves before the other's turn."""
@@ -273,7 +271,7 @@ class TrainingLoop:
             losses = call.args[:1]
         elif not self.optimizers.is_loss(loss):
             return None
-        scaled = [self._scaler_in(definition) for given in losses for definition in self.file.values.definitions(given)]
+        scaled = [self._scaler_in(definition) for given in losses for definition in (given, *self.file.values.definitions(given))]
         owner = next((s for s in scaled if s is not None), None)
         if owner is None:
             return Event(BACKWARD, call)
@@ -290,9 +288,12 @@ class TrainingLoop:
         return None
 
 
-def innermost(act: Act) -> ast.AST | None:
-    """The innermost loop in which `act` happens, or None."""
-    return act.loops[-1][0] if act.loops else None
+def shared(one: Act, other: Act) -> int:
+    """How many of the calls that lead to the two acts are the same."""
+    count = 0
+    while count < min(len(one.calls), len(other.calls)) and one.calls[count] is other.calls[count]:
+        count += 1
+    return count
 
 
 def receiver(act: Act) -> ast.expr | None:

@@ -45,7 +45,6 @@ MANAGERS = (
     "mmcv",
     "composer",
     "ignite",
-    "apex",
     "fastai",
     "catalyst",
 )
@@ -78,14 +77,7 @@ class Optimizers:
         """Whether a training framework in this file takes over scaling, clipping and stepping."""
         for name in self.names_used:
             root, _, rest = name.partition(".")
-            if root in MANAGERS and rest.rpartition(".")[2] not in (
-                "optimizers",
-                "normalization",
-                "FusedAdam",
-                "FusedLAMB",
-                "FusedSGD",
-                "parallel",
-            ):
+            if root in MANAGERS or (root == "apex" and "scale_loss" in self.file.document.text):
                 return True
             if root == "transformers" and rest.rpartition(".")[2] in ("Trainer", "Seq2SeqTrainer", "TrainingArguments"):
                 return True

@@ -83,7 +83,7 @@ class Scalers:
         return [
             item.func.value
             for loss in losses
-            for definition in self.values.definitions(loss)
+            for definition in (loss, *self.values.definitions(loss))
             if isinstance(definition, ast.expr)
             for item in walk_expressions(definition)
             if isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr == "scale" and len(item.args) == 1
@@ -138,18 +138,17 @@ class Scalers:
         return any(self._speaks_of_dtype(d, depth + 1) for d in followed if isinstance(d, ast.expr))
 
     def _scaler(self, call: ast.Call) -> Scaler | None:
+        for name in self.names.candidates(call.func):
+            if is_scaler_class(name):
+                return self._made(call, name)
+            if is_wrapper_class(name):
+                return Scaler(call, self.subjects.key(call), name, None, wrapper=True)
         local = self.names.local_function(call.func)
         if isinstance(local, ast.ClassDef):
             if any(is_scaler_class(name) for name in self.names.base_names(local)):
                 return self._made(call, local.name)
             if self._wraps(local):
                 return Scaler(call, self.subjects.key(call), local.name, None, wrapper=True)
-            return None
-        for name in self.names.candidates(call.func):
-            if is_scaler_class(name):
-                return self._made(call, name)
-            if is_wrapper_class(name):
-                return Scaler(call, self.subjects.key(call), name, None, wrapper=True)
         return None
 
     def _made(self, call: ast.Call, name: str) -> Scaler:
