@@ -158,7 +158,8 @@ def never_updated(loop: TrainingLoop, walk: Walk, path: tuple[Act, ...], step: A
     if not walk.complete or any(act.scaler == step.scaler for kind in (UPDATE, HANDED) for act in loop.acts(kind)):
         return False
     built = any(scaler.key == step.scaler for scaler in loop.scalers.built)
-    return built and any(act.kind == SCALED and act.scaler == step.scaler for act in path)
+    excerpt = isinstance(step.owner, ast.Name) and not loop.file.names.lookup(step.owner)[1]  # code without its beginning
+    return (built or excerpt) and any(act.kind == SCALED and act.scaler == step.scaler for act in path)
 
 
 def update_after(file: SourceFile, step: Act, late: Act | None, text: str) -> Fix | None:
