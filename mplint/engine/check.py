@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mplint.catalog import Entry
-from mplint.engine.modules import imported
+from mplint.engine.modules import imported, words_of
 from mplint.engine.own import unreadable
 from mplint.errors import describe
 from mplint.findings import Finding
@@ -17,7 +17,6 @@ from mplint.source.file import SourceFile
 from mplint.source.load import load
 from mplint.source.parse import parse
 
-SPEAKING = ("autocast", "float16", ".half(", "set_floatx")
 
 
 class Fault(NamedTuple):
@@ -31,8 +30,8 @@ class Fault(NamedTuple):
 class FileResult(NamedTuple):
     """What checking one file gave.
 
-    `comments`: its text has comments that may suppress findings. `imports` are the modules that it mentions; `speaks`: it may put half
-    precision in force somewhere.
+    `comments`: its text has comments that may suppress findings. `imports` are the modules that it mentions, `words` what links need to
+    know of it (see `mplint.engine.modules.words_of`).
     """
 
     path: str
@@ -40,7 +39,7 @@ class FileResult(NamedTuple):
     faults: tuple[Fault, ...] = ()
     comments: bool = False
     imports: tuple[str, ...] = ()
-    speaks: bool = False
+    words: frozenset[str] = frozenset()
 
 
 def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[Entry]) -> FileResult:
@@ -53,7 +52,7 @@ def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[Entry
         return FileResult(path, (unreadable(path, error),), comments=b"mplint:" in data)
     found, faults = check_document(document, tree, settings, rules)
     text = document.text
-    return FileResult(path, tuple(findings + found), tuple(faults), may_suppress(text), imported(text), any(word in text for word in SPEAKING))
+    return FileResult(path, tuple(findings + found), tuple(faults), may_suppress(text), imported(text), words_of(text))
 
 
 def may_suppress(text: str) -> bool:
@@ -78,7 +77,7 @@ def check_document(document: Document, tree: ast.Module, settings: Settings, rul
         if not rule.checks("check_source"):
             continue
         try:
-            findings.update(rule().check_source(file))
+            findings.update(f for f in rule().check_source(file) if f.when is None or not file.is_test)
         except Exception as error:  # one rule's fault must not cost the others' findings
             faults.append(Fault(document.path, rule.code, describe(error)))
     file.close()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from mplint.engine.modules import Modules
+from mplint.engine.modules import ImportGraph
 from mplint.findings import Location, Related
 from mplint.source.summary import Call, Defined, Ref, Summary
 from mplint.source.values import HALF
 
 MAX_DEPTH = 8
 MAX_CHAIN = 4
+MAX_FILES = 250
 
 
 class Node(NamedTuple):
@@ -30,12 +31,35 @@ class Cause(NamedTuple):
     chain: tuple[Related, ...]
 
 
-class Contexts:
-    """Carries autocast regions and half-precision modules along calls, from file to file."""
+class Summaries:
+    """The summaries of files, each read when it is first asked for; None for a file that can't be read.
 
-    def __init__(self, summaries: Mapping[str, Summary], modules: Modules) -> None:
-        self.summaries = summaries
-        self.modules = modules
+    After `MAX_FILES` no more are read, so that linking stays a small part of a check; what they would have proven is not reported.
+    """
+
+    def __init__(self, summarize: Callable[[Iterable[str]], Mapping[str, Summary]]) -> None:
+        self._summarize = summarize
+        self._known: dict[str, Summary | None] = {}
+
+    def get(self, path: str) -> Summary | None:
+        """The summary of one file."""
+        if path not in self._known:
+            if len(self._known) >= MAX_FILES:
+                return None
+            self._known[path] = self._summarize([path]).get(path)
+        return self._known[path]
+
+
+class Contexts:
+    """Carries autocast regions and half-precision modules along calls, from file to file.
+
+    It starts from the files in `speaking` and goes no further than `wanted`, the files through which the waiting findings can be reached.
+    """
+
+    def __init__(self, summaries: Summaries, graph: ImportGraph, wanted: frozenset[str], speaking: Sequence[str]) -> None:
+        self.summaries, self.graph, self.wanted, self.speaking = summaries, graph, wanted, speaking
+        self.modules = graph.modules
+        self._by_caller: dict[str, dict[str, list[Call]]] = {}
 
     def of(self, path: str, scope: str) -> Cause | None:
         """What is in force in the function or class `scope` of a file, or in what it is part of."""
@@ -52,11 +76,14 @@ class Contexts:
         queue: deque[Node] = deque()
 
         def reach(node: Node, cause: Cause) -> None:
-            if node not in found:
+            if node not in found and node.path in self.wanted:
                 found[node] = cause
                 queue.append(node)
 
-        for path, summary in sorted(self.summaries.items()):
+        for path in self.speaking:
+            summary = self.summaries.get(path)
+            if summary is None:
+                continue
             for call in summary.calls:
                 dtypes = call.half & HALF
                 if dtypes:
@@ -78,8 +105,7 @@ class Contexts:
 
     def onward(self, node: Node) -> Iterator[tuple[Node, Location | None]]:
         """What running `node` runs: functions it calls, modules it holds, base classes."""
-        summary = self.summaries[node.path]
-        defined = summary.definitions.get(node.name)
+        defined = self.defined(node)
         for call in self.calls_in(node):
             if call.off or call.half:
                 continue
@@ -93,7 +119,16 @@ class Contexts:
 
     def calls_in(self, node: Node) -> list[Call]:
         """The calls that stand in `node`, methods and nested functions included."""
-        return [call for call in self.summaries[node.path].calls if call.caller == node.name or call.caller.startswith(node.name + ".")]
+        table = self._by_caller.get(node.path)
+        if table is None:
+            table = self._by_caller[node.path] = {}
+            summary = self.summaries.get(node.path)
+            for call in summary.calls if summary is not None else ():
+                name = call.caller
+                while name:
+                    table.setdefault(name, []).append(call)
+                    name = name.rpartition(".")[0]
+        return table.get(node.name, [])
 
     def entered(self, call: Call, path: str, held: bool = False) -> Iterator[Node]:
         """The functions, or classes of called instances, that a call runs; with `held` also classes that it builds (submodules)."""
@@ -115,7 +150,8 @@ class Contexts:
         if depth > MAX_DEPTH:
             return []
         if name.startswith(":"):
-            return [Node(path, name[1:])] if name[1:] in self.summaries[path].definitions else []
+            own = self.summaries.get(path)
+            return [Node(path, name[1:])] if own is not None and name[1:] in own.definitions else []
         found = self.located(name, path)
         if found is None:
             return []
@@ -156,9 +192,9 @@ class Contexts:
                 return {n for node in self.resolve(ref.name, path) for n in self._made_by(node, depth)}
             case "any":
                 found = self.located(ref.name, path)
-                if found is None or found[1] or found[0] not in self.summaries:
+                summary = self.summaries.get(found[0]) if found is not None and not found[1] else None
+                if found is None or summary is None:
                     return ()
-                summary = self.summaries[found[0]]
                 names = [":" + name for name in summary.definitions if "." not in name]
                 names += [name for name in summary.imports.values() if self.located(name, found[0]) is not None]
                 names += [f"{star}.{name}" for star in summary.stars for name in self._public(star, found[0])]
@@ -167,10 +203,14 @@ class Contexts:
                 return {n for argument, where in self.passed(ref, path) for n in self.instances(argument, where, depth + 1)}
         return ()
 
-    def _public(self, star: str, path: str) -> list[str]:
+    def _public(self, star: str, path: str, depth: int = 0) -> list[str]:
+        """The names that `from star import *` in `path` brings."""
         found = self.located(star, path)
         summary = self.summaries.get(found[0]) if found is not None else None
-        return [name for name in summary.definitions if "." not in name] if summary is not None else []
+        if found is None or summary is None or depth > MAX_DEPTH:
+            return []
+        inner = [name for other in summary.stars for name in self._public(other, found[0], depth + 1)]
+        return [name for name in (*summary.definitions, *summary.imports, *inner) if "." not in name]
 
     def _made_by(self, node: Node, depth: int) -> Iterable[Node]:
         defined = self.defined(node)
@@ -184,24 +224,23 @@ class Contexts:
         """What the callers of a function pass for one of its parameters, and in which file."""
         name = ref.name[1:]
         owner = name.removesuffix(".__init__")
-        defined = self.summaries[path].definitions.get(name)
+        summary = self.summaries.get(path)
+        defined = summary.definitions.get(name) if summary is not None else None
         if defined is None or ref.extra not in defined.parameters:
             return
         index = defined.parameters.index(ref.extra)
         if defined.parameters[:1] in (("self",), ("cls",)):
             index -= 1
-        for where, call in self.callers.get(Node(path, owner), []):
+        for where, call in self.callers(Node(path, owner)):
             for key, argument in call.arguments:
                 if key in (index, ref.extra):
                     yield argument, where
 
-    @cached_property
-    def callers(self) -> dict[Node, list[tuple[str, Call]]]:
-        """The calls of each function (and constructor) of the project, by name."""
-        table: dict[Node, list[tuple[str, Call]]] = {}
-        for path, summary in self.summaries.items():
-            for call in summary.calls:
-                if not call.value:
-                    for node in self.resolve(call.target.name, path):
-                        table.setdefault(node, []).append((path, call))
-        return table
+    def callers(self, node: Node) -> Iterator[tuple[str, Call]]:
+        """The calls of a function (or constructor) by name, in its own file and those that import it."""
+        last = node.name.rpartition(".")[2]
+        for path in sorted({node.path, *self.graph.sources.get(node.path, ())}):
+            summary = self.summaries.get(path)
+            for call in summary.calls if summary is not None else ():
+                if not call.value and call.target.name.endswith(last) and node in self.resolve(call.target.name, path):
+                    yield path, call

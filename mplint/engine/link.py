@@ -5,64 +5,70 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from mplint.engine.contexts import Contexts
-from mplint.engine.modules import ImportGraph
+from mplint.engine.contexts import Contexts, Summaries
+from mplint.engine.modules import ENTERS_AUTOCAST, KERAS, SETS_POLICY, TORCH, ImportGraph
 from mplint.findings import Finding, Related
+from mplint.source.document import is_test_path
 from mplint.source.summary import Policy, Summary
 from mplint.source.values import UNKNOWN
 
+Proofs = dict[Finding, tuple[Related, ...]]
 Summarize = Callable[[Iterable[str]], Mapping[str, Summary]]
 FLOAT16_POLICIES = ("mixed_float16", "float16")
 HALF_POLICIES = (*FLOAT16_POLICIES, "mixed_bfloat16", "bfloat16")
 
 
-def link(pending: Sequence[Finding], imports: dict[str, tuple[str, ...]], speaking: frozenset[str], summarize: Summarize) -> list[Finding]:
+def link(
+    pending: Sequence[Finding], imports: dict[str, tuple[str, ...]], words: Mapping[str, frozenset[str]], summarize: Summarize
+) -> list[Finding]:
     """The findings of `pending` whose context the project proves, each with the chain of places that proves it.
 
-    `imports` holds what every file imports, `speaking` the files that can put half precision in force, and `summarize` gives
-    the summaries of files (the only step that reads them again).
+    `imports` holds what every file imports, `words` what it mentions (see `words_of`), and `summarize` gives the summaries of files (the
+    only step that reads them again).
     """
     graph = ImportGraph(imports)
-    waiting = {finding.location.path for finding in pending}
-    above = graph.above(waiting)
-    around = graph.below(above)
-    if not around & speaking:
-        return []
-    summaries = summarize(sorted(above | (around & speaking)))
-    contexts = Contexts(summaries, graph.modules)
-    proven = []
-    for finding in pending:
-        chain = calls_that_prove(finding, contexts) or policies_that_prove(finding, summaries, graph)
-        if chain:
-            proven.append(replace(finding, when=None, related=(*chain, *finding.related)))
+    proofs = {**by_policy(pending, graph, words, summarize), **by_calls(pending, graph, words, summarize)}
+    return [replace(f, when=None, related=(*proofs[f], *f.related)) for f in pending if f in proofs]
+
+
+def by_calls(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summarize: Summarize) -> Proofs:
+    """The findings in torch code that autocast around a call, or a model cast to half, brings into half precision."""
+    waiting = [f for f in pending if TORCH in words[f.location.path]]
+    above = graph.above({f.location.path for f in waiting})
+    speaking = sorted(path for path in graph.below(above) if ENTERS_AUTOCAST in words[path] and not is_test_path(path)) if waiting else []
+    if not speaking:
+        return {}
+    contexts = Contexts(Summaries(summarize), graph, frozenset(above), speaking)
+    proven: Proofs = {}
+    for finding in waiting:
+        cause = contexts.of(finding.location.path, finding.when.scope) if finding.when is not None else None
+        if cause is not None and finding.when is not None and (finding.when.kind != "float16" or "float16" in cause.dtypes):
+            proven[finding] = cause.chain
     return proven
 
 
-def calls_that_prove(finding: Finding, contexts: Contexts) -> tuple[Related, ...]:
-    """The calls that bring float16 (or half) to the finding's function."""
-    if finding.when is None or finding.location.path not in contexts.summaries:
-        return ()
-    cause = contexts.of(finding.location.path, finding.when.scope)
-    if cause is None or (finding.when.kind == "float16" and "float16" not in cause.dtypes):
-        return ()
-    return cause.chain
+def by_policy(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summarize: Summarize) -> Proofs:
+    """The findings in Keras code that is imported together with a file that sets the policy they need.
 
-
-def policies_that_prove(finding: Finding, summaries: Mapping[str, Summary], graph: ImportGraph) -> tuple[Related, ...]:
-    """The policy that a file sets which is imported together with the finding's file.
-
-    Where several policies are set around that file and not all of them fit, nothing is proven.
+    Where several policies are set around a file and not all of them fit, nothing is proven.
     """
-    if finding.when is None:
-        return ()
-    wanted = FLOAT16_POLICIES if finding.when.kind == "float16" else HALF_POLICIES
-    path = finding.location.path
-    found: list[Policy] = []
-    for entry in graph.above([path]):
-        together = graph.below([entry])
-        found += [policy for other in together if other in summaries for policy in summaries[other].policies if other != path]
-    fitting = [policy for policy in found if policy.certain and policy.name in wanted]
-    if not fitting or any(policy.name == UNKNOWN or (policy.name not in wanted and policy.name != "float32") for policy in found):
-        return ()
-    first = min(fitting, key=lambda policy: policy.place)
-    return (Related(first.place, f"the policy {first.name} is in force where this module is used"),)
+    waiting = [f for f in pending if KERAS in words[f.location.path]]
+    setters = sorted(path for path in words if SETS_POLICY in words[path] and not is_test_path(path)) if waiting else []
+    policies = {path: summary.policies for path, summary in summarize(setters).items() if summary.policies} if setters else {}
+    entries = {path: graph.above([path]) for path in policies}
+    proven: Proofs = {}
+    for path in sorted({f.location.path for f in waiting}):
+        above = graph.above([path]) if policies else set()
+        found = [policy for setter, own in policies.items() if setter != path and not above.isdisjoint(entries[setter]) for policy in own]
+        for finding in waiting:
+            if finding.location.path == path and (policy := deciding(finding, found)) is not None:
+                proven[finding] = (Related(policy.place, f"the policy {policy.name} is in force where this module is used"),)
+    return proven
+
+
+def deciding(finding: Finding, policies: Sequence[Policy]) -> Policy | None:
+    """The policy among those set around a finding that proves it, or None."""
+    wanted = FLOAT16_POLICIES if finding.when is not None and finding.when.kind == "float16" else HALF_POLICIES
+    if any(policy.name == UNKNOWN or policy.name not in wanted and policy.name != "float32" for policy in policies):
+        return None
+    return min((policy for policy in policies if policy.certain and policy.name in wanted), key=lambda policy: policy.place, default=None)

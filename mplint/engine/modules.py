@@ -11,6 +11,20 @@ IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|[
 NAME = re.compile(r"([A-Za-z_]\w*)(?:[ \t]+as[ \t]+\w+)?")
 
 
+KERAS, TORCH, SETS_POLICY, ENTERS_AUTOCAST = "keras", "torch", "policy", "autocast"
+WORDS = {
+    KERAS: ("keras", "tensorflow"),
+    TORCH: ("torch",),
+    SETS_POLICY: ("set_global_policy", "set_policy", "set_dtype_policy", "set_floatx"),
+    ENTERS_AUTOCAST: ("autocast", ".half(", ".bfloat16("),
+}
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Which of the things that links ask about a program mentions."""
+    return frozenset(word for word, spellings in WORDS.items() if any(spelling in text for spelling in spellings))
+
+
 def imported(text: str) -> tuple[str, ...]:
     """Dotted names that a program's import statements mention (modules, and names that may be modules), relative ones with their dots."""
     found: dict[str, None] = {}

@@ -182,9 +182,9 @@ def linked_findings(results: Sequence[FileResult], contents: Mapping[str, bytes]
     from mplint.engine.link import link
 
     imports = {result.path: result.imports for result in results}
-    speaking = frozenset(result.path for result in results if result.speaks)
+    words = {result.path: result.words for result in results}
     linked: dict[str, list[Finding]] = {}
-    for finding in link(pending, imports, speaking, lambda paths: summaries(paths, contents)):
+    for finding in link(pending, imports, words, lambda paths: summaries(paths, contents)):
         linked.setdefault(finding.location.path, []).append(finding)
     return linked
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mplint.findings import Location, Span
-from mplint.source.document import Document
+from mplint.source.document import Document, is_test_path
 from mplint.source.names import Names
 from mplint.source.syntax import Syntax
 from mplint.source.values import Values
@@ -79,14 +79,7 @@ class SourceFile:
     @cached_property
     def is_test(self) -> bool:
         """Whether the path says that this is test code, which sets policies on purpose."""
-        parts = self.document.path.replace("\\", "/").lower().split("/")
-        name = parts[-1]
-        return (
-            name.startswith("test_")
-            or name.endswith(("_test.py", "_tests.py"))
-            or name == "conftest.py"
-            or any(p in ("test", "tests", "testing") for p in parts[:-1])
-        )
+        return is_test_path(self.document.path)
 
     def close(self) -> None:
         """Drop the facts, which refer back to this object, so that the tree is freed at once."""
