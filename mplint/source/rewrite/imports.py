@@ -175,7 +175,7 @@ def _put_first(program: Program, new: Statement, use: int) -> None:
         new.leading = [cst.EmptyLine()]
         put_after(items[0], [new])
         index = 1
-    elif index < len(block.items) and not block.items[index].separator:
+    elif index < len(block.items) and (not block.items[index].separator or block.items[index] is items[-1]):
         put_before(block.items[index], [new])
     else:
         raise FixError(f"{program.document.path}: there is no statement to which an import could be added")

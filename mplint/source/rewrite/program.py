@@ -36,7 +36,7 @@ class Statement:
     """A line of simple statements (`smalls`) or a compound statement (`node`, `blocks`), with the blank and comment lines above it.
 
     `number` is its line in the program, 0 for what a fix brought in or moved. `tail` is the last statement that a fix put after it.
-    `separator` marks the line between two cells of a notebook.
+    `separator` marks the line between two cells of a notebook, and the one that was put after the end.
     """
 
     leading: list[cst.EmptyLine]
@@ -93,7 +93,6 @@ class Program:
     module: cst.Module
     body: Block
     tops: dict[Statement, int]
-    footer: tuple[cst.EmptyLine, ...]
     first_line: int
     places: list[Place]
     unfaithful: frozenset[int]
@@ -127,9 +126,11 @@ def take_apart(document: Document) -> Program:
     lines = document.text.split("\n")
     separators = {cell.first_line - 1 for cell in document.cells[1:]}
     marked = [line or "pass" if number in separators else line for number, line in enumerate(lines, 1)] if separators else lines
-    text = "\n".join(marked)
+    # LibCST loses blank lines above an indented comment at the end of a file: let something follow.
+    marked = [*(marked if marked[-1] else marked[:-1]), "pass", ""]
+    separators.add(len(marked) - 1)
     try:
-        tree, module, unfaithful = _parse(text if text.endswith("\n") else text + "\n")
+        tree, module, unfaithful = _parse("\n".join(marked))
     except cst.ParserSyntaxError as error:
         raise FixError(f"{document.path}: LibCST does not parse the program: {error.message}") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -143,13 +144,9 @@ def take_apart(document: Document) -> Program:
     top = 0
     while top < min(2, len(header)) and (comment := header[top].comment) and _FIRST_LINES.match(comment.value):
         top += 1
-    if body.items:
-        body.items[0].leading[:0] = header[top:]
-        body.footer = list(module.footer)
-    else:
-        body.footer = [*header[top:], *module.footer]
+    body.items[0].leading[:0] = header[top:]
     tops = {item: item.number - len(item.leading) for item in body.items}
-    return Program(document, lines, tree, module, body, tops, tuple(body.footer), top + 1, reader.places, unfaithful)
+    return Program(document, lines, tree, module, body, tops, top + 1, reader.places, unfaithful)
 
 
 @lru_cache(maxsize=2)

@@ -13,10 +13,8 @@ from mplint.source.rewrite.program import Block, Program, Statement
 
 def put_together(program: Program) -> list[Hunk]:
     """The changed lines of the program, in order; each hunk lies within one cell."""
-    end = len(program.lines) + (program.lines[-1] != "")
-    footer_start = end - len(program.footer)
     starts = list(program.tops.values())
-    ends = dict(zip(program.tops, [*starts[1:], footer_start], strict=True))
+    ends = dict(zip(program.tops, [*starts[1:], program.body.items[-1].number + 1], strict=True))
     hunks: list[Hunk] = []
     fresh: list[str] = []
     cursor = program.first_line
@@ -31,11 +29,6 @@ def put_together(program: Program) -> list[Hunk]:
             if not program.unfaithful.isdisjoint(range(start, cursor)):
                 raise FixError(f"{place(program.document, item.number)}: LibCST does not keep the layout of this statement")
             hunks += _rewritten(program, item, start, cursor)
-    if tuple(program.body.footer) == program.footer:
-        hunks.append(Hunk(cursor, footer_start, tuple(fresh)))
-    else:
-        fresh += [line for empty in program.body.footer for line in _lines(program, empty)]
-        hunks.append(Hunk(cursor, end, tuple(fresh)))
     touching = _merged(small for hunk in hunks for small in refine(hunk, program.lines))
     return [small for hunk in touching for small in refine(hunk, program.lines)]
 
