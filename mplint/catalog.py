@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ class Entry(NamedTuple):
     name: str
     severity: Severity
     tokens: tuple[str, ...]
+    frameworks: tuple[str, ...]
     needs_target: bool
     module: str
     owner: str
@@ -35,14 +37,27 @@ class Entry(NamedTuple):
         """Where the documentation of this rule stands on the web."""
         return DOCS_URL.format(name=self.name)
 
-    def concerns(self, text: str) -> bool:
-        """Whether the rule may have something to say about a program."""
-        return not self.tokens or any(token in text for token in self.tokens)
+
+# What a program that uses a framework mentions somewhere.
+MENTIONS = {"torch": ("torch", "lightning", "accelerate"), "keras": ("keras", "tensorflow", "tf."), "tensorflow": ("tensorflow", "keras", "tf.")}
+
+
+def concerned(entries: Iterable[Entry], text: str) -> list[Entry]:
+    """The rules that may have something to say about a program: one of their frameworks and one of their tokens occur in it."""
+    entries = list(entries)
+    used = {name for name, words in MENTIONS.items() if any(word in text for word in words)}
+    tokens = {token for entry in entries for token in entry.tokens}
+    present = {token for token in tokens if token in text}
+    return [
+        entry
+        for entry in entries
+        if (not entry.frameworks or not used.isdisjoint(entry.frameworks)) and (not entry.tokens or not present.isdisjoint(entry.tokens))
+    ]
 
 
 def entry_of(rule: type[Rule]) -> Entry:
     """The entry of an imported rule."""
-    return Entry(rule.code, rule.name, rule.severity, rule.tokens, rule.needs_target, rule.__module__, rule.__name__)
+    return Entry(rule.code, rule.name, rule.severity, rule.tokens, rule.frameworks, rule.needs_target, rule.__module__, rule.__name__)
 
 
 @cache
@@ -83,8 +98,9 @@ def read_entries(path: str, module: str) -> list[Entry]:
         if text.find('\n    code = "', start + 1) > 0:
             raise ValueError("several rules")
         tokens: tuple[str, ...] = ast.literal_eval(attributes.get("tokens", "()"))
+        frameworks: tuple[str, ...] = ast.literal_eval(attributes.get("frameworks", "()"))
         code, name = (ast.literal_eval(attributes[key]) for key in ("code", "name"))
         severity = Severity[attributes["severity"].removeprefix("Severity.")]
     except (KeyError, ValueError, SyntaxError):
         return [entry_of(rule) for rule in rules_in(module)]
-    return [Entry(code, name, severity, tokens, attributes.get("needs_target") == "True", module, owner)]
+    return [Entry(code, name, severity, tokens, frameworks, attributes.get("needs_target") == "True", module, owner)]

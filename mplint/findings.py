@@ -196,7 +196,8 @@ class Finding:
 class When(NamedTuple):
     """A context that must hold at `scope` (a dotted function or class name of the file, "" for the module).
 
-    `kind` is one of "float16", "half", "autocast", "policy", "trained", "tpu".
+    `kind` is one of "float16", "half", "autocast", "policy", "trained", "tpu", "float32". The last one holds where no file that is
+    imported together with this one can put half precision in force; then `scope` lists the imported names that the project must hold.
     """
 
     kind: str

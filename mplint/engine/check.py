@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from mplint.catalog import Entry
+from mplint.catalog import Entry, concerned
 from mplint.engine.modules import imported, words_of
 from mplint.engine.own import unreadable
 from mplint.errors import describe
@@ -67,7 +67,7 @@ def may_suppress(text: str) -> bool:
 def check_document(document: Document, tree: ast.Module, settings: Settings, rules: Iterable[Entry], module: str = "") -> tuple[list[Finding], list[Fault]]:
     """The findings of `rules` in one parsed program, before links and suppressions, and the rules that failed."""
     text = document.text
-    active = [entry.load() for entry in rules if entry.concerns(text)]
+    active = [entry.load() for entry in concerned(rules, text)]
     if not active:
         return [], []
     file = SourceFile(document, tree, settings, module)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mplint.engine.contexts import Contexts, Summaries
-from mplint.engine.modules import ENTERS_AUTOCAST, KERAS, SETS_POLICY, TORCH, ImportGraph
+from mplint.engine.modules import ENTERS_AUTOCAST, KERAS, NAMES_HALF, SETS_POLICY, TORCH, ImportGraph
 from mplint.findings import Finding, Related
 from mplint.source.document import is_test_path
 from mplint.source.summary import Policy, Summary
@@ -27,8 +27,23 @@ def link(
     only step that reads them again).
     """
     graph = ImportGraph(imports)
-    proofs = {**by_policy(pending, graph, words, summarize), **by_calls(pending, graph, words, summarize)}
+    absent = [f for f in pending if f.when is not None and f.when.kind == "float32"]
+    wanted = [f for f in pending if f not in absent] if absent else pending
+    proofs = {**by_absence(absent, graph, words), **by_policy(wanted, graph, words, summarize), **by_calls(wanted, graph, words, summarize)}
     return [replace(f, when=None, related=(*proofs[f], *f.related)) for f in pending if f in proofs]
+
+
+def by_absence(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]]) -> Proofs:
+    """The findings around which no file of the project, imported or importing, can put half precision in force."""
+    proven: Proofs = {}
+    for finding in pending:
+        path = finding.location.path
+        needed = finding.when.scope.split() if finding.when is not None else []
+        if all(graph.modules.holds(name, path) for name in needed):
+            around = (graph.below([path]) | graph.above([path])) - {path}
+            if not any(words[other] & {ENTERS_AUTOCAST, NAMES_HALF} for other in around if not is_test_path(other)):
+                proven[finding] = ()
+    return proven
 
 
 def by_calls(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summarize: Summarize) -> Proofs:

@@ -11,12 +11,13 @@ IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|[
 NAME = re.compile(r"([A-Za-z_]\w*)(?:[ \t]+as[ \t]+\w+)?")
 
 
-KERAS, TORCH, SETS_POLICY, ENTERS_AUTOCAST = "keras", "torch", "policy", "autocast"
+KERAS, TORCH, SETS_POLICY, ENTERS_AUTOCAST, NAMES_HALF = "keras", "torch", "policy", "autocast", "half"
 WORDS = {
     KERAS: ("keras", "tensorflow"),
     TORCH: ("torch",),
     SETS_POLICY: ("set_global_policy", "set_policy", "set_dtype_policy", "set_floatx"),
     ENTERS_AUTOCAST: ("autocast", ".half(", ".bfloat16("),
+    NAMES_HALF: ("float16", "torch.half", "HalfTensor", "deepspeed"),
 }
 
 
@@ -65,6 +66,14 @@ class Modules:
         if key not in self._found:
             self._found[key] = self._find(name, importer)
         return self._found[key]
+
+    def holds(self, name: str, importer: str) -> bool:
+        """Whether the project has the module that a dotted name of `importer` begins with."""
+        while name.strip("."):
+            if self.find(name, importer) is not None:
+                return True
+            name = name.rpartition(".")[0]
+        return False
 
     def _find(self, name: str, importer: str) -> str | None:
         if name.startswith("."):

@@ -14,6 +14,7 @@ from mplint.source.syntax import argument
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
 
+NUMERIC = tuple("-.0123456789")
 EXPONENT = re.compile(r"^-?[\d.]+e[+-]?\d+$")
 FLOAT32_MAX = 3.4028234663852886e38
 # Position and keyword of the number, for methods (receiver is the tensor) and functions (first argument is).
@@ -127,7 +128,7 @@ def extremes(file: SourceFile) -> frozenset[str]:
     found = set()
     for constant in file.syntax.all(ast.Constant):
         value = constant.value
-        if (isinstance(value, (int, float)) and not isinstance(value, bool) and is_extreme(value)) or (isinstance(value, str) and EXPONENT.search(value)):
+        if (isinstance(value, (int, float)) and not isinstance(value, bool) and is_extreme(value)) or (isinstance(value, str) and len(value) < 12 and value[:1] in NUMERIC and EXPONENT.search(value)):
             found.add("")
             found |= bound_to(file, constant)
     for attribute in file.syntax.all(ast.Attribute):

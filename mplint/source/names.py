@@ -59,6 +59,49 @@ class Names:
         """Bindings by scope and name, in source order."""
         return collect_bindings(self.syntax, self.module)
 
+    @cached_property
+    def _calls(self) -> dict[str, list[ast.Call]]:
+        """Calls by the last name that they are written with."""
+        table: dict[str, list[ast.Call]] = {}
+        for call in self.syntax.all(ast.Call):
+            func = call.func
+            if isinstance(func, ast.Attribute):
+                table.setdefault(func.attr, []).append(call)
+            elif isinstance(func, ast.Name):
+                table.setdefault(func.id, []).append(call)
+        return table
+
+    @cached_property
+    def _aliases(self) -> dict[str, set[str]]:
+        """Other names that imports and assignments give to a last name."""
+        table: dict[str, set[str]] = {}
+        for statement in self.syntax.all(ast.ImportFrom):
+            for alias in statement.names:
+                if alias.asname:
+                    table.setdefault(alias.name, set()).add(alias.asname)
+        for assignment in self.syntax.all(ast.Assign):
+            value = assignment.value
+            last = value.attr if isinstance(value, ast.Attribute) else value.id if isinstance(value, ast.Name) else None
+            for target in assignment.targets:
+                if last is not None and isinstance(target, (ast.Name, ast.Attribute)):
+                    table.setdefault(last, set()).add(target.id if isinstance(target, ast.Name) else target.attr)
+        return table
+
+    @cached_property
+    def _class_aliases(self) -> set[str]:
+        return {alias for last, aliases in self._aliases.items() if last[:1].isupper() for alias in aliases}
+
+    def may_be_class(self, func: ast.expr) -> bool:
+        """Whether a called expression may be a class by the way it is written (a cheap test before resolving it)."""
+        last = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        return last[:1].isupper() or last in self._class_aliases
+
+    def calls_of(self, *lasts: str) -> list[ast.Call]:
+        """The calls that may be of a function whose dotted name ends in one of `lasts`, aliases included, in source order."""
+        spelled = {*lasts, *(alias for last in lasts for alias in self._aliases.get(last, ()))}
+        found = [call for name in spelled for call in self._calls.get(name, ())]
+        return sorted(found, key=position)
+
     def resolve(self, node: ast.AST | None) -> str | None:
         """The one dotted name that `node` refers to; None when it is not a known import or is ambiguous."""
         found = self.candidates(node)
@@ -300,7 +343,9 @@ def collect_bindings(syntax: Syntax, module: str) -> dict[Scope, dict[str, list[
     for definition in definitions:
         bind(definition, definition.name, Binding(definition))
     for parameter in syntax.all(ast.arg):
-        bind(parameter, parameter.arg, Binding(parameter))
+        owner = syntax.parents[syntax.parents[parameter]]
+        if isinstance(owner, SCOPES):
+            table.setdefault(owner, {}).setdefault(parameter.arg, []).append(Binding(parameter))
     for handler in syntax.all(ast.ExceptHandler):
         if handler.name:
             bind(handler, handler.name, Binding(handler))

@@ -20,6 +20,8 @@ TORCH_TRAINING = {"backward"}
 TORCH_INFERENCE = {"no_grad", "inference_mode", "eval", "generate", "from_pretrained", "load_state_dict"}
 WHY = "A float16 weight loses every update below 1/2048 of its value, and gradients under 6e-8 become 0: training stalls or diverges."
 
+DEFAULTS = ("torch.set_default_dtype", "torch.set_default_tensor_type")
+
 
 class PureHalfPolicy(Rule):
     """
@@ -97,8 +99,7 @@ class PureHalfPolicy(Rule):
             )
 
     def _defaults(self, file: SourceFile, severity: Severity | None) -> Iterator[Finding]:
-        calls = [(call, file.names.resolve(call.func)) for call in file.syntax.all(ast.Call) if call.args]
-        setters = [call for call, name in calls if name in ("torch.set_default_dtype", "torch.set_default_tensor_type")]
+        setters = [c for c in file.names.calls_of("set_default_dtype", "set_default_tensor_type") if c.args and file.names.resolve(c.func) in DEFAULTS]
         halves = [call for call in setters if file.values.dtypes(call.args[0]) == {"float16"}]
         if len(halves) == len(setters):  # a call that sets it back limits the float16 part
             for call in halves:

@@ -50,7 +50,7 @@ class UnknownPolicyName(Rule):
     severity = Severity.ERROR
     fix = Applicability.SAFE
     frameworks = ("keras",)
-    tokens = ("keras", "set_global_policy", "set_dtype_policy", "set_floatx")
+    tokens = ("set_global_policy", "set_policy", "set_dtype_policy", "set_floatx", "Policy", "dtype=", "dtype =")
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report each rejected name where it is passed."""

@@ -64,6 +64,8 @@ def is_keras_code(file: SourceFile) -> bool:
 
 def layer_of(file: SourceFile, call: ast.Call) -> Layer | None:
     """The layer that `call` builds, or None."""
+    if not file.names.may_be_class(call.func):
+        return None
     path = keras_name(file, call.func)
     if path is None:
         return None

@@ -49,7 +49,10 @@ def known_names() -> Known:
 def bad_policy_names(file: SourceFile) -> Iterator[BadName]:
     """Every literal policy name that Keras rejects: of the global policy, of policy objects, of floatx and of layers."""
     policy = file.keras.policy
+    makers = {*policy.setters, *file.names.calls_of("Policy", "PolicyV1", "DTypePolicy", "FloatDTypePolicy", "get")}
     for call in file.syntax.all(ast.Call):
+        if call not in makers and not any(k.arg in ("dtype", None) for k in call.keywords):
+            continue
         setter = policy.setters.get(call)
         if setter is not None:
             kind, given = setter.kind, setter.value
