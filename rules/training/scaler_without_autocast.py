@@ -1,0 +1,178 @@
+"""MP309: a live loss scaler around a forward pass that is never in half precision."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Confidence, Finding, Severity, When
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.syntax import FUNCTIONS
+from mplint.source.torch.modules import MOVES, WRAPPERS
+from mplint.source.values import HALF, UNKNOWN
+
+# Any of these says that something in the program may compute in half precision, or that a framework decides about it.
+HALF_WORDS = re.compile(
+    r"autocast|float16|\.half\b|HalfTensor|\bapex\b|deepspeed|lightning|accelerat|colossalai|mmcv|mmengine|torch_xla|torch_npu"
+)
+# Packages whose models compute in the dtype of their parameters.
+PLAIN_MODELS = ("torch.nn.", "torchvision.models.", "timm.")
+
+
+class ScalerWithoutAutocast(Rule):
+    """
+    ## What it does
+    Finds a GradScaler that scales the loss of a forward pass in float32: nothing in the file, or in the files that it imports, enters
+    autocast, or the autocast has float32 as its dtype where the scaler is enabled all the same.
+
+    ## Why is this bad?
+    Mixed precision was meant and is not there: no Tensor Cores, no memory saved. The scaler alone gains nothing, since float32 reaches
+    down to 1e-38; it costs a pass over all gradients, and a wait for its result, in every step.
+
+    ## Example
+    ```python
+    import torch
+
+    def train(loader):
+        model = torch.nn.Linear(64, 8).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cuda")
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    ```
+
+    ## Use instead
+    ```python
+    import torch
+
+    def train(loader):
+        model = torch.nn.Linear(64, 8).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cuda")
+        for x, y in loader:
+            optimizer.zero_grad()
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = torch.nn.functional.cross_entropy(model(x), y)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    ```
+
+    ## Fix safety
+    No fix is applied: enter autocast around the forward pass and the loss, or leave the scaler out.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp309.py
+
+    ## References
+    - <https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling>
+    """
+
+    code = "MP309"
+    name = "scaler-without-autocast"
+    severity = Severity.WARNING
+    fix = Applicability.DISPLAY
+    frameworks = ("torch",)
+    tokens = ("GradScaler(",)
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report each live scaler whose losses are float32."""
+        text = file.document.text
+        if ".scale(" not in text or file.is_test:
+            return
+        if "autocast" in text:
+            yield from self._under_float32(file)
+        elif not HALF_WORDS.search(text):
+            yield from self._without(file)
+
+    def _without(self, file: SourceFile) -> Iterator[Finding]:
+        scalers = [s for s in file.torch.scalers.live if not s.wrapper and s.key in file.torch.scalers.used]
+        needed = modules_needed(file) if scalers else None
+        for scaler in scalers if needed is not None else ():
+            yield self.finding(
+                file,
+                scaler.node,
+                f"`{file.text(scaler.node.func)}` scales the loss of a forward pass that nothing runs in half precision",
+                why="without autocast all of it is float32: nothing is gained, and each step pays for another pass over the gradients",
+                help="run the forward pass and the loss under `torch.autocast`, or leave the scaler out",
+                when=When("float32", " ".join(sorted(needed or ()))),
+            )
+
+    def _under_float32(self, file: SourceFile) -> Iterator[Finding]:
+        built = [a for a in file.torch.autocasts.constructions if a.enabled is not False and file.torch.autocasts.entered(a)]
+        if not built or any("float32" not in a.dtypes or UNKNOWN in a.dtypes or "bfloat16" in a.dtypes for a in built):
+            return
+        if any(region.foreign for region in file.torch.autocasts.regions):
+            return
+        for scaler in file.torch.scalers.live:
+            if scaler.wrapper or scaler.key not in file.torch.scalers.used or file.torch.scalers.follows_dtype(scaler):
+                continue
+            sometimes = any(a.dtypes & HALF for a in built)
+            yield self.finding(
+                file,
+                scaler.node,
+                f"`{file.text(scaler.node.func)}` is enabled although autocast {'may run' if sometimes else 'runs'} in float32",
+                why="float32 gradients need no scaling: nothing is gained, and each step pays for another pass over the gradients",
+                help="enable the scaler only where the dtype is float16",
+                confidence=Confidence.MEDIUM if sometimes else Confidence.HIGH,
+                related=((built[0].node, "the dtype is chosen here"),),
+            )
+
+
+def modules_needed(file: SourceFile) -> set[str] | None:
+    """The imported names that make the models trained here, whose files have to be looked at; None where that can't be told."""
+    needed: set[str] = set()
+    trained = [
+        call.func.value
+        for call in file.syntax.all(ast.Call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "train") and not call.args
+    ]
+    for model in trained:
+        if not isinstance(model, (ast.Name, ast.Attribute)) or (isinstance(model, ast.Name) and model.id == "self"):
+            return None
+        for made in file.values.definitions(model):
+            names = makers(file, made)
+            if names is None:
+                return None
+            needed |= names
+    return needed if trained else None
+
+
+def makers(file: SourceFile, made: ast.expr | ast.arg, depth: int = 0) -> set[str] | None:
+    """The imported names behind the expression that builds a model; None where it can't be told."""
+    if depth > 6 or not isinstance(made, ast.Call):
+        return None
+    names = file.names.candidates(made.func)
+    if isinstance(made.func, ast.Attribute) and made.func.attr in MOVES:
+        return together(file, made.func.value, depth)
+    if made.args and any(name.rpartition(".")[2] in WRAPPERS for name in names):
+        return together(file, made.args[0], depth)
+    local = file.names.local_function(made.func)
+    if isinstance(local, (ast.ClassDef, *FUNCTIONS)):
+        return inside(file, local) if isinstance(local, ast.ClassDef) else None
+    if not names:
+        return None
+    return {name for name in names if not name.startswith(PLAIN_MODELS)}
+
+
+def together(file: SourceFile, node: ast.expr, depth: int) -> set[str] | None:
+    """The makers of everything that an expression may stand for."""
+    found: set[str] = set()
+    for definition in file.values.definitions(node):
+        names = makers(file, definition, depth + 1)
+        if names is None:
+            return None
+        found |= names
+    return found
+
+
+def inside(file: SourceFile, owner: ast.ClassDef) -> set[str]:
+    """The imported names, other than those of plain models, that a class of this file is made of."""
+    names = {name for node in ast.walk(owner) if isinstance(node, (ast.Name, ast.Attribute)) for name in file.names.candidates(node)}
+    return {name for name in names if not name.startswith(("torch", "timm", "math", "numpy", "typing", "einops"))}
