@@ -48,7 +48,9 @@ def table(rules: list[type[Rule]]) -> str:
 def output(command: str) -> str:
     """What a command of the README prints, run in the repository's root."""
     arguments = command.split()[1:]
-    done = subprocess.run([sys.executable, "-m", "mplint", *arguments], cwd=ROOT, capture_output=True, text=True, encoding="utf-8", env=environment())
+    done = subprocess.run(
+        [sys.executable, "-m", "mplint", *arguments], cwd=ROOT, capture_output=True, text=True, encoding="utf-8", env=environment()
+    )
     return done.stdout
 
 

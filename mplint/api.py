@@ -15,7 +15,9 @@ def check(paths: Sequence[str], config: Config | None = None) -> CheckResult:
     return check_paths(paths, config or Config())
 
 
-def check_text(text: str, path: str = "<stdin>", targets: Mapping[str, str] | None = None, select: Collection[str] = ("ALL",)) -> list[Finding]:
+def check_text(
+    text: str, path: str = "<stdin>", targets: Mapping[str, str] | None = None, select: Collection[str] = ("ALL",)
+) -> list[Finding]:
     """The findings in a program given as text; `path` says what kind of file it is.
 
     `targets` may hold "torch", "keras" and "tensorflow" versions and a hardware name under "target".

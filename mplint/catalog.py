@@ -16,6 +16,7 @@ from typing import NamedTuple
 from mplint.findings import Severity
 from mplint.rule import DOCS_URL, Rule, registry, rules_in
 
+
 class Entry(NamedTuple):
     """One rule: its selection attributes, and where its class stands."""
 
@@ -38,8 +39,12 @@ class Entry(NamedTuple):
         return DOCS_URL.format(name=self.name)
 
 
-# What a program that uses a framework mentions somewhere.
-MENTIONS = {"torch": ("torch", "lightning", "accelerate"), "keras": ("keras", "tensorflow", "tf."), "tensorflow": ("tensorflow", "keras", "tf.")}
+# What a program that uses a framework mentions somewhere, fragments without imports included.
+MENTIONS = {
+    "torch": ("torch", "lightning", "accelerate", ".backward(", "GradScaler"),
+    "keras": ("keras", "tensorflow", "tf.", "layers.", "mixed_precision"),
+}
+MENTIONS["tensorflow"] = MENTIONS["keras"]
 
 
 def concerned(entries: Iterable[Entry], text: str) -> list[Entry]:

@@ -41,7 +41,9 @@ def hooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def try_hook(hooks: Path, project: Path, hook: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pre_commit", "try-repo", str(hooks), hook, "--all-files", "--verbose"]
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, env={**os.environ, "PRE_COMMIT_HOME": str(hooks.parent / "cache")})
+    return subprocess.run(
+        command, cwd=project, capture_output=True, text=True, env={**os.environ, "PRE_COMMIT_HOME": str(hooks.parent / "cache")}
+    )
 
 
 def test_check_hook_fails_on_a_finding_and_fix_hook_rewrites_it(hooks: Path, tmp_path: Path) -> None:

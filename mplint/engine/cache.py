@@ -86,7 +86,11 @@ def digest(path: str, resolver: TargetResolver) -> bytes:
 def fingerprint(config: Config) -> str:
     """The version of mplint, its files and of Python."""
     package = os.path.dirname(os.path.abspath(sys.modules["mplint"].__file__ or ""))
-    modules = {sys.modules.get(entry.module) or import_module(entry.module) for entry in catalog(config.plugins).values() if entry.module in config.plugins}
+    modules = {
+        sys.modules.get(entry.module) or import_module(entry.module)
+        for entry in catalog(config.plugins).values()
+        if entry.module in config.plugins
+    }
     folders = {package, *import_module("mplint.rules").__path__, *(os.path.dirname(os.path.abspath(m.__file__ or "")) for m in modules)}
     stamps = []
     for folder in sorted(folders):

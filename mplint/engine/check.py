@@ -18,7 +18,6 @@ from mplint.source.load import load
 from mplint.source.parse import parse
 
 
-
 class Fault(NamedTuple):
     """A mistake of mplint's own: which rule failed on which file, and how."""
 
@@ -64,7 +63,9 @@ def may_suppress(text: str) -> bool:
     return mentions(text)
 
 
-def check_document(document: Document, tree: ast.Module, settings: Settings, rules: Iterable[Entry], module: str = "") -> tuple[list[Finding], list[Fault]]:
+def check_document(
+    document: Document, tree: ast.Module, settings: Settings, rules: Iterable[Entry], module: str = ""
+) -> tuple[list[Finding], list[Fault]]:
     """The findings of `rules` in one parsed program, before links and suppressions, and the rules that failed."""
     text = document.text
     active = [entry.load() for entry in concerned(rules, text)]

@@ -92,7 +92,10 @@ class Contexts:
                         reach(node, Cause(dtypes, (Related(call.place, f"{shown} is in force here, where this is called under autocast"),)))
             for conversion in summary.conversions:
                 for node in self.instances(conversion.target, path):
-                    reach(node, Cause(frozenset({conversion.dtype}), (Related(conversion.place, f"the model is cast to {conversion.dtype} here"),)))
+                    reach(
+                        node,
+                        Cause(frozenset({conversion.dtype}), (Related(conversion.place, f"the model is cast to {conversion.dtype} here"),)),
+                    )
         while queue:
             node = queue.popleft()
             cause = found[node]
@@ -166,7 +169,9 @@ class Contexts:
             return [Node(module, head)]
         if head in summary.imports:
             return self.resolve(f"{summary.imports[head]}{'.' if tail else ''}{tail}", module, depth + 1)
-        return [node for star in summary.stars for node in self.resolve(f"{star}{'' if star.endswith('.') else '.'}{rest}", module, depth + 1)]
+        return [
+            node for star in summary.stars for node in self.resolve(f"{star}{'' if star.endswith('.') else '.'}{rest}", module, depth + 1)
+        ]
 
     def located(self, name: str, path: str) -> tuple[str, str] | None:
         """The project file that holds a dotted name, and the rest of the name within it."""

@@ -84,6 +84,6 @@ def by_policy(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str
 def deciding(finding: Finding, policies: Sequence[Policy]) -> Policy | None:
     """The policy among those set around a finding that proves it, or None."""
     wanted = FLOAT16_POLICIES if finding.when is not None and finding.when.kind == "float16" else HALF_POLICIES
-    if any(policy.name == UNKNOWN or policy.name not in wanted and policy.name != "float32" for policy in policies):
+    if any(policy.name == UNKNOWN or (policy.name not in wanted and policy.name != "float32") for policy in policies):
         return None
     return min((policy for policy in policies if policy.certain and policy.name in wanted), key=lambda policy: policy.place, default=None)

@@ -86,7 +86,17 @@ class Modules:
         found = self._by_suffix.get(name, [])
         if not found:
             return None
-        return max(found, key=lambda path: (len(os.path.commonprefix([path, importer])), -len(path), path))
+        return max(found, key=lambda path: (shared_parts(path, importer), -len(path), path))
+
+
+def shared_parts(one: str, other: str) -> int:
+    """How many leading folders two paths share."""
+    shared = 0
+    for a, b in zip(one.split("/"), other.split("/"), strict=False):
+        if a != b:
+            break
+        shared += 1
+    return shared
 
 
 def module_parts(path: str) -> list[str]:

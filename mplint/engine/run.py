@@ -95,7 +95,9 @@ def run(files: Sequence[str], job: Job, resolver: TargetResolver) -> list[FileRe
     step = max(1, len(files) // (workers * 12))
     chunks = [[files[i] for i in order[start : start + step]] for start in range(0, len(order), step)]
     gc.freeze()
-    with ProcessPoolExecutor(workers, mp_context=get_context("fork" if sys.platform == "linux" else "spawn"), initializer=start_worker, initargs=(job,)) as pool:
+    with ProcessPoolExecutor(
+        workers, mp_context=get_context("fork" if sys.platform == "linux" else "spawn"), initializer=start_worker, initargs=(job,)
+    ) as pool:
         return [result for chunk in pool.map(check_chunk, chunks) for result in chunk]
 
 

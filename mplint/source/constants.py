@@ -18,7 +18,15 @@ NUMERIC = tuple("-.0123456789")
 EXPONENT = re.compile(r"^-?[\d.]+e[+-]?\d+$")
 FLOAT32_MAX = 3.4028234663852886e38
 # Position and keyword of the number, for methods (receiver is the tensor) and functions (first argument is).
-FILLS = {"masked_fill": (1, "value"), "masked_fill_": (1, "value"), "fill_": (0, "value"), "index_fill": (2, "value"), "index_fill_": (2, "value"), "new_full": (1, "fill_value"), "fill_diagonal_": (0, "fill_value")}
+FILLS = {
+    "masked_fill": (1, "value"),
+    "masked_fill_": (1, "value"),
+    "fill_": (0, "value"),
+    "index_fill": (2, "value"),
+    "index_fill_": (2, "value"),
+    "new_full": (1, "fill_value"),
+    "fill_diagonal_": (0, "fill_value"),
+}
 CLAMPS = ("clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_max", "clamp_min_", "clip_by_value")
 SELECTS = ("where",)
 
@@ -53,7 +61,12 @@ def called(file: SourceFile) -> Iterator[Use]:
     """Numbers given to fills, clamps, `where` and `pad`."""
     for call in file.syntax.all(ast.Call):
         last = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
-        if last not in FILLS and last not in CLAMPS and last not in SELECTS and last not in ("full", "full_like", "pad", "maximum", "minimum"):
+        if (
+            last not in FILLS
+            and last not in CLAMPS
+            and last not in SELECTS
+            and last not in ("full", "full_like", "pad", "maximum", "minimum")
+        ):
             continue
         path = file.names.resolve(call.func)
         function = path is not None
@@ -128,7 +141,9 @@ def extremes(file: SourceFile) -> frozenset[str]:
     found = set()
     for constant in file.syntax.all(ast.Constant):
         value = constant.value
-        if (isinstance(value, (int, float)) and not isinstance(value, bool) and is_extreme(value)) or (isinstance(value, str) and len(value) < 12 and value[:1] in NUMERIC and EXPONENT.search(value)):
+        if (isinstance(value, (int, float)) and not isinstance(value, bool) and is_extreme(value)) or (
+            isinstance(value, str) and len(value) < 12 and value[:1] in NUMERIC and EXPONENT.search(value)
+        ):
             found.add("")
             found |= bound_to(file, constant)
     for attribute in file.syntax.all(ast.Attribute):
@@ -183,7 +198,11 @@ def may_be_extreme(file: SourceFile, node: ast.expr) -> bool:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name in ("min", "max") or name in file.precision.extremes
         case ast.Call() | ast.BinOp() | ast.IfExp():
-            return any((isinstance(n, ast.Constant) and isinstance(n.value, (int, float, str))) or (isinstance(n, ast.Attribute) and n.attr == "finfo") for n in ast.walk(node))
+            return any(
+                (isinstance(n, ast.Constant) and isinstance(n.value, (int, float, str)))
+                or (isinstance(n, ast.Attribute) and n.attr == "finfo")
+                for n in ast.walk(node)
+            )
     return False
 
 

@@ -10,7 +10,15 @@ from mplint.source.syntax import FUNCTIONS, SCOPES, Function, Scope, Syntax
 
 MAX_ALIASES = 6
 # Packages that a name stands for when nothing in the file binds it (star imports, notebook fragments).
-UNBOUND_ROOTS = {"torch": "torch", "tf": "tensorflow", "tensorflow": "tensorflow", "keras": "keras", "np": "numpy", "numpy": "numpy", "torch_xla": "torch_xla"}
+UNBOUND_ROOTS = {
+    "torch": "torch",
+    "tf": "tensorflow",
+    "tensorflow": "tensorflow",
+    "keras": "keras",
+    "np": "numpy",
+    "numpy": "numpy",
+    "torch_xla": "torch_xla",
+}
 KERAS_ROOTS = (
     "tensorflow.compat.v1.keras",
     "tensorflow.compat.v2.keras",
@@ -170,7 +178,9 @@ class Names:
         return self._reaching_point(before, node, scope) or found
 
     def _is_within(self, node: ast.AST, binding: Binding) -> bool:
-        return (binding.value is not None and any(parent is binding.value for parent in self.syntax.ancestors(node))) or binding.value is node
+        return (
+            binding.value is not None and any(parent is binding.value for parent in self.syntax.ancestors(node))
+        ) or binding.value is node
 
     def _reaching_point(self, found: list[Binding], use: ast.AST | None, scope: Scope) -> list[Binding]:
         reach: list[Binding] = []
@@ -240,7 +250,12 @@ class Names:
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             owner = self.receiver_class(node.value, depth)
             return self.method(owner, node.attr) if owner is not None else None
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name) and node.value.func.id == "super":
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Call)
+            and isinstance(node.value.func, ast.Name)
+            and node.value.func.id == "super"
+        ):
             child = self.syntax.enclosing_class(node)
             return next((m for base in self.bases(child) if (m := self.method(base, node.attr))), None) if child else None
         return None
@@ -339,7 +354,11 @@ def collect_bindings(syntax: Syntax, module: str) -> dict[Scope, dict[str, list[
         for alias in origin.names:
             if alias.name != "*":
                 bind(origin, alias.asname or alias.name, Binding(origin, target=f"{source}.{alias.name}"))
-    definitions: list[Function | ast.ClassDef] = [*syntax.all(ast.FunctionDef), *syntax.all(ast.AsyncFunctionDef), *syntax.all(ast.ClassDef)]
+    definitions: list[Function | ast.ClassDef] = [
+        *syntax.all(ast.FunctionDef),
+        *syntax.all(ast.AsyncFunctionDef),
+        *syntax.all(ast.ClassDef),
+    ]
     for definition in definitions:
         bind(definition, definition.name, Binding(definition))
     for parameter in syntax.all(ast.arg):
@@ -350,9 +369,8 @@ def collect_bindings(syntax: Syntax, module: str) -> dict[Scope, dict[str, list[
         if handler.name:
             bind(handler, handler.name, Binding(handler))
     for name in syntax.all(ast.Name):
-        if not isinstance(name.ctx, ast.Load):
-            if isinstance(name.ctx, ast.Store):
-                bind(name, name.id, stored(name, syntax))
+        if isinstance(name.ctx, ast.Store):
+            bind(name, name.id, stored(name, syntax))
     for bindings in table.values():
         for found in bindings.values():
             if len(found) > 1:

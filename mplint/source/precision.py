@@ -25,20 +25,235 @@ MAX_DEPTH = 10
 
 # Methods and functions whose result has the dtype of their (first) tensor.
 SAME_DTYPE = frozenset(
-    ["abs", "add", "add_", "amax", "amin", "avg_pool2d", "chunk", "clamp", "clamp_", "clamp_max", "clamp_min", "clip", "clone", "contiguous", "conj", "cos", "cuda", "cpu", "detach", "dropout", "expand", "expand_as", "expand_dims", "flatten", "flip", "gather", "gelu", "identity", "index_select", "leaky_relu", "masked_fill", "masked_fill_", "masked_select", "matmul_", "max", "maximum", "max_pool2d", "mean", "median", "min", "minimum", "mul", "mul_", "narrow", "neg", "pad", "permute", "prelu_", "reduce_max", "reduce_mean", "reduce_min", "relu", "relu_", "repeat", "repeat_interleave", "requires_grad_", "reshape", "roll", "round", "sigmoid", "sign", "silu", "sin", "slice", "split", "sqrt", "squeeze", "std", "stop_gradient", "sub", "sub_", "swapaxes", "t", "tanh", "tile", "tolist_", "topk", "transpose", "tril", "triu", "unbind", "unflatten", "unfold", "unsqueeze", "var", "view", "view_as", "where_", "div", "div_", "true_divide", "multiply", "subtract", "divide", "relu6", "softplus_", "swish", "elu", "selu", "normalize_", "reduce_sum", "square", "ensure_shape", "dimshuffle", "movedim", "moveaxis"]
+    [
+        "abs",
+        "add",
+        "add_",
+        "amax",
+        "amin",
+        "avg_pool2d",
+        "chunk",
+        "clamp",
+        "clamp_",
+        "clamp_max",
+        "clamp_min",
+        "clip",
+        "clone",
+        "contiguous",
+        "conj",
+        "cos",
+        "cuda",
+        "cpu",
+        "detach",
+        "dropout",
+        "expand",
+        "expand_as",
+        "expand_dims",
+        "flatten",
+        "flip",
+        "gather",
+        "gelu",
+        "identity",
+        "index_select",
+        "leaky_relu",
+        "masked_fill",
+        "masked_fill_",
+        "masked_select",
+        "matmul_",
+        "max",
+        "maximum",
+        "max_pool2d",
+        "mean",
+        "median",
+        "min",
+        "minimum",
+        "mul",
+        "mul_",
+        "narrow",
+        "neg",
+        "pad",
+        "permute",
+        "prelu_",
+        "reduce_max",
+        "reduce_mean",
+        "reduce_min",
+        "relu",
+        "relu_",
+        "repeat",
+        "repeat_interleave",
+        "requires_grad_",
+        "reshape",
+        "roll",
+        "round",
+        "sigmoid",
+        "sign",
+        "silu",
+        "sin",
+        "slice",
+        "split",
+        "sqrt",
+        "squeeze",
+        "std",
+        "stop_gradient",
+        "sub",
+        "sub_",
+        "swapaxes",
+        "t",
+        "tanh",
+        "tile",
+        "tolist_",
+        "topk",
+        "transpose",
+        "tril",
+        "triu",
+        "unbind",
+        "unflatten",
+        "unfold",
+        "unsqueeze",
+        "var",
+        "view",
+        "view_as",
+        "where_",
+        "div",
+        "div_",
+        "true_divide",
+        "multiply",
+        "subtract",
+        "divide",
+        "relu6",
+        "softplus_",
+        "swish",
+        "elu",
+        "selu",
+        "normalize_",
+        "reduce_sum",
+        "square",
+        "ensure_shape",
+        "dimshuffle",
+        "movedim",
+        "moveaxis",
+    ]
 )
 # Run in the autocast dtype inside a region, whatever comes in.
 LOWER = frozenset(
-    ["matmul", "mm", "bmm", "mv", "addmm", "addmv", "addr", "addbmm", "baddbmm", "einsum", "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "scaled_dot_product_attention", "chain_matmul", "multi_dot"]
+    [
+        "matmul",
+        "mm",
+        "bmm",
+        "mv",
+        "addmm",
+        "addmv",
+        "addr",
+        "addbmm",
+        "baddbmm",
+        "einsum",
+        "linear",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "conv_transpose3d",
+        "scaled_dot_product_attention",
+        "chain_matmul",
+        "multi_dot",
+    ]
 )
-LOWER_MODULES = frozenset(["Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "LazyLinear", "Bilinear_"])
+LOWER_MODULES = frozenset(
+    ["Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "LazyLinear", "Bilinear_"]
+)
 # Run in float32 inside a CUDA region, whatever comes in; outside a region they keep their input's dtype.
 PROMOTED = frozenset(
-    ["exp", "expm1", "log", "log10", "log1p", "log2", "pow", "rsqrt", "reciprocal", "softmax", "log_softmax", "softmin", "softplus", "sum", "prod", "cumsum", "cumprod", "norm", "logsumexp", "layer_norm", "group_norm", "rms_norm", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "huber_loss", "cosine_similarity", "binary_cross_entropy_with_logits", "interpolate", "cdist", "dist", "normalize", "square", "acos", "asin", "cosh", "sinh", "tan"]
+    [
+        "exp",
+        "expm1",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "pow",
+        "rsqrt",
+        "reciprocal",
+        "softmax",
+        "log_softmax",
+        "softmin",
+        "softplus",
+        "sum",
+        "prod",
+        "cumsum",
+        "cumprod",
+        "norm",
+        "logsumexp",
+        "layer_norm",
+        "group_norm",
+        "rms_norm",
+        "cross_entropy",
+        "nll_loss",
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+        "kl_div",
+        "huber_loss",
+        "cosine_similarity",
+        "binary_cross_entropy_with_logits",
+        "interpolate",
+        "cdist",
+        "dist",
+        "normalize",
+        "square",
+        "acos",
+        "asin",
+        "cosh",
+        "sinh",
+        "tan",
+    ]
 )
-CONSTRUCTORS = frozenset(["zeros", "ones", "full", "empty", "rand", "randn", "tensor", "linspace", "logspace", "eye", "normal", "uniform", "constant"])
-LIKE = frozenset(["zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"])
-INTEGERS = frozenset(["long", "int", "bool", "byte", "argmax", "argmin", "argsort", "size", "numel", "dim", "randint", "bincount", "eq", "ne", "gt", "lt", "ge", "le", "logical_not", "logical_and", "logical_or", "isnan", "isinf", "one_hot"])
+CONSTRUCTORS = frozenset(
+    ["zeros", "ones", "full", "empty", "rand", "randn", "tensor", "linspace", "logspace", "eye", "normal", "uniform", "constant"]
+)
+LIKE = frozenset(
+    [
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "empty_like",
+        "rand_like",
+        "randn_like",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty",
+        "new_tensor",
+    ]
+)
+INTEGERS = frozenset(
+    [
+        "long",
+        "int",
+        "bool",
+        "byte",
+        "argmax",
+        "argmin",
+        "argsort",
+        "size",
+        "numel",
+        "dim",
+        "randint",
+        "bincount",
+        "eq",
+        "ne",
+        "gt",
+        "lt",
+        "ge",
+        "le",
+        "logical_not",
+        "logical_and",
+        "logical_or",
+        "isnan",
+        "isinf",
+        "one_hot",
+    ]
+)
 ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 
 
@@ -192,7 +407,11 @@ class PrecisionFacts:
 
     def is_keras_layer(self, owner: ast.ClassDef) -> bool:
         """Whether the class derives from a Keras Layer or Model."""
-        return any(((path := keras_path(name)) is not None and path.rpartition(".")[2] in ("Layer", "Model")) or (name.endswith((".Layer", ".Model")) and "keras" in name) for name in self.file.names.base_names(owner))
+        return any(
+            ((path := keras_path(name)) is not None and path.rpartition(".")[2] in ("Layer", "Model"))
+            or (name.endswith((".Layer", ".Model")) and "keras" in name)
+            for name in self.file.names.base_names(owner)
+        )
 
     def autocast(self, node: ast.AST, depth: int = 0) -> Precision | None:
         """The one half dtype that autocast puts in force at `node`, here or at every call of its function; None where none or open."""
@@ -273,7 +492,9 @@ class PrecisionFacts:
         if last in ("cast", "to_float", "convert_to_tensor", "saturate_cast") and (keras is not None or path.startswith("tensorflow.")):
             target = dtype or (node.args[1] if len(node.args) > 1 else None)
             cast = self._cast(node, target, depth)
-            return cast if cast is not None else (self.of(first, depth + 1) if first is not None and last == "convert_to_tensor" else NOTHING)
+            return (
+                cast if cast is not None else (self.of(first, depth + 1) if first is not None and last == "convert_to_tensor" else NOTHING)
+            )
         if path.startswith("math.") or path in ("numpy.sqrt", "numpy.power", "numpy.log"):
             return known(SCALAR)
         if not path.startswith(("torch.", "tensorflow.", "numpy.")) and keras is None:
@@ -304,7 +525,9 @@ class PrecisionFacts:
         elif last in LOWER or last in PROMOTED:
             return self.of(first, depth + 1) if first is not None else NOTHING
         if last in SAME_DTYPE and first is not None:
-            others = [a for a in node.args[1:2] if last in ("add", "multiply", "subtract", "divide", "maximum", "minimum", "mul", "sub", "div")]
+            others = [
+                a for a in node.args[1:2] if last in ("add", "multiply", "subtract", "divide", "maximum", "minimum", "mul", "sub", "div")
+            ]
             return promote([self.of(first, depth + 1), *(self.of(o, depth + 1) for o in others)])
         return NOTHING
 
@@ -371,7 +594,10 @@ class PrecisionFacts:
 
 def tests_dtype(test: ast.expr) -> bool:
     """Whether a condition asks for a dtype."""
-    return any((isinstance(n, ast.Attribute) and n.attr in ("dtype", "compute_dtype")) or (isinstance(n, ast.Name) and "dtype" in n.id) for n in ast.walk(test))
+    return any(
+        (isinstance(n, ast.Attribute) and n.attr in ("dtype", "compute_dtype")) or (isinstance(n, ast.Name) and "dtype" in n.id)
+        for n in ast.walk(test)
+    )
 
 
 def promote(operands: list[Precision]) -> Precision:

@@ -17,7 +17,23 @@ LEAVES = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop, as
 
 def child_fields() -> dict[type[ast.AST], tuple[str, ...]]:
     """Fields that can hold nodes worth a visit, last field first, by node class."""
-    skip = {"ctx", "op", "ops", "type_comment", "type_ignores", "kind", "lineno", "id", "attr", "n", "s", "conversion", "level", "is_async", "simple"}
+    skip = {
+        "ctx",
+        "op",
+        "ops",
+        "type_comment",
+        "type_ignores",
+        "kind",
+        "lineno",
+        "id",
+        "attr",
+        "n",
+        "s",
+        "conversion",
+        "level",
+        "is_async",
+        "simple",
+    }
     table: dict[type[ast.AST], tuple[str, ...]] = {}
     for value in vars(ast).values():
         if isinstance(value, type) and issubclass(value, ast.AST):

@@ -24,7 +24,15 @@ DTYPES = {
 DTYPE_ROOTS = ("torch.", "tensorflow.", "numpy.", "jax.numpy.")
 HALF = frozenset({"float16", "bfloat16"})
 UNKNOWN = "?"
-NUMBERS = {"math.inf": math.inf, "numpy.inf": math.inf, "torch.inf": math.inf, "math.nan": math.nan, "numpy.nan": math.nan, "numpy.Inf": math.inf, "math.pi": math.pi}
+NUMBERS = {
+    "math.inf": math.inf,
+    "numpy.inf": math.inf,
+    "torch.inf": math.inf,
+    "math.nan": math.nan,
+    "numpy.nan": math.nan,
+    "numpy.Inf": math.inf,
+    "math.pi": math.pi,
+}
 
 
 class NotConstant(Exception):
@@ -52,7 +60,9 @@ class Values:
                     value = parent.value
                 elif isinstance(parent, ast.Tuple) and isinstance(outer := self.syntax.parents[parent], ast.Assign):
                     at = next(i for i, e in enumerate(parent.elts) if e is node)
-                    value = outer.value.elts[at] if isinstance(outer.value, ast.Tuple) and len(outer.value.elts) == len(parent.elts) else None
+                    value = (
+                        outer.value.elts[at] if isinstance(outer.value, ast.Tuple) and len(outer.value.elts) == len(parent.elts) else None
+                    )
                 if owner is not None and value is not None:
                     table.setdefault((owner, node.attr), []).append(value)
         for owner in self.syntax.all(ast.ClassDef):
@@ -173,7 +183,12 @@ class Values:
     def _of_parameter(self, parameter: ast.arg, depth: int) -> list[Definition]:
         spec = self.syntax.parents[parameter]
         function = self.syntax.parents.get(spec)
-        if not isinstance(spec, ast.arguments) or not isinstance(function, FUNCTIONS) or parameter is spec.vararg or parameter is spec.kwarg:
+        if (
+            not isinstance(spec, ast.arguments)
+            or not isinstance(function, FUNCTIONS)
+            or parameter is spec.vararg
+            or parameter is spec.kwarg
+        ):
             return []
         found: list[Definition] = []
         for call in self.call_sites.get(function, []):
@@ -215,7 +230,9 @@ class Values:
             if isinstance(node, ast.stmt):
                 yield node
             if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.expr)):
-                stack.extend(reversed([c for c in ast.iter_child_nodes(node) if isinstance(c, (ast.stmt, ast.ExceptHandler, ast.match_case))]))
+                stack.extend(
+                    reversed([c for c in ast.iter_child_nodes(node) if isinstance(c, (ast.stmt, ast.ExceptHandler, ast.match_case))])
+                )
 
     def made_by(self, node: ast.expr | ast.arg | None) -> list[tuple[ast.Call, str]]:
         """The calls of imported names that may have produced `node`, with those names."""
@@ -241,7 +258,11 @@ class Values:
     def number(self, node: ast.expr | None) -> float | None:
         """The number that the program text fixes for `node`, or None (bools are not numbers)."""
         value = self.constant_or(node)
-        return float(value) if (isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300) or value in (math.inf, -math.inf) else None  # type: ignore[arg-type]
+        return (
+            float(value)
+            if (isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300) or value in (math.inf, -math.inf)
+            else None
+        )  # type: ignore[arg-type]
 
     def _constant(self, node: ast.expr, depth: int) -> Constant:
         if depth > MAX_DEPTH:
@@ -303,7 +324,11 @@ class Values:
             case ast.Subscript(value=ast.Dict(values=values)):  # {"float16": torch.float16, …}[name]
                 known = {self._dtype(v) for v in values}
                 return known.pop() if len(known) == 1 else UNKNOWN
-            case ast.Call(func=func, args=[inner, *_]) if self.names.resolve(func) in ("numpy.dtype", "tensorflow.as_dtype", "tensorflow.dtypes.as_dtype"):
+            case ast.Call(func=func, args=[inner, *_]) if self.names.resolve(func) in (
+                "numpy.dtype",
+                "tensorflow.as_dtype",
+                "tensorflow.dtypes.as_dtype",
+            ):
                 return self._dtype(inner)
         return UNKNOWN
 

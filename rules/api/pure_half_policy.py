@@ -99,7 +99,11 @@ class PureHalfPolicy(Rule):
             )
 
     def _defaults(self, file: SourceFile, severity: Severity | None) -> Iterator[Finding]:
-        setters = [c for c in file.names.calls_of("set_default_dtype", "set_default_tensor_type") if c.args and file.names.resolve(c.func) in DEFAULTS]
+        setters = [
+            c
+            for c in file.names.calls_of("set_default_dtype", "set_default_tensor_type")
+            if c.args and file.names.resolve(c.func) in DEFAULTS
+        ]
         halves = [call for call in setters if file.values.dtypes(call.args[0]) == {"float16"}]
         if len(halves) == len(setters):  # a call that sets it back limits the float16 part
             for call in halves:

@@ -121,13 +121,21 @@ class ConstantOutOfRange(Rule):
         )
         limit = "65504" if shown == "float16" else "3.39e38"
         yield self.finding(
-            file, use.number, message, severity=severity, confidence=Confidence.HIGH if proven else Confidence.MEDIUM, related=related, when=when,
-            why=f"The largest finite {shown} is {limit}; {text} is beyond it.", help=advice(use), fix=repair(file, use),
-        )  # fmt: skip
+            file,
+            use.number,
+            message,
+            severity=severity,
+            confidence=Confidence.HIGH if proven else Confidence.MEDIUM,
+            related=related,
+            when=when,
+            why=f"The largest finite {shown} is {limit}; {text} is beyond it.",
+            help=advice(use),
+            fix=repair(file, use),
+        )
 
 
 def masks(file: SourceFile, use: Use) -> bool:
-    """Whether the operation masks: a large negative number filled in, selected, or multiplied with something that is a mask by its looks."""
+    """Whether the operation masks: a large negative number filled in, selected, or multiplied with what looks like a mask."""
     if use.value > 0:
         return False
     return use.how in ("fill", "select") or MASK.search(file.text(use.tensor)) is not None

@@ -23,8 +23,8 @@ class EpsilonUnderflows(Rule):
     """Epsilon that float16 rounds to zero
 
     ## What it does
-    Finds epsilons that guard a division, a logarithm or a square root of a float16 tensor and that float16 cannot hold: `x / (norm + 1e-8)`,
-    `(p + 1e-8).log()`, `torch.log(p.clamp(min=1e-8))`.
+    Finds epsilons that guard a division, a logarithm or a square root of a float16 tensor and that float16 cannot hold:
+    `x / (norm + 1e-8)`, `(p + 1e-8).log()`, `torch.log(p.clamp(min=1e-8))`.
 
     ## Why is this bad?
     float16 rounds everything up to 2^-25 (2.98e-8) to 0: `x + 1e-8` is `x`, `clamp(min=1e-8)` is `clamp(min=0)`, and the guard that was
@@ -100,9 +100,16 @@ class EpsilonUnderflows(Rule):
         plain = isinstance(use.number, ast.Constant)
         fix = Fix("use an epsilon that float16 can hold", Applicability.SAFE, (Replace(file.span(use.number), "1e-4"),)) if plain else None
         yield self.finding(
-            file, use.number, message, why=why, help="use 1e-4 or more here, or compute this step in float32 (`.float()`)",
-            confidence=Confidence.HIGH if when is None else Confidence.MEDIUM, related=related, fix=fix, when=when,
-        )  # fmt: skip
+            file,
+            use.number,
+            message,
+            why=why,
+            help="use 1e-4 or more here, or compute this step in float32 (`.float()`)",
+            confidence=Confidence.HIGH if when is None else Confidence.MEDIUM,
+            related=related,
+            fix=fix,
+            when=when,
+        )
 
 
 def guarded(file: SourceFile, use: Use) -> str | None:

@@ -19,12 +19,13 @@ class UnsafeLossUnderAutocast(Rule):
     """Binary cross entropy on probabilities under autocast
 
     ## What it does
-    Finds `torch.nn.functional.binary_cross_entropy` and `torch.nn.BCELoss` that run inside an autocast region, in the same function or through
-    helpers of the file.
+    Finds `torch.nn.functional.binary_cross_entropy` and `torch.nn.BCELoss` that run inside an autocast region, in the same function or
+    through helpers of the file.
 
     ## Why is this bad?
-    In float16 a sigmoid of 8 is 0.9997 and one of 9 is already 1.0, so that log(1 - p) is log(0). PyTorch refuses: on CUDA and XPU the call raises
-    "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast". On MPS it runs in float16 without a word.
+    In float16 a sigmoid of 8 is 0.9997 and one of 9 is already 1.0, so that log(1 - p) is log(0). PyTorch refuses: on CUDA and XPU the
+    call raises "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast". On MPS it runs in float16
+    without a word.
 
     ## Example
     ```python
@@ -79,15 +80,18 @@ class UnsafeLossUnderAutocast(Rule):
             silent = devices == {"mps"}
             what = "BCELoss" if maker is not call else "binary_cross_entropy"
             yield self.finding(
-                file, call, f"`{what}` under autocast " + ("runs in float16" if silent else "raises a RuntimeError"),
+                file,
+                call,
+                f"`{what}` under autocast " + ("runs in float16" if silent else "raises a RuntimeError"),
                 why="In float16 a sigmoid of 9 is 1.0 and log(1 - p) is -inf, so PyTorch refuses the loss on probabilities."
-                if not silent else "On MPS the loss runs in float16, where a sigmoid of 9 is 1.0 and log(1 - p) is -inf.",
+                if not silent
+                else "On MPS the loss runs in float16, where a sigmoid of 9 is 1.0 and log(1 - p) is -inf.",
                 help="take the loss on the logits: `binary_cross_entropy_with_logits` or `BCEWithLogitsLoss`, and drop the sigmoid",
                 severity=Severity.WARNING if silent else Severity.ERROR,
                 confidence=Confidence.HIGH if UNKNOWN not in devices else Confidence.MEDIUM,
                 related=((region.because, "autocast is in force from here"),) if region.because is not None else (),
                 fix=self.repair(file, call, maker),
-            )  # fmt: skip
+            )
 
     def loss(self, file: SourceFile, call: ast.Call) -> ast.Call | None:
         """The call itself for the function, the construction for a BCELoss object that is called; None for anything else."""
@@ -128,7 +132,9 @@ class UnsafeLossUnderAutocast(Rule):
         """The sigmoid expression and its logits."""
         if isinstance(node, ast.Name):
             scope, bindings = file.names.lookup(node)
-            reads = [n for n in file.syntax.all(ast.Name) if n.id == node.id and isinstance(n.ctx, ast.Load) and file.names.lookup(n)[0] is scope]
+            reads = [
+                n for n in file.syntax.all(ast.Name) if n.id == node.id and isinstance(n.ctx, ast.Load) and file.names.lookup(n)[0] is scope
+            ]
             if len(bindings) != 1 or len(reads) != 1 or bindings[0].value is None or bindings[0].element is not None:
                 return None
             node = bindings[0].value

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from mplint.findings import Applicability, Finding, Severity
 from mplint.rule import Rule
+from mplint.source.conditions import Guard, bound_names, names_in
 from mplint.source.file import SourceFile
-from mplint.source.flow import Guard, bound_names, names_in
 from mplint.source.torch.loop import BACKWARD, HANDED, MAYBE_SCALED, SCALED, SCALER_STEP, UNSCALE, UPDATE, WRAPPED, Act, TrainingLoop, Walk
 from mplint.source.torch.subjects import varies
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.source.flow import Guard, literals_of
+from mplint.source.conditions import Guard, literals_of
 from mplint.source.names import keras_path
 from mplint.source.syntax import argument
 from mplint.source.values import DTYPES, UNKNOWN

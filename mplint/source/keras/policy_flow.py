@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.source.flow import Guard, bound_names, forget, literals_of, names_in
+from mplint.source.conditions import Guard, bound_names, forget, literals_of, names_in
 from mplint.source.keras.policy import DEFAULT, KerasPolicy, PolicyState, Setter
 from mplint.source.names import position
 from mplint.source.syntax import FUNCTIONS, Function, walk_expressions

@@ -6,7 +6,7 @@ import ast
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.source.flow import Guard, literals_of
+from mplint.source.conditions import Guard, literals_of
 from mplint.source.names import alternatives
 from mplint.source.syntax import argument
 from mplint.source.values import Definition

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.source.flow import Event, Flow, Guard
+from mplint.source.conditions import Guard
+from mplint.source.flow import Event, Flow
 from mplint.source.names import position
 from mplint.source.syntax import FUNCTIONS, Function, argument, walk_expressions
 from mplint.source.torch.gradients import RESCALE, Gradients, of_gradients
+from mplint.source.torch.modifications import modification
 from mplint.source.torch.optimizer import Optimizers
 from mplint.source.torch.scaler import words_of
 
@@ -26,6 +28,7 @@ SCALER_STEP = "step by the scaler"
 STEP = "step"
 UPDATE = "update"
 ZERO_GRAD = "zero_grad"
+MODIFY = "gradients changed by an amount of their own"
 HANDED = "scaler handed to other code"
 WRAPPED = "call of a scaler wrapper"
 PRECISION_WORDS = {
@@ -99,7 +102,8 @@ class TrainingLoop:
         self.optimizers = Optimizers(file, self.scalers)
         self.gradients = Gradients(file)
         self._known: dict[ast.AST, tuple[Event, ...]] = {}
-        self.flow = Flow(file.syntax, file.names, file.values, self._events, lambda _: (), lambda _: (), (ast.Call, ast.AugAssign))
+        self._has_gradients = ".grad" in file.document.text
+        self.flow = Flow(file.syntax, file.names, file.values, self._events, lambda _: (), lambda _: (), (ast.Call, ast.AugAssign, ast.Assign))
 
     @cached_property
     def walks(self) -> tuple[Walk, ...]:
@@ -222,6 +226,8 @@ class TrainingLoop:
         return known
 
     def _classify(self, node: ast.AST) -> Iterator[Event]:
+        if self._has_gradients and isinstance(node, (ast.Call, ast.AugAssign, ast.Assign)) and modification(self.file, node) is not None:
+            yield Event(MODIFY, node)
         if isinstance(node, ast.AugAssign):
             if of_gradients(node.target):
                 yield Event(RESCALE, node)
