@@ -258,11 +258,9 @@ class Values:
     def number(self, node: ast.expr | None) -> float | None:
         """The number that the program text fixes for `node`, or None (bools are not numbers)."""
         value = self.constant_or(node)
-        return (
-            float(value)
-            if (isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300) or value in (math.inf, -math.inf)
-            else None
-        )  # type: ignore[arg-type]
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            return None
+        return float(value) if abs(value) < 1e300 or value in (math.inf, -math.inf) else None
 
     def _constant(self, node: ast.expr, depth: int) -> Constant:
         if depth > MAX_DEPTH:

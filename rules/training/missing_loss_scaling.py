@@ -7,21 +7,31 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mplint.findings import Applicability, Confidence, Finding, Severity
+from mplint.findings import Applicability, Change, Confidence, Finding, Fix, Severity, When
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
+from mplint.source.keras.evidence import Float16, float16_at, graph_loop_in_half, loop_major, speaks_of_scaling
+from mplint.source.keras.loop import Update
+from mplint.source.keras.mixed_layers import unscaled_training
+from mplint.source.keras.scaling_fix import scale_in_tape, unscale_after, wrap_optimizer
 from mplint.source.torch.autocast import Region
 from mplint.source.torch.forward import region_behind
 from mplint.source.torch.gradients import RESCALE
 from mplint.source.torch.loop import BACKWARD, STEP, ZERO_GRAD, Act, TrainingLoop, receiver
-
-from . import keras_loops
-from .torch_scaler_fix import scale_the_loss
+from mplint.source.torch.scaling_fix import scale_the_loss
 
 # Any of these says that something in the program scales the loss, or could.
 SCALING = re.compile(
     r"\b\w*?(?<!standard)(?<!minmax)(?<!robust)(?<!maxabs)(?:scaler|loss_?scale|scale_?loss|scaled_?loss)\w*", re.IGNORECASE
 )
+
+LOST = "float16 gradients below 6e-8 become 0 before they reach a weight; a loss scale, 32768 to begin with, would lift them"
+ADVICE = {
+    3: "wrap the optimizer in `keras.mixed_precision.LossScaleOptimizer` and take the gradients of `optimizer.scale_loss(loss)`",
+    2: "wrap the optimizer in `LossScaleOptimizer`; `get_scaled_loss` in the tape, `get_unscaled_gradients` after it",
+    None: "wrap the optimizer in `LossScaleOptimizer` and scale the loss in the tape (`scale_loss` in Keras 3; in Keras 2 "
+    "`get_scaled_loss`, and `get_unscaled_gradients` on the gradients)",
+}
 
 
 class MissingLossScaling(Rule):
@@ -113,14 +123,14 @@ class MissingLossScaling(Rule):
     severity = Severity.ERROR
     fix = Applicability.UNSAFE
     frameworks = ("torch", "keras")
-    tokens = ("autocast", *keras_loops.TOKENS)
+    tokens = ("autocast", "mixed_float16", "GradientTape", "compute_gradients")
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report the backward passes and tapes whose float16 gradients nothing scales."""
         text = file.document.text
         if "autocast" in text and ".backward(" in text and ".step(" in text and not SCALING.search(text):
             yield from self._torch(file)
-        yield from keras_loops.missing_loss_scaling(self, file)
+        yield from in_keras(self, file)
 
     def _torch(self, file: SourceFile) -> Iterator[Finding]:
         loop = file.torch.loop
@@ -177,3 +187,114 @@ def float16_region(file: SourceFile, loop: TrainingLoop, act: Act) -> Region | N
         return None
     lowered = [autocast for autocast in region.autocasts if autocast.half]
     return region if lowered and all(autocast.dtypes == {"float16"} for autocast in lowered) else None
+
+
+def in_keras(rule: Rule, file: SourceFile) -> Iterator[Finding]:
+    """The Keras part: float16 gradients of a loss that nothing scales."""
+    for update in file.keras.loop.updates:
+        if update.scaled or update.by_hand:
+            continue
+        optimizer = update.optimizer
+        if optimizer.certainly_plain or (optimizer.opaque and not optimizer.wrapped and not optimizer.model):
+            yield from plain_optimizer(rule, file, update)
+        elif (optimizer.model or optimizer.wrapped) and not (update.unscaled or update.scales_itself) and loop_major(file) != 3:
+            yield from idle_wrapper(rule, file, update)
+    yield from mixed_layers(rule, file)
+
+
+def plain_optimizer(rule: Rule, file: SourceFile, update: Update) -> Iterator[Finding]:
+    """A loop around an optimizer that scales nothing, under a policy that computes in float16."""
+    half = float16_at(file, update.node)
+    level = half.level
+    if level == "open" and graph_loop_in_half(file, update):
+        level = "maybe"
+    elif not update.optimizer.certainly_plain:
+        return
+    if level == "no" or (level != "certain" and speaks_of_scaling(file)):
+        return
+    doubtful = level == "maybe" or update.optimizer.overridden
+    why = LOST
+    if update.optimizer.overridden:
+        why += "; `compile()` adds one only to the optimizer that Keras itself is given"
+    condition = " in mixed precision" if level == "maybe" else ""
+    yield rule.finding(
+        file,
+        update.gradients[0],
+        f"`{file.text(update.receiver)}` gets float16 gradients{condition}, and nothing scales the loss",
+        severity=Severity.WARNING if doubtful else Severity.ERROR,
+        confidence=Confidence.MEDIUM if level == "maybe" else Confidence.HIGH,
+        why=why,
+        help=ADVICE[loop_major(file)],
+        related=(*policies(half), *((made, "the optimizer is made here, without a loss scale") for made in update.optimizer.plain[:1])),
+        fix=full_scaling(file, update, half),
+        when=When("float16", file.syntax.qualname(update.node)) if level == "open" else None,
+    )
+
+
+def idle_wrapper(rule: Rule, file: SourceFile, update: Update) -> Iterator[Finding]:
+    """A loop around a LossScaleOptimizer that never scales the loss (Keras 2, or a Keras that the program doesn't tell)."""
+    half = float16_at(file, update.node)
+    wrapped = update.optimizer.wrapped
+    if half.level == "no" or "auto_scale_loss" in file.document.text or (half.level != "certain" and not wrapped and half.level != "open"):
+        return
+    major = loop_major(file)
+    certain = half.level == "certain" or (half.level == "open" and not wrapped)
+    harm = LOST if major == 2 else f"in Keras 2 {LOST}; in Keras 3 every update is divided by it"
+    changes = together(scale_in_tape(file, update, "get_scaled_loss"), unscale_after(file, update)) if major == 2 else None
+    who = "the optimizer becomes a LossScaleOptimizer here" if wrapped else "under this policy `compile()` wraps the optimizer"
+    yield rule.finding(
+        file,
+        update.gradients[0],
+        f"the LossScaleOptimizer `{file.text(update.receiver)}` gets gradients of a loss that was never scaled",
+        severity=Severity.ERROR if certain else Severity.WARNING,
+        confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
+        why=harm,
+        help="a custom loop has to scale the loss itself: `scale_loss` in the tape (Keras 3), or `get_scaled_loss` in the tape and "
+        "`get_unscaled_gradients` after it (Keras 2)",
+        related=tuple((node, who) for node in (wrapped or half.setters)[:1]),
+        fix=Fix("Scale the loss in the tape and unscale the gradients", Applicability.UNSAFE, changes) if changes else None,
+        when=When("float16", file.syntax.qualname(update.node)) if half.level == "open" and not wrapped else None,
+    )
+
+
+def mixed_layers(rule: Rule, file: SourceFile) -> Iterator[Finding]:
+    """Layers in mixed_float16 under a model whose own policy is another: `compile()` looks at the model's only."""
+    for training in unscaled_training(file):
+        yield rule.finding(
+            file,
+            training.call,
+            f"`{file.text(training.call.func)}` trains float16 layers without loss scaling",
+            severity=Severity.WARNING,
+            confidence=Confidence.MEDIUM,
+            why=f"`compile()` scales only where the model's own policy is mixed_float16; {LOST}",
+            help="set the global policy to mixed_float16 before the model is built, or give compile() a LossScaleOptimizer",
+            related=((training.cause, training.reason),),
+        )
+
+
+def policies(half: Float16) -> tuple[tuple[ast.AST, str], ...]:
+    """The calls that put float16 in force."""
+    return tuple((setter, "layers compute in float16 from here on") for setter in half.setters[:1])
+
+
+def full_scaling(file: SourceFile, update: Update, half: Float16) -> Fix | None:
+    """Wrap the optimizer, scale the loss and, in Keras 2, unscale the gradients."""
+    major = loop_major(file)
+    wrapped = wrap_optimizer(file, update, half.setters)
+    if major is None or half.level != "certain":
+        return None
+    if major == 3:
+        changes = together(wrapped, scale_in_tape(file, update, "scale_loss"))
+    else:
+        changes = together(wrapped, scale_in_tape(file, update, "get_scaled_loss"), unscale_after(file, update))
+    return Fix("Wrap the optimizer in a LossScaleOptimizer and scale the loss", Applicability.UNSAFE, changes) if changes else None
+
+
+def together(*parts: tuple[Change, ...] | None) -> tuple[Change, ...] | None:
+    """All changes, or None where one of them can't be made."""
+    found: list[Change] = []
+    for part in parts:
+        if part is None:
+            return None
+        found += part
+    return tuple(found)

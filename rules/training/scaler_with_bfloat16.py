@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
+from mplint.source.keras.evidence import chooses_precision
+from mplint.source.keras.loss_scale import makes_loss_scale_optimizer
 from mplint.source.names import position
+from mplint.source.syntax import argument
 from mplint.source.torch.autocast import Autocast
 from mplint.source.torch.scaler import Scaler
 
@@ -87,9 +90,7 @@ class ScalerWithBfloat16(Rule):
         if "bfloat16" in file.document.text:
             yield from self._torch(file)
             if "LossScaleOptimizer" in file.document.text:
-                from . import keras_loops
-
-                yield from keras_loops.scaler_with_bfloat16(self, file)
+                yield from in_keras(self, file)
 
     def _torch(self, file: SourceFile) -> Iterator[Finding]:
         autocasts = [a for a in file.torch.autocasts.constructions if a.half and a.devices != {"cpu"}]
@@ -149,3 +150,31 @@ def float16_only(file: SourceFile, scaler: Scaler, autocast: Autocast) -> str | 
     if not sees or scope is not file.syntax.scope(given) or any(position(b.node) > position(scaler.node) for b in bindings):
         return None
     return f"{given.id} == torch.float16"
+
+
+def in_keras(rule: Rule, file: SourceFile) -> Iterator[Finding]:
+    """The Keras part: a LossScaleOptimizer where layers compute in bfloat16."""
+    for call in file.syntax.all(ast.Call):
+        if not makes_loss_scale_optimizer(file, call):
+            continue
+        state = file.keras.policy.policy_at(call)
+        if not state.certain or state.names != {"mixed_bfloat16"} or chooses_precision(file, call):
+            continue
+        inner = argument(call, "inner_optimizer", 0) or argument(call, "optimizer") or argument(call, "opt")
+        methods = {node.attr for node in file.syntax.all(ast.Attribute)}
+        bound = methods & {"get_scaled_loss", "get_unscaled_gradients", "inner_optimizer", "dynamic_scale", "loss_scale", "initial_scale"}
+        fix = (
+            Fix("Use the optimizer itself", Applicability.SAFE, (Replace(file.span(call), file.text(inner)),))
+            if inner and not bound
+            else None
+        )
+        yield rule.finding(
+            file,
+            call,
+            "a LossScaleOptimizer under mixed_bfloat16 has nothing to do",
+            severity=Severity.WARNING,
+            why="bfloat16 reaches down to 1.2e-38 like float32, so gradients don't underflow; the wrapper checks each of them for nothing",
+            help="use the optimizer itself",
+            related=tuple((setter, "layers compute in bfloat16 from here on") for setter in state.setters[:1]),
+            fix=fix,
+        )

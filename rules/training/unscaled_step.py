@@ -9,6 +9,10 @@ from typing import NamedTuple
 from mplint.findings import Applicability, Change, Confidence, Finding, Fix, InsertStatements, Replace, Severity
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
+from mplint.source.flow import Event
+from mplint.source.keras.evidence import float16_at
+from mplint.source.keras.loop import Update
+from mplint.source.keras.scaling_fix import late_scaling, scale_in_tape, unscale_after
 from mplint.source.torch.gradients import RESCALE
 from mplint.source.torch.loop import (
     BACKWARD,
@@ -122,9 +126,7 @@ class UnscaledStep(Rule):
         """Report steps whose gradients are scaled, or divided by a scale, and should not be."""
         yield from self._torch(file)
         if "keras" in file.document.text or "tensorflow" in file.document.text:
-            from . import keras_loops
-
-            yield from keras_loops.unscaled_step(self, file)
+            yield from in_keras(self, file)
 
     def _torch(self, file: SourceFile) -> Iterator[Finding]:
         """The plain steps of a PyTorch loop whose gradients a scaler has scaled."""
@@ -274,3 +276,93 @@ def step_by_scaler(file: SourceFile, case: Case, step: str, update: str) -> Fix 
     if not case.updated and case.last:
         changes = (*changes, InsertStatements(file.span(statement), (update,), after=True))
     return Fix(f"Use `{step}`", Applicability.SAFE, changes)
+
+
+def in_keras(rule: Rule, file: SourceFile) -> Iterator[Finding]:
+    """The Keras part: scaled and never unscaled, unscaled and never scaled (Keras 2), or scaled where no tape records it."""
+    reported: set[ast.AST] = set()
+    for update in file.keras.loop.updates:
+        if update.by_hand:
+            continue
+        late = [event for way in update.ways for event in way.late if is_scaling(file, event, update)]
+        if late:
+            if late[0].node not in reported:
+                yield scaled_too_late(rule, file, update, late[0])
+            reported.add(late[0].node)
+        elif (scale := never_unscaled(update)) is not None:
+            yield scaled_only(rule, file, update, scale)
+        elif (unscale := never_scaled(update)) is not None:
+            yield unscaled_only(rule, file, update, unscale)
+
+
+def is_scaling(file: SourceFile, event: Event, update: Update) -> bool:
+    """Whether the call really multiplies: `scale_loss` of a plain optimizer returns the loss as it is."""
+    if event.subject == "get_scaled_loss":
+        return True
+    return bool(update.optimizer.wrapped) or (update.optimizer.model and float16_at(file, update.node).level == "certain")
+
+
+def never_unscaled(update: Update) -> Event | None:
+    """The Keras 2 scaling after which no way unscales."""
+    ways = [way for way in update.ways if any(e.subject == "get_scaled_loss" for e in way.scales)]
+    if not ways or update.scales_itself or any(way.unscales for way in ways):
+        return None
+    return next(e for e in ways[0].scales if e.subject == "get_scaled_loss")
+
+
+def never_scaled(update: Update) -> Event | None:
+    """The Keras 2 unscaling that no way with a scaled loss leads to."""
+    ways = [way for way in update.ways if way.unscales]
+    if not ways or update.scales_itself or any(way.scales for way in ways):
+        return None
+    return ways[0].unscales[0]
+
+
+def scaled_too_late(rule: Rule, file: SourceFile, update: Update, scale: Event) -> Finding:
+    """The tape is closed when the loss is scaled, so it has no gradient."""
+    changes = late_scaling(file, update, scale.node)
+    return rule.finding(
+        file,
+        scale.node,
+        "the loss is scaled after the tape has closed, so the scaled loss has no gradient",
+        why="operations outside the tape are not recorded: `gradient()` returns None for every weight, and the optimizer raises ValueError",
+        help="scale the loss inside the `with` block of the tape",
+        related=tuple((node, "the gradients of the scaled loss are None here") for node in update.gradients),
+        fix=Fix("Scale the loss inside the tape", Applicability.SAFE, changes) if changes else None,
+    )
+
+
+def scaled_only(rule: Rule, file: SourceFile, update: Update, scale: Event) -> Finding:
+    """Gradients of a scaled loss reach the weights as they are."""
+    changes = unscale_after(file, update) if same_conditions(update, scale) else None
+    return rule.finding(
+        file,
+        update.node,
+        f"`{file.text(update.node.func)}` applies gradients that are still multiplied by the loss scale",
+        why="in Keras 2 applying doesn't unscale: with a scale of 32768 SGD moves the weights 32768 times too far",
+        help=f"unscale them first: `{file.text(update.receiver)}.get_unscaled_gradients(gradients)`",
+        related=((scale.node, "the loss is scaled here"), *((node, "the gradients are computed here") for node in update.gradients)),
+        fix=Fix("Unscale the gradients", Applicability.SAFE, changes) if changes else None,
+    )
+
+
+def unscaled_only(rule: Rule, file: SourceFile, update: Update, unscale: Event) -> Finding:
+    """Gradients of an unscaled loss are divided by the loss scale."""
+    gradient = next(e for way in update.ways if way.unscales for e in way.gradients)
+    extra = [guard for guard in unscale.guards if guard not in gradient.guards]
+    simple = len(extra) <= 1 and all(guard.holds for guard in extra) and not unscale.calls[len(gradient.calls) :]
+    changes = scale_in_tape(file, update, "get_scaled_loss", extra[0].text if extra else None) if simple else None
+    return rule.finding(
+        file,
+        unscale.node,
+        "the gradients are divided by a loss scale that the loss was never multiplied by",
+        why="with a scale of 32768 every update is 32768 times too small, and nothing lifts small float16 gradients",
+        help=f"scale the loss inside the tape: `{file.text(update.receiver)}.get_scaled_loss(loss)`",
+        related=tuple((node, "these gradients are of the loss as it is") for node in update.gradients),
+        fix=Fix("Scale the loss inside the tape", Applicability.SAFE, changes) if changes else None,
+    )
+
+
+def same_conditions(update: Update, scale: Event) -> bool:
+    """Whether the loss is scaled whenever the gradients are computed."""
+    return all(guard in event.guards for way in update.ways for event in way.gradients for guard in scale.guards)
