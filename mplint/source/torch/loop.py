@@ -103,7 +103,8 @@ class TrainingLoop:
         self.gradients = Gradients(file)
         self._known: dict[ast.AST, tuple[Event, ...]] = {}
         self._has_gradients = ".grad" in file.document.text
-        self.flow = Flow(file.syntax, file.names, file.values, self._events, lambda _: (), lambda _: (), (ast.Call, ast.AugAssign, ast.Assign))
+        kinds = (ast.Call, ast.AugAssign, ast.Assign)
+        self.flow = Flow(file.syntax, file.names, file.values, self._events, lambda _: (), lambda _: (), kinds)
 
     @cached_property
     def walks(self) -> tuple[Walk, ...]:

@@ -57,13 +57,25 @@ def addition(file: SourceFile, target: ast.expr, value: ast.expr) -> str | None:
     """What adding `value` to the gradient `target` is; None for what may grow with the scale too."""
     parts = [definition for definition in file.values.definitions(value) if isinstance(definition, ast.expr)] or [value]
     words = {word for part in (value, *parts) for word in words_of(ast.unparse(part))}
-    if words & SCALES or any(of_gradients(part) for part in parts):
+    if words & SCALES or any(takes_gradients(part) for part in parts):
         return None
     if words & RANDOM or "noise" in words:
         return NOISE
     owner = root_name(target)
     penalized = any(isinstance(item, ast.Name) and item.id == owner for part in (value, *parts) for item in walk_expressions(part))
     return PENALTY if penalized and owner not in ("self", "cls") else None
+
+
+def takes_gradients(node: ast.AST) -> bool:
+    """Whether the value of an expression depends on a `.grad`, and not only on its shape."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name)) if name.endswith("_like"):
+            return False
+        case ast.Attribute(attr="shape" | "dtype" | "device") | ast.Call(func=ast.Attribute(attr="size")):
+            return False
+        case ast.Attribute(attr="grad"):
+            return of_gradients(node)
+    return any(takes_gradients(child) for child in ast.iter_child_nodes(node))
 
 
 def masking(mask: ast.expr) -> str | None:
