@@ -334,12 +334,13 @@ def collect_bindings(syntax: Syntax, module: str) -> dict[Scope, dict[str, list[
     outer: dict[Scope, set[str]] = {}
     declarations: list[ast.Global | ast.Nonlocal] = [*syntax.all(ast.Global), *syntax.all(ast.Nonlocal)]
     for declaration in declarations:
-        outer.setdefault(syntax.scope(declaration), set()).update(declaration.names)
+        if not isinstance(scope := syntax.scope(declaration), ast.Module):  # valid there, and without effect
+            outer.setdefault(scope, set()).update(declaration.names)
 
     def bind(node: ast.AST, name: str, binding: Binding) -> None:
         scope = syntax.scope(node)
         while name in outer.get(scope, ()):
-            scope = syntax.scope(scope) if not isinstance(scope, ast.Module) else scope
+            scope = syntax.scope(scope)
         table.setdefault(scope, {}).setdefault(name, []).append(binding)
 
     for statement in syntax.all(ast.Import):
