@@ -33,7 +33,7 @@ def run(*command: str | Path, cwd: Path, expect: int = 0) -> str:
 
 def clean_environment() -> dict[str, str]:
     """The environment without what would let a source tree stand in for the installed package."""
-    return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "PIP_QUIET")}
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,7 @@ class ConstantOutOfRange(Rule):
     name = "constant-out-of-range"
     severity = Severity.ERROR
     fix = Applicability.SAFE
-    frameworks = ("torch", "keras", "tensorflow")
+    frameworks = ("torch", "keras")
     tokens = (
         "float16",
         "bfloat16",

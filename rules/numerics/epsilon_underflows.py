@@ -66,7 +66,7 @@ class EpsilonUnderflows(Rule):
     name = "epsilon-underflows"
     severity = Severity.WARNING
     fix = Applicability.SAFE
-    frameworks = ("torch", "keras", "tensorflow")
+    frameworks = ("torch", "keras")
     tokens = ("float16", "half()", "autocast", "mixed_")
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
