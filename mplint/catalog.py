@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 from mplint.findings import Severity
-from mplint.rule import DOCS_URL, Rule, registry, rules_in
+from mplint.rule import DOCS_URL, Rule, registry, rules_in, rules_package
 
 
 class Entry(NamedTuple):
@@ -69,7 +69,7 @@ def entry_of(rule: type[Rule]) -> Entry:
 def catalog(plugins: tuple[str, ...] = ()) -> dict[str, Entry]:
     """Every rule by code, in the order of codes; where the rules' source can't be read, by importing them."""
     entries = {}
-    for folder in importlib.import_module("mplint.rules").__path__:
+    for folder in rules_package().__path__:
         try:
             families = sorted(item.name for item in os.scandir(folder) if item.is_dir() and item.name.isidentifier())
         except OSError:

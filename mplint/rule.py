@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -13,6 +15,7 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, Related, Se
 
 if TYPE_CHECKING:
     import ast
+    from types import ModuleType
 
     from mplint.source.file import SourceFile
 
@@ -108,11 +111,33 @@ def sentence(text: str) -> str:
 
 
 @cache
+def rules_package() -> ModuleType:
+    """The package `mplint.rules`: the installed one, or in a source tree the folder `rules` beside `mplint`.
+
+    `python -m mplint` in a clone imports `mplint` from there and not from where it is installed.
+    """
+    try:
+        return importlib.import_module("mplint.rules")
+    except ModuleNotFoundError:
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "rules")
+        place = os.path.join(folder, "__init__.py")
+        spec = spec_from_file_location("mplint.rules", place, submodule_search_locations=[folder]) if os.path.isfile(place) else None
+        if spec is None or spec.loader is None:
+            raise
+        package = module_from_spec(spec)
+        sys.modules["mplint.rules"] = package
+        spec.loader.exec_module(package)
+        return package
+
+
+@cache
 def registry(plugins: tuple[str, ...] = ()) -> dict[str, type[Rule]]:
     """Every rule by code, in the order of codes, found in the package `mplint.rules`, the engine and the modules `plugins`."""
     import pkgutil
 
-    package = importlib.import_module("mplint.rules")
+    package = rules_package()
     rules: dict[str, type[Rule]] = {}
     for family in pkgutil.iter_modules(package.__path__, "mplint.rules."):
         if not family.ispkg:

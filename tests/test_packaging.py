@@ -70,3 +70,8 @@ def test_installed_wheel_has_every_rule_and_its_tables(installed: Path, tmp_path
 def test_base_install_brings_neither_frameworks_nor_onnx(installed: Path, tmp_path: Path) -> None:
     names = {item["name"].lower() for item in json.loads(run(installed / "python", "-m", "pip", "list", "--format", "json", cwd=tmp_path))}
     assert not names & {"torch", "tensorflow", "tensorflow-cpu", "keras", "onnx", "numpy"}
+
+
+@pytest.mark.slow
+def test_module_runs_in_a_clone_beside_the_installed_command(installed: Path) -> None:
+    assert run(installed / "python", "-m", "mplint", "rules", cwd=ROOT) == run(installed / "mplint", "rules", cwd=ROOT)
