@@ -1,0 +1,125 @@
+"""MP104: apex.amp, which apex no longer has."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Finding, Severity
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.syntax import argument
+from mplint.source.torch.apex import AMP, Apex, Use
+
+LEVELS = {
+    "O0": "level O0 is float32: leave amp out",
+    "O3": "level O3 is pure float16, which torch.amp does not do on purpose: train with autocast and GradScaler, as after O1",
+}
+HELP = "use `torch.autocast` and `torch.amp.GradScaler`"
+
+
+class ApexAmp(Rule):
+    """
+    ## What it does
+    Finds mixed precision by `apex.amp`: its import, `initialize`, `scale_loss`, `master_params`, `state_dict`.
+
+    ## Why is this bad?
+    apex no longer contains `apex.amp`: with an apex of today the import raises ImportError. What it did has been in torch since version
+    1.6. Levels O1 and O2 become autocast with a GradScaler, and the weights stay in float32, which O2 kept as a second copy of 4 bytes
+    per weight. Level O0 is plain float32. Level O3, float16 throughout, has no counterpart.
+
+    ## Example
+    ```python
+    import torch
+    from apex import amp
+
+    def train(model, optimizer, loader):
+        model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            with amp.scale_loss(loss, optimizer) as scaled_loss:
+                scaled_loss.backward()
+            torch.nn.utils.clip_grad_norm_(amp.master_params(optimizer), 1.0)
+            optimizer.step()
+    ```
+
+    ## Use instead
+    ```python
+    import torch
+
+    def train(model, optimizer, loader):
+        scaler = torch.amp.GradScaler("cuda")
+        for x, y in loader:
+            optimizer.zero_grad()
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = torch.nn.functional.cross_entropy(model(x), y)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+    ```
+
+    ## Fix safety
+    Unsafe: the fix rewrites the whole file at once, where initialization, forward pass, backward, clipping and step are all in sight. Under
+    O2 the model was converted to float16 and inputs were cast; afterwards autocast chooses per operation, so numbers differ a little.
+    Checkpoints hold the state of another scaler: apex's don't load. Evaluation, which apex ran in half too, runs in float32.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp104.py
+
+    ## References
+    - <https://docs.pytorch.org/docs/stable/notes/amp_examples.html>
+    - <https://github.com/NVIDIA/apex>
+    """
+
+    code = "MP104"
+    name = "apex-amp"
+    severity = Severity.WARNING
+    fix = Applicability.UNSAFE
+    frameworks = ("torch",)
+    tokens = ("apex",)
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report apex.amp once a file, where it is imported first."""
+        if "amp" not in file.document.text.replace("import apex as amp", ""):
+            return
+        apex = Apex(file)
+        uses = [use for use in apex.uses if use.function]
+        place = report_at(file, apex, uses)
+        if place is None:
+            return
+        optional = apex.is_guarded(place) or apex.is_chosen(place)
+        severity = Severity.INFO if (optional and apex.has_native_path) or apex.is_adapter else self.severity
+        from .apex_migration import migrate
+
+        yield self.finding(
+            file,
+            place,
+            f"`{AMP}` has been removed from apex",
+            severity=severity,
+            why="with an apex of today the import raises ImportError; torch has had the same since version 1.6",
+            help=level_help(file, uses) or HELP,
+            related=tuple((use.node, f"`{file.text(use.node)}` is used here") for use in uses[:4]),
+            fix=migrate(file, apex) if severity is not Severity.INFO else None,
+        )
+
+
+def report_at(file: SourceFile, apex: Apex, uses: list[Use]) -> ast.AST | None:
+    """The first import of apex.amp, or its first use through `import apex`; None where nothing needs it."""
+    if apex.imports:
+        first = apex.imports[0].statement
+        return first if uses or not apex.is_guarded(first) else None
+    return uses[0].node if uses else None
+
+
+def level_help(file: SourceFile, uses: list[Use]) -> str:
+    """What to do about the levels that torch.amp has no counterpart for; "" for the others."""
+    for use in uses:
+        call = file.syntax.parents.get(use.node)
+        if use.function == "initialize" and isinstance(call, ast.Call):
+            for level in file.values.strings(argument(call, "opt_level", 3)):
+                if level in LEVELS:
+                    return LEVELS[level]
+    return ""
