@@ -1,0 +1,132 @@
+"""MP202: an unstable operation that computes in half precision."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.torch.unstable import LOSSES, HalfOp, LateLoss, half_ops, late_losses
+
+
+class UnstableOpInHalf(Rule):
+    """Softmax, exponential, power or loss in half precision
+
+    ## What it does
+    Finds losses that a training step takes after its autocast region has ended, on the half outputs that the region produced, and
+    softmax, exp, pow, norm and losses on tensors that an explicit cast made float16 (or that `dtype=torch.float16` asks for).
+
+    ## Why is this bad?
+    Inside an autocast region PyTorch runs these operations in float32 by itself; outside it they keep the dtype that they get. In float16
+    exp(12) is inf, log_softmax has 11 bits, and a loss in float16 times a loss scale of 65536 overflows as soon as the loss reaches
+    1, so that steps are skipped until the scale has shrunk.
+
+    ## Example
+    ```python
+    import torch
+
+    def train_step(model, criterion, optimizer, scaler, images, labels):
+        with torch.autocast("cuda"):
+            outputs = model(images)
+        loss = criterion(outputs, labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    ```
+
+    ## Use instead
+    ```python
+    import torch
+
+    def train_step(model, criterion, optimizer, scaler, images, labels):
+        with torch.autocast("cuda"):
+            outputs = model(images)
+            loss = criterion(outputs, labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    ```
+
+    ## Fix safety
+    Unsafe: the numbers change (they become more precise), and a loss that autocast refuses, such as binary cross entropy on
+    probabilities, raises inside the region. The loss moves into the region where it follows it at once, else its input is cast.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp202.py.
+
+    ## References
+    - PyTorch: operations that autocast to float32, https://pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32
+    """
+
+    code = "MP202"
+    name = "unstable-op-in-half"
+    severity = Severity.WARNING
+    fix = Applicability.UNSAFE
+    frameworks = ("torch", "tensorflow", "keras")
+    tokens = ("autocast", "float16", "half()")
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report late losses, then operations on what the file casts to float16."""
+        for late in late_losses(file):
+            yield self.late(file, late)
+        for op in half_ops(file):
+            yield self.half(file, op)
+
+    def late(self, file: SourceFile, late: LateLoss) -> Finding:
+        """The finding for a loss after the region."""
+        severity = Severity.INFO if file.is_test or late.dtype == "bfloat16" else None
+        loss = file.text(late.call.func)
+        limit = "float16 has 11 bits and ends at 65504" if late.dtype == "float16" else "bfloat16 has 8 bits"
+        return self.finding(
+            file,
+            late.call,
+            f"`{late.output.id}` is {late.dtype} from the autocast region, and `{loss}` computes outside it, in {late.dtype}",
+            why=f"Inside the region losses run in float32; outside, nothing casts: {limit}.",
+            help="compute the loss inside the autocast region, or on `.float()` outputs",
+            severity=severity,
+            confidence=Confidence.MEDIUM,
+            related=((late.forward, "autocast computes the output in half precision here"),),
+            fix=enter(file, late),
+        )
+
+    def half(self, file: SourceFile, op: HalfOp) -> Finding:
+        """The finding for an operation on a tensor that was cast to float16."""
+        limit = "the sum ends at 65504" if op.name in LOSSES or op.name == "norm" else "its results end at 65504 and have 11 bits"
+        return self.finding(
+            file,
+            op.call,
+            f"`{op.name}` computes in float16, which the cast asks for",
+            why=f"In float16 {limit}; exp(12) is inf and everything under 6e-8 is 0.",
+            help="compute it in float32 (`.float()`) and cast the result back where that is needed",
+            severity=Severity.INFO if file.is_test else None,
+            confidence=Confidence.MEDIUM,
+            related=((op.cast, "the tensor becomes float16 here"),) if op.cast is not op.call else (),
+            fix=upcast(file, op),
+        )
+
+
+def enter(file: SourceFile, late: LateLoss) -> Fix | None:
+    """The loss moved to the end of the region that it follows, else a cast of its input."""
+    statement = file.syntax.statement(late.call)
+    block = file.syntax.block(late.region)
+    after = block[block.index(late.region) + 1 :][:1]
+    if after == [statement] and isinstance(statement, ast.Assign) and "bce" not in file.text(late.call).lower():
+        move = MoveStatement(file.span(statement), file.span(late.region.body[-1]), after=True)
+        return Fix("compute the loss inside the autocast region", Applicability.UNSAFE, (move,))
+    cast = Replace(file.span(late.output), f"{late.output.id}.float()")
+    return Fix(f"compute the loss on `{late.output.id}.float()`", Applicability.UNSAFE, (cast,))
+
+
+def upcast(file: SourceFile, op: HalfOp) -> Fix | None:
+    """The operation on a float32 tensor (PyTorch only)."""
+    title = f"compute `{op.name}` in float32"
+    if isinstance(op.cast, ast.Attribute) and op.cast.attr in ("float16", "half"):
+        return Fix(title, Applicability.UNSAFE, (Replace(file.span(op.cast), f"{file.text(op.cast.value)}.float32"),))
+    if "torch" not in file.document.text or not isinstance(op.operand, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+        return None
+    inner = op.operand
+    if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == "half":
+        return Fix(title, Applicability.UNSAFE, (Replace(file.span(inner), f"{file.text(inner.func.value)}.float()"),))
+    return Fix(title, Applicability.UNSAFE, (Replace(file.span(inner), f"{file.text(inner)}.float()"),))

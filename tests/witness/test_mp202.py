@@ -1,0 +1,33 @@
+"""MP202: exp, sums of squares and scaled losses overflow in float16; in float32 they do not."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.framework
+
+
+def test_exp_of_twelve_overflows_in_float16() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([12.0])
+    assert torch.isinf(x.half().exp()).all()
+    assert torch.isfinite(x.half().float().exp()).all()
+
+
+def test_a_summed_loss_overflows_in_float16() -> None:
+    torch = pytest.importorskip("torch")
+    image, target = torch.full((300,), 16.0), torch.zeros(300)
+    mse = torch.nn.functional.mse_loss
+    assert torch.isinf(mse(image.half(), target.half(), reduction="sum"))
+    assert float(mse(image.half().float(), target, reduction="sum")) == 76800.0
+
+
+def test_a_loss_after_the_region_stays_half_and_overflows_when_scaled() -> None:
+    torch = pytest.importorskip("torch")
+    model, x, labels = torch.nn.Linear(4, 3), torch.ones(2, 4), torch.tensor([0, 1])
+    with torch.autocast("cpu", dtype=torch.float16):
+        outputs = model(x)
+        inside = torch.nn.functional.cross_entropy(outputs, labels)
+    outside = torch.nn.functional.cross_entropy(outputs, labels)
+    assert inside.dtype is torch.float32 and outside.dtype is torch.float16
+    assert torch.isfinite(inside * 65536.0 * 2) and torch.isinf(outside * 65504.0 * 2)
