@@ -43,6 +43,24 @@ def literals_of(test: ast.expr) -> tuple[tuple[Guard, ...], tuple[Guard, ...]]:
             return (Guard(text, True),), (Guard(text, False),)
 
 
+def contradicts(facts: frozenset[Guard], literals: tuple[Guard, ...]) -> bool:
+    """Whether the literals can't hold together with the facts: an opposite, or all parts of a condition that is to be false (or true)."""
+    if any(Guard(g.text, not g.holds) in facts for g in literals):
+        return True
+    together = facts.union(literals)
+    return any(parts and together.issuperset(parts) for parts in map(opposite_parts, together))
+
+
+@lru_cache(maxsize=4096)
+def opposite_parts(guard: Guard) -> tuple[Guard, ...]:
+    """The simple conditions that together rule out that "a and b" is false, or "a or b" true; none for any other guard."""
+    if f" {'or' if guard.holds else 'and'} " not in guard.text:
+        return ()
+    yes, no = literals_of(ast.parse(guard.text, mode="eval").body)
+    parts = no if guard.holds else yes
+    return parts if len(parts) > 1 else ()
+
+
 def forget(facts: frozenset[Guard], names: frozenset[str]) -> frozenset[Guard]:
     """The facts that do not depend on `names`."""
     return frozenset(f for f in facts if not names & names_in(f.text))

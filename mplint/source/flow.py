@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from mplint.source.conditions import Guard, bound_names, forget, literals_of, names_in
+from mplint.source.conditions import Guard, bound_names, contradicts, forget, literals_of, names_in
 from mplint.source.names import Names
 from mplint.source.syntax import FUNCTIONS, Function, Syntax, operands
 from mplint.source.values import Values
@@ -343,8 +343,8 @@ def merge(outcomes: Sequence[Outcome]) -> Outcome:
 
 def assuming(states: frozenset[State], literals: tuple[Guard, ...]) -> frozenset[State]:
     """The states that `literals` do not contradict, with these taken to hold."""
-    denied = [Guard(g.text, not g.holds) for g in literals]
-    return frozenset(State(s.events, s.facts | frozenset(literals)) for s in states if not any(g in s.facts for g in denied))
+    taken = frozenset(literals)
+    return frozenset(State(s.events, s.facts | taken) for s in states if not contradicts(s.facts, literals))
 
 
 def walk_statements(node: ast.stmt) -> list[ast.stmt]:

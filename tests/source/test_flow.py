@@ -41,3 +41,13 @@ def test_arguments_happen_before_their_call() -> None:
 
 def test_events_of_a_helper_happen_at_its_call() -> None:
     assert paths_of("def helper(x):\n    return u(x)\n\ndef step(x):\n    s(x)\n    a(helper(x))\n") == {"s u a"}
+
+
+def test_a_condition_of_two_parts_agrees_with_itself() -> None:
+    twice = "    if x and x.on():\n        u()\n    if x and x.on():\n        s()\n    else:\n        a()\n"
+    assert paths_of(f"def step(x):\n{twice}") == {"u s", "a"}
+
+
+def test_the_parts_of_a_condition_decide_it() -> None:
+    inner = "            if x and y:\n                s()\n            if not x or y:\n                a()\n"
+    assert paths_of(f"def step(x, y):\n    if x:\n        if y:\n            u()\n{inner}") == {"u s a", ""}
