@@ -263,7 +263,15 @@ class Outputs:
                     found.update(self._models_within(given))
             elif self.models.kind(call) == "functional":
                 found.update(self._models_within(self.models.model_outputs(call)) - {call})
+            if self._holds_models(call):
+                for given in (*call.args, *(k.value for k in call.keywords)):
+                    found.update(made for made in self.models.made(given) if self.models.kind(made) in ("sequential", "functional"))
         return found
+
+    def _holds_models(self, call: ast.Call) -> bool:
+        """Whether the call builds a layer or model of Keras out of what it is given: `TimeDistributed(encoder)`, `WideDeepModel(wide, deep)`."""
+        home, _, last = (keras_name(self.file, call.func) or "").rpartition(".")
+        return home.partition(".")[0] in ("layers", "models", "experimental") and last[:1].isupper()
 
     def _is_layer_call(self, call: ast.Call) -> bool:
         return any(self.models.layer(made) is not None for made in self._callees(call.func))
