@@ -49,15 +49,22 @@ MENTIONS["tensorflow"] = MENTIONS["keras"]
 
 def concerned(entries: Iterable[Entry], text: str) -> list[Entry]:
     """The rules that may have something to say about a program: one of their frameworks and one of their tokens occur in it."""
-    entries = list(entries)
     used = {name for name, words in MENTIONS.items() if any(word in text for word in words)}
-    tokens = {token for entry in entries for token in entry.tokens}
-    present = {token for token in tokens if token in text}
-    return [
-        entry
-        for entry in entries
-        if (not entry.frameworks or not used.isdisjoint(entry.frameworks)) and (not entry.tokens or not present.isdisjoint(entry.tokens))
-    ]
+    candidates = [entry for entry in entries if not entry.frameworks or not used.isdisjoint(entry.frameworks)]
+    seen: dict[str, bool] = {}
+    found = []
+    for entry in candidates:
+        for token in entry.tokens:
+            present = seen.get(token)
+            if present is None:
+                present = seen[token] = token in text
+            if present:
+                found.append(entry)
+                break
+        else:
+            if not entry.tokens:
+                found.append(entry)
+    return found
 
 
 def entry_of(rule: type[Rule]) -> Entry:

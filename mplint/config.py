@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from mplint.errors import UsageError, nearest
 from mplint.findings import Confidence, Severity
@@ -14,8 +14,7 @@ FILE_NAMES = ("mplint.toml", "pyproject.toml")
 PerFileIgnores = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(NamedTuple):
     """What to check and how to judge it.
 
     `select`, `extend_select`, `ignore` and the values of `per_file_ignores` hold codes, prefixes of
@@ -151,12 +150,12 @@ def _choice(value: object, choices: Sequence[str]) -> str:
 def _per_file_ignores(config: Config, value: object) -> Config:
     if not isinstance(value, dict):
         raise _Wrong(f' must be a table of patterns and lists, such as {{"tests/*" = ["MP3"]}}, not {_kind(value)}')
-    return replace(config, per_file_ignores=tuple((pattern, _strings(codes, f'."{pattern}"')) for pattern, codes in value.items()))
+    return config._replace(per_file_ignores=tuple((pattern, _strings(codes, f'."{pattern}"')) for pattern, codes in value.items()))
 
 
 def _target(config: Config, value: object) -> Config:
     if isinstance(value, str):
-        return replace(config, target=_string(value, "", "Tesla T4"))
+        return config._replace(target=_string(value, "", "Tesla T4"))
     if not isinstance(value, dict):
         raise _Wrong(f' must be a string such as "Tesla T4" or a table with {", ".join(_TARGETS)}, not {_kind(value)}')
     for key, item in value.items():
@@ -167,13 +166,13 @@ def _target(config: Config, value: object) -> Config:
             _check_version(text, key)
         match key:
             case "hardware":
-                config = replace(config, target=text)
+                config = config._replace(target=text)
             case "torch":
-                config = replace(config, torch=text)
+                config = config._replace(torch=text)
             case "keras":
-                config = replace(config, keras=text)
+                config = config._replace(keras=text)
             case _:
-                config = replace(config, tensorflow=text)
+                config = config._replace(tensorflow=text)
     return config
 
 
@@ -203,14 +202,14 @@ def _kind(value: object) -> str:
 _TARGETS = {"hardware": "Tesla T4", "torch": "2.3", "keras": "3.5", "tensorflow": "2.16"}
 
 _KEYS: dict[str, Callable[[Config, object], Config]] = {
-    "select": lambda config, value: replace(config, select=_strings(value)),
-    "extend-select": lambda config, value: replace(config, extend_select=_strings(value)),
-    "ignore": lambda config, value: replace(config, ignore=_strings(value)),
+    "select": lambda config, value: config._replace(select=_strings(value)),
+    "extend-select": lambda config, value: config._replace(extend_select=_strings(value)),
+    "ignore": lambda config, value: config._replace(ignore=_strings(value)),
     "per-file-ignores": _per_file_ignores,
-    "exclude": lambda config, value: replace(config, exclude=_strings(value)),
+    "exclude": lambda config, value: config._replace(exclude=_strings(value)),
     "target": _target,
-    "min-confidence": lambda config, value: replace(config, min_confidence=Confidence(_choice(value, [c.value for c in Confidence]))),
-    "fail-on": lambda config, value: replace(config, fail_on=Severity(_choice(value, [s.value for s in Severity]))),
-    "plugins": lambda config, value: replace(config, plugins=_strings(value)),
-    "cache": lambda config, value: replace(config, cache=_boolean(value)),
+    "min-confidence": lambda config, value: config._replace(min_confidence=Confidence(_choice(value, [c.value for c in Confidence]))),
+    "fail-on": lambda config, value: config._replace(fail_on=Severity(_choice(value, [s.value for s in Severity]))),
+    "plugins": lambda config, value: config._replace(plugins=_strings(value)),
+    "cache": lambda config, value: config._replace(cache=_boolean(value)),
 }

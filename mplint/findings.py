@@ -6,7 +6,6 @@ processes, the cache, the editor server and the reports share it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -155,8 +154,7 @@ class RemoveImport(NamedTuple):
 Change = Replace | InsertStatements | RemoveStatement | WrapStatements | UnwrapBlock | MoveStatement | AddImport | RemoveImport
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(NamedTuple):
     """What to change, in the program's own terms; `mplint.source.rewrite` turns it into edits on request."""
 
     title: str
@@ -164,8 +162,7 @@ class Fix:
     changes: tuple[Change, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One mistake at one place.
 
     `message` says what is wrong; `why` says in a sentence, with the number that matters, why it
@@ -186,6 +183,9 @@ class Finding:
     when: When | None = None
     node: str | None = None
 
+    def __hash__(self) -> int:
+        return hash((self.code, self.location, self.message))  # all the changes of a long fix would take too long
+
     @property
     def sort_key(self) -> tuple[str, int, int, int, str, str]:
         """Path, cell, line, column, code: the order of every report."""
@@ -196,8 +196,10 @@ class Finding:
 class When(NamedTuple):
     """A context that must hold at `scope` (a dotted function or class name of the file, "" for the module).
 
-    `kind` is one of "float16", "half", "autocast", "policy", "trained", "tpu", "float32". The last one holds where no file that is
-    imported together with this one can put half precision in force; then `scope` lists the imported names that the project must hold.
+    `kind` is one of "float16", "half", "raw half", "autocast", "policy", "trained", "tpu", "float32", "saves". "raw half" is "half" for the
+    output of a model that no other file casts to float32 or builds upon. "float32" holds where no file
+    that is imported together with this one can put half precision in force; then `scope` lists the imported names that the project must
+    hold. "saves" holds where the imported function that `scope` names saves the state of the argument after it ("utils.save 1").
     """
 
     kind: str

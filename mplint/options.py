@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import NoReturn
 
 from mplint import __version__
@@ -93,7 +92,7 @@ def configuration(options: argparse.Namespace) -> Config:
     """The configuration for a `check` or `fix`: the files, overridden by the options."""
     config = load_config(_start(options), file=options.config, isolated=options.isolated)
     if options.select:
-        config = replace(config, select=_split(options.select), extend_select=(), ignore=())
+        config = config._replace(select=_split(options.select), extend_select=(), ignore=())
     changes: dict[str, object] = {
         "extend_select": config.extend_select + _split(options.extend_select),
         "ignore": config.ignore + _split(options.ignore),
@@ -107,7 +106,7 @@ def configuration(options: argparse.Namespace) -> Config:
         changes["min_confidence"] = Confidence(options.min_confidence)
     if options.fail_on:
         changes["fail_on"] = Severity(options.fail_on)
-    return replace(config, **changes)  # type: ignore[arg-type]
+    return config._replace(**changes)  # type: ignore[arg-type]
 
 
 def named_rules(options: argparse.Namespace) -> list[tuple[str, str]]:

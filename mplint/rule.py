@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -68,7 +67,7 @@ class Rule:
             why=sentence(why),
             help=sentence(help),
             related=tuple(Related(file.location(other), text) for other, text in related),
-            fix=fix and replace(fix, title=sentence(fix.title).removesuffix(".")),
+            fix=fix and fix._replace(title=sentence(fix.title).removesuffix(".")),
             when=when,
         )
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 Version = tuple[int, ...]
 
 _CLAUSE = re.compile(r"\s*(===|==|~=|>=|<=|!=|>|<|=|\^|~)?\s*v?(\d+(?:\.\d+)*)(\.\*)?[\w.+!-]*\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(NamedTuple):
     """The versions of a library that a project supports: from `lower` to below `upper`; None: no bound is known.
 
     A question that the known bounds do not answer is answered False.

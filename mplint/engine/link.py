@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from mplint.engine.contexts import Contexts, Summaries
 from mplint.engine.modules import ENTERS_AUTOCAST, KERAS, NAMES_HALF, SETS_POLICY, TORCH, ImportGraph
@@ -16,6 +15,8 @@ Proofs = dict[Finding, tuple[Related, ...]]
 Summarize = Callable[[Iterable[str]], Mapping[str, Summary]]
 FLOAT16_POLICIES = ("mixed_float16", "float16")
 HALF_POLICIES = (*FLOAT16_POLICIES, "mixed_bfloat16", "bfloat16")
+RAW = "raw half"
+MAX_USERS = 60
 
 
 def link(
@@ -27,10 +28,11 @@ def link(
     only step that reads them again).
     """
     graph = ImportGraph(imports)
-    absent = [f for f in pending if f.when is not None and f.when.kind == "float32"]
-    wanted = [f for f in pending if f not in absent] if absent else pending
-    proofs = {**by_absence(absent, graph, words), **by_policy(wanted, graph, words, summarize), **by_calls(wanted, graph, words, summarize)}
-    return [replace(f, when=None, related=(*proofs[f], *f.related)) for f in pending if f in proofs]
+    absent, saved = ([f for f in pending if f.when is not None and f.when.kind == kind] for kind in ("float32", "saves"))
+    wanted = [f for f in pending if f.when is not None and f.when.kind not in ("float32", "saves")]
+    proofs = {**by_absence(absent, graph, words), **by_saving(saved, graph, summarize)}
+    proofs |= {**by_policy(wanted, graph, words, summarize), **by_calls(wanted, graph, words, summarize)}
+    return [f._replace(when=None, related=(*proofs[f], *f.related)) for f in pending if f in proofs]
 
 
 def by_absence(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]]) -> Proofs:
@@ -43,6 +45,24 @@ def by_absence(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[st
             around = (graph.below([path]) | graph.above([path])) - {path}
             if not any(words[other] & {ENTERS_AUTOCAST, NAMES_HALF} for other in around if not is_test_path(other)):
                 proven[finding] = ()
+    return proven
+
+
+def by_saving(pending: Sequence[Finding], graph: ImportGraph, summarize: Summarize) -> Proofs:
+    """The findings at calls of functions that save the state of the argument which they speak of, and no scaler's."""
+    contexts = Contexts(Summaries(summarize), graph, frozenset(), ())
+    proven: Proofs = {}
+    for finding in pending:
+        name, _, key = finding.when.scope.partition(" ") if finding.when is not None else ("", "", "")
+        for node in contexts.resolve(name, finding.location.path):
+            summary = contexts.summaries.get(node.path)
+            defined = summary.definitions.get(node.name) if summary is not None else None
+            if summary is None or defined is None or defined.is_class:
+                continue
+            parameter = defined.parameters[int(key)] if key.isdecimal() and int(key) < len(defined.parameters) else key
+            place = next((s.place for s in summary.savers if (s.name, s.parameter) == (node.name, parameter)), None)
+            if place is not None:
+                proven[finding] = (Related(place, "the state is saved here, without a scaler's"),)
     return proven
 
 
@@ -65,25 +85,36 @@ def by_calls(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str,
 def by_policy(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summarize: Summarize) -> Proofs:
     """The findings in Keras code that is imported together with a file that sets the policy they need.
 
-    Where several policies are set around a file and not all of them fit, nothing is proven.
+    A policy that a function sets counts for what the function's own module, or a user of both, uses by name. Where several policies are set
+    around a file and not all of them fit, nothing is proven; nor for raw outputs that another file casts or builds upon.
     """
     waiting = [f for f in pending if KERAS in words[f.location.path]]
     setters = sorted(path for path in words if SETS_POLICY in words[path] and not is_test_path(path)) if waiting else []
     policies = {path: summary.policies for path, summary in summarize(setters).items() if summary.policies} if setters else {}
-    entries = {path: graph.above([path]) for path in policies}
     proven: Proofs = {}
-    for path in sorted({f.location.path for f in waiting}):
-        above = graph.above([path]) if policies else set()
-        found = [policy for setter, own in policies.items() if setter != path and not above.isdisjoint(entries[setter]) for policy in own]
+    for path in sorted({f.location.path for f in waiting}) if policies else ():
+        above, users = graph.above([path]), graph.used_by([path])
+        around = {setter: own for setter, own in policies.items() if setter != path and not above.isdisjoint(graph.above([setter]))}
+        near = {setter for setter in around if not users.isdisjoint(graph.used_by([setter]))}
+        reaching = [policy for setter, own in around.items() for policy in own if setter in near or not policy.scope]
+        others = sorted(user for user in users - {path} if KERAS in words[user] and not is_test_path(user))
         for finding in waiting:
-            if finding.location.path == path and (policy := deciding(finding, found)) is not None:
+            if finding.location.path != path or finding.when is None:
+                continue
+            policy = deciding(finding, [policy for own in around.values() for policy in own], reaching)
+            if policy is not None and not (finding.when.kind == RAW and is_settled(others, summarize)):
                 proven[finding] = (Related(policy.place, f"the policy {policy.name} is in force where this module is used"),)
     return proven
 
 
-def deciding(finding: Finding, policies: Sequence[Policy]) -> Policy | None:
-    """The policy among those set around a finding that proves it, or None."""
+def is_settled(users: Sequence[str], summarize: Summarize) -> bool:
+    """Whether a file that uses a model may cast its raw output to float32, or build on it."""
+    return len(users) > MAX_USERS or any(summary.settles for summary in summarize(users).values())
+
+
+def deciding(finding: Finding, around: Sequence[Policy], reaching: Sequence[Policy]) -> Policy | None:
+    """The policy among those that reach a finding that proves it; None where one of those around it may be another."""
     wanted = FLOAT16_POLICIES if finding.when is not None and finding.when.kind == "float16" else HALF_POLICIES
-    if any(policy.name == UNKNOWN or (policy.name not in wanted and policy.name != "float32") for policy in policies):
+    if any(policy.name == UNKNOWN or (policy.name not in wanted and policy.name != "float32") for policy in around):
         return None
-    return min((policy for policy in policies if policy.certain and policy.name in wanted), key=lambda policy: policy.place, default=None)
+    return min((policy for policy in reaching if policy.certain and policy.name in wanted), key=lambda policy: policy.place, default=None)

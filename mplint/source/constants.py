@@ -126,7 +126,7 @@ def assigned(file: SourceFile) -> Iterator[Use]:
 
 def number_use(file: SourceFile, how: str, number: ast.expr | None, tensor: ast.expr, node: ast.AST, torch: bool | None) -> Iterator[Use]:
     """The use of `number`, if it is one."""
-    if number is None or not may_be_extreme(file, number):
+    if number is None or number not in file.precision.extreme_numbers:
         return
     value = limit_of(file, number)
     if value is None:
@@ -140,10 +140,7 @@ def extremes(file: SourceFile) -> frozenset[str]:
     """Names and attributes that an extreme number is bound to; "" stands for one that is written somewhere."""
     found = set()
     for constant in file.syntax.all(ast.Constant):
-        value = constant.value
-        if (isinstance(value, (int, float)) and not isinstance(value, bool) and is_extreme(value)) or (
-            isinstance(value, str) and len(value) < 12 and value[:1] in NUMERIC and EXPONENT.search(value)
-        ):
+        if extreme_literal(constant.value):
             found.add("")
             found |= bound_to(file, constant)
     for attribute in file.syntax.all(ast.Attribute):
@@ -188,22 +185,36 @@ def is_extreme(value: float) -> bool:
     return abs(value) > 65504.0 or 0 < abs(value) < 6.103515625e-05
 
 
-def may_be_extreme(file: SourceFile, node: ast.expr) -> bool:
-    """Whether the expression is an extreme number, or a name that may be bound to one (a cheap test before following it)."""
-    match node:
-        case ast.Constant(value=value):
-            return isinstance(value, (int, float)) and not isinstance(value, bool) and is_extreme(value)
-        case ast.UnaryOp(operand=inner):
-            return may_be_extreme(file, inner)
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name in ("min", "max") or name in file.precision.extremes
-        case ast.Call() | ast.BinOp() | ast.IfExp():
-            return any(
-                (isinstance(n, ast.Constant) and isinstance(n.value, (int, float, str)))
-                or (isinstance(n, ast.Attribute) and n.attr == "finfo")
-                for n in ast.walk(node)
-            )
-    return False
+def marked(file: SourceFile) -> set[ast.AST]:
+    """Every expression that is an extreme number or may be one: literals, names bound to them, and what is made of these."""
+    names = file.precision.extremes
+    found: set[ast.AST] = set()
+
+    def mark(node: ast.AST) -> None:
+        while node not in found:
+            found.add(node)
+            parent = file.syntax.parents[node]
+            if not isinstance(parent, (ast.UnaryOp, ast.BinOp, ast.Call, ast.IfExp, ast.Attribute)):
+                return
+            node = parent
+
+    for constant in file.syntax.all(ast.Constant):
+        if extreme_literal(constant.value):
+            mark(constant)
+    for name in file.syntax.all(ast.Name):
+        if name.id in names and isinstance(name.ctx, ast.Load):
+            mark(name)
+    for attribute in file.syntax.all(ast.Attribute):
+        if attribute.attr in ("min", "max", "finfo") or attribute.attr in names:
+            mark(attribute)
+    return found
+
+
+def extreme_literal(value: object) -> bool:
+    """Whether a literal is an extreme number, or a string that spells one."""
+    if isinstance(value, (int, float)):
+        return not isinstance(value, bool) and is_extreme(value)
+    return isinstance(value, str) and len(value) < 12 and value[:1] in NUMERIC and EXPONENT.search(value) is not None
 
 
 def limit_of(file: SourceFile, node: ast.expr) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mplint.findings import Location, Span
 
@@ -30,16 +30,14 @@ class InputError(Exception):
         return Location(path, self.line, self.column, self.line, end, self.cell)
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One code cell of a notebook: its index among all cells and the first program line it occupies (from 1)."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # the field's name; nobody asks a cell for the index of a value
     first_line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """Program text with `\\n` line ends, as `ast.parse` sees it.
 
     In a notebook all code cells are joined into one program (magics and shell lines neutralized in

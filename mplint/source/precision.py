@@ -296,6 +296,13 @@ class PrecisionFacts:
 
         return extremes(self.file)
 
+    @cached_property
+    def extreme_numbers(self) -> set[ast.AST]:
+        """Expressions that are numbers beyond the range of float16, or may be."""
+        from mplint.source.constants import marked
+
+        return marked(self.file)
+
     def of(self, node: ast.expr | ast.arg, depth: int = 0) -> Precision:
         """The precision of an expression where it stands."""
         found = self._known.get(node)

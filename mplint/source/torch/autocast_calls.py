@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, NamedTuple, TYPE_CHECKING
 
 from mplint.source.syntax import argument, has_star
 from mplint.source.values import HALF, UNKNOWN
@@ -37,8 +36,7 @@ DEFAULT_DTYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Autocast:
+class Autocast(NamedTuple):
     """One place that builds an autocast.
 
     `node` is the construction (a call, `functools.partial(...)` included, or the name of a bare decorator), `call` the call or None.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import NamedTuple, TYPE_CHECKING
 
 from mplint.source.syntax import FUNCTIONS, argument, walk_expressions
 from mplint.source.torch.subjects import Subjects
@@ -19,8 +18,7 @@ ENABLED_POSITION = {"torch.cuda.amp": 4, "torch.cpu.amp": 4}  # the newer classe
 DTYPE_WORDS = frozenset({"fp16", "float16", "half", "bf16", "bfloat16", "dtype", "precision", "f16"})
 
 
-@dataclass(frozen=True, slots=True)
-class Scaler:
+class Scaler(NamedTuple):
     """One construction of a loss scaler.
 
     `enabled` is None where the program leaves it to `condition` or to a default out of sight; `wrapper` says that the object is a
