@@ -25,7 +25,7 @@ class ScalerWithoutAutocast(Rule):
     """
     ## What it does
     Finds a GradScaler that scales the loss of a forward pass in float32: nothing in the file, or in the files that it imports, enters
-    autocast, or the autocast has float32 as its dtype where the scaler is enabled all the same.
+    autocast, the autocast has float32 as its dtype where the scaler is enabled all the same, or it is switched off with `enabled=False`.
 
     ## Why is this bad?
     Mixed precision was meant and is not there: no Tensor Cores, no memory saved. The scaler alone gains nothing, since float32 reaches
@@ -88,6 +88,7 @@ class ScalerWithoutAutocast(Rule):
             return
         if "autocast" in text:
             yield from self._under_float32(file)
+            yield from self._switched_off(file)
         elif not HALF_WORDS.search(text):
             yield from self._without(file)
 
@@ -123,6 +124,34 @@ class ScalerWithoutAutocast(Rule):
                 confidence=Confidence.MEDIUM if sometimes else Confidence.HIGH,
                 related=((built[0].node, "the dtype is chosen here"),),
             )
+
+
+    def _switched_off(self, file: SourceFile) -> Iterator[Finding]:
+        """Scalers of a program that switches autocast off, and never on, around the forward pass."""
+        autocasts = file.torch.autocasts
+        if any(a.enabled is not False for a in autocasts.constructions) or any(region.foreign for region in autocasts.regions):
+            return
+        places = [region for region in autocasts.regions if region.kind == "with" and runs_a_model(file, region.node)]
+        for scaler in file.torch.scalers.live if places else ():
+            if not scaler.wrapper and scaler.key in file.torch.scalers.used:
+                yield self.finding(
+                    file,
+                    scaler.node,
+                    f"`{file.text(scaler.node.func)}` scales the loss of a forward pass for which autocast is switched off",
+                    why="switched off, all of it is float32: nothing is gained, and each step pays for one more pass over the gradients",
+                    help="enable autocast for the forward pass and the loss, or leave the scaler out",
+                    confidence=Confidence.MEDIUM,
+                    related=((places[0].expression, "autocast is switched off here"),),
+                )
+
+
+def runs_a_model(file: SourceFile, region: ast.AST) -> bool:
+    """Whether a region calls something that the file puts in training mode or takes the parameters of."""
+    called = {file.text(c.func) for c in ast.walk(region) if isinstance(c, ast.Call) and isinstance(c.func, (ast.Name, ast.Attribute))}
+    return any(
+        isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "train") and file.text(call.func.value) in called
+        for call in file.syntax.all(ast.Call)
+    )
 
 
 def modules_needed(file: SourceFile) -> set[str] | None:
