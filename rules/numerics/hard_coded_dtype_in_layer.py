@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, When
 from mplint.rule import Rule
-from mplint.source.constants import may_be_extreme
 from mplint.source.file import SourceFile
 from mplint.source.keras.layer_dtypes import LayerDtypes, Mix
 from mplint.source.syntax import argument
@@ -117,7 +116,7 @@ def shortened(file: SourceFile, node: ast.AST) -> str:
 def repair(file: SourceFile, mix: Mix, written: ast.expr | None) -> Fix | None:
     """The compute dtype in place of the literal, or a cast of the operand where there is none."""
     statement = file.syntax.statement(mix.node)
-    if any(isinstance(n, (ast.Constant, ast.Name)) and may_be_extreme(file, n) for n in ast.walk(statement)):
+    if any(isinstance(n, (ast.Constant, ast.Name)) and out_of_range(file, n) for n in ast.walk(statement)):
         return None
     if written is None:
         package = tensorflow_name(file)
@@ -134,6 +133,12 @@ def repair(file: SourceFile, mix: Mix, written: ast.expr | None) -> Fix | None:
     if method.name == "__init__" and not initialized_before(file, mix.source):
         return None
     return Fix("use the compute dtype of the layer", Applicability.SAFE, (Replace(file.span(written), "self.compute_dtype"),))
+
+
+def out_of_range(file: SourceFile, node: ast.expr) -> bool:
+    """Whether the expression is a number that float16 cannot hold."""
+    value = file.values.number(node)
+    return value is not None and (abs(value) > 65504.0 or 0 < abs(value) < 6.1e-05)
 
 
 def initialized_before(file: SourceFile, node: ast.Call) -> bool:
