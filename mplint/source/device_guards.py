@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,6 +43,9 @@ class DeviceGuards:
 
     def __init__(self, file: SourceFile) -> None:
         self.file = file
+        self._asking: dict[ast.expr, bool] = {}
+        self._texts_of: dict[ast.expr, str] = {}
+        self._answers: dict[str, dict[ast.AST, bool]] = {}
 
     @cached_property
     def asks_capability(self) -> bool:
@@ -70,8 +73,13 @@ class DeviceGuards:
 
     def asked_around(self, node: ast.AST) -> bool:
         """Whether a condition around `node` asks what the device supports, by a name that this file may not define."""
-        asked = (re.sub("|".join(EMULATED), "", text) for leaf in self.conditions(node) for text in self._texts(leaf.test))
-        return any(ASKED.search(text) for text in asked)
+        return self._any(node, "asks", lambda leaf: self._asks(leaf.test))
+
+    def _asks(self, test: ast.expr) -> bool:
+        known = self._asking.get(test)
+        if known is None:
+            known = self._asking[test] = any(ASKED.search(self._written(part)) for part in self._tests(test))
+        return known
 
     def emulated_around(self, node: ast.AST) -> ast.Call | None:
         """The question that counts emulation and on which `node` depends, or None."""
@@ -82,12 +90,18 @@ class DeviceGuards:
     def requests(self, node: ast.AST, dtype: str) -> bool:
         """Whether the conditions around `node` hold only in a run that asks for `dtype` by name: `if args.fp16:`."""
         word = NAMED[dtype]
-        asked = ((re.sub("|".join(EMULATED), "", self.file.text(leaf.test)), leaf.holds) for leaf in self.conditions(node))
-        return any(holds and word.search(text) for text, holds in asked)
+        return self._any(node, dtype, lambda leaf: leaf.holds and word.search(self._written(leaf.test)) is not None)
+
+    def _written(self, test: ast.expr) -> str:
+        """The text of a condition without the questions that count emulation."""
+        known = self._texts_of.get(test)
+        if known is None:
+            known = self._texts_of[test] = re.sub("|".join(EMULATED), "", self.file.text(test))
+        return known
 
     def excludes(self, node: ast.AST, device: str) -> bool:
         """Whether the conditions around `node` say that it does not run on `device` ("cuda" or "cpu")."""
-        return any(self._denies(leaf, device) for leaf in self.conditions(node))
+        return self._any(node, device, lambda leaf: self._denies(leaf, device))
 
     def _denies(self, leaf: Leaf, device: str) -> bool:
         for text in self._texts(leaf.test):
@@ -114,16 +128,36 @@ class DeviceGuards:
         if isinstance(node, ast.Call):
             yield from self._enabled(node, node)
         for parent in self.file.syntax.ancestors(node):
-            if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
-                body = parent.body if isinstance(parent.body, list) else [parent.body]
-                yield from leaves(parent.test, any(child is item for item in body))
-            elif isinstance(parent, ast.Call):
-                yield from self._enabled(parent, child)
-            if isinstance(child, ast.stmt):
-                yield from self._left_before(child)
+            yield from self._between(child, parent)
             if isinstance(parent, FUNCTIONS):
                 return
             child = parent
+
+    def _between(self, child: ast.AST, parent: ast.AST) -> Iterator[Leaf]:
+        """The conditions that `parent` puts on `child`."""
+        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
+            in_body = child is parent.body if isinstance(parent, ast.IfExp) else self.file.syntax.block(child) is parent.body  # type: ignore[arg-type]
+            yield from leaves(parent.test, in_body)
+        elif isinstance(parent, ast.Call):
+            yield from self._enabled(parent, child)
+        if isinstance(child, ast.stmt):
+            yield from self._left_before(child)
+
+    def _any(self, node: ast.AST, question: str, answer: Callable[[Leaf], bool]) -> bool:
+        """Whether `answer` is true of a condition under which `node` runs; what was found for the code around it is kept by `question`."""
+        if isinstance(node, ast.Call) and any(answer(leaf) for leaf in self._enabled(node, node)):
+            return True
+        known = self._answers.setdefault(question, {})
+        passed = []
+        while (found := known.get(node)) is None:
+            passed.append(node)
+            parent = self.file.syntax.parents.get(node)
+            found = parent is not None and any(answer(leaf) for leaf in self._between(node, parent))
+            if found or parent is None or isinstance(parent, FUNCTIONS):
+                break
+            node = parent
+        known.update(dict.fromkeys(passed, found))
+        return found
 
     def _enabled(self, call: ast.Call, child: ast.AST) -> Iterator[Leaf]:
         given = argument(call, "enabled")

@@ -157,9 +157,19 @@ class Flow:
         return live, lively
 
     def _exits(self, block: list[ast.stmt]) -> bool:
-        return any(
-            isinstance(s, (ast.Return, ast.Raise, ast.Break, ast.Continue)) for statement in block for s in walk_statements(statement)
-        )
+        return any(statement in self._leaving for statement in block)
+
+    @cached_property
+    def _leaving(self) -> set[ast.AST]:
+        """Every statement in which its function or loop may be left."""
+        leaving: set[ast.AST] = set()
+        exits: list[ast.stmt] = [*self.syntax.all(ast.Return), *self.syntax.all(ast.Raise)]
+        for statement in (*exits, *self.syntax.all(ast.Break), *self.syntax.all(ast.Continue)):
+            node: ast.AST = statement
+            while node not in leaving and not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Module)):
+                leaving.add(node)
+                node = self.syntax.parents[node]
+        return leaving
 
     def _function(self, function: Function, states: frozenset[State], frame: Frame) -> Outcome:
         decorators = [d for d in function.decorator_list if self.enter_of(d)]
@@ -245,15 +255,25 @@ class Flow:
         return frozenset(State(s.events + placed, s.facts) for s in states)
 
     def _if(self, node: ast.If, states: frozenset[State], frame: Frame) -> Outcome:
-        states = self._expression(node.test, states, frame)
-        arms = (node.body, node.orelse)
-        if not any(self.matters(s) for arm in arms for s in arm) and not any(self._exits(arm) for arm in arms):
-            return Outcome(states)
+        """An `if` with all its `elif` arms, which are nested in each other as the tree has them."""
         outcomes = []
-        for arm, literals in zip(arms, self.guard(node.test), strict=True):
-            if feasible := assuming(states, literals):
-                outcomes.append(self._block(arm, feasible, frame._replace(guards=(*frame.guards, *literals))))
-        return self._limit(merge(outcomes))
+        while True:
+            states = self._expression(node.test, states, frame)
+            if not any(self.matters(s) for s in (*node.body, *node.orelse)) and not self._exits(node.body) and not self._exits(node.orelse):
+                outcomes.append(Outcome(states))
+                break
+            yes, no = self.guard(node.test)
+            if feasible := assuming(states, yes):
+                outcomes.append(self._block(node.body, feasible, frame._replace(guards=(*frame.guards, *yes))))
+            states = assuming(states, no)
+            frame = frame._replace(guards=(*frame.guards, *no))
+            match node.orelse:
+                case [ast.If() as following] if states:
+                    node = following
+                case _:
+                    outcomes.append(self._block(node.orelse, states, frame))
+                    break
+        return outcomes[0] if len(outcomes) == 1 else self._limit(merge(outcomes))
 
     def guard(self, test: ast.expr) -> tuple[tuple[Guard, ...], tuple[Guard, ...]]:
         """What holds in the body and in the else arm of a condition."""
@@ -345,18 +365,6 @@ def assuming(states: frozenset[State], literals: tuple[Guard, ...]) -> frozenset
     """The states that `literals` do not contradict, with these taken to hold."""
     taken = frozenset(literals)
     return frozenset(State(s.events, s.facts | taken) for s in states if not contradicts(s.facts, literals))
-
-
-def walk_statements(node: ast.stmt) -> list[ast.stmt]:
-    """`node` and the statements nested in it, functions and classes left out."""
-    found = [node]
-    if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.stmt):
-                found += walk_statements(child)
-            elif isinstance(child, (ast.ExceptHandler, ast.match_case)):
-                found += [s for item in child.body for s in walk_statements(item)]
-    return found
 
 
 def event_order(event: Event) -> tuple[object, ...]:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
+from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
 
+from mplint.source.bindings import Binding as Binding
+from mplint.source.bindings import absolute as absolute
+from mplint.source.bindings import collect_bindings
+from mplint.source.bindings import position as position
 from mplint.source.syntax import FUNCTIONS, SCOPES, Function, Scope, Syntax
 
 MAX_ALIASES = 6
+MAX_STEPS = 200  # aliases looked at to find one function or class
+MAX_BINDINGS = 64  # a name that more bindings reach may be anything
 # Packages that a name stands for when nothing in the file binds it (star imports, notebook fragments).
 UNBOUND_ROOTS = {
     "torch": "torch",
@@ -33,19 +40,6 @@ KERAS_ROOTS = (
 )
 
 
-class Binding(NamedTuple):
-    """One place that binds a name: what binds it and, where it is an expression, the bound value.
-
-    `element` is the position in the value that an unpacking takes (None: the value itself); `target` is a dotted
-    name for an import.
-    """
-
-    node: ast.AST
-    value: ast.expr | None = None
-    target: str | None = None
-    element: int | None = None
-
-
 class Names:
     """Resolves expressions of one program to dotted names, following every alias form."""
 
@@ -54,6 +48,9 @@ class Names:
         self.module = module
         self._resolved: dict[ast.AST, tuple[str, ...]] = {}
         self._reach: dict[ast.Name, list[Binding]] = {}
+        self._reach_inside: dict[int, list[Binding]] = {}
+        self._depths: dict[ast.AST, int] = {}
+        self._steps = 0
         self._chains: dict[ast.AST, tuple[int, ...]] = {}
         self._local: dict[ast.AST, Function | ast.ClassDef | None] = {}
 
@@ -127,7 +124,12 @@ class Names:
 
     def _candidates(self, node: ast.Name | ast.Attribute) -> list[str]:
         if isinstance(node, ast.Attribute):
-            return [f"{base}.{node.attr}" for base in self.candidates(node.value)]
+            path = ""
+            inner: ast.expr = node
+            while isinstance(inner, ast.Attribute):
+                path = f".{inner.attr}{path}"
+                inner = inner.value
+            return [base + path for base in self.candidates(inner)]
         reaching = self.reaching(node)
         if not reaching:
             return self._unbound(node)
@@ -162,10 +164,11 @@ class Names:
             scope, first = self.syntax.scope(scope), False
 
     def reaching(self, node: ast.Name) -> list[Binding]:
-        """The bindings of the name that can reach this use, in source order."""
+        """The bindings of the name that can reach this use, in source order; none where there are too many to tell."""
         known = self._reach.get(node)
         if known is None:
-            known = self._reach[node] = self._reaching(node)
+            found = self._reaching(node)
+            known = self._reach[node] = found if len(found) <= MAX_BINDINGS else []
         return known
 
     def _reaching(self, node: ast.Name) -> list[Binding]:
@@ -173,27 +176,36 @@ class Names:
         if scope is None or len(found) == 1:
             return found
         if scope is not self.syntax.scope(node):
-            return self._reaching_point(found, None, scope)
-        before = [b for b in found if position(b.node) < position(node) and not self._is_within(node, b)]
-        return self._reaching_point(before, node, scope) or found
+            known = self._reach_inside.get(id(found))
+            if known is None:
+                known = self._reach_inside[id(found)] = self._last_of(found, len(found), None, {id(getattr(scope, "body", None))})
+            return known
+        before = bisect_left(found, position(node), key=bound_at)
+        return self._last_of(found, before, node, set(self._block_chain(node))) or found
 
     def _is_within(self, node: ast.AST, binding: Binding) -> bool:
-        return (
-            binding.value is not None and any(parent is binding.value for parent in self.syntax.ancestors(node))
-        ) or binding.value is node
+        return binding.value is not None and (
+            binding.value is node or any(parent is binding.value for parent in self._up_to_statement(node))
+        )
 
-    def _reaching_point(self, found: list[Binding], use: ast.AST | None, scope: Scope) -> list[Binding]:
+    def _up_to_statement(self, node: ast.AST) -> Iterator[ast.AST]:
+        for parent in self.syntax.ancestors(node):
+            yield parent
+            if isinstance(parent, ast.stmt):
+                return
+
+    def _last_of(self, found: list[Binding], end: int, use: ast.Name | None, blocks_of_use: set[int]) -> list[Binding]:
+        """The bindings before `end` that a use in these blocks may see, looking backwards until one that surely replaces the rest."""
         reach: list[Binding] = []
-        use_blocks = self._blocks(use) if use is not None else {id(getattr(scope, "body", None))}
-        for binding in found:
-            blocks = self._block_chain(binding.node)
-            if use is not None and self.exclusive(binding.node, use):
+        for index in range(end - 1, max(end - 1 - MAX_STEPS, -1), -1):
+            binding = found[index]
+            if use is not None and (self._is_within(use, binding) or self.exclusive(binding.node, use)):
                 continue
-            if not blocks or blocks[0] in use_blocks:
-                reach = [binding]
-            else:
-                reach = [*reach, binding]
-        return reach
+            reach.append(binding)
+            blocks = self._block_chain(binding.node)
+            if not blocks or blocks[0] in blocks_of_use or len(reach) > MAX_BINDINGS:
+                break
+        return reach[::-1]
 
     def _block_chain(self, node: ast.AST) -> tuple[int, ...]:
         """Identities of the statement lists around `node`, innermost first, with `with` bodies merged outwards."""
@@ -209,37 +221,45 @@ class Names:
             known = self._chains[statement] = own + outer
         return known
 
-    def _blocks(self, node: ast.AST) -> set[int]:
-        return set(self._block_chain(node))
-
     def exclusive(self, one: ast.AST, other: ast.AST) -> bool:
-        """Whether the two nodes stand in different arms of one `if` (or in a try's `else` and a handler)."""
-        arms = {id(parent): arm for parent, arm in self._arms(one)}
-        return any(id(parent) in arms and arms[id(parent)] != arm for parent, arm in self._arms(other))
+        """Whether the two nodes stand in different arms of one `if`."""
+        parents = self.syntax.parents
+        depth, depth_of_other = self._depth(one), self._depth(other)
+        child, child_of_other = one, other
+        while one is not other:
+            if depth >= depth_of_other:
+                child, one, depth = one, parents[one], depth - 1
+            else:
+                child_of_other, other, depth_of_other = other, parents[other], depth_of_other - 1
+        if isinstance(one, ast.If) and isinstance(child, ast.stmt) and isinstance(child_of_other, ast.stmt):
+            return self.syntax.block(child) is not self.syntax.block(child_of_other)
+        return isinstance(one, ast.IfExp) and {child, child_of_other} == {one.body, one.orelse}
 
-    def _arms(self, node: ast.AST) -> list[tuple[ast.AST, str]]:
-        arms: list[tuple[ast.AST, str]] = []
-        child = node
-        for parent in self.syntax.ancestors(node):
-            if isinstance(parent, ast.If) and child is not parent.test:
-                arms.append((parent, "body" if any(child is s for s in parent.body) else "orelse"))
-            elif isinstance(parent, ast.IfExp) and child is not parent.test:
-                arms.append((parent, "body" if child is parent.body else "orelse"))
-            elif isinstance(parent, SCOPES):
-                break
-            child = parent
-        return arms
+    def _depth(self, node: ast.AST) -> int:
+        """How many nodes stand around `node`."""
+        passed = []
+        while (known := self._depths.get(node)) is None and (parent := self.syntax.parents.get(node)) is not None:
+            passed.append(node)
+            node = parent
+        depth = known or 0
+        for item in reversed(passed):
+            depth += 1
+            self._depths[item] = depth
+        return depth
 
     def local_function(self, node: ast.AST | None, depth: int = 0) -> Function | ast.ClassDef | None:
         """The function or class of this file that `node` names (also `self.method`), or None."""
         if node is None or depth:
             return self._local_function(node, depth)
         if node not in self._local:
+            outside, self._steps = self._steps, 0
             self._local[node] = self._local_function(node, 0)
+            self._steps = outside
         return self._local[node]
 
     def _local_function(self, node: ast.AST | None, depth: int) -> Function | ast.ClassDef | None:
-        if depth > MAX_ALIASES:
+        self._steps += 1
+        if depth > MAX_ALIASES or self._steps > MAX_STEPS:
             return None
         if isinstance(node, ast.Name):
             for binding in self.reaching(node):
@@ -298,9 +318,9 @@ class Names:
 STAR_MODULES = ("torch", "torch.nn", "torch.cuda.amp", "torch.amp", "torch.nn.functional", "tensorflow", "apex.amp")
 
 
-def position(node: ast.AST) -> tuple[int, int]:
-    """Line and column of a node, for ordering."""
-    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+def bound_at(binding: Binding) -> tuple[int, int]:
+    """Where a binding stands."""
+    return position(binding.node)
 
 
 def alternatives(value: ast.expr) -> list[ast.expr]:
@@ -326,85 +346,3 @@ def keras_path(name: str | None) -> str | None:
         if name.startswith(root + "."):
             return name[len(root) + 1 :]
     return None
-
-
-def collect_bindings(syntax: Syntax, module: str) -> dict[Scope, dict[str, list[Binding]]]:
-    """All bindings of the program, by scope and name, in source order."""
-    table: dict[Scope, dict[str, list[Binding]]] = {}
-    outer: dict[Scope, set[str]] = {}
-    declarations: list[ast.Global | ast.Nonlocal] = [*syntax.all(ast.Global), *syntax.all(ast.Nonlocal)]
-    for declaration in declarations:
-        if not isinstance(scope := syntax.scope(declaration), ast.Module):  # valid there, and without effect
-            outer.setdefault(scope, set()).update(declaration.names)
-
-    def bind(node: ast.AST, name: str, binding: Binding) -> None:
-        scope = syntax.scope(node)
-        while name in outer.get(scope, ()):
-            scope = syntax.scope(scope)
-        table.setdefault(scope, {}).setdefault(name, []).append(binding)
-
-    for statement in syntax.all(ast.Import):
-        for alias in statement.names:
-            if alias.asname:
-                bind(statement, alias.asname, Binding(statement, target=alias.name))
-            else:
-                root = alias.name.split(".")[0]
-                bind(statement, root, Binding(statement, target=root))
-    for origin in syntax.all(ast.ImportFrom):
-        source = absolute(origin, module)
-        for alias in origin.names:
-            if alias.name != "*":
-                bind(origin, alias.asname or alias.name, Binding(origin, target=f"{source}.{alias.name}"))
-    definitions: list[Function | ast.ClassDef] = [
-        *syntax.all(ast.FunctionDef),
-        *syntax.all(ast.AsyncFunctionDef),
-        *syntax.all(ast.ClassDef),
-    ]
-    for definition in definitions:
-        bind(definition, definition.name, Binding(definition))
-    for parameter in syntax.all(ast.arg):
-        owner = syntax.parents[syntax.parents[parameter]]
-        if isinstance(owner, SCOPES):
-            table.setdefault(owner, {}).setdefault(parameter.arg, []).append(Binding(parameter))
-    for handler in syntax.all(ast.ExceptHandler):
-        if handler.name:
-            bind(handler, handler.name, Binding(handler))
-    for name in syntax.all(ast.Name):
-        if isinstance(name.ctx, ast.Store):
-            bind(name, name.id, stored(name, syntax))
-    for bindings in table.values():
-        for found in bindings.values():
-            if len(found) > 1:
-                found.sort(key=lambda b: position(b.node))
-    return table
-
-
-def stored(name: ast.Name, syntax: Syntax) -> Binding:
-    """The binding that a stored name makes: which expression (or which part of one) it takes."""
-    parent = syntax.parents[name]
-    match parent:
-        case ast.Assign(value=value) | ast.AnnAssign(value=value) | ast.NamedExpr(value=value):
-            return Binding(name, value)
-        case ast.Tuple(elts=elts) | ast.List(elts=elts):
-            index = next(i for i, e in enumerate(elts) if e is name)
-            outer = syntax.parents[parent]
-            if isinstance(outer, ast.Assign):
-                value = outer.value
-                if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(elts):
-                    return Binding(name, value.elts[index])
-                return Binding(name, value, element=index)
-            return Binding(name)
-        case ast.withitem(context_expr=value):
-            return Binding(name, value)
-        case _:
-            return Binding(name)
-
-
-def absolute(statement: ast.ImportFrom, module: str) -> str:
-    """The absolute name of the module that a `from … import` names; relative ones keep their dots when `module` is unknown."""
-    if not statement.level:
-        return statement.module or ""
-    if not module:
-        return "." * statement.level + (statement.module or "")
-    parts = module.split(".")[: -statement.level] if statement.level <= module.count(".") + 1 else []
-    return ".".join([*parts, *filter(None, [statement.module])])

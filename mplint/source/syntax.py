@@ -161,15 +161,21 @@ def in_body(scope: ast.AST, child: ast.AST) -> bool:
     if isinstance(scope, ast.Lambda):
         return child is scope.body or child is scope.args
     if isinstance(scope, FUNCTIONS):
-        return (isinstance(child, ast.stmt) and any(child is s for s in scope.body)) or child is scope.args
-    return isinstance(child, ast.stmt) and not isinstance(scope, ast.Lambda)
+        return isinstance(child, ast.stmt) or child is scope.args
+    return isinstance(child, ast.stmt)
 
 
 def walk_expressions(node: ast.AST) -> Iterator[ast.AST]:
     """`node` and the expressions below it in evaluation order (arguments before their call), without nested scopes' bodies."""
-    for child in operands(node):
-        yield from walk_expressions(child)
-    yield node
+    stack = [(node, operands(node))]
+    while stack:
+        node, below = stack[-1]
+        child = next(below, None)
+        if child is None:
+            stack.pop()
+            yield node
+        else:
+            stack.append((child, operands(child)))
 
 
 def operands(node: ast.AST) -> Iterator[ast.AST]:

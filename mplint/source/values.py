@@ -13,6 +13,8 @@ from mplint.source.syntax import FUNCTIONS, Function, Syntax, argument, walk_exp
 Definition = ast.expr | ast.arg
 Constant = bool | int | float | str | bytes | complex | None
 MAX_DEPTH = 8
+MAX_STEPS = 300  # expressions looked at to find what one stands for
+MAX_ALTERNATIVES = 64  # what more expressions than these define may be anything
 
 # Spellings of the dtypes that matter here, for strings and for the last part of a dotted name.
 DTYPES = {
@@ -46,6 +48,8 @@ class Values:
         self.syntax = syntax
         self.names = names
         self._defined: dict[ast.AST, list[Definition]] = {}
+        self._returned: dict[Function, list[ast.expr]] = {}
+        self._steps = 0
 
     @cached_property
     def attributes(self) -> dict[tuple[ast.ClassDef, str], list[ast.expr]]:
@@ -117,13 +121,14 @@ class Values:
         """
         if node is None:
             return []
-        if depth > MAX_DEPTH:
-            return [node]
         if depth:
-            return self._definitions(node, depth)
+            self._steps += 1
+            return self._definitions(node, depth) if depth <= MAX_DEPTH and self._steps <= MAX_STEPS else [node]
         known = self._defined.get(node)
         if known is None:
+            outside, self._steps = self._steps, 0
             known = self._defined[node] = self._definitions(node, 0)
+            self._steps = outside
         return known
 
     def _definitions(self, node: ast.expr | ast.arg, depth: int) -> list[Definition]:
@@ -133,7 +138,8 @@ class Values:
                 for binding in self.names.reaching(node):
                     found += self._of_binding(binding, depth)
             case ast.Attribute(value=owner_expr, attr=attr):
-                for value in self.attribute_values(owner_expr, attr, depth):
+                values = self.attribute_values(owner_expr, attr, depth)
+                for value in values if len(values) <= MAX_ALTERNATIVES else ():
                     found += self.definitions(value, depth + 1)
             case ast.IfExp() | ast.BoolOp() | ast.NamedExpr():
                 for arm in alternatives(node):
@@ -160,11 +166,10 @@ class Values:
                 if isinstance(definition, ast.Call) and isinstance(made := self.names.local_function(definition.func), ast.ClassDef):
                     owner = made
         found: list[ast.expr] = []
-        queue = [owner] if owner is not None else []
-        while queue and len(queue) < 20:
-            item = queue.pop()
+        classes = [owner] if owner is not None else []
+        for item in classes:
             found += self.attributes.get((item, attr), [])
-            queue += self.names.bases(item)
+            classes += [base for base in self.names.bases(item) if base not in classes]
         return found
 
     def _of_binding(self, binding: Binding, depth: int) -> list[Definition]:
@@ -191,7 +196,10 @@ class Values:
         ):
             return []
         found: list[Definition] = []
-        for call in self.call_sites.get(function, []):
+        calls = self.call_sites.get(function, [])
+        if len(calls) > MAX_ALTERNATIVES:
+            return []
+        for call in calls:
             given = self.passed(call, function, parameter.arg)
             if given is not None:
                 found += self.definitions(given, depth + 2)
@@ -220,7 +228,11 @@ class Values:
 
     def returns(self, function: Function) -> list[ast.expr]:
         """The values that `function` returns."""
-        return [s.value for s in self.own_statements(function) if isinstance(s, ast.Return) and s.value is not None]
+        known = self._returned.get(function)
+        if known is None:
+            found = (s.value for s in self.own_statements(function) if isinstance(s, ast.Return))
+            known = self._returned[function] = [value for value in found if value is not None]
+        return known
 
     def own_statements(self, function: Function) -> Iterator[ast.stmt]:
         """All statements of `function`, nested blocks included, nested functions and classes left out."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from mplint.source.names import collect_bindings
+from mplint.source.bindings import collect_bindings
 from mplint.source.syntax import Syntax
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mplint.source.keras.layers import keras_name
 from mplint.source.keras.policy import compute_dtype
 from mplint.source.names import position
-from mplint.source.syntax import FUNCTIONS
+from mplint.source.syntax import FUNCTIONS, walk_expressions
 from mplint.source.values import HALF
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ NEUTRAL = ("layers.Input", "layers.InputLayer", "layers.Rescaling", "layers.Resi
 # Calls on a model, or with it, that make later work depend on its dtype.
 TRAINING = ("compile", "fit", "fit_generator", "train_on_batch")
 COPIES = ("models.clone_model", "models.model_from_json", "models.model_from_config", "Model.from_config", "models.Model.from_config")
+MAX_DEPTH = 8  # helpers within helpers
 
 
 class LateSetter(NamedTuple):
@@ -38,7 +39,7 @@ class LatePolicies:
 
     def __init__(self, file: SourceFile) -> None:
         self.file = file
-        self._depths: dict[ast.Call, bool] = {}
+        self._building: dict[ast.Call, bool] = {}
 
     def found(self) -> Iterator[LateSetter]:
         """Each late setter once, with the first thing built before it."""
@@ -77,22 +78,27 @@ class LatePolicies:
 
     def builds(self, call: ast.Call, depth: int = 0) -> bool:
         """Whether a call builds a layer or model that follows the policy, itself or in a function of this file."""
+        known = self._building.get(call)
+        if known is None:
+            if depth > MAX_DEPTH:
+                return False
+            self._building[call] = False  # a function that calls itself builds what the rest of it builds
+            known = self._building[call] = self._builds(call, depth)
+        return known
+
+    def _builds(self, call: ast.Call, depth: int) -> bool:
         path = keras_name(self.file, call.func)
         if path is not None:
             if path in ("Sequential", "models.Sequential") and call.args:
-                return any(isinstance(n, ast.Call) and self.builds(n, depth + 1) for n in ast.walk(call.args[0]))
+                return any(isinstance(n, ast.Call) and self.builds(n, depth + 1) for n in walk_expressions(call.args[0]))
             last = path.rpartition(".")[2]
             makes = path.startswith(("layers.", "applications.")) or path in ("Sequential", "Model", "models.Sequential", "models.Model")
             follows = self.file.keras.policy.dtype_argument(call) is None
             return makes and last[:1].isupper() and not path.startswith(NEUTRAL) and follows
         callee = self.file.names.local_function(call.func)
-        if isinstance(callee, FUNCTIONS) and depth < 4:
-            known = self._depths.get(call)
-            if known is None:
-                self._depths[call] = False
-                inner = [n for s in self.file.values.own_statements(callee) for n in ast.walk(s) if isinstance(n, ast.Call)]
-                known = self._depths[call] = any(self.builds(n, depth + 1) for n in inner)
-            return known
+        if isinstance(callee, FUNCTIONS):
+            inner = [n for s in self.file.values.own_statements(callee) for n in ast.walk(s) if isinstance(n, ast.Call)]
+            return any(self.builds(n, depth + 1) for n in inner)
         return False
 
     def _uses(self, target: ast.Name) -> Iterator[ast.expr]:

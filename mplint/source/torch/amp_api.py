@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -85,6 +86,9 @@ class OldAmp:
 
     def __init__(self, file: SourceFile) -> None:
         self.file = file
+        self._fallbacks: dict[ast.AST, bool] = {}
+        self._version_tests: dict[ast.expr, bool] = {}
+        self._left_at: dict[int, int] = {}
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:
@@ -160,8 +164,12 @@ class OldAmp:
                     return "annotation" if self._is_annotation(node) else "class"
         if self._is_annotation(node):
             return "annotation"
-        patched = {self.file.names.resolve(a) for a in self.file.syntax.all(ast.Attribute) if isinstance(a.ctx, ast.Store)}
-        return "probe" if self.file.names.resolve(node) in patched else "bare"
+        return "probe" if self.file.names.resolve(node) in self._patched else "bare"
+
+    @cached_property
+    def _patched(self) -> set[str | None]:
+        """The dotted names that the program assigns to."""
+        return {self.file.names.resolve(a) for a in self.file.syntax.all(ast.Attribute) if isinstance(a.ctx, ast.Store)}
 
     def _is_annotation(self, node: ast.AST) -> bool:
         child = node
@@ -177,24 +185,40 @@ class OldAmp:
 
     def is_fallback(self, node: ast.AST) -> bool:
         """Whether `node` runs only where the new API is missing: an except arm or the other arm of a version check that has it."""
-        syntax = self.file.syntax
-        child = node
-        for parent in syntax.ancestors(node):
-            match parent:
-                case ast.ExceptHandler():
-                    attempt = syntax.parents[parent]
-                    if isinstance(attempt, (ast.Try, ast.TryStar)) and self._prefers_new([*attempt.body, *attempt.orelse]):
-                        return True
-                case ast.If(test=test, body=body, orelse=orelse) if child is not test and self._asks_version(test):
-                    if self._prefers_new(orelse if any(child is s for s in body) else body):
-                        return True
-                case ast.IfExp(test=test, body=one, orelse=other) if child is not test and self._asks_version(test):
-                    if self._prefers_new([other if child is one else one]):
-                        return True
-            if isinstance(child, ast.stmt) and any(self._returned_new(s) for s in syntax.block(child) if s.lineno < child.lineno):
-                return True
-            child = parent
+        passed: list[ast.AST] = []
+        known = self._fallbacks.get(node)
+        while known is None:
+            passed.append(node)
+            parent = self.file.syntax.parents.get(node)
+            if parent is None:
+                known = False
+            elif self._is_other_arm(parent, node) or (isinstance(node, ast.stmt) and self._follows_new(node)):
+                known = True
+            else:
+                node = parent
+                known = self._fallbacks.get(node)
+        self._fallbacks.update(dict.fromkeys(passed, known))
+        return known
+
+    def _is_other_arm(self, parent: ast.AST, child: ast.AST) -> bool:
+        """Whether `child` is an arm of `parent` of which another one has the new API."""
+        match parent:
+            case ast.ExceptHandler():
+                attempt = self.file.syntax.parents[parent]
+                return isinstance(attempt, (ast.Try, ast.TryStar)) and self._prefers_new([*attempt.body, *attempt.orelse])
+            case ast.If(test=test, body=body, orelse=orelse) if child is not test and self._asks_version(test):
+                return self._prefers_new(orelse if isinstance(child, ast.stmt) and self.file.syntax.block(child) is body else body)
+            case ast.IfExp(test=test, body=one, orelse=other) if child is not test and self._asks_version(test):
+                return self._prefers_new([other if child is one else one])
         return False
+
+    def _follows_new(self, statement: ast.stmt) -> bool:
+        """Whether an earlier statement of its block has left the function with the new API."""
+        block = self.file.syntax.block(statement)
+        line = self._left_at.get(id(block))
+        if line is None:
+            line = self._left_at[id(block)] = next((s.lineno for s in block if self._returned_new(s)), sys.maxsize)
+        return line < statement.lineno
 
     def _returned_new(self, statement: ast.stmt) -> bool:
         """Whether an earlier statement has left the function with the new API where that exists."""
@@ -206,6 +230,12 @@ class OldAmp:
         return False
 
     def _asks_version(self, test: ast.expr) -> bool:
+        known = self._version_tests.get(test)
+        if known is None:
+            known = self._version_tests[test] = self._names_version(test)
+        return known
+
+    def _names_version(self, test: ast.expr) -> bool:
         if VERSION_TEST.search(self.file.text(test)):
             return True
         named = [d for name in self.file.values.mentions(test) for d in self.file.values.definitions(name)]
