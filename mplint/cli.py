@@ -82,7 +82,7 @@ def _check(options: Namespace) -> int:
     from mplint.engine.run import check_paths
 
     result = check_paths(options.paths or ["."], config, stdin=stdin, stdin_filename=options.stdin_filename)
-    faults = [f"{fault.rule} failed on {fault.path}: {fault.error}" for fault in result.faults]
+    faults = [str(fault) for fault in result.faults]
     report, more = _report(result, faults, options, config, stdin)
     sys.stdout.write(report)
     faults += more

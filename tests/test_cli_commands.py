@@ -17,15 +17,10 @@ from report_findings import clip_before_unscale, write_program
 from mplint import __version__
 from mplint.cli import main
 from mplint.config import Config
+from mplint.engine.check import Fault
 from mplint.errors import UsageError
 from mplint.findings import Confidence, Finding, Fix, Location, Severity
 from mplint.rule import registry
-
-
-class Fault(NamedTuple):
-    path: str
-    rule: str
-    error: str
 
 
 class Result(NamedTuple):

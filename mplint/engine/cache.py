@@ -14,6 +14,8 @@ from mplint import __version__
 from mplint.catalog import catalog
 from mplint.config import Config
 from mplint.engine.check import FileResult
+from mplint.rule import rules_package
+from mplint.source.load import read_file
 
 if TYPE_CHECKING:
     from mplint.engine.targets import TargetResolver
@@ -76,8 +78,7 @@ class Cache:
 def digest(path: str, resolver: TargetResolver) -> bytes:
     """What a result depends on: the file's bytes and its targets."""
     try:
-        with open(path, "rb") as stream:
-            data = stream.read()
+        data = read_file(path)
     except OSError:
         data = b""
     return hashlib.blake2b(data + resolver.fingerprint(path).encode(), digest_size=16).digest()
@@ -91,7 +92,7 @@ def fingerprint(config: Config) -> str:
         for entry in catalog(config.plugins).values()
         if entry.module in config.plugins
     }
-    folders = {package, *import_module("mplint.rules").__path__, *(os.path.dirname(os.path.abspath(m.__file__ or "")) for m in modules)}
+    folders = {package, *rules_package().__path__, *(os.path.dirname(os.path.abspath(m.__file__ or "")) for m in modules)}
     stamps = []
     for folder in sorted(folders):
         for root, _, names in os.walk(folder):

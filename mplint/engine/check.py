@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -17,13 +18,18 @@ from mplint.source.file import SourceFile
 from mplint.source.load import load
 from mplint.source.parse import parse
 
+STACK = 3000  # calls within calls: three times Python's default, for long `elif` chains; what needs more is reported
+
 
 class Fault(NamedTuple):
-    """A mistake of mplint's own: which rule failed on which file, and how."""
+    """A mistake of mplint's own: which rule (or which other step) failed on which file, and how."""
 
     path: str
     rule: str
     error: str
+
+    def __str__(self) -> str:
+        return f"{self.rule} failed on {self.path}: {self.error}"
 
 
 class FileResult(NamedTuple):
@@ -49,6 +55,8 @@ def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[Entry
         tree = parse(document)
     except InputError as error:
         return FileResult(path, (unreadable(path, error),), comments=b"mplint:" in data)
+    except Exception as error:  # one file's fault must not cost the others' findings
+        return FileResult(path, faults=(Fault(path, "reading", describe(error)),))
     found, faults = check_document(document, tree, settings, rules)
     text = document.text
     return FileResult(path, tuple(findings + found), tuple(faults), may_suppress(text), imported(text), words_of(text))
@@ -67,19 +75,39 @@ def check_document(
     document: Document, tree: ast.Module, settings: Settings, rules: Iterable[Entry], module: str = ""
 ) -> tuple[list[Finding], list[Fault]]:
     """The findings of `rules` in one parsed program, before links and suppressions, and the rules that failed."""
-    text = document.text
-    active = [entry.load() for entry in concerned(rules, text)]
+    active = [entry.load() for entry in concerned(rules, document.text)]
     if not active:
         return [], []
     file = SourceFile(document, tree, settings, module)
     findings: set[Finding] = set()
     faults = []
-    for rule in active:
-        if not rule.checks("check_source"):
-            continue
-        try:
-            findings.update(f for f in rule().check_source(file) if f.when is None or not file.is_test)
-        except Exception as error:  # one rule's fault must not cost the others' findings
-            faults.append(Fault(document.path, rule.code, describe(error)))
+    gave_up = []
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, STACK))
+    try:
+        for rule in active:
+            if not rule.checks("check_source"):
+                continue
+            try:
+                findings.update(f for f in rule().check_source(file) if f.when is None or not file.is_test)
+            except RecursionError:
+                gave_up.append(rule.code)
+            except Exception as error:  # one rule's fault must not cost the others' findings
+                faults.append(Fault(document.path, rule.code, describe(error)))
+        if gave_up:
+            findings.add(too_deep(file, gave_up))
+    finally:
+        sys.setrecursionlimit(limit)
     file.close()
     return sorted(findings, key=lambda f: f.sort_key), faults
+
+
+def too_deep(file: SourceFile, codes: Sequence[str]) -> Finding:
+    """The MP001 for a program that is nested so deeply that some rules could not follow it, at its innermost statement or expression."""
+    depths: dict[ast.AST, int] = {file.tree: 0}
+    for node, parent in file.syntax.parents.items():
+        depths[node] = depths[parent] + 1
+    innermost = max((node for node in depths if isinstance(node, (ast.stmt, ast.expr))), key=lambda node: depths[node])
+    place = file.location(innermost)
+    error = InputError("nested too deeply to be checked in full", place.line, place.column, place.cell)
+    return unreadable(file.document.path, error, f"what {', '.join(codes)} would say of this file is missing")

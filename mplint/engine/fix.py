@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from mplint.config import Config
 from mplint.engine.check import check_data
@@ -11,7 +11,7 @@ from mplint.engine.judge import Planned, edits_of, objection, without_overlaps
 from mplint.errors import describe
 from mplint.findings import Applicability, Finding
 from mplint.source.document import InputError
-from mplint.source.load import decode, load
+from mplint.source.load import decode, load, read_file
 from mplint.source.rewrite import FixError, apply_edits, realize
 
 PASSES = 10
@@ -20,8 +20,7 @@ PASSES = 10
 Check = Callable[[Mapping[str, bytes]], Sequence[Finding]]
 
 
-@dataclass(frozen=True, slots=True)
-class FixResult:
+class FixResult(NamedTuple):
     """What fixing did or, without `apply`, would do.
 
     `diffs` are unified diffs, one a changed file; `applied` counts the findings mended; `remaining` are those left.
@@ -63,11 +62,11 @@ def fix_paths(
                 results[path] = check_data(path, data, resolver.settings(path), job.rules())
                 checked[path] = data
         result = conclude(list(results.values()), job, contents)
-        faults.update(dict.fromkeys(f"{fault.rule} failed on {fault.path}: {fault.error}" for fault in result.faults))
+        faults.update(dict.fromkeys(str(fault) for fault in result.faults))
         return result.findings
 
     result = fix_files(check, given, unsafe=unsafe, apply=apply)
-    return replace(result, faults=tuple(dict.fromkeys([*faults, *result.faults])))
+    return result._replace(faults=tuple(dict.fromkeys([*faults, *result.faults])))
 
 
 def fix_files(check: Check, given: Mapping[str, bytes], *, unsafe: bool, apply: bool) -> FixResult:
@@ -164,7 +163,7 @@ class Run:
         if path in self.now:
             return True
         try:
-            self.first[path] = self.now[path] = self.given[path] if path in self.given else _bytes_of(path)
+            self.first[path] = self.now[path] = self.given[path] if path in self.given else read_file(path)
         except OSError as error:
             self.settled.add(path)
             self.failures.append(f"{path}: can't be read: {(error.strerror or str(error)).lower()}")
@@ -230,11 +229,6 @@ class Run:
         message = f"the fix of {code} on {path} {what}"
         if message not in self.faults:
             self.faults.append(message)
-
-
-def _bytes_of(path: str) -> bytes:
-    with open(path, "rb") as stream:
-        return stream.read()
 
 
 def unified_diff(path: str, old: bytes, new: bytes) -> str:

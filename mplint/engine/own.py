@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Location, Severity
-from mplint.rule import Rule
+from mplint.rule import Rule, sentence
 from mplint.source.document import InputError
 
 
@@ -85,8 +85,8 @@ class UnusedSuppression(Rule):
     fix = Applicability.SAFE
 
 
-def unreadable(path: str, error: InputError) -> Finding:
-    """The MP001 for an input that could not be read."""
+def unreadable(path: str, error: InputError, why: str = "nothing here was checked") -> Finding:
+    """The MP001 for an input that could not be read, or not wholly."""
     return Finding(
         code=UnreadableInput.code,
         name=UnreadableInput.name,
@@ -94,7 +94,7 @@ def unreadable(path: str, error: InputError) -> Finding:
         confidence=Confidence.HIGH,
         message=error.message,
         location=error.location(path),
-        why="nothing here was checked",
+        why=sentence(why),
     )
 
 
@@ -107,7 +107,7 @@ def unused(location: Location, message: str, help: str, fix: Fix) -> Finding:
         confidence=Confidence.HIGH,
         message=message,
         location=location,
-        why="a suppression that is not needed hides the next mistake at its place",
-        help=help,
+        why="A suppression that is not needed hides the next mistake at its place.",
+        help=sentence(help),
         fix=fix,
     )

@@ -6,8 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.catalog import Entry
 from mplint.config import Config
@@ -16,9 +15,11 @@ from mplint.engine.discovery import discover
 from mplint.engine.own import unreadable
 from mplint.engine.select import FileIgnores, asked_for, known_rules, selected
 from mplint.engine.targets import TargetResolver
+from mplint.errors import describe
 from mplint.findings import Finding, Severity
 from mplint.settings import Settings
 from mplint.source.document import InputError
+from mplint.source.load import read_file
 
 if TYPE_CHECKING:
     from mplint.source.summary import Summary
@@ -27,8 +28,7 @@ PARALLEL_BYTES = 1_500_000  # below this much source, starting workers costs mor
 COLLECT_EVERY = 64
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(NamedTuple):
     """Findings in report order, the number of files checked, and mplint's own faults."""
 
     findings: tuple[Finding, ...]
@@ -36,8 +36,7 @@ class CheckResult:
     faults: tuple[Fault, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """What a worker needs to check files: the configuration and the enabled codes."""
 
     config: Config
@@ -136,10 +135,10 @@ def check_here(files: Iterable[str], job: Job, resolver: TargetResolver) -> list
 def check_file(path: str, resolver: TargetResolver, rules: Sequence[Entry]) -> FileResult:
     """Read and check one file."""
     try:
-        with open(path, "rb") as stream:
-            data = stream.read()
+        data = read_file(path)
     except OSError as error:
-        return FileResult(path, (unreadable(path, InputError(f"can't be read: {error.strerror}", None, None)),))
+        reason = (error.strerror or str(error)).lower()
+        return FileResult(path, (unreadable(path, InputError(f"can't be read: {reason}")),))
     return check_data(path, data, resolver.settings(path), rules)
 
 
@@ -163,21 +162,22 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
     idle = frozenset(code for code, rule in rules.items() if rule.needs_target) if job.config.target is None else frozenset()
     ignores = FileIgnores(job.config, rules)
     advised = asked_for(job.config, rules)
-    linked = linked_findings(results, contents)
+    faults = {fault for result in results for fault in result.faults}
+    linked = linked_findings(results, contents, faults)
     findings: list[Finding] = []
     for result in results:
         enabled = job.codes - ignores.codes(result.path)
         kept = [f for f in (*result.findings, *linked.get(result.path, ())) if f.when is None and f.code in enabled]
         if result.comments:
-            kept = suppressed(result, kept, enabled - idle, names, contents)
+            kept = suppressed(result, kept, enabled - idle, names, contents, faults)
         sure = [f for f in kept if f.confidence.rank >= job.config.min_confidence.rank]
         findings += [f for f in sure if f.severity is not Severity.INFO or f.code in advised]
     ordered = tuple(sorted(set(findings), key=lambda f: f.sort_key))
-    return CheckResult(ordered, len(results), tuple(sorted({fault for result in results for fault in result.faults})))
+    return CheckResult(ordered, len(results), tuple(sorted(faults)))
 
 
-def linked_findings(results: Sequence[FileResult], contents: Mapping[str, bytes]) -> dict[str, list[Finding]]:
-    """The findings that rest on other files, where those prove them, by path."""
+def linked_findings(results: Sequence[FileResult], contents: Mapping[str, bytes], faults: set[Fault]) -> dict[str, list[Finding]]:
+    """The findings that rest on other files, where those prove them, by path; what fails is added to `faults`."""
     pending = [finding for result in results for finding in result.findings if finding.when is not None]
     if not pending:
         return {}
@@ -186,13 +186,16 @@ def linked_findings(results: Sequence[FileResult], contents: Mapping[str, bytes]
     imports = {result.path: result.imports for result in results}
     words = {result.path: result.words for result in results}
     linked: dict[str, list[Finding]] = {}
-    for finding in link(pending, imports, words, lambda paths: summaries(paths, contents)):
-        linked.setdefault(finding.location.path, []).append(finding)
+    try:
+        for finding in link(pending, imports, words, lambda paths: summaries(paths, contents, faults)):
+            linked.setdefault(finding.location.path, []).append(finding)
+    except Exception as error:  # what each file shows by itself stands all the same
+        faults.add(Fault(pending[0].location.path, f"linking {pending[0].code} to other files", describe(error)))
     return linked
 
 
-def summaries(paths: Iterable[str], contents: Mapping[str, bytes]) -> dict[str, Summary]:
-    """What the given files tell the rest of the project; one that can't be read tells nothing."""
+def summaries(paths: Iterable[str], contents: Mapping[str, bytes], faults: set[Fault]) -> dict[str, Summary]:
+    """What the given files tell the rest of the project; one that can't be read, or is nested too deeply, tells nothing."""
     from mplint.source.file import SourceFile
     from mplint.source.load import load
     from mplint.source.parse import parse
@@ -203,9 +206,12 @@ def summaries(paths: Iterable[str], contents: Mapping[str, bytes]) -> dict[str, 
         try:
             document = load(path, bytes_of(path, contents))
             file = SourceFile(document, parse(document), Settings())
-        except (OSError, InputError):
+            found[path] = summarize(file)
+        except (OSError, InputError, RecursionError):
             continue
-        found[path] = summarize(file)
+        except Exception as error:
+            faults.add(Fault(path, "linking", describe(error)))
+            continue
         file.close()
     return found
 
@@ -213,20 +219,25 @@ def summaries(paths: Iterable[str], contents: Mapping[str, bytes]) -> dict[str, 
 def bytes_of(path: str, contents: Mapping[str, bytes]) -> bytes:
     """The bytes that were checked under the name `path`."""
     data = contents.get(path)
-    if data is not None:
-        return data
-    with open(path, "rb") as stream:
-        return stream.read()
+    return read_file(path) if data is None else data
 
 
 def suppressed(
-    result: FileResult, findings: list[Finding], enabled: frozenset[str], names: dict[str, str], contents: Mapping[str, bytes]
+    result: FileResult,
+    findings: list[Finding],
+    enabled: frozenset[str],
+    names: dict[str, str],
+    contents: Mapping[str, bytes],
+    faults: set[Fault],
 ) -> list[Finding]:
-    """The findings of a file that its comments leave, with those about the comments themselves."""
+    """The findings of a file that its comments leave, with those about the comments themselves; what fails is added to `faults`."""
     from mplint.engine.suppress import suppress
     from mplint.source.load import load
 
     try:
         return suppress(load(result.path, bytes_of(result.path, contents)), findings, enabled, names)
     except (OSError, InputError):
+        return findings
+    except Exception as error:
+        faults.add(Fault(result.path, "suppressing", describe(error)))
         return findings

@@ -67,8 +67,9 @@ class Sources:
     def _raw(self, path: str) -> bytes:
         if self._stdin is not None and path == self._stdin_filename:
             return self._stdin
+        from mplint.source.load import read_file
+
         try:
-            with open(path, "rb") as stream:
-                return stream.read()
+            return read_file(path)
         except OSError:
             return b""

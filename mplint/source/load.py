@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 from typing import NamedTuple
 
 from mplint.source.document import Document, InputError
@@ -22,6 +25,17 @@ class Decoded(NamedTuple):
     text: str
     encoding: str
     bom: bool
+
+
+def read_file(path: str) -> bytes:
+    """The bytes of a regular file; raises OSError for one that can't be read, and for pipes, devices and what is too large for memory."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):  # a pipe could be read once, and may never end
+        raise OSError(errno.EINVAL, "not a regular file; standard input is read with `-`")
+    if status.st_size > MAX_NOTEBOOK:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    with open(path, "rb") as stream:
+        return stream.read()
 
 
 def load(path: str, data: bytes) -> Document:
