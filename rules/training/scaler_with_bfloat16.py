@@ -15,6 +15,8 @@ from mplint.source.syntax import argument
 from mplint.source.torch.autocast import Autocast
 from mplint.source.torch.scaler import Scaler
 
+WHY = "bfloat16 has the range of float32 (1e-38 to 3e38): nothing needs a scale, and each step checks all gradients for it"
+
 
 class ScalerWithBfloat16(Rule):
     """
@@ -93,7 +95,9 @@ class ScalerWithBfloat16(Rule):
                 yield from in_keras(self, file)
 
     def _torch(self, file: SourceFile) -> Iterator[Finding]:
-        autocasts = [a for a in file.torch.autocasts.constructions if a.half and a.devices != {"cpu"}]
+        constructions = [a for a in file.torch.autocasts.constructions if a.devices != {"cpu"}]
+        yield from self._by_name(file, [a for a in constructions if not a.dtypes.isdisjoint(("bfloat16", "?"))])
+        autocasts = [a for a in constructions if a.half]
         if not autocasts or not all("bfloat16" in a.dtypes and "?" not in a.dtypes for a in autocasts):
             return
         certain = all(a.dtypes == {"bfloat16"} for a in autocasts)
@@ -105,12 +109,51 @@ class ScalerWithBfloat16(Rule):
                 scaler.node,
                 f"`{file.text(scaler.node.func)}` is enabled although autocast runs in bfloat16"
                 + ("" if certain else " where the dtype says so"),
-                why="bfloat16 has the range of float32 (1e-38 to 3e38): nothing needs a scale, and each step checks all gradients for it",
+                why=WHY,
                 help="leave the scaler out, or enable it for float16 only",
                 confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
                 related=((autocasts[0].node, "autocast runs in bfloat16 here"),),
                 fix=switch_off(file, scaler, autocasts[0], certain),
             )
+
+    def _by_name(self, file: SourceFile, autocasts: list[Autocast]) -> Iterator[Finding]:
+        """The scalers whose own condition names bfloat16 as one of the dtypes to scale."""
+        for scaler in file.torch.scalers.live if autocasts else ():
+            comparison = naming_bfloat16(file, scaler.condition)
+            if comparison is not None:
+                yield self.finding(
+                    file,
+                    scaler.node,
+                    f"`{file.text(scaler.node.func)}` is enabled for bfloat16 too",
+                    why=WHY,
+                    help="enable it for float16 only",
+                    confidence=Confidence.MEDIUM,
+                    related=((autocasts[0].node, "autocast runs in the chosen dtype here"),),
+                    fix=only_float16(file, comparison),
+                )
+
+
+def naming_bfloat16(file: SourceFile, condition: ast.expr | None) -> ast.Compare | None:
+    """The comparison in a condition that holds for bfloat16: `dtype in ("float16", "bfloat16")`, or None."""
+    for definition in file.values.definitions(condition):
+        match definition:
+            case ast.BoolOp(values=parts):
+                found = [part for part in parts if naming_bfloat16(file, part) is not None]
+                if found:
+                    return naming_bfloat16(file, found[0])
+            case ast.Compare(ops=[ast.In()], comparators=[ast.List(elts=names) | ast.Tuple(elts=names) | ast.Set(elts=names)]):
+                if any(file.values.dtypes(name) == {"bfloat16"} for name in names):
+                    return definition
+    return None
+
+
+def only_float16(file: SourceFile, comparison: ast.Compare) -> Fix | None:
+    """Compare with the float16 of the list alone."""
+    names = [name for name in getattr(comparison.comparators[0], "elts", []) if file.values.dtypes(name) == {"float16"}]
+    if len(names) != 1:
+        return None
+    text = f"{file.text(comparison.left)} == {file.text(names[0])}"
+    return Fix(f"enable it for `{text}` only", Applicability.SAFE, (Replace(file.span(comparison), text),))
 
 
 def switch_off(file: SourceFile, scaler: Scaler, autocast: Autocast, certain: bool) -> Fix | None:
