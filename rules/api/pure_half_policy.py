@@ -15,6 +15,7 @@ from mplint.source.values import UNKNOWN
 
 PURE = ("float16", "half")
 KERAS_TRAINING = {"fit", "fit_generator", "train_on_batch", "compile", "apply_gradients", "GradientTape", "minimize"}
+KERAS_WEIGHTS = {"load_model", "load_weights", "load_lora_weights", "set_weights"}  # a compiled model that gets these may only predict
 KERAS_INFERENCE = {"predict", "load_model", "load_weights", "from_keras_model", "from_saved_model", "evaluate", "export"}
 TORCH_TRAINING = {"backward"}
 TORCH_INFERENCE = {"no_grad", "inference_mode", "eval", "generate", "from_pretrained", "load_state_dict"}
@@ -86,7 +87,8 @@ class PureHalfPolicy(Rule):
                 yield self.finding(file, setter.node, message, why=WHY, help=help, severity=severity, confidence=confidence, fix=fix)
         yield from self._defaults(file, severity)
         for conversion in HalfTraining(file).conversions:
-            module = file.text(conversion.module)
+            receiver = conversion.node.func.value if isinstance(conversion.node.func, ast.Attribute) else conversion.module
+            module = file.text(receiver if isinstance(receiver, (ast.Name, ast.Attribute)) else conversion.module)
             yield self.finding(
                 file,
                 conversion.node,
@@ -117,9 +119,9 @@ class PureHalfPolicy(Rule):
         """High where the file trains, None where it only runs a model, medium where nothing says."""
         called = {call.func.attr for call in file.syntax.all(ast.Call) if isinstance(call.func, ast.Attribute)}
         called |= {call.func.id for call in file.syntax.all(ast.Call) if isinstance(call.func, ast.Name)}
-        if called & training:
+        if called & training and not (called & training == {"compile"} and called & KERAS_WEIGHTS):
             return Confidence.HIGH
-        return None if called & inference else Confidence.MEDIUM
+        return None if called & (inference | KERAS_WEIGHTS) else Confidence.MEDIUM
 
     def _is_left_again(self, file: SourceFile, setter: Setter) -> bool:
         """Whether the same function (or module level) goes on to set another policy."""
