@@ -59,7 +59,7 @@ def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[Entry
         return FileResult(path, faults=(Fault(path, "reading", describe(error)),))
     found, faults = check_document(document, tree, settings, rules)
     text = document.text
-    return FileResult(path, tuple(findings + found), tuple(faults), may_suppress(text), imported(text), words_of(text))
+    return FileResult(path, tuple(findings + found), tuple(faults), may_suppress(text), imported(tree), words_of(text))
 
 
 def may_suppress(text: str) -> bool:

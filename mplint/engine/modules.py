@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
-import re
 from collections.abc import Iterable
 from functools import cached_property
 
-IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|[^\n#]*)|import[ \t]+([^\n#]+))", re.M)
-NAME = re.compile(r"([A-Za-z_]\w*)(?:[ \t]+as[ \t]+\w+)?")
 
 
 KERAS, TORCH, SETS_POLICY, ENTERS_AUTOCAST, NAMES_HALF = "keras", "torch", "policy", "autocast", "half"
@@ -26,20 +24,23 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(word for word, spellings in WORDS.items() if any(spelling in text for spelling in spellings))
 
 
-def imported(text: str) -> tuple[str, ...]:
-    """Dotted names that a program's import statements mention (modules, and names that may be modules), relative ones with their dots."""
+def imported(tree: ast.Module) -> tuple[str, ...]:
+    """Dotted names that the imports outside of functions mention (modules, and names that may be modules), relative ones with their dots."""
     found: dict[str, None] = {}
-    for match in IMPORT.finditer(text):
-        source, names, plain = match.groups()
-        if source is not None:
+    stack: list[ast.stmt] = list(reversed(tree.body))
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Import):
+            found.update((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = "." * node.level + (node.module or "")
             found[source] = None
             joint = "" if source.endswith(".") else "."
-            for name in NAME.findall(re.sub(r"#[^\n]*", "", names)):
-                found[f"{source}{joint}{name}"] = None
-        else:
-            for part in plain.split(","):
-                if part.split():
-                    found[part.split()[0]] = None
+            found.update((f"{source}{joint}{alias.name}", None) for alias in node.names if alias.name != "*")
+        elif isinstance(node, ast.If):
+            stack += [*reversed(node.orelse), *reversed(node.body)]
+        elif isinstance(node, ast.Try):
+            stack += [*reversed(node.orelse), *(s for h in node.handlers for s in h.body), *reversed(node.body)]
     return tuple(found)
 
 

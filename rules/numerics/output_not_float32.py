@@ -10,14 +10,15 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Se
 from mplint.rule import Rule
 from mplint.source.arguments import quoted, set_keyword
 from mplint.source.file import SourceFile
+from mplint.source.keras.choices import left_to_callers
 from mplint.source.keras.layers import CONVOLUTIONS, PROBABILITIES
 from mplint.source.keras.models import ComputeDtype, Model
 from mplint.source.keras.outputs import Step
+from mplint.source.keras.settled import casts_predictions
 
 # Words in the names of models whose output is raw material for something else.
 FEATURES = re.compile(r"backbone|encod|extract|feature|embed|trunk|stem|neck|block|gate|attention", re.I)
 RAW = re.compile(FEATURES.pattern + r"|base|discrim|critic|project|hidden", re.I)
-PREDICTION = re.compile(r"pred|logit|output", re.I)
 NUMBERS = {
     "float16": "float16 keeps 11 bits and rounds probabilities below 6e-8 to 0, whose logarithm is -inf",
     "bfloat16": "bfloat16 keeps 8 bits: a probability of 0.999 becomes 1.0",
@@ -84,9 +85,9 @@ class OutputNotFloat32(Rule):
                     yield from self._output(file, model, chain)
 
     def _output(self, file: SourceFile, model: Model, chain: tuple[Step, ...]) -> Iterator[Finding]:
-        head = next((s for s in chain if s.activation in PROBABILITIES or s.kind == "application"), None) or last_with_weights(chain)
+        head = head_of(chain)
         emitter = next((s for s in chain if s.kind not in ("op", "shape")), None)
-        if head is None or emitter is None or emitter.kind == "cast" or not is_wanted(file, model, head):
+        if head is None or emitter is None or emitter.kind == "cast" or not is_wanted(file, model, head) or is_optional(file, model, head):
             return
         carriers = chain[chain.index(head) :]  # an op computes in the dtype of the layer before it
         carrier = next((s for s in carriers if s.kind in ("layer", "application")), None)
@@ -106,7 +107,8 @@ class OutputNotFloat32(Rule):
         if not dtype.half and not dtype.undecided:
             confidence = Confidence.LOW  # the policy is computed, and nothing says that it may be half
         elif not dtype.half:
-            when, confidence = When("half", file.syntax.qualname(model.node)), Confidence.HIGH if probable else Confidence.MEDIUM
+            when = When("half" if probable else "raw half", file.syntax.qualname(model.node))
+            confidence = Confidence.HIGH if probable else Confidence.MEDIUM
         else:
             confidence = Confidence.HIGH if sure and (probable or model.trained) else Confidence.MEDIUM
         if file.is_test:
@@ -140,6 +142,11 @@ class OutputNotFloat32(Rule):
         return Fix('compute the output in float32 with dtype="float32"', Applicability.SAFE, tuple(changes))
 
 
+def head_of(chain: tuple[Step, ...]) -> Step | None:
+    """The step of a chain that makes its output: the activation that gives probabilities, else the last layer with weights."""
+    return next((s for s in chain if s.activation in PROBABILITIES or s.kind == "application"), None) or last_with_weights(chain)
+
+
 def last_with_weights(chain: tuple[Step, ...]) -> Step | None:
     """The step of a chain that computes the output where no activation makes probabilities of it."""
     for step in chain:
@@ -167,10 +174,12 @@ def is_wanted(file: SourceFile, model: Model, head: Step) -> bool:
     return not RAW.search(model.name) and not casts_predictions(file)
 
 
-def casts_predictions(file: SourceFile) -> bool:
-    """Whether the program casts logits or predictions to float32 somewhere after the model."""
-    casts = [step for step in file.keras.models.steps.casts() if step.dtype in ("float32", "float64") and step.node.args]
-    return any(PREDICTION.search(name.id) for step in casts for name in file.values.mentions(step.node.args[0]))
+def is_optional(file: SourceFile, model: Model, head: Step) -> bool:
+    """Whether only callers elsewhere would have the model end with this head, and otherwise it ends with features, or with raw values."""
+    if model.trained or not left_to_callers(file, head.node):
+        return False
+    others = [other for chain in model.outputs if (other := head_of(chain)) is None or other.node is not head.node]
+    return not others or any(o is None or (head.activation in PROBABILITIES and o.activation not in PROBABILITIES) for o in others)
 
 
 def describe(step: Step) -> str:
