@@ -147,7 +147,7 @@ class LayerDtypes:
             if kind.name == COMPUTE:
                 return kind
         fixed = [k for k in kinds if k.source is not None]
-        if fixed and all(k.name != OPEN for k in kinds):
+        if fixed:
             return fixed[0]
         return Kind(NUMBER) if kinds and all(k.name == NUMBER for k in kinds) else Kind(OPEN)
 
