@@ -269,7 +269,7 @@ class Outputs:
         return found
 
     def _holds_models(self, call: ast.Call) -> bool:
-        """Whether the call builds a layer or model of Keras out of what it is given: `TimeDistributed(encoder)`, `WideDeepModel(wide, deep)`."""
+        """Whether the call builds a layer or model of Keras, such as `TimeDistributed(encoder)` or `WideDeepModel(wide, deep)`."""
         home, _, last = (keras_name(self.file, call.func) or "").rpartition(".")
         return home.partition(".")[0] in ("layers", "models", "experimental") and last[:1].isupper()
 
