@@ -6,12 +6,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from mplint.findings import Applicability, Change, Confidence, Finding, Fix, InsertStatements, Replace, Severity, Span
+from mplint.findings import Applicability, Change, Confidence, Finding, Fix, InsertStatements, Replace, Severity, Span, When
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.names import Binding, position
 from mplint.source.syntax import FUNCTIONS, argument
-from mplint.source.torch.checkpoints import Saved, methods
+from mplint.source.torch.checkpoints import Handed, Saved, methods
+
+WHY = "a resumed run starts at the initial scale again, 65536 by default, and skips steps until it fits"
 
 
 class ScalerStateNotSaved(Rule):
@@ -91,17 +93,32 @@ class ScalerStateNotSaved(Rule):
         if ".state_dict()" in text:
             for saved in file.torch.checkpoints.without_scaler:
                 yield self._saved(file, saved)
+        if "load" in text:
+            for handed in file.torch.checkpoints.handed_on:
+                yield self._handed(file, handed)
         if "Optimizer)" in text and "GradScaler(" in text:
             for owner, scaler in file.torch.checkpoints.lost_by_wrappers:
                 yield self.finding(
                     file,
                     scaler.node,
                     f"`{owner.name}` holds a loss scaler, and the `state_dict` that it inherits does not save the scaler's state",
-                    why="a resumed run starts at the initial scale again, 65536 by default, and skips steps until it fits",
+                    why=WHY,
                     help="override `state_dict` and `load_state_dict` to include the scaler's",
                     confidence=Confidence.MEDIUM,
                     related=((owner.bases[0], "`state_dict` comes from here"),),
                 )
+
+    def _handed(self, file: SourceFile, handed: Handed) -> Finding:
+        save, optimizer, scaler = (file.text(node) for node in (handed.call.func, handed.optimizer, handed.scaler))
+        return self.finding(
+            file,
+            handed.call,
+            f"`{save}` saves the state of `{optimizer}` and not that of its loss scaler `{scaler}`",
+            why=WHY,
+            help="hand it the scaler too, save the scaler's state, and load it on resume",
+            related=((handed.scaler, "the scaler is used with this optimizer here"),),
+            when=When("saves", f"{handed.name} {handed.key}"),
+        )
 
     def _saved(self, file: SourceFile, saved: Saved) -> Finding:
         scaler = file.text(saved.scaler)
@@ -109,7 +126,7 @@ class ScalerStateNotSaved(Rule):
             file,
             saved.call,
             f"the checkpoint holds the state of `{file.text(saved.optimizer)}` and not that of its loss scaler `{scaler}`",
-            why="a resumed run starts at the initial scale again, 65536 by default, and skips steps until it fits",
+            why=WHY,
             help=f"save `{scaler}.state_dict()` too, and load it on resume",
             related=((saved.scaler, "the scaler is used with this optimizer here"),),
             fix=save_it(file, saved),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.source.syntax import has_star
 from mplint.source.torch.optimizer import Optimizers
 from mplint.source.torch.scaler import Scaler, words_of
 from mplint.source.torch.subjects import varies
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
     from mplint.source.file import SourceFile
 
 SAVES = re.compile(r"sav(e|ing)|checkpoint|ckpt|snapshot|state|dump|persist", re.IGNORECASE)
+SAVERS = re.compile(r"sav(e|ing)|checkpoint|ckpt|snapshot", re.IGNORECASE)
 SCALER_WORDS = {"scaler", "scalers", "gradscaler", "amp", "grad_scaler"}
+LOADERS = re.compile(r"load|resum|restor|find|last", re.IGNORECASE)
+HOOKS = re.compile(r"^on_|callback|hook")  # what is handed a checkpoint to add to it
+MODEL_WORDS = {"model", "models", "net", "network", "weights", "params", "generator", "backbone", "module"}
 RESUMES = re.compile(r"resum|load_checkpoint|load_snapshot|load_ckpt|restore", re.IGNORECASE)
 
 
@@ -32,6 +37,16 @@ class Saved(NamedTuple):
     store: ast.Dict | ast.Call | ast.Assign
 
 
+class Handed(NamedTuple):
+    """A call that hands an optimizer to a function of another file, `name`, as the argument `key` (a position or a keyword)."""
+
+    call: ast.Call
+    optimizer: ast.expr
+    scaler: ast.expr
+    name: str
+    key: str
+
+
 class Checkpoints:
     """The checkpoints of one file."""
 
@@ -44,12 +59,31 @@ class Checkpoints:
     @cached_property
     def without_scaler(self) -> tuple[Saved, ...]:
         """Each saved optimizer state whose optimizer a live scaler steps, in a file that resumes and never saves the state of a scaler."""
-        candidates = [(call, owner, store) for call, owner in methods(self.file, "state_dict") if (store := self._store(call)) is not None]
-        candidates = [c for c in candidates if self.optimizers.is_optimizer(c[1])]
+        stored = [(call, owner, store_of(self.file, call)) for call, owner in methods(self.file, "state_dict")]
+        candidates = [(call, owner, store) for call, owner, store in stored if store and self.optimizers.is_optimizer(owner)]
         if not candidates or not self.resumes or not self.stepped or self.optimizers.managed or self.may_save_scalers:
             return ()
         found = [(call, owner, self.stepped.get(self.subjects.key(owner)), store) for call, owner, store in candidates]
         return tuple(Saved(call, owner, scaler, store) for call, owner, scaler, store in found if scaler is not None)
+
+    @cached_property
+    def handed_on(self) -> tuple[Handed, ...]:
+        """Optimizers that are handed, without the live scaler that steps them, to what is called as if it saved checkpoints."""
+        calls = [c for c in self.file.syntax.all(ast.Call) if SAVERS.search(last := last_name(c.func)) and not LOADERS.search(last)]
+        if not calls or not RESUMES.search(self.file.document.text) or not self.stepped or self.optimizers.managed or self.may_save_scalers:
+            return ()
+        found: dict[str, Handed] = {}
+        for call in calls:
+            name = self.file.names.resolve(call.func)
+            given: list[tuple[str, ast.expr]] = [(str(i), a) for i, a in enumerate(call.args)]
+            given += [(k.arg, k.value) for k in call.keywords if k.arg]
+            if name is None or name.startswith("torch.") or has_star(call) or self.file.names.local_function(call.func) is not None:
+                continue
+            for key, value in given:
+                scaler = self.stepped.get(self.subjects.key(value)) if isinstance(value, (ast.Name, ast.Attribute)) else None
+                if scaler is not None:
+                    found.setdefault(self.subjects.key(scaler), Handed(call, value, scaler, name, key))
+        return tuple(found.values())
 
     @cached_property
     def lost_by_wrappers(self) -> tuple[tuple[ast.ClassDef, Scaler], ...]:
@@ -98,25 +132,6 @@ class Checkpoints:
             return True
         return any(call.args and self.optimizers.is_optimizer(owner) for call, owner in methods(self.file, "load_state_dict"))
 
-    def _store(self, call: ast.Call) -> ast.Dict | ast.Call | ast.Assign | None:
-        """What takes the state: a dict, `dict(…)`, a class of this file that is called with it, or `checkpoint[key] = …`."""
-        child: ast.AST = call
-        for parent in self.file.syntax.ancestors(call):
-            match parent:
-                case ast.Dict():
-                    return parent
-                case ast.Call(func=ast.Name(id="dict")):
-                    return parent
-                case ast.Call(func=func) if isinstance(child, ast.keyword):
-                    return parent if isinstance(self.file.names.local_function(func), ast.ClassDef) else None
-                case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str()))]):
-                    return parent
-                case ast.IfExp() | ast.keyword():
-                    child = parent
-                case _:
-                    return None
-        return None
-
     @cached_property
     def may_save_scalers(self) -> bool:
         """Whether the state of a scaler is, or may be, saved by anything in the file."""
@@ -141,6 +156,8 @@ class Checkpoints:
         match call:
             case ast.Call(func=ast.Attribute(attr="update"), args=[more]) if not isinstance(more, ast.Dict):
                 return bool(words_of(ast.unparse(more)) & (SCALER_WORDS | {"extra", "state", "states"}))
+        if HOOKS.search(last_name(call.func)) and any(isinstance(a, ast.Name) and SAVES.search(a.id) for a in given):
+            return True
         if not any(isinstance(a, (ast.Name, ast.Attribute)) and self._is_live(a) for a in given):
             return False
         return SAVES.search(ast.unparse(call.func)) is not None
@@ -158,8 +175,52 @@ class Checkpoints:
         return False
 
 
+def store_of(file: SourceFile, call: ast.Call) -> ast.Dict | ast.Call | ast.Assign | None:
+    """What takes an optimizer's state: a dict or `dict(…)` with a model, a class of this file called with it, `checkpoint[key] = …`."""
+    child: ast.AST = call
+    for parent in file.syntax.ancestors(call):
+        match parent:
+            case ast.Dict(keys=keys, values=values):
+                names = [str(k.value) for k in keys if isinstance(k, ast.Constant)]
+                return parent if holds_model(call, names, values) else None
+            case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
+                return parent if holds_model(call, [k.arg or "" for k in keywords], [k.value for k in keywords]) else None
+            case ast.Call(func=func) if isinstance(child, ast.keyword):
+                return parent if isinstance(file.names.local_function(func), ast.ClassDef) else None
+            case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str()))]):
+                return parent
+            case ast.IfExp() | ast.keyword():
+                child = parent
+            case _:
+                return None
+    return None
+
+
+def holds_model(call: ast.Call, keys: list[str], values: list[ast.expr]) -> bool:
+    """Whether something besides an optimizer's state is the state of a model."""
+    stated = [v for v in values if any(isinstance(n, ast.Attribute) and n.attr == "state_dict" and n is not call.func for n in ast.walk(v))]
+    return bool(stated) or any(key == "state_dict" or words_of(key.replace("_", " ")) & MODEL_WORDS for key in keys)
+
+
 def methods(file: SourceFile, name: str) -> Iterator[tuple[ast.Call, ast.expr]]:
     """The calls of a method called `name`, and what each is called on."""
     for call in file.syntax.all(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == name:
             yield call, call.func.value
+
+
+def last_name(node: ast.expr) -> str:
+    """The last identifier of a dotted expression, "" for anything else."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def saved_parameters(file: SourceFile) -> Iterator[tuple[str, str, ast.Call]]:
+    """The functions that put the state of a parameter into a checkpoint and speak of no scaler: name, parameter, and the place."""
+    for call, owner in methods(file, "state_dict"):
+        function = file.syntax.function(call)
+        if function is None or not isinstance(owner, ast.Name) or store_of(file, call) is None:
+            continue
+        reaching = file.names.reaching(owner)
+        handed = len(reaching) == 1 and isinstance(reaching[0].node, ast.arg) and file.syntax.function(reaching[0].node) is function
+        if handed and not any("scaler" in word or word == "amp" for word in words_of(ast.unparse(function))):
+            yield file.syntax.qualname(function), owner.id, call
