@@ -75,7 +75,7 @@ class AutocastAroundExport(Rule):
         if "autocast" not in file.document.text or file.is_test:
             return
         autocasts = file.torch.autocasts
-        for call in file.syntax.all(ast.Call):
+        for call in file.names.calls_of(*(name.rpartition(".")[2] for name in sorted(EXPORTS))):
             name = file.names.resolve(call.func)
             if name not in EXPORTS or (name == "torch.onnx.export" and not through_export(file, call)):
                 continue

@@ -73,7 +73,7 @@ class DataParallelLosesAutocastDtype(Rule):
         text = file.document.text
         if "autocast" not in text or "bfloat16" not in text:
             return
-        wrapped = [c for c in file.syntax.all(ast.Call) if file.names.resolve(c.func) in DATA_PARALLEL]
+        wrapped = [c for c in file.names.calls_of("DataParallel") if file.names.resolve(c.func) in DATA_PARALLEL]
         if not wrapped:
             return
         autocasts = file.torch.autocasts

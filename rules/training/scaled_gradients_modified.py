@@ -131,7 +131,7 @@ class ScaledGradientsModified(Rule):
             )
 
     def _penalties(self, file: SourceFile) -> Iterator[Finding]:
-        for call in file.syntax.all(ast.Call):
+        for call in file.names.calls_of("grad"):
             if file.names.resolve(call.func) != "torch.autograd.grad":
                 continue
             outputs = argument(call, "outputs", 0)
