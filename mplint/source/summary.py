@@ -70,6 +70,14 @@ class Policy(NamedTuple):
     place: Location
 
 
+class Saver(NamedTuple):
+    """A function that saves the state of the object in one of its parameters, and no loss scaler's."""
+
+    name: str
+    parameter: str
+    place: Location
+
+
 class Summary(NamedTuple):
     """The facts of one file that links need."""
 
@@ -80,6 +88,7 @@ class Summary(NamedTuple):
     calls: tuple[Call, ...]
     conversions: tuple[Conversion, ...]
     policies: tuple[Policy, ...]
+    savers: tuple[Saver, ...] = ()
 
 
 def summarize(file: SourceFile) -> Summary:
@@ -97,7 +106,14 @@ def summarize(file: SourceFile) -> Summary:
             else:
                 imports[alias.asname or alias.name] = f"{source}{'' if source.endswith('.') else '.'}{alias.name}"
     return Summary(
-        file.document.path, imports, tuple(stars), definitions(file), tuple(calls(file)), tuple(conversions(file)), tuple(policies(file))
+        file.document.path,
+        imports,
+        tuple(stars),
+        definitions(file),
+        tuple(calls(file)),
+        tuple(conversions(file)),
+        tuple(policies(file)),
+        tuple(savers(file)),
     )
 
 
@@ -179,6 +195,15 @@ def policies(file: SourceFile) -> list[Policy]:
         for name in sorted(setter.names):
             found.append(Policy(name, len(setter.names) == 1 and UNKNOWN not in setter.names, scope, file.location(call)))
     return found
+
+
+def savers(file: SourceFile) -> list[Saver]:
+    """The functions of the file that save what they are given."""
+    if ".state_dict(" not in file.document.text:
+        return []
+    from mplint.source.torch.checkpoints import saved_parameters
+
+    return [Saver(name, parameter, file.location(call)) for name, parameter, call in saved_parameters(file)]
 
 
 def name_ref(file: SourceFile, node: ast.expr) -> Ref | None:
