@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mplint.source.summary import Summary
 
 PARALLEL_BYTES = 1_500_000  # below this much source, starting workers costs more than it saves
-COLLECT_EVERY = 256
+COLLECT_EVERY = 64
 
 
 class CheckResult(NamedTuple):

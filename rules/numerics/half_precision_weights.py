@@ -65,7 +65,7 @@ class HalfPrecisionWeights(Rule):
     name = "half-precision-weights"
     severity = Severity.ERROR
     fix = Applicability.UNSAFE
-    frameworks = ("keras", "tensorflow", "torch")
+    frameworks = ("keras", "torch")
     tokens = ("float16", "half")
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:

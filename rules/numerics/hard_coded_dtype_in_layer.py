@@ -62,7 +62,7 @@ class HardCodedDtypeInLayer(Rule):
     name = "hard-coded-dtype-in-layer"
     severity = Severity.WARNING
     fix = Applicability.SAFE
-    frameworks = ("keras")
+    frameworks = ("keras",)
     tokens = ("def call(self",)
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:

@@ -64,7 +64,7 @@ class UnstableOpInHalf(Rule):
     name = "unstable-op-in-half"
     severity = Severity.WARNING
     fix = Applicability.UNSAFE
-    frameworks = ("torch", "tensorflow", "keras")
+    frameworks = ("torch", "keras")
     tokens = ("autocast", "float16", "half()")
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
