@@ -1,0 +1,133 @@
+"""MP208: an autograd function that breaks under autocast."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span, When
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.torch.custom_functions import CustomFunction, custom_functions
+
+
+class CustomFunctionWithoutCustomFwd(Rule):
+    """Autograd function without custom_fwd under autocast
+
+    ## What it does
+    Finds subclasses of `torch.autograd.Function` that multiply matrices in `forward` and, with the inputs they saved, in `backward`, are
+    applied under autocast, and have neither `custom_fwd` and `custom_bwd` nor casts of their own.
+
+    ## Why is this bad?
+    Autocast is in force in `forward`, so the product is half precision and so is the gradient that comes back; in `backward` it is not,
+    and the saved inputs are still float32: "RuntimeError: expected mat1 and mat2 to have the same dtype". `custom_bwd` runs
+    `backward` under the same autocast state as `forward`.
+
+    ## Example
+    ```python
+    import torch
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            ctx.save_for_backward(x, weight)
+            return x @ weight
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, weight = ctx.saved_tensors
+            return grad @ weight.t(), x.t() @ grad
+
+    def loss_of(x, weight):
+        with torch.autocast("cuda"):
+            return Product.apply(x, weight).sum()
+    ```
+
+    ## Use instead
+    ```python
+    import torch
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type="cuda")
+        def forward(ctx, x, weight):
+            ctx.save_for_backward(x, weight)
+            return x @ weight
+
+        @staticmethod
+        @torch.amp.custom_bwd(device_type="cuda")
+        def backward(ctx, grad):
+            x, weight = ctx.saved_tensors
+            return grad @ weight.t(), x.t() @ grad
+
+    def loss_of(x, weight):
+        with torch.autocast("cuda"):
+            return Product.apply(x, weight).sum()
+    ```
+
+    ## Fix safety
+    Safe: the decorators only restore in `backward` the autocast state of `forward`; outside autocast they change nothing. Before torch 2.4
+    the fix writes the decorators of `torch.cuda.amp`.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp208.py.
+
+    ## References
+    - PyTorch: https://pytorch.org/docs/stable/notes/amp_examples.html#functions-with-multiple-inputs-or-autocastable-ops
+    """
+
+    code = "MP208"
+    name = "custom-function-without-custom-fwd"
+    severity = Severity.WARNING
+    fix = Applicability.SAFE
+    frameworks = ("torch",)
+    tokens = ("save_for_backward",)
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report each function once, at its `forward`, for the first place where autocast applies it."""
+        for function in custom_functions(file):
+            site = next((s for s in function.sites if file.precision.autocast(s) is not None), None)
+            open_sites = [s for s in function.sites if not file.precision.in_region(s)]
+            if site is None and not open_sites:
+                continue
+            used = site or open_sites[0]
+            devices = {d for r in file.torch.autocasts.regions_around(used) for a in r.autocasts for d in a.devices}
+            yield self.finding(
+                file,
+                function.forward,
+                f"`{function.owner.name}` runs under autocast without `custom_fwd` and `custom_bwd`",
+                why="`backward` runs without autocast: it gets a half gradient and float32 saved inputs, and their product raises.",
+                help="decorate `forward` with `torch.amp.custom_fwd` and `backward` with `torch.amp.custom_bwd`",
+                severity=Severity.INFO if file.is_test else None,
+                confidence=Confidence.HIGH if site is not None else Confidence.MEDIUM,
+                related=((used, "it is applied here"), (function.gradient, "half and float32 meet in this product")),
+                fix=decorate(file, function, devices),
+                when=When("autocast", file.syntax.qualname(file.syntax.statement(used))) if site is None else None,
+            )
+
+
+def decorate(file: SourceFile, function: CustomFunction, devices: set[str]) -> Fix | None:
+    """The two decorators, in the spelling that the project's torch knows."""
+    package = torch_name(file)
+    if package is None or len(devices) > 1 or "?" in devices:
+        return None
+    device = next(iter(devices), "cuda")
+    old = file.settings.torch_lacks("2.4")
+    if old and device != "cuda":
+        return None
+    changes = []
+    for method, name in ((function.forward, "custom_fwd"), (function.backward, "custom_bwd")):
+        decorator = f"@{package}.cuda.amp.{name}" if old else f'@{package}.amp.{name}(device_type="{device}")'
+        at = Span(method.lineno, method.col_offset, method.lineno, method.col_offset)
+        indentation = file.lines[method.lineno - 1][: method.col_offset]
+        changes.append(Replace(at, f"{decorator}\n{indentation}"))
+    return Fix("run `backward` under the autocast state of `forward`", Applicability.SAFE, tuple(changes))
+
+
+def torch_name(file: SourceFile) -> str | None:
+    """The name under which the file imports torch."""
+    for statement in file.syntax.all(ast.Import):
+        for alias in statement.names:
+            if alias.name == "torch":
+                return alias.asname or "torch"
+    return None
