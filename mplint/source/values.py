@@ -88,7 +88,7 @@ class Values:
             callee = self.names.method(target, "__init__") if isinstance(target, ast.ClassDef) else target
             if callee is not None:
                 table.setdefault(callee, []).append(call)
-            elif target is None and isinstance(call.func, (ast.Name, ast.Attribute)):
+            elif target is None and self._has_callable_class and isinstance(call.func, (ast.Name, ast.Attribute)):
                 later.append(call)
         for call in later:
             callee = self.callee(call)
@@ -96,12 +96,17 @@ class Values:
                 table.setdefault(callee, []).append(call)
         return table
 
+    @cached_property
+    def _has_callable_class(self) -> bool:
+        """Whether the instances of some class of this file can be called."""
+        return any(isinstance(i, FUNCTIONS) and i.name in ("__call__", "forward") for c in self.syntax.all(ast.ClassDef) for i in c.body)
+
     def callee(self, call: ast.Call) -> Function | None:
         """The function of this file that the call runs: by name, `self.method`, constructor, or an instance's `__call__`/`forward`."""
         target = self.names.local_function(call.func)
         if isinstance(target, ast.ClassDef):
             return self.names.method(target, "__init__")
-        if target is None and isinstance(call.func, (ast.Name, ast.Attribute)):
+        if target is None and self._has_callable_class and isinstance(call.func, (ast.Name, ast.Attribute)):
             owner = self.instance_class(call.func)
             return (self.names.method(owner, "__call__") or self.names.method(owner, "forward")) if owner else None
         return target

@@ -57,7 +57,7 @@ class Modules:
         """Every module with a size that the program builds, in source order."""
         if "torch" not in self.file.document.text:
             return []
-        return [made for call in self.file.syntax.all(ast.Call) if (made := self._module(call)) is not None]
+        return [made for call in self.file.names.calls_of(*SIZES) if (made := self._module(call)) is not None]
 
     def _module(self, call: ast.Call) -> Module | None:
         for name in self.file.names.candidates(call.func):
