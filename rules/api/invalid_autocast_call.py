@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NOT_DEVICES = {"gpu", "GPU", "CUDA", "tpu", *DTYPES}
 DTYPE_FLAGS = {"dtype", "amp_dtype", "precision", "mixed_precision"}
 DEVICES = ("cuda", "cpu", "mps", "xpu")
+OLD_PACKAGES = {f"torch.{device}.amp{module}" for device in ("cuda", "cpu") for module in ("", ".autocast_mode")}
 CHECKED_DEVICES = {"cpu", "mps", "xpu", "hpu", "xla"}  # where autocast accepts no dtype but float16 and bfloat16
 
 
@@ -27,7 +28,8 @@ class InvalidAutocastCall(Rule):
     """## What it does
     Finds calls of `torch.autocast` (and `torch.amp.autocast`) whose arguments are wrong: no device type, a `torch.device` or a bool as
     first argument, a positional `enabled` where `dtype` stands, a decorator without parentheses, a dtype given as a string, a dtype
-    that the device does not take, and a device or dtype fixed in the call although the script has an option for it.
+    that the device does not take, a device type for the old `torch.cuda.amp.autocast`, and a device or dtype fixed in the call although
+    the script has an option for it.
 
     ## Why is this bad?
     The first parameter of the old `torch.cuda.amp.autocast` was `enabled`, that of `torch.autocast` is `device_type`, a string.
@@ -78,7 +80,8 @@ class InvalidAutocastCall(Rule):
         for autocast in autocasts.constructions:
             if autocasts.is_probe(autocast.node):
                 continue
-            finding = self.mistake(file, autocast) if autocast.call is None or autocasts.is_new(autocast) else None
+            checked = autocast.call is None or autocasts.is_new(autocast)
+            finding = self.mistake(file, autocast) if checked else self.new_arguments(file, autocast) if autocast.old else None
             if finding is not None:
                 yield finding
             else:
@@ -97,6 +100,29 @@ class InvalidAutocastCall(Rule):
             return None if has_star(call) or autocast.partial else self.no_device(file, call)
         dtype = argument(call, "dtype", shift + 1)
         return self.wrong_device(file, call, device) or (self.wrong_dtype(file, autocast, dtype) if dtype is not None else None)
+
+    def new_arguments(self, file: SourceFile, autocast: Autocast) -> Finding | None:
+        """An old autocast that gets the device type (or the dtype), as `torch.autocast` does."""
+        call = autocast.call
+        assert call is not None
+        if autocast.partial or not {n.rpartition(".")[0] for n in file.names.candidates(call.func)} <= OLD_PACKAGES:
+            return None
+        given = argument(call, "device_type")
+        first = call.args[0] if call.args else None
+        is_enabled = first is None or not (None not in file.values.strings(first) or file.values.dtypes(first) - {UNKNOWN})
+        wrong = first if not is_enabled else given
+        if wrong is None:
+            return None
+        name, text = file.text(call.func), file.text(wrong)
+        what = f"`{text}` stands where `{name}` expects `enabled`" if wrong is first else f"`{name}` takes no `device_type`"
+        return self.finding(
+            file,
+            wrong,
+            what,
+            why="`torch.cuda.amp.autocast` takes (enabled, dtype, cache_enabled): "
+            + ("entering it raises TypeError." if wrong is first else "the call raises TypeError."),
+            help="Use `torch.autocast`, whose first argument is the device type.",
+        )
 
     def bare_decorator(self, file: SourceFile, autocast: Autocast) -> Finding:
         """`@torch.autocast`: the function itself becomes the first argument."""

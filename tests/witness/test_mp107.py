@@ -56,3 +56,11 @@ def test_float32_turns_autocast_off_on_the_cpu() -> None:
     with pytest.warns(UserWarning, match="float32|Disabling"):
         scope = run("with torch.autocast('cpu', dtype=torch.float32):\n    y = x @ x\n")
     assert str(scope["y"].dtype) == "torch.float32"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("call", ["torch.cpu.amp.autocast(device_type='cpu')", "torch.cpu.amp.autocast('cpu')"])
+def test_the_old_class_does_not_take_the_device_type(call: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(TypeError, match="device_type|must be bool"):
+            run(f"with {call}:\n    y = x @ x\n")
