@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -19,11 +20,15 @@ from mplint.source.torch.forward import region_behind
 from mplint.source.torch.gradients import RESCALE
 from mplint.source.torch.loop import BACKWARD, STEP, ZERO_GRAD, Act, TrainingLoop, receiver
 from mplint.source.torch.scaling_fix import scale_the_loss
+from mplint.source.values import UNKNOWN
 
 # Any of these says that something in the program scales the loss, or could.
 SCALING = re.compile(
     r"\b\w*?(?<!standard)(?<!minmax)(?<!robust)(?<!maxabs)(?:scaler|loss_?scale|scale_?loss|scaled_?loss)\w*", re.IGNORECASE
 )
+
+# Scripts, or folders of scripts, that time a few steps and throw the weights away.
+MEASURES = re.compile(r"(bench|profil|throughput|speed_?test)[^/]*(/[^/]*)?$", re.IGNORECASE)
 
 LOST = "float16 gradients below 6e-8 become 0 before they reach a weight; a loss scale, 32768 to begin with, would lift them"
 ADVICE = {
@@ -38,7 +43,7 @@ class MissingLossScaling(Rule):
     """
     ## What it does
     Finds training in float16 without loss scaling: in PyTorch a loss from a float16 autocast region whose plain `backward()` feeds an
-    optimizer's step; in Keras and TensorFlow gradients of a loss under `mixed_float16` that no LossScaleOptimizer scales. `fit()` scales
+    optimizer's step (a warning where float16 is one of the dtypes to choose from, advice in a benchmark); in Keras and TensorFlow gradients of a loss under `mixed_float16` that no LossScaleOptimizer scales. `fit()` scales
     by itself, but only where the model's own policy is mixed_float16: layers that get the policy one by one, a `DTypePolicyMap` and
     optimizers that go through an overridden `compile()` are reported as warnings.
 
@@ -143,20 +148,29 @@ class MissingLossScaling(Rule):
                 if step is not None and act.node not in cases and (region := float16_region(file, loop, act)) is not None:
                     cases[act.node] = Case(act, step, region)
         for node, case in cases.items():
-            sure = case.region.sure
+            chosen = any(autocast.dtypes != {"float16"} for autocast in case.region.autocasts if autocast.half)
             yield self.finding(
                 file,
                 node,
-                f"`{file.text(node)}` computes gradients of a float16 forward pass, and nothing scales the loss",
+                f"`{file.text(node)}` computes gradients of a float16 forward pass, and nothing scales the loss"
+                if not chosen
+                else f"`{file.text(node)}` computes gradients that nothing scales, also where the dtype is float16",
+                severity=Severity.INFO if measures(file.document.path) else Severity.WARNING if chosen else None,
                 why="float16 gradients below 6e-8 become 0; a loss scale, 65536 to begin with, would lift them",
-                help="scale the loss with `torch.amp.GradScaler`, and step and update through it",
-                confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
+                help="scale the loss with `torch.amp.GradScaler`, and step and update through it"
+                + ("; enable it for float16 only" if chosen else ""),
+                confidence=Confidence.HIGH if case.region.sure and not chosen else Confidence.MEDIUM,
                 related=(
-                    (case.region.expression, "autocast runs the forward pass in float16 here"),
+                    (case.region.expression, f"autocast {'may run' if chosen else 'runs'} the forward pass in float16 here"),
                     (case.step.node, "the optimizer applies the gradients here"),
                 ),
-                fix=scale_the_loss(file, loop, case.act, case.step, case.region) if len(cases) == 1 else None,
+                fix=scale_the_loss(file, loop, case.act, case.step, case.region) if len(cases) == 1 and not chosen else None,
             )
+
+
+def measures(path: str) -> bool:
+    """Whether a script times a few steps and throws the weights away."""
+    return MEASURES.search(path.replace(os.sep, "/")) is not None
 
 
 class Case(NamedTuple):
@@ -178,7 +192,7 @@ def step_after(path: tuple[Act, ...], index: int) -> Act | None:
 
 
 def float16_region(file: SourceFile, loop: TrainingLoop, act: Act) -> Region | None:
-    """The region that certainly runs the forward in float16 wherever it is enabled."""
+    """The region that runs the forward in float16 wherever it is enabled, or that may be told to."""
     loss = receiver(act)
     if loss is None or any(isinstance(n, ast.Mult) for n in ast.walk(loss)):
         return None
@@ -186,7 +200,7 @@ def float16_region(file: SourceFile, loop: TrainingLoop, act: Act) -> Region | N
     if region is None or region.foreign:
         return None
     lowered = [autocast for autocast in region.autocasts if autocast.half]
-    return region if lowered and all(autocast.dtypes == {"float16"} for autocast in lowered) else None
+    return region if lowered and all("float16" in autocast.dtypes and UNKNOWN not in autocast.dtypes for autocast in lowered) else None
 
 
 def in_keras(rule: Rule, file: SourceFile) -> Iterator[Finding]:

@@ -62,5 +62,5 @@ def test_float32_turns_autocast_off_on_the_cpu() -> None:
 def test_the_old_class_does_not_take_the_device_type(call: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with pytest.raises(TypeError, match="device_type|must be bool"):
+        with pytest.raises(TypeError, match=r"device_type|must be bool"):
             run(f"with {call}:\n    y = x @ x\n")
