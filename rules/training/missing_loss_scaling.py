@@ -43,9 +43,10 @@ class MissingLossScaling(Rule):
     """
     ## What it does
     Finds training in float16 without loss scaling: in PyTorch a loss from a float16 autocast region whose plain `backward()` feeds an
-    optimizer's step (a warning where float16 is one of the dtypes to choose from, advice in a benchmark); in Keras and TensorFlow gradients of a loss under `mixed_float16` that no LossScaleOptimizer scales. `fit()` scales
-    by itself, but only where the model's own policy is mixed_float16: layers that get the policy one by one, a `DTypePolicyMap` and
-    optimizers that go through an overridden `compile()` are reported as warnings.
+    optimizer's step (a warning where float16 is one of the dtypes to choose from, advice in a benchmark); in Keras and TensorFlow
+    gradients of a loss under `mixed_float16` that no LossScaleOptimizer scales. `fit()` scales by itself, but only where the model's own
+    policy is mixed_float16: layers that get the policy one by one, a `DTypePolicyMap` and optimizers that go through an overridden
+    `compile()` are reported as warnings.
 
     ## Why is this bad?
     Gradients below 6e-8 are 0 in float16, and those below 6e-5 lose bits. Activation gradients are often that small: parts of the network
