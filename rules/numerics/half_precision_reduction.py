@@ -1,0 +1,101 @@
+"""MP211: a sum that stays in float16."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.half_reductions import HalfReduction, half_reductions
+
+
+class HalfPrecisionReduction(Rule):
+    """Sum kept in float16
+
+    ## What it does
+    Finds sums of tensors that a cast (or a placeholder) made float16, and means of their squares, outside autocast regions, which would
+    promote them.
+
+    ## Why is this bad?
+    The largest finite float16 is 65504: a sum of 300 squares of 16 is inf, and the squared norm of a vector overflows once the norm
+    exceeds 256. Above 2048 the result is a multiple of 2 or more.
+
+    ## Example
+    ```python
+    import torch
+
+    def squared_norm(features):
+        x = features.half()
+        return (x * x).sum(dim=-1)
+    ```
+
+    ## Use instead
+    ```python
+    import torch
+
+    def squared_norm(features):
+        x = features.half()
+        return x.float().square().sum(dim=-1)
+    ```
+
+    ## Fix safety
+    Unsafe: the reduction runs in float32 and its result is float32 then, which the code after it may have to cast back.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp211.py.
+
+    ## References
+    - PyTorch: operations that autocast to float32, https://pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32
+    """
+
+    code = "MP211"
+    name = "half-precision-reduction"
+    severity = Severity.INFO
+    fix = Applicability.UNSAFE
+    frameworks = ("torch", "tensorflow")
+    tokens = ("float16", "half()")
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report each reduction."""
+        for found in half_reductions(file):
+            what = "squares of float16 values" if found.squares else "float16 values"
+            limit = "squares overflow once a value or the norm exceeds 256" if found.squares else "a sum beyond 65504 is inf"
+            yield self.finding(
+                file,
+                found.call,
+                f"`{found.name}` adds up {what} in float16",
+                why=f"float16 ends at 65504: {limit}.",
+                help="cast the tensor to float32 before the reduction, and the result back where that is needed",
+                confidence=Confidence.MEDIUM,
+                related=((found.cast, "the tensor becomes float16 here"),),
+                fix=widen(file, found),
+            )
+
+
+def widen(file: SourceFile, found: HalfReduction) -> Fix | None:
+    """The reduction of a float32 tensor; squares are squared in float32 too, so the cast stands at the name that is squared."""
+    target: ast.expr | None = found.operand
+    if found.squares:
+        target = found.operand.args[0] if isinstance(found.operand, ast.Call) and found.operand.args else None
+    if not isinstance(target, (ast.Name, ast.Attribute, ast.Subscript)):
+        return None
+    text = file.text(target)
+    if found.torch:
+        new = f"{text}.float()"
+    else:
+        package = tensorflow_name(file)
+        if package is None:
+            return None
+        new = f"{package}.cast({text}, {package}.float32)"
+    return Fix("reduce in float32", Applicability.UNSAFE, (Replace(file.span(target), new),))
+
+
+def tensorflow_name(file: SourceFile) -> str | None:
+    """The name under which the file imports TensorFlow."""
+    for statement in file.syntax.all(ast.Import):
+        for alias in statement.names:
+            if alias.name in ("tensorflow", "tensorflow.compat.v1"):
+                return alias.asname or alias.name
+    return None

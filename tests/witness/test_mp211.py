@@ -1,0 +1,21 @@
+"""MP211: sums of squares overflow in float16; in float32 they do not."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.framework
+
+
+def test_a_sum_of_squares_overflows_in_float16() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.full((300,), 16.0).half()
+    assert torch.isinf((x * x).sum())
+    assert float(x.float().square().sum()) == 76800.0
+
+
+def test_a_mean_of_squares_overflows_above_256() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.full((4,), 257.0).half()
+    assert torch.isinf((x * x).mean())
+    assert float((x.float() * x.float()).mean()) == 257.0**2
