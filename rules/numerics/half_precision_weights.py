@@ -66,7 +66,7 @@ class HalfPrecisionWeights(Rule):
     severity = Severity.ERROR
     fix = Applicability.UNSAFE
     frameworks = ("keras", "torch")
-    tokens = ("float16", "half")
+    tokens = ("float16", ".half", '"half"')
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report each variable where it is created."""
