@@ -16,6 +16,7 @@ from mplint.source.syntax import FUNCTIONS, SCOPES, Function, Scope, Syntax
 MAX_ALIASES = 6
 MAX_STEPS = 200  # aliases looked at to find one function or class
 MAX_BINDINGS = 64  # a name that more bindings reach may be anything
+LEAVES = (ast.Return, ast.Raise)
 # Packages that a name stands for when nothing in the file binds it (star imports, notebook fragments).
 UNBOUND_ROOTS = {
     "torch": "torch",
@@ -197,6 +198,7 @@ class Names:
     def _last_of(self, found: list[Binding], end: int, use: ast.Name | None, blocks_of_use: set[int]) -> list[Binding]:
         """The bindings before `end` that a use in these blocks may see, looking backwards until one that surely replaces the rest."""
         reach: list[Binding] = []
+        bound: set[int] = set()
         for index in range(end - 1, max(end - 1 - MAX_STEPS, -1), -1):
             binding = found[index]
             if use is not None and (self._is_within(use, binding) or self.exclusive(binding.node, use)):
@@ -205,7 +207,21 @@ class Names:
             blocks = self._block_chain(binding.node)
             if not blocks or blocks[0] in blocks_of_use or len(reach) > MAX_BINDINGS:
                 break
+            if not self._blocks_bound(binding.node, blocks[0], bound).isdisjoint(blocks_of_use):
+                break
         return reach[::-1]
+
+    def _blocks_bound(self, node: ast.AST, block: int, bound: set[int]) -> set[int]:
+        """`bound`, the blocks that surely bind a name, with `block` and those around an `if` whose arms all bind it or leave."""
+        bound.add(block)
+        statement = self.syntax.statement(node)
+        while isinstance(parent := self.syntax.parents[statement], (ast.If, ast.With, ast.AsyncWith)):
+            if isinstance(parent, ast.If):
+                if not all(id(arm) in bound or (arm and isinstance(arm[-1], LEAVES)) for arm in (parent.body, parent.orelse)):
+                    break
+                bound.update(self._block_chain(parent)[:1])
+            statement = parent
+        return bound
 
     def _block_chain(self, node: ast.AST) -> tuple[int, ...]:
         """Identities of the statement lists around `node`, innermost first, with `with` bodies merged outwards."""
