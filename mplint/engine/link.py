@@ -85,24 +85,23 @@ def by_calls(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str,
 def by_policy(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summarize: Summarize) -> Proofs:
     """The findings in Keras code that is imported together with a file that sets the policy they need.
 
-    A policy that a function sets counts for what the function's own module, or a user of both, uses by name. Where several policies are set
-    around a file and not all of them fit, nothing is proven; nor for raw outputs that another file casts or builds upon.
+    Where several policies are set around a file and not all of them fit, nothing is proven; nor for raw outputs that an importing file may
+    cast or build upon.
     """
     waiting = [f for f in pending if KERAS in words[f.location.path]]
     setters = sorted(path for path in words if SETS_POLICY in words[path] and not is_test_path(path)) if waiting else []
     policies = {path: summary.policies for path, summary in summarize(setters).items() if summary.policies} if setters else {}
+    entries = {path: graph.above([path]) for path in policies}
     proven: Proofs = {}
-    for path in sorted({f.location.path for f in waiting}) if policies else ():
-        above, users = graph.above([path]), graph.used_by([path])
-        around = {setter: own for setter, own in policies.items() if setter != path and not above.isdisjoint(graph.above([setter]))}
-        near = {setter for setter in around if not users.isdisjoint(graph.used_by([setter]))}
-        reaching = [policy for setter, own in around.items() for policy in own if setter in near or not policy.scope]
-        others = sorted(user for user in users - {path} if KERAS in words[user] and not is_test_path(user))
+    for path in sorted({f.location.path for f in waiting}):
+        above = graph.above([path]) if policies else set()
+        found = [policy for setter, own in policies.items() if setter != path and not above.isdisjoint(entries[setter]) for policy in own]
+        users = sorted(user for user in above - {path} if KERAS in words[user] and not is_test_path(user))
         for finding in waiting:
             if finding.location.path != path or finding.when is None:
                 continue
-            policy = deciding(finding, [policy for own in around.values() for policy in own], reaching)
-            if policy is not None and not (finding.when.kind == RAW and is_settled(others, summarize)):
+            policy = deciding(finding, found)
+            if policy is not None and not (finding.when.kind == RAW and is_settled(users, summarize)):
                 proven[finding] = (Related(policy.place, f"the policy {policy.name} is in force where this module is used"),)
     return proven
 
@@ -112,9 +111,9 @@ def is_settled(users: Sequence[str], summarize: Summarize) -> bool:
     return len(users) > MAX_USERS or any(summary.settles for summary in summarize(users).values())
 
 
-def deciding(finding: Finding, around: Sequence[Policy], reaching: Sequence[Policy]) -> Policy | None:
-    """The policy among those that reach a finding that proves it; None where one of those around it may be another."""
+def deciding(finding: Finding, policies: Sequence[Policy]) -> Policy | None:
+    """The policy among those set around a finding that proves it, or None."""
     wanted = FLOAT16_POLICIES if finding.when is not None and finding.when.kind == "float16" else HALF_POLICIES
-    if any(policy.name == UNKNOWN or (policy.name not in wanted and policy.name != "float32") for policy in around):
+    if any(policy.name == UNKNOWN or (policy.name not in wanted and policy.name != "float32") for policy in policies):
         return None
-    return min((policy for policy in reaching if policy.certain and policy.name in wanted), key=lambda policy: policy.place, default=None)
+    return min((policy for policy in policies if policy.certain and policy.name in wanted), key=lambda policy: policy.place, default=None)

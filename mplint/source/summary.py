@@ -6,7 +6,8 @@ import ast
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Location
-from mplint.source.names import absolute
+from mplint.source.bindings import absolute
+from mplint.source.keras.settled import settles_outputs
 from mplint.source.syntax import FUNCTIONS, Function
 from mplint.source.values import UNKNOWN, Definition
 
@@ -89,6 +90,7 @@ class Summary(NamedTuple):
     conversions: tuple[Conversion, ...]
     policies: tuple[Policy, ...]
     savers: tuple[Saver, ...] = ()
+    settles: bool = False  # it casts predictions to float32, or builds on the outputs of models
 
 
 def summarize(file: SourceFile) -> Summary:
@@ -114,6 +116,7 @@ def summarize(file: SourceFile) -> Summary:
         tuple(conversions(file)),
         tuple(policies(file)),
         tuple(savers(file)),
+        settles_outputs(file),
     )
 
 

@@ -155,6 +155,8 @@ def last_with_weights(chain: tuple[Step, ...]) -> Step | None:
     return None
 
 
+# Activations of hidden layers rather than of outputs.
+HIDDEN = frozenset({"relu", "relu6", "elu", "selu", "gelu", "swish", "silu", "mish", "leaky_relu"})
 HEADS = CONVOLUTIONS | {"Dense", "EinsumDense", "TimeDistributed"}
 
 
@@ -169,7 +171,7 @@ def is_wanted(file: SourceFile, model: Model, head: Step) -> bool:
         return model.run
     if head.activation in PROBABILITIES:
         return not (model.kind == "subclass" and not model.trained and FEATURES.search(model.name))
-    if model.kind in ("subclass", "fragment") and not model.trained:
+    if not model.trained and (model.kind in ("subclass", "fragment") or head.activation in HIDDEN):
         return False
     return not RAW.search(model.name) and not casts_predictions(file)
 

@@ -141,8 +141,10 @@ class PolicyFlow:
         if outer is not None:
             here = self._worlds(function)
             return here if outer not in self.lively or any(w.setter for w in here) else self._run(outer)[1]
-        start = without_facts(self._run(self.file.tree)[1])
         owner = self.file.syntax.enclosing_class(function)
+        if (used := self._where_used(owner or function)) is not None:
+            return used
+        start = without_facts(self._run(self.file.tree)[1])
         if owner is not None and function.name not in INITIALIZERS:
             for name in INITIALIZERS:
                 first = self.file.names.method(owner, name)
@@ -153,6 +155,22 @@ class PolicyFlow:
             if other is not function and not (owner is not None and self.file.syntax.enclosing_class(other) is owner):
                 found |= without_facts(self._finish(other, start, Run()))
         return frozenset(found)
+
+    def _where_used(self, definition: Function | ast.ClassDef) -> Worlds | None:
+        """What holds where a class or function that only module-level code mentions is mentioned; None where that does not tell.
+
+        A policy set further down, as in the last cells of a notebook, does not reach what was built before.
+        """
+        if isinstance(definition, ast.ClassDef) and (
+            any(self.file.names.method(definition, name) in self.lively for name in INITIALIZERS)
+            or any(definition in self.file.names.bases(other) for other in self.file.syntax.all(ast.ClassDef))
+        ):
+            return None
+        uses = [n for n in self.file.syntax.all(ast.Name) if n.id == definition.name and isinstance(n.ctx, ast.Load)]
+        uses = [n for n in uses if self.file.names.local_function(n) is definition and definition not in self.file.syntax.ancestors(n)]
+        if not uses or any(self.file.syntax.function(use) is not None for use in uses):
+            return None
+        return without_facts(frozenset().union(*(self._worlds(use) for use in uses)))
 
     @cached_property
     def _entry_points(self) -> list[Function]:
