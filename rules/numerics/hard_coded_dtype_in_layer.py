@@ -80,8 +80,8 @@ class HardCodedDtypeInLayer(Rule):
         if policy.certain and policy.compute_dtypes == {mix.dtype}:
             return
         proven = policy.certain
-        if not proven and mix.dtype != "float32":
-            return
+        if not proven and (mix.dtype != "float32" or file.document.cells):
+            return  # a notebook sets its policy itself, and nothing imports it
         needs_project = not proven and any(word in file.document.text for word in TRAINING)
         compute = next(iter(policy.compute_dtypes)) if proven else "float16"
         where = "" if proven else " under a mixed policy"
