@@ -87,7 +87,7 @@ class Keras3UnscaledTrainStep(Rule):
         if "keras" not in file.document.text or loop_major(file) != 3:
             return
         for update in file.keras.loop.updates:
-            if update.scaled or update.unscaled or update.by_hand or update.scales_itself:
+            if update.scaled or update.unscaled or update.by_hand or update.scales_itself or file.keras.loop.has_scaled_twin(update):
                 continue
             optimizer = update.optimizer
             if optimizer.wrapped or (optimizer.factors and not optimizer.opaque):

@@ -212,7 +212,7 @@ def in_keras(rule: Rule, file: SourceFile) -> Iterator[Finding]:
         optimizer = update.optimizer
         if optimizer.certainly_plain or (optimizer.opaque and not optimizer.wrapped and not optimizer.model):
             yield from plain_optimizer(rule, file, update)
-        elif (optimizer.model or optimizer.wrapped) and not (update.unscaled or update.scales_itself) and loop_major(file) != 3:
+        elif (optimizer.model or optimizer.wrapped) and not (update.unscaled or update.scales_itself):
             yield from idle_wrapper(rule, file, update)
     yield from mixed_layers(rule, file)
 
@@ -250,7 +250,9 @@ def idle_wrapper(rule: Rule, file: SourceFile, update: Update) -> Iterator[Findi
     """A loop around a LossScaleOptimizer that never scales the loss (Keras 2, or a Keras that the program doesn't tell)."""
     half = float16_at(file, update.node)
     wrapped = update.optimizer.wrapped
-    if half.level == "no" or "auto_scale_loss" in file.document.text or (half.level != "certain" and not wrapped and half.level != "open"):
+    if loop_major(file) == 3 or half.level == "no" or file.keras.loop.has_scaled_twin(update) or "auto_scale_loss" in file.document.text:
+        return
+    if half.level != "certain" and not wrapped and half.level != "open":
         return
     major = loop_major(file)
     certain = half.level == "certain" or (half.level == "open" and not wrapped)

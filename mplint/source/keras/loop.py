@@ -106,6 +106,21 @@ class KerasLoop:
             return gradient.func.value
         return argument(gradient, "target", 0) or argument(gradient, "loss") or argument(gradient, "ys")
 
+    def has_scaled_twin(self, update: Update) -> bool:
+        """Whether the other arm of an `if` scales the loss of the same optimizer, and the condition decides if there is a loss scale."""
+        wrapping = {word for call in update.optimizer.wrapped for branch in self._branches(call) for word in words(branch.test)}
+        for twin in self.updates:
+            if twin.scaled and twin.optimizer.keys & update.optimizer.keys and self.file.names.exclusive(update.node, twin.node):
+                around = self._branches(twin.node)
+                parting = next(branch for branch in self._branches(update.node) if branch in around)
+                if not wrapping or words(parting.test) & wrapping:
+                    return True
+        return False
+
+    def _branches(self, node: ast.AST) -> list[ast.If]:
+        """The `if` statements around a node, innermost first."""
+        return [parent for parent in self.file.syntax.ancestors(node) if isinstance(parent, ast.If)]
+
     def _update(self, event: Event, ways: tuple[Way, ...]) -> Update:
         assert isinstance(event.node, ast.Call) and isinstance(event.detail, ast.expr)
         optimizer = self.optimizer(event)
@@ -169,6 +184,12 @@ class KerasLoop:
                 depth += (1 if event.kind == OPEN else -1) if mine else 0
                 opened += bool(mine)
         return opened > 0 and depth <= 0
+
+
+def words(test: ast.expr) -> set[str]:
+    """The names and attributes that a condition reads."""
+    nodes = [node for node in ast.walk(test) if isinstance(node, (ast.Name, ast.Attribute))]
+    return {node.id if isinstance(node, ast.Name) else node.attr for node in nodes} - {"self"}
 
 
 def plain(events: object) -> tuple[Event, ...]:
