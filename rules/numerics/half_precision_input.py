@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
+from mplint.findings import Applicability, Confidence, Finding, Fix, Severity, When
 from mplint.rule import Rule
 from mplint.source.arguments import drop_argument
 from mplint.source.file import SourceFile
@@ -79,6 +79,8 @@ class HalfPrecisionInput(Rule):
                 confidence = Confidence.LOW
             else:
                 confidence = Confidence.HIGH if mixed else Confidence.MEDIUM
+            excerpt = not (file.syntax.all(ast.Import) or file.syntax.all(ast.ImportFrom))
+            needs_project = not (policy.setters or excerpt)
             yield self.finding(
                 file,
                 call,
@@ -88,4 +90,5 @@ class HalfPrecisionInput(Rule):
                 confidence=confidence,
                 related=tuple((setter, "the policy is set here") for setter in policy.setters[:2]) if mixed else (),
                 fix=Fix(f"drop dtype={file.text(given)}", Applicability.SAFE, (drop_argument(file, call, given),)),
+                when=When("half", file.syntax.qualname(call)) if needs_project else None,
             )
