@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mplint.source.file import SourceFile
 
 AMP = "apex.amp"
-NATIVE = ("torch.cuda.amp", "torch.amp", "GradScaler", "NativeScaler", "torch.autocast")
+NATIVE = ("torch.cuda.amp", "torch.amp", "GradScaler", "NativeScaler", "torch.autocast", "accelerator.backward(")
 
 
 class Import(NamedTuple):
