@@ -121,7 +121,8 @@ class PureHalfPolicy(Rule):
         called |= {call.func.id for call in file.syntax.all(ast.Call) if isinstance(call.func, ast.Name)}
         if called & training and not (called & training == {"compile"} and called & KERAS_WEIGHTS):
             return Confidence.HIGH
-        return None if called & (inference | KERAS_WEIGHTS) else Confidence.MEDIUM
+        named = called | {node.attr for node in file.syntax.all(ast.Attribute)}  # model.predict may be kept and called later
+        return None if named & (inference | KERAS_WEIGHTS) else Confidence.MEDIUM
 
     def _is_left_again(self, file: SourceFile, setter: Setter) -> bool:
         """Whether the same function (or module level) goes on to set another policy."""
@@ -140,6 +141,8 @@ class PureHalfPolicy(Rule):
         if not isinstance(setter.value, ast.Constant) or not isinstance(func, ast.Attribute):
             return None
         home = func.value
+        if (file.names.resolve(home) or "").startswith("keras.src"):  # the private home of the code has no such module
+            return None
         if isinstance(home, ast.Attribute) and home.attr in ("backend", "config") and keras_path(file.names.resolve(home.value)) == "":
             prefix = f"{file.text(home.value)}.mixed_precision"
         else:
