@@ -14,6 +14,7 @@ from mplint.source.file import SourceFile
 from mplint.source.keras.evidence import Float16, float16_at, graph_loop_in_half, loop_major, speaks_of_scaling
 from mplint.source.keras.loop import Update
 from mplint.source.keras.mixed_layers import unscaled_training
+from mplint.source.keras.optimizers import GRAPH_HOMES
 from mplint.source.keras.scaling_fix import scale_in_tape, unscale_after, wrap_optimizer
 from mplint.source.torch.autocast import Region
 from mplint.source.torch.forward import region_behind
@@ -223,7 +224,7 @@ def plain_optimizer(rule: Rule, file: SourceFile, update: Update) -> Iterator[Fi
     level = half.level
     if level == "open" and graph_loop_in_half(file, update):
         level = "maybe"
-    elif not update.optimizer.certainly_plain:
+    elif not update.optimizer.certainly_plain or (level == "open" and is_graph_optimizer(file, update)):
         return
     if level == "no" or (level != "certain" and speaks_of_scaling(file)):
         return
@@ -244,6 +245,11 @@ def plain_optimizer(rule: Rule, file: SourceFile, update: Update) -> Iterator[Fi
         fix=full_scaling(file, update, half),
         when=When("float16", file.syntax.qualname(update.node)) if level == "open" else None,
     )
+
+
+def is_graph_optimizer(file: SourceFile, update: Update) -> bool:
+    """Whether the optimizer is one of TensorFlow 1, whose graphs don't follow a policy that a Keras program elsewhere sets."""
+    return all(name.startswith(GRAPH_HOMES) for call in update.optimizer.plain for name in file.names.candidates(call.func))
 
 
 def idle_wrapper(rule: Rule, file: SourceFile, update: Update) -> Iterator[Finding]:
