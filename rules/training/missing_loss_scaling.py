@@ -38,6 +38,7 @@ ADVICE = {
     None: "wrap the optimizer in `LossScaleOptimizer` and scale the loss in the tape (`scale_loss` in Keras 3; in Keras 2 "
     "`get_scaled_loss`, and `get_unscaled_gradients` on the gradients)",
 }
+GRAPH_ADVICE = "wrap it in `tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, 'dynamic')`, which scales and unscales"
 
 
 class MissingLossScaling(Rule):
@@ -222,7 +223,8 @@ def plain_optimizer(rule: Rule, file: SourceFile, update: Update) -> Iterator[Fi
     """A loop around an optimizer that scales nothing, under a policy that computes in float16."""
     half = float16_at(file, update.node)
     level = half.level
-    if level == "open" and graph_loop_in_half(file, update):
+    chosen = graph_loop_in_half(file, update) if level == "open" else None
+    if chosen is not None:
         level = "maybe"
     elif not update.optimizer.certainly_plain or (level == "open" and is_graph_optimizer(file, update)):
         return
@@ -240,8 +242,12 @@ def plain_optimizer(rule: Rule, file: SourceFile, update: Update) -> Iterator[Fi
         severity=Severity.WARNING if doubtful else Severity.ERROR,
         confidence=Confidence.MEDIUM if level == "maybe" else Confidence.HIGH,
         why=why,
-        help=ADVICE[loop_major(file)],
-        related=(*policies(half), *((made, "the optimizer is made here, without a loss scale") for made in update.optimizer.plain[:1])),
+        help=ADVICE[loop_major(file)] if chosen is None else GRAPH_ADVICE,
+        related=(
+            *policies(half),
+            *(((chosen, "mixed precision is chosen here"),) if chosen is not None else ()),
+            *((made, "the optimizer is made here, without a loss scale") for made in update.optimizer.plain[:1]),
+        ),
         fix=full_scaling(file, update, half),
         when=When("float16", file.syntax.qualname(update.node)) if level == "open" else None,
     )

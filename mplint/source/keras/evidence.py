@@ -74,16 +74,16 @@ def chooses_precision(file: SourceFile, node: ast.AST) -> bool:
     return False
 
 
-def graph_loop_in_half(file: SourceFile, update: Update) -> bool:
-    """Whether a TensorFlow 1 optimizer computes gradients in the function that also decides about mixed precision.
+def graph_loop_in_half(file: SourceFile, update: Update) -> ast.AST | None:
+    """Where the function that computes gradients with a TensorFlow 1 optimizer decides about mixed precision; None where it does not.
 
     Optimizers of graph mode never scale a loss, and no `compile()` wraps them.
     """
     gradient = update.gradients[0]
     if not isinstance(gradient.func, ast.Attribute) or gradient.func.attr not in ("compute_gradients", "minimize"):
-        return False
+        return None
     if argument(gradient, "tape") is not None or not any(is_graph_module(name) for name in imported(file)):
-        return False
+        return None
     made = update.optimizer.plain
     if any(
         not name.startswith(GRAPH_HOMES)
@@ -91,9 +91,9 @@ def graph_loop_in_half(file: SourceFile, update: Update) -> bool:
         for name in file.names.candidates(call.func)
         if not name.endswith("CrossShardOptimizer")
     ):
-        return False
+        return None
     functions = [parent for parent in file.syntax.ancestors(gradient) if isinstance(parent, FUNCTIONS)]
-    return bool(functions) and any(decides_precision(node) for node in ast.walk(functions[-1]))
+    return next((node for node in ast.walk(functions[-1]) if decides_precision(node)), None) if functions else None
 
 
 def decides_precision(node: ast.AST) -> bool:
