@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 
-from mplint.findings import Applicability, Finding, Severity
+from mplint.findings import Applicability, Finding, Fix, RemoveImport, Severity
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.syntax import argument
@@ -65,6 +66,7 @@ class ApexAmp(Rule):
     Unsafe: the fix rewrites the whole file at once, where initialization, forward pass, backward, clipping and step are all in sight. Under
     O2 the model was converted to float16 and inputs were cast; afterwards autocast chooses per operation, so numbers differ a little.
     Checkpoints hold the state of another scaler: apex's don't load. Evaluation, which apex ran in half too, runs in float32.
+    An import that nothing in the file uses is dropped.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp104.py
@@ -100,10 +102,18 @@ class ApexAmp(Rule):
             f"`{AMP}` has been removed from apex",
             severity=severity,
             why="with an apex of today the import raises ImportError; torch has had the same since version 1.6",
-            help=level_help(file, uses) or HELP,
+            help=level_help(file, uses) or (HELP if apex.uses else "drop the import, which nothing here uses"),
             related=tuple((use.node, f"`{file.text(use.node)}` is used here") for use in uses[:4]),
-            fix=migrate(file, apex) if severity is not Severity.INFO else None,
+            fix=None if severity is Severity.INFO else migrate(file, apex) if apex.uses else drop(file, apex),
         )
+
+
+def drop(file: SourceFile, apex: Apex) -> Fix | None:
+    """Remove imports that nothing in the file uses; None for a package's `__init__.py`, whose imports others use."""
+    if os.path.basename(file.document.path) == "__init__.py":
+        return None
+    changes = tuple(RemoveImport(file.span(item.statement), item.alias.name) for item in apex.imports)
+    return Fix("Drop the import that nothing uses", Applicability.UNSAFE, changes)
 
 
 def report_at(file: SourceFile, apex: Apex, uses: list[Use]) -> ast.AST | None:
