@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.source.syntax import has_star
+from mplint.source.syntax import FUNCTIONS, has_star
 from mplint.source.torch.optimizer import Optimizers
 from mplint.source.torch.scaler import Scaler, words_of
 from mplint.source.torch.subjects import varies
@@ -114,9 +114,21 @@ class Checkpoints:
             wrapper = [call.func] if self.scalers.is_wrapper(call.func) else []
             scaler = next((a for a in (*wrapper, *given) if self._is_live(a)), None)
             for item in given if scaler is not None else ():
-                if scaler is not None and item is not scaler and self.optimizers.is_optimizer(item):
+                if scaler is not None and item is not scaler and self.optimizers.is_optimizer(item) and self._takes(call, scaler):
                     found.setdefault(self.subjects.key(item), scaler)
         return found
+
+    def _takes(self, call: ast.Call, scaler: ast.expr) -> bool:
+        """Whether the function that is called can use the scaler: one of this file that never reads that parameter does not."""
+        function = self.file.values.callee(call)
+        if not isinstance(function, FUNCTIONS):
+            return True
+        named = {k.arg for k in call.keywords if k.value is scaler}
+        if any(scaler is a for a in call.args) and not any(isinstance(a, ast.Starred) for a in call.args):
+            names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+            names = names[1:] if isinstance(call.func, ast.Attribute) and names[:1] == ["self"] else names
+            named |= {name for name, a in zip(names, call.args, strict=False) if a is scaler}
+        return not named or any(isinstance(n, ast.Name) and n.id in named and isinstance(n.ctx, ast.Load) for n in ast.walk(function))
 
     @cached_property
     def _has_scalers(self) -> bool:
