@@ -140,7 +140,8 @@ def save_it(file: SourceFile, saved: Saved) -> Fix | None:
     if scaler is None or added is None:
         return None
     loaded = loading(file, saved, scaler)
-    return Fix("Save the scaler's state too", Applicability.UNSAFE, (added, *loaded))
+    rest = " and load it" if loaded else "; loading it, where training resumes, is left to you"
+    return Fix(f"Save the scaler's state too{rest}", Applicability.UNSAFE, (added, *loaded))
 
 
 def addition(file: SourceFile, saved: Saved, scaler: str) -> Change | None:
