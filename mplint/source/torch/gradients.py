@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mplint.source.syntax import walk_expressions
@@ -56,7 +57,29 @@ class Gradients:
         last = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
         if last in (*CLAMPS, *NORMS, *SCALINGS) and (of_gradients(call.func) or any(of_gradients(a) for a in call.args)):
             return CLIP if last in CLAMPS else NORM if last in NORMS else RESCALE
+        if last in NORMS and any(self._collected(a) for a in (call.func, *call.args[:1])):
+            return NORM
         return self._named(call, last)
+
+    def _collected(self, node: ast.expr, depth: int = 0) -> bool:
+        """Whether an expression is made of gradients that were put into a list before: by `append`, or by a comprehension."""
+        for name in (item for item in walk_expressions(node) if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load)):
+            if name.id in self._lists:
+                return True
+            made = [d for d in self.values.definitions(name) if isinstance(d, (ast.Call, ast.ListComp))]
+            if depth < 2 and any(of_gradients(d) or self._collected(d, depth + 1) for d in made):
+                return True
+        return False
+
+    @cached_property
+    def _lists(self) -> frozenset[str]:
+        """The names of lists to which gradients are appended."""
+        return frozenset(
+            call.func.value.id
+            for call in self.file.syntax.all(ast.Call)
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "append" and isinstance(call.func.value, ast.Name)
+            if any(of_gradients(a) for a in call.args)
+        )
 
     def _named(self, call: ast.Call, last: str) -> str | None:
         """A helper whose name says what it does, where it gets parameters and no scale."""
