@@ -5,14 +5,26 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mplint.findings import Applicability, Finding, Fix, Replace, Severity, Span
+from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.torch.autocast import Region
 from mplint.source.torch.gradients import CLIP, NORM
-from mplint.source.torch.loop import BACKWARD, MAYBE_SCALED, SCALED, SCALER_STEP, STEP, UNSCALE, UPDATE, ZERO_GRAD, Act, TrainingLoop
+from mplint.source.torch.loop import (
+    BACKWARD,
+    MAYBE_SCALED,
+    SCALED,
+    SCALER_STEP,
+    STEP,
+    UNSCALE,
+    UPDATE,
+    WRAPPED,
+    ZERO_GRAD,
+    Act,
+    TrainingLoop,
+)
 
-BACKWARDS = (SCALED, MAYBE_SCALED, BACKWARD)
+BACKWARDS = (SCALED, MAYBE_SCALED, BACKWARD, WRAPPED)
 AFTERWARDS = {*BACKWARDS, UNSCALE, SCALER_STEP, STEP, UPDATE, ZERO_GRAD, CLIP, NORM}
 
 
@@ -72,7 +84,7 @@ class BackwardInsideAutocast(Rule):
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report each backward that an autocast region reaches, through the calls that lead to it."""
-        if ".backward(" not in file.document.text:
+        if ".backward(" not in file.document.text and "Scaler" not in file.document.text:
             return
         loop = file.torch.loop
         found: dict[ast.AST, Region] = {}
@@ -80,11 +92,16 @@ class BackwardInsideAutocast(Rule):
             region = loop.region_around(act)
             if region is not None and lowers(region) and not spans_the_loop(loop, act, region):
                 found.setdefault(act.node, region)
+        wrapped = {act.node for act in loop.acts(WRAPPED)}
         for node, region in found.items():
+            by_name = isinstance(node, ast.Call) and node in wrapped
             yield self.finding(
                 file,
                 node,
-                f"`{file.text(node)}` runs inside an autocast region",
+                f"`{file.text(node.func)}(…)` runs the backward pass inside an autocast region"
+                if isinstance(node, ast.Call) and by_name
+                else f"`{file.text(node)}` runs inside an autocast region",
+                confidence=Confidence.MEDIUM if by_name else Confidence.HIGH,
                 why="the region is for the forward pass: what backward computes anew is cast to half precision, with errors of about 0.3 %",
                 help="end the region before the backward",
                 related=((region.expression, "the region begins here"),),

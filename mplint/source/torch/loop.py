@@ -242,7 +242,7 @@ class TrainingLoop:
             yield Event(kind, node)
             return
         if self.file.values.callee(node) is None and not words_of(ast.unparse(node.func)) & PASSIVE_WORDS:
-            if self.scalers.is_wrapper(node.func):
+            if self.scalers.calls_wrapper(node):
                 yield Event(WRAPPED, node)
                 return
             for given in (*node.args, *(k.value for k in node.keywords)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from functools import cached_property
-from typing import NamedTuple, TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.source.syntax import FUNCTIONS, argument, walk_expressions
 from mplint.source.torch.subjects import Subjects
@@ -99,6 +99,15 @@ class Scalers:
     def is_wrapper(self, node: ast.expr) -> bool:
         """Whether `node` is a project's own scaler object, which scales, steps and updates when it is called."""
         return self._is_wrapped(node)
+
+    def calls_wrapper(self, call: ast.Call) -> bool:
+        """Whether a call is that of a project's own scaler object, also of an imported class that is called as torch's can't be."""
+        if self._is_wrapped(call.func):
+            return True
+        if not isinstance(call.func, (ast.Name, ast.Attribute)) or not (call.args or call.keywords):
+            return False
+        made = [self._by_call[d] for d in self.values.definitions(call.func) if isinstance(d, ast.Call) and d in self._by_call]
+        return any(s.enabled is not False and not s.name.startswith("torch.") for s in made)
 
     def _is_wrapped(self, node: ast.expr) -> bool:
         return any(d in self._by_call and self._by_call[d].wrapper for d in self.values.definitions(node) if isinstance(d, ast.Call))
