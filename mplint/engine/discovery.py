@@ -92,7 +92,7 @@ class _Walker:
                 if entry.is_dir(follow_symlinks=False):
                     if name not in SKIPPED and not name.endswith(".egg-info") and not self.left_out(inner, ignores, folder=True):
                         stack.append((inner, ignores))
-                elif name.endswith(SUFFIXES) and not self.left_out(inner, ignores, folder=False) and entry.is_file():
+                elif name.endswith(SUFFIXES) and not self.left_out(inner, ignores, folder=False) and _is_file(entry):
                     yield prefix + inner[len(top) :].lstrip("/")
 
     def left_out(self, path: str, ignores: tuple[Ignores, ...], *, folder: bool) -> bool:
@@ -115,6 +115,13 @@ class _Walker:
             folder = parent
         ignores = tuple(ignore for path in reversed(above) for ignore in _read(path))
         return () if _ignored(top + "/", ignores) else ignores
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself
+        return False
 
 
 def _expand(pattern: str, walker: _Walker) -> Iterator[str]:

@@ -7,8 +7,6 @@ import os
 from collections.abc import Iterable
 from functools import cached_property
 
-
-
 KERAS, TORCH, SETS_POLICY, ENTERS_AUTOCAST, NAMES_HALF = "keras", "torch", "policy", "autocast", "half"
 WORDS = {
     KERAS: ("keras", "tensorflow"),
@@ -25,7 +23,7 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def imported(tree: ast.Module) -> tuple[str, ...]:
-    """Dotted names that the imports outside of functions mention (modules, and names that may be modules), relative ones with their dots."""
+    """Dotted names that the imports outside of functions mention (modules, and what may be modules), relative ones with their dots."""
     found: dict[str, None] = {}
     stack: list[ast.stmt] = list(reversed(tree.body))
     while stack:

@@ -10,6 +10,7 @@ from mplint.report.sources import Sources
 from mplint.report.style import Style, display_units
 from mplint.report.summary import place
 
+LONGEST_LINE = 1000  # of a longer line only the surroundings of the first mark are looked at
 LONGEST_SPAN = 4  # a finding over more lines than this is underlined on its first line only
 
 
@@ -87,7 +88,14 @@ def _excerpt(marks: Sequence[Mark], source: Sequence[str], gutter: int, style: S
 
 
 def _annotated(line: int, marks: Sequence[Mark], source: Sequence[str], gutter: int, style: Style) -> list[str]:
-    units = display_units(source[line - 1].rstrip())
+    text = source[line - 1].rstrip()
+    if len(text) > LONGEST_LINE:
+        cut = max(0, marks[0].start - LONGEST_LINE // 2) if marks else 0
+        text = text[cut : cut + LONGEST_LINE]
+        marks = [
+            mark._replace(start=max(mark.start - cut, 0), end=max(mark.end - cut, 0)) for mark in marks if mark.start - cut <= LONGEST_LINE
+        ]
+    units = display_units(text)
     offsets = [0]
     for _, width in units:
         offsets.append(offsets[-1] + width)

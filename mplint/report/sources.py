@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from mplint.errors import describe
-from mplint.findings import Edit, Finding, Location
+from mplint.findings import Edit, Finding, Fix, Location
 from mplint.report.summary import place
 from mplint.source.document import Document, InputError
 
@@ -18,6 +18,7 @@ class Sources:
 
     def __init__(self, stdin: bytes | None = None, stdin_filename: str | None = None) -> None:
         self.faults: list[str] = []
+        self._edits: dict[int, tuple[Fix, tuple[Edit, ...]]] = {}
         self._stdin = stdin
         self._stdin_filename = stdin_filename
         self.lines = lru_cache(maxsize=16)(self._lines)
@@ -30,6 +31,14 @@ class Sources:
 
     def edits(self, finding: Finding) -> tuple[Edit, ...]:
         """The edits of a finding's fix; none where it has none or the source can't be read."""
+        if finding.fix is None:
+            return ()
+        known = self._edits.get(id(finding.fix))  # findings may share a fix, which can be long
+        if known is None:
+            known = self._edits[id(finding.fix)] = (finding.fix, self._realized(finding))
+        return known[1]
+
+    def _realized(self, finding: Finding) -> tuple[Edit, ...]:
         document = self._document(finding.location.path) if finding.fix is not None and finding.fix.changes else None
         if document is None or finding.fix is None:
             return ()

@@ -17,6 +17,10 @@ AUTOMAGIC = (
     "pylab|reload_ext|rm|rmdir|run|set_env|sudo|tensorboard|timeit|time|unzip|wget|whos|who"
 )
 
+# Words that Databricks and Datalab take, behind one `%` at the top, for the language of a whole cell.
+LANGUAGES = "bash|bigquery|bq|fs|html|javascript|js|md|r|R|scala|sh|sql|storage|writefile"
+_LANGUAGE_CELL = re.compile(rf"\s*(?:#[^\n]*\n\s*)*%(?:{LANGUAGES})\b")
+
 _SUSPECT = re.compile(r"^[ \t]*[%!?,;/]|=[ \t]*[%!]|\?[ \t]*(?:#.*)?$", re.M)
 _CELL_MAGIC = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*%%([!\w.-]+)[^\n]*")
 _ESCAPE = re.compile(r"([ \t]*)[%!?,;/]")
@@ -58,6 +62,11 @@ def neutralize(source: str) -> str:
 def neutralize_automagic(source: str) -> str:
     """`source` with lines such as `pip install x`, which IPython takes for magics, replaced; for cells that do not parse."""
     return _AUTOMAGIC_LINE.sub(r"\1pass", source)
+
+
+def is_other_language(source: str) -> bool:
+    """Whether a cell that does not parse begins with the name of another language."""
+    return _LANGUAGE_CELL.match(source) is not None
 
 
 def blank(source: str) -> str:

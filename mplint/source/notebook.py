@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.source.document import Cell, Document, InputError
-from mplint.source.magics import blank, neutralize, neutralize_automagic
+from mplint.source.magics import blank, is_other_language, neutralize, neutralize_automagic
 from mplint.source.parse import parse_text
 
 # A run of this many characters without space or punctuation is an image in an output.
@@ -45,7 +45,8 @@ def load_notebook(path: str, text: str) -> Document:
             try:
                 programs[number] = _parsable(programs[number])
             except InputError as error:
-                problems.append(InputError(error.message, error.line, error.column, cell.position))
+                if not is_other_language(cell.source):
+                    problems.append(InputError(error.message, error.line, error.column, cell.position))
                 programs[number] = blank(programs[number])
         joined = _join(cells, programs)
     raw = "\n".join(line for cell in cells for line in ("", cell.source))[1:].encode("utf-8", "replace").decode()

@@ -79,7 +79,7 @@ class HalfPrecisionInput(Rule):
                 confidence = Confidence.LOW
             else:
                 confidence = Confidence.HIGH if mixed else Confidence.MEDIUM
-            excerpt = not (file.syntax.all(ast.Import) or file.syntax.all(ast.ImportFrom))
+            excerpt = not file.syntax.all(ast.Import) and not file.syntax.all(ast.ImportFrom)
             needs_project = not (policy.setters or excerpt)
             yield self.finding(
                 file,

@@ -104,6 +104,12 @@ def test_commands_without_a_percent_sign_are_magics_where_they_are_no_python() -
     assert document.text == "pass\npass\nx = 1\n\nls = 3\ntime = ls - 1"
 
 
+def test_a_language_behind_one_percent_sign_takes_the_whole_cell_where_it_is_no_python() -> None:
+    document = read("%bash\nMODEL=$(ls $PWD | tail -1)\n", "# the table\n%sql\nselect 1", "%sql select 1\nx = 1")
+    assert [line for line in document.text.split("\n") if line] == ["pass", "x = 1"]
+    assert document.problems == ()
+
+
 def test_an_indented_cell_is_legal_as_in_ipython() -> None:
     document = read("x = 1", "  y = x\n  z = y")
     assert document.text == "x = 1\nif True:\n  y = x\n  z = y"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.source.names import absolute, keras_path
+from mplint.source.bindings import absolute
+from mplint.source.names import keras_path
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile

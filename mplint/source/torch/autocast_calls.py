@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Literal, NamedTuple, TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mplint.source.syntax import argument, has_star
 from mplint.source.values import HALF, UNKNOWN
