@@ -10,7 +10,7 @@ from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.syntax import FUNCTIONS, Function
-from mplint.source.torch.loop import SCALER_STEP, Act, TrainingLoop, optimizer_of
+from mplint.source.torch.loop import SCALER_STEP, WRAPPED, Act, TrainingLoop, optimizer_of
 from mplint.source.torch.scaler import Scaler, words_of
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -72,27 +72,29 @@ class ScalerRecreated(Rule):
     severity = Severity.ERROR
     fix = Applicability.DISPLAY
     frameworks = ("torch",)
-    tokens = ("GradScaler(",)
+    tokens = ("Scaler(",)
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report each scaler that is built more often than the optimizer that it steps."""
         loop = file.torch.loop
         for scaler in loop.scalers.live:
-            if scaler.wrapper or kept(file, scaler):
+            if kept(file, scaler):
                 continue
-            steps = [a for a in loop.acts(SCALER_STEP) if a.scaler == scaler.key]
+            steps = [a for kind in (SCALER_STEP, WRAPPED) for a in loop.acts(kind) if a.scaler == scaler.key]
             made = next((m for step in steps if (m := built_anew(file, loop, scaler, step)) is not None), None)
             if made is None:
                 continue
+            by_name = isinstance(made.again, FUNCTIONS)
+            again = f"`{made.again.name}` runs it again" if isinstance(made.again, FUNCTIONS) else "this runs it again"
             yield self.finding(
                 file,
                 scaler.node,
                 f"`{file.text(scaler.node.func)}` is built anew for every {made.period}",
                 severity=Severity.ERROR if made.period == "batch" else Severity.WARNING,
-                confidence=Confidence.MEDIUM if isinstance(made.again, FUNCTIONS) else Confidence.HIGH,
+                confidence=Confidence.MEDIUM if by_name else Confidence.HIGH,
                 why="each new scaler starts at 65536 and has to find the scale that the model allows again, by overflows and skipped steps",
                 help="build it once, where the optimizer is built, and pass it on",
-                related=((made.again, "this runs it again"), (made.step.node, "the optimizer that it steps lives on")),
+                related=((made.again, again), (made.step.node, "the optimizer that it steps lives on")),
             )
 
 

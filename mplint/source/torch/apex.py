@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from mplint.source.file import SourceFile
 
 AMP = "apex.amp"
-NATIVE = ("torch.cuda.amp", "torch.amp", "GradScaler", "NativeScaler", "torch.autocast", "accelerator.backward(")
+NATIVE = (
+    "torch.cuda.amp", "torch.amp", "GradScaler", "NativeScaler", "torch.autocast", "accelerator.backward(", "accelerator.clip_grad_norm_(",
+)  # fmt: skip
 
 
 class Import(NamedTuple):

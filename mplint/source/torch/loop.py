@@ -243,7 +243,7 @@ class TrainingLoop:
             return
         if self.file.values.callee(node) is None and not words_of(ast.unparse(node.func)) & PASSIVE_WORDS:
             if self.scalers.calls_wrapper(node):
-                yield Event(WRAPPED, node)
+                yield Event(WRAPPED, node, detail=(node.func, argument(node, "optimizer", 1)))
                 return
             for given in (*node.args, *(k.value for k in node.keywords)):
                 if isinstance(given, (ast.Name, ast.Attribute)) and (self.scalers.scaler_of(given) or self.scalers.is_wrapper(given)):
@@ -309,5 +309,5 @@ def receiver(act: Act) -> ast.expr | None:
 
 
 def optimizer_of(act: Act) -> ast.expr | None:
-    """The optimizer that a scaler's step or unscale_ is given."""
-    return argument(act.node, "optimizer", 0) if isinstance(act.node, ast.Call) else None
+    """The optimizer that a scaler's step or unscale_, or a scaler wrapper after the loss, is given."""
+    return argument(act.node, "optimizer", 1 if act.kind == WRAPPED else 0) if isinstance(act.node, ast.Call) else None
