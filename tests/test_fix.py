@@ -152,12 +152,22 @@ def test_an_equal_finding_elsewhere_does_not_count_against_a_fix(tmp_path: Path)
     assert result.applied == 1 and len(result.remaining) == 2 and len(result.refused) == 1 and not result.faults
 
 
-def test_a_fix_that_brings_about_a_new_error_is_taken_back(tmp_path: Path) -> None:
-    toy = Toy(tmp_path, ("T1", "old", by("worse")), ("T3", "worse", lambda document, span: ()), errors=("T3",))
-    path = toy.file("a.py", "x = old\n")
+def test_a_fix_that_brings_about_another_error_is_left_to_the_user_and_the_others_are_applied(tmp_path: Path) -> None:
+    toy = Toy(tmp_path, ("T1", "old", by("worse")), ("T2", "bad", by("good")), ("T3", "worse", lambda document, span: ()), errors=("T3",))
+    path = toy.file("a.py", "x = old\ny = bad\nz = old\n")
     result = toy.fixed()
-    assert path.read_text() == "x = old\n"
-    assert "it brings about T3" in result.faults[0]
+    assert path.read_text() == "x = old\ny = good\nz = old\n"
+    assert result.refused == (f"{path}: fixing T1 alone would bring about T3: m",) and not result.faults
+    assert (result.applied, len(result.remaining)) == (1, 2)
+
+
+def test_a_fix_stays_that_uncovers_an_error_elsewhere() -> None:
+    model = 'inputs = keras.Input((8,))\n'
+    model += 'outputs = keras.layers.Dense(8, activation="softmax"{})(inputs)\n'
+    model += 'model = keras.Model(inputs, outputs)\n'
+    program = 'import keras\n\nkeras.mixed_precision.set_global_policy("{}")\n' + model + 'model.compile("adam", "mse")\n'
+    fixed = fix_text(program.format("mixed_fp16", ""), select=("MP108", "MP201"))
+    assert fixed == program.format("mixed_float16", ', dtype="float32"')
 
 
 def test_fixes_that_never_settle_end_after_ten_passes(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from mplint.config import Config
 from mplint.engine.check import check_data
-from mplint.engine.judge import Planned, edits_of, objection, without_overlaps
+from mplint.engine.judge import Planned, conflict, edits_of, objection, without_overlaps
 from mplint.errors import describe
 from mplint.findings import Applicability, Finding
 from mplint.source.document import InputError
@@ -84,7 +84,7 @@ def fix_files(check: Check, given: Mapping[str, bytes], *, unsafe: bool, apply: 
         remaining=tuple(run.findings),
         faults=tuple(run.faults),
         failures=tuple(run.failures),
-        refused=tuple(run.refused),
+        refused=(*run.refused, *run.barred.values()),
         changed=tuple(changed),
         output=next((run.now.get(path, data) for path, data in given.items()), None),
     )
@@ -109,6 +109,7 @@ class Run:
         self.faults: list[str] = []
         self.failures: list[str] = []
         self.refused: dict[str, None] = {}
+        self.barred: dict[tuple[str, str], str] = {}
         self.findings = self.check({})
 
     def check(self, contents: Mapping[str, bytes]) -> Sequence[Finding]:
@@ -125,14 +126,18 @@ class Run:
         before = {path: [f for f in self.findings if f.location.path == path] for path in texts}
         self.findings = self.check({**self.now, **texts})
         after = {path: [f for f in self.findings if f.location.path == path] for path in texts}
-        wrong = {path: reason for path in texts if (reason := objection(planned[path], before[path], after[path]))}
+        again = False
         for path in texts:
-            if path in wrong:
-                self._take_back(path, before[path], planned[path], wrong[path])
+            if reason := objection(planned[path], before[path], after[path]):
+                self._take_back(path, before[path], planned[path], reason)
+                again = True
+            elif error := conflict(planned[path], before[path], after[path]):
+                self._bar(path, before[path], planned[path], error)
+                again = True
             else:
                 self.now[path] = texts[path]
                 self.mended[path] = self.mended.get(path, 0) + len(planned[path])
-        if wrong:
+        if again:
             self.findings = self.check(self.now)
         return True
 
@@ -155,9 +160,12 @@ class Run:
         by_path: dict[str, list[Finding]] = {}
         for finding in self.findings:
             path = finding.location.path
-            if finding.fix is not None and finding.fix.applicability in self.allowed and path not in self.settled:
+            if finding.fix is not None and finding.fix.applicability in self.allowed and not self._given_up(finding):
                 by_path.setdefault(path, []).append(finding)
         return {path: findings for path, findings in by_path.items() if self._read(path)}
+
+    def _given_up(self, finding: Finding) -> bool:
+        return finding.location.path in self.settled or (finding.location.path, finding.code) in self.barred
 
     def _read(self, path: str) -> bool:
         if path in self.now:
@@ -224,6 +232,16 @@ class Run:
         self.settled.add(path)
         self.now[path] = self.first[path]
         self.mended[path] = 0
+
+    def _bar(self, path: str, before: Sequence[Finding], fixes: Sequence[Planned], error: str) -> None:
+        """Leave out, from now on, the fixes of the rules that bring about another rule's error in a file; the others are tried again."""
+        found = {}
+        for fix in fixes if len(fixes) > 1 else ():
+            alone = self.check({**self.now, path: apply_edits(path, self.now[path], fix.edits)})
+            if reason := conflict([fix], before, [f for f in alone if f.location.path == path]):
+                found[fix.finding.code] = reason
+        for code, reason in (found or {fix.finding.code: error for fix in fixes}).items():
+            self.barred[path, code] = f"{path}: fixing {code} alone would bring about {reason}"
 
     def _fault(self, path: str, code: str, what: str) -> None:
         message = f"the fix of {code} on {path} {what}"

@@ -50,22 +50,43 @@ def without_overlaps(fixes: Iterable[Planned]) -> list[Planned]:
 
 
 def objection(fixes: Sequence[Planned], before: Sequence[Finding], after: Sequence[Finding]) -> str:
-    """Why the fixes of one file can't stay, "" where they can: a finding is still there, or a new error came up."""
-    had, has = (Counter(f.code for f in findings if f.severity is Severity.ERROR) for findings in (before, after))
-    for finding in after:
-        if finding.severity is Severity.ERROR and has[finding.code] > had[finding.code]:
-            unread = finding.code == UnreadableInput.code
-            return f"the result does not parse ({finding.message})" if unread else f"it brings about {finding.code}: {finding.message}"
-    edits = edits_of(fixes)
+    """Why the fixes of one file have failed, "" where they have not: the result does not parse, or a finding is still there."""
+    had, has = (Counter(f.code for f in findings) for findings in (before, after))
+    unread = UnreadableInput.code
+    if has[unread] > had[unread]:
+        return f"the result does not parse ({next(f.message for f in after if f.code == unread)})"
     for fix in fixes:
         code = fix.finding.code
-        region = [_moved(cell, first, last, edits) for cell, first, last in _touched(fix)]
+        region = _region(fix, edits_of(fixes))
         mended = sum(1 for other in fixes if other.finding.code == code and _lies_in(region, other.finding, new=False))
-        there = sum(1 for f in before if f.code == code and _lies_in(region, f, new=False))
-        left = sum(1 for f in after if f.code == code and _lies_in(region, f, new=True))
-        if left > there - mended:
+        if _within(region, code, after, new=True) > _within(region, code, before, new=False) - mended:
             return f"{code} is still reported after it"
     return ""
+
+
+def conflict(fixes: Sequence[Planned], before: Sequence[Finding], after: Sequence[Finding]) -> str:
+    """The error of another rule that the fixes bring about where they changed something, "" where there is none.
+
+    Errors elsewhere are those that the mended mistake was hiding.
+    """
+    own = {fix.finding.code for fix in fixes}
+    for fix in fixes:
+        region = _region(fix, edits_of(fixes))
+        for finding in after:
+            if finding.severity is not Severity.ERROR or finding.code in own or not _lies_in(region, finding, new=True):
+                continue
+            if _within(region, finding.code, after, new=True) > _within(region, finding.code, before, new=False):
+                return f"{finding.code}: {finding.message}"
+    return ""
+
+
+def _region(fix: Planned, edits: Sequence[Edit]) -> list[Lines]:
+    return [_moved(cell, first, last, edits) for cell, first, last in _touched(fix)]
+
+
+def _within(region: Sequence[Lines], code: str, findings: Sequence[Finding], *, new: bool) -> int:
+    """How many findings of a rule lie in a region."""
+    return sum(1 for f in findings if f.code == code and _lies_in(region, f, new=new))
 
 
 def _import_twice(one: Planned, two: Planned) -> bool:

@@ -26,7 +26,7 @@ def remaining_report(remaining: Sequence[Finding], sources: Sources, style: Styl
 def fix_summary(fixed: int, changed: int, remaining: Sequence[Finding], *, applied: bool, unsafe: bool) -> str:
     """How many findings were (or would be) mended in how many files, how many are left, and what would mend more."""
     if not fixed:
-        lines = ["Nothing to fix."]
+        lines = ["No fix to apply." if remaining else "Nothing to fix."]
     elif applied:
         lines = [f"Fixed {counted(fixed, 'finding')} in {counted(changed, 'file')}."]
     else:

@@ -162,7 +162,7 @@ class Migration:
             case (("annotation" | "class"), _) if symbol.kind in ("autocast", "scaler"):
                 made = ()
             case "base", ast.ClassDef():
-                return self._base(parent, symbol, (*needed, *renamed))
+                return self._base(parent, site, local, (*needed, *renamed))
             case "bare", _ if symbol.kind != "cast":
                 return self._bare(site, callee, needed)
             case "init", _:
@@ -238,8 +238,9 @@ class Migration:
         separator = "" if not first else ", " if before.strip() else f",\n{before}"
         return Replace(Span(line, column, line, column), f"{first}{separator}{name}")
 
-    def _base(self, owner: ast.ClassDef, symbol: Symbol, changes: tuple[Change, ...]) -> Rewrite | None:
+    def _base(self, owner: ast.ClassDef, site: Site, local: str | None, changes: tuple[Change, ...]) -> Rewrite | None:
         """A subclass: its base moves, and so do the arguments it hands to the base's `__init__`."""
+        symbol = site.symbol
         if symbol.kind not in ("autocast", "scaler") or owner.keywords:
             return None
         found = list(changes)
@@ -254,7 +255,7 @@ class Migration:
             elif isinstance(holder, (ast.Name, ast.Attribute)) and holder in by_node and call.args:
                 made = self._arguments(call, symbol, 1)
                 if isinstance(holder, ast.Attribute):
-                    renamed, needed = self._callee(by_node[holder], self._root(by_node[holder]) if by_node[holder].bound else None)
+                    renamed, needed = self._callee(by_node[holder], local if self._root(by_node[holder]) == self._root(site) else None)
                     found += [*needed, Replace(self.file.span(holder), renamed or "")]
             else:
                 continue
