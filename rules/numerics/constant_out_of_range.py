@@ -11,7 +11,7 @@ from mplint.rule import Rule
 from mplint.source import constants
 from mplint.source.constants import Use
 from mplint.source.file import SourceFile
-from mplint.source.precision import FOLLOWS
+from mplint.source.promotion import FOLLOWS
 
 FLOAT16_MAX = 65504.0
 BFLOAT16_MAX = 3.3895313892515355e38

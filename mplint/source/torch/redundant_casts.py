@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.source.precision import LOWER, LOWER_MODULES
+from mplint.source.operations import LOWER, LOWER_MODULES
 from mplint.source.syntax import argument
 from mplint.source.values import HALF
 
