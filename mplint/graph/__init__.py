@@ -1,0 +1,1 @@
+"""Model files as graphs: one form for every format, read as data and never run."""

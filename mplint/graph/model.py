@@ -1,0 +1,229 @@
+"""ModelGraph: what every loader makes of a model file, and what graph rules and the precision planner read.
+
+A graph is built once by a loader and not changed afterwards. Tensors hold dtypes and shapes; the bytes of
+weights stay where they are until someone reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Dim = int | str | None  # a number, a symbolic dimension by its name, or unknown
+Attribute = bool | int | float | str | bytes | tuple["Attribute", ...] | None
+
+
+class OpKind(str, Enum):
+    """What a node computes, in words that all formats share. The format's own word is `Node.op_type`."""
+
+    MATMUL = "matmul"  # MatMul, Gemm, Dense, linear, einsum
+    CONV = "conv"  # convolutions and transposed ones
+    ATTENTION = "attention"
+    RECURRENT = "recurrent"
+    EMBEDDING = "embedding"  # lookups of rows in a table
+    SOFTMAX = "softmax"  # softmax, log_softmax
+    NORM = "norm"  # batch, layer, group, instance, RMS
+    REDUCTION = "reduction"  # sum, mean, var, cumsum, logsumexp
+    LOSS = "loss"
+    CAST = "cast"
+    POOLING = "pooling"
+    ACTIVATION = "activation"  # relu, gelu, tanh, sigmoid …
+    ELEMENTWISE = "elementwise"  # arithmetic, exp, log, sqrt, pow, clip …
+    MOVE = "move"  # reshape, transpose, concat, slice, pad, gather without a table
+    SHAPE = "shape"  # arithmetic on sizes and indices
+    QUANTIZE = "quantize"
+    RANDOM = "random"
+    CONTROL = "control"  # If, Loop, Scan, cond, autocast regions
+    CALL = "call"  # a local function, a nested model
+    OPAQUE = "opaque"  # a Lambda, a custom layer, an unknown op: never run, nothing assumed
+
+
+HEAVY = frozenset((OpKind.MATMUL, OpKind.CONV, OpKind.ATTENTION, OpKind.RECURRENT))
+HALF = frozenset(("float16", "bfloat16"))
+FLOATS = frozenset(("float64", "float32", "float16", "bfloat16"))
+BITS: Mapping[str, int] = {
+    **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"), 8),
+    **dict.fromkeys(("int4", "uint4", "float4_e2m1fn"), 4),
+    **dict.fromkeys(("int2", "uint2"), 2),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 16),
+    **dict.fromkeys(("int32", "uint32", "float32"), 32),
+    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 64),
+    "complex128": 128,
+}
+
+
+class Weights(Protocol):
+    """The bytes of a constant tensor, where they lie. Nothing is read before a method is called."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        ...
+
+    def chunks(self, size: int = 1 << 24) -> Iterator[np.ndarray]:
+        """The elements as flat arrays of at most `size` bytes, in order, so that a scan needs no more memory than one of them.
+
+        bfloat16 and float8 come as ml_dtypes arrays. Raises `GraphError` where the file does not hold what it claims.
+        """
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Tensor:
+    """A value that flows between nodes, or a weight.
+
+    `dtype` is the canonical lower-case name ("float16", "int64", "string") or None where the file does not tell; `shape` is None where
+    even the rank is unknown. `weights` is set for constants.
+    """
+
+    name: str
+    dtype: str | None = None
+    shape: tuple[Dim, ...] | None = None
+    producer: Node | None = None
+    consumers: list[Node] = field(default_factory=list)
+    weights: Weights | None = None
+
+    @property
+    def size(self) -> int | None:
+        """Number of elements, None where a dimension is not known."""
+        total = 1
+        for dim in self.shape if self.shape is not None else (None,):
+            if not isinstance(dim, int):
+                return None
+            total *= dim
+        return total
+
+    @property
+    def nbytes(self) -> int | None:
+        """Size in bytes, None where shape or dtype is not known."""
+        size, bits = self.size, BITS.get(self.dtype or "")
+        return None if size is None or bits is None else (size * bits + 7) // 8
+
+    @property
+    def described(self) -> str:
+        """dtype and shape as a report shows them: "float16[N, 1003]"."""
+        dims = "?" if self.shape is None else ", ".join("?" if dim is None else str(dim) for dim in self.shape)
+        return f"{self.dtype or 'unknown'}[{dims}]"
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One operation, or one layer.
+
+    `inputs` and `outputs` keep the format's positions (None: an optional input that is not given). For a layer, `weights` are its
+    variables by name, `compute_dtype` and `variable_dtype` are its policy's; for an operation `compute_dtype` is the dtype that it
+    computes in. `layer` is the path of the module or scope that the exporter left ("encoder/layer_0/attention"), "" where it left none.
+    """
+
+    name: str
+    kind: OpKind
+    op_type: str
+    domain: str = ""
+    inputs: tuple[Tensor | None, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    graphs: dict[str, Graph] = field(default_factory=dict)
+    compute_dtype: str | None = None
+    variable_dtype: str | None = None
+    layer: str = ""
+
+    @property
+    def described(self) -> str:
+        """The node as a report names it: its name, its op, and its layer path where there is one."""
+        return f"{self.name} ({self.op_type})" + (f" in {self.layer}" if self.layer else "")
+
+
+@dataclass(slots=True, eq=False)
+class Graph:
+    """Nodes in an order in which they can run, with the tensors that go in and come out; also the body of an If, a Loop or a function.
+
+    `constants` are the initializers by name. A body may read tensors of the graph around it: they are the same objects.
+    """
+
+    name: str = ""
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    constants: dict[str, Tensor] = field(default_factory=dict)
+
+    def walk(self) -> Iterator[Node]:
+        """Every node, the nodes of the bodies of a node right after it. Needs no recursion, however deep bodies nest."""
+        stack = [iter(self.nodes)]
+        while stack:
+            node = next(stack[-1], None)
+            if node is None:
+                stack.pop()
+                continue
+            yield node
+            stack.extend(iter(body.nodes) for body in reversed(list(node.graphs.values())))
+
+
+@dataclass(slots=True, eq=False)
+class Optimizer:
+    """The optimizer state that a checkpoint carries: what it is called, and its tensors."""
+
+    name: str
+    tensors: tuple[Tensor, ...] = ()
+    loss_scaling: bool | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ModelGraph:
+    """A loaded model.
+
+    `format` is one of "onnx", "keras", "keras-h5", "savedmodel", "torch-export", "torchscript", "state-dict", "safetensors". A file
+    that holds weights and no operations has a `graph` that is empty but for its constants. `opset` maps operator domains to versions.
+    `policy` is the precision policy or autocast dtype that the file names for the whole model ("mixed_float16"). `notes` say what the
+    loader could not tell, one sentence each.
+    """
+
+    path: str
+    format: str
+    graph: Graph
+    functions: dict[str, Graph] = field(default_factory=dict)
+    opset: dict[str, int] = field(default_factory=dict)
+    producer: str = ""
+    policy: str | None = None
+    optimizer: Optimizer | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node of the graph, its bodies and the functions."""
+        yield from self.graph.walk()
+        for function in self.functions.values():
+            yield from function.walk()
+
+    def constants(self) -> Iterator[Tensor]:
+        """Every weight: initializers of the graph, of bodies and functions, and the variables of layers, each once."""
+        seen: set[int] = set()
+        for body in (self.graph, *self.functions.values()):
+            found = list(body.constants.values())
+            for node in body.walk():
+                found += node.weights.values()
+                for inner in node.graphs.values():
+                    found += inner.constants.values()
+            for tensor in found:
+                if id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    yield tensor
+
+
+class GraphError(Exception):
+    """A model file that can't be read: `str(error)` says why, in words for its owner, with no traceback."""
+
+
+def connect(graph: Graph) -> None:
+    """Fill `producer` and `consumers` of every tensor from the nodes of `graph` and of its bodies."""
+    for node in graph.walk():
+        for tensor in node.outputs:
+            tensor.producer = node
+        for source in (*node.inputs, *node.weights.values()):
+            if source is not None and (not source.consumers or source.consumers[-1] is not node):
+                source.consumers.append(node)
