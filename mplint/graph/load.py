@@ -1,0 +1,112 @@
+"""Which loader reads a model file: recognized by content, read as data, imported when it is needed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mplint.graph.model import GraphError, ModelGraph
+from mplint.graph.recognize import (
+    LFS,
+    Probe,
+    is_onnx,
+)
+
+
+class Format(NamedTuple):
+    """One kind of model file.
+
+    `module` defines `load(path: str) -> ModelGraph`, which raises GraphError for what it can't read. `needs` are the packages that it
+    imports, `extra` the extra of mplint that brings them. `suffixes` are the names such files go by, for files that no content gives away.
+    """
+
+    name: str
+    recognize: Callable[[Probe], bool]
+    module: str
+    suffixes: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    extra: str = ""
+
+
+# The first that recognizes a file reads it.
+FORMATS: tuple[Format, ...] = (
+    Format("onnx", is_onnx, "mplint.graph.onnx", (".onnx",), ("onnx", "onnx_ir", "numpy", "ml_dtypes"), "onnx"),
+)
+LIVE = "mplint.graph.live"  # defines `load(model: object) -> ModelGraph` for keras.Model and torch.nn.Module
+
+# Files in folders that are looked at, by their names; a folder with a saved_model.pb is one model.
+SUFFIXES = (".onnx", ".keras", ".h5", ".hdf5", ".safetensors", ".pt2", ".pt", ".pth")
+INDEX_SUFFIX = ".safetensors.index.json"
+SAVEDMODEL = "saved_model.pb"
+
+
+class MissingExtra(GraphError):
+    """A model file that could be read if an optional package were installed."""
+
+    def __init__(self, path: str, format: str, extra: str, package: str) -> None:
+        super().__init__(f'{path}: reading this {format} file needs {package}; pip install "mplint[{extra}]"')
+        self.extra = extra
+        self.package = package
+
+
+def load_graph(model: object) -> ModelGraph:
+    """The graph of a model: a path to a file or a SavedModel folder, or a live keras.Model or torch.nn.Module.
+
+    Files are read as data: nothing in them is run, and weights are not read. Raises GraphError for what can't be read, MissingExtra
+    where a package is missing for it.
+    """
+    from importlib import import_module
+
+    if isinstance(model, ModelGraph):
+        return model
+    if not isinstance(model, str | os.PathLike):
+        describe: Callable[[object], ModelGraph] = import_module(LIVE).load
+        return describe(model)
+    path = os.fspath(model)
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    found = format_of(path)
+    for package in found.needs:
+        require(package, path, found)
+    loader: Callable[[str], ModelGraph] = import_module(found.module).load
+    return loader(path)
+
+
+def format_of(path: str) -> Format:
+    """The format of the model at `path`; raises GraphError where its content is none that is known."""
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise GraphError("not a regular file")
+        probe = Probe(path)
+        for found in FORMATS:
+            if found.recognize(probe):
+                return found
+        head = probe.head
+    except OSError as error:
+        raise GraphError(f"can't be read: {(error.strerror or str(error)).lower()}") from None
+    if probe.folder:
+        raise GraphError("not a model: the folder has no saved_model.pb")
+    if not head:
+        raise GraphError("the file is empty")
+    if head.startswith(LFS):
+        raise GraphError("a Git LFS pointer, not the model itself; fetch it with `git lfs pull`")
+    named = next((f.name for f in FORMATS if path.lower().endswith(f.suffixes)), None)
+    if named is not None:
+        raise GraphError(f"the name says {named}, but the content is no {named} file, or is cut off")
+    raise GraphError("not a model file of a known format")
+
+
+def require(package: str, path: str, found: Format) -> None:
+    """Raise MissingExtra where a package that a loader needs is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec(package) is None:
+        raise MissingExtra(path, found.name, found.extra, package)
+
+
+def is_model_name(name: str) -> bool:
+    """Whether a file of this name, found in a folder, is looked at as a model."""
+    return name.endswith((*SUFFIXES, INDEX_SUFFIX)) or name == SAVEDMODEL
