@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mplint.engine.contexts import Contexts, Summaries
-from mplint.engine.modules import ENTERS_AUTOCAST, KERAS, NAMES_HALF, SETS_POLICY, TORCH, ImportGraph
+from mplint.engine.modules import ENABLES, ENTERS_AUTOCAST, KERAS, NAMES_HALF, SETS_POLICY, TORCH, ImportGraph
 from mplint.findings import Finding, Related
 from mplint.source.document import is_test_path
 from mplint.source.summary import Policy, Summary
@@ -16,6 +16,7 @@ Summarize = Callable[[Iterable[str]], Mapping[str, Summary]]
 FLOAT16_POLICIES = ("mixed_float16", "float16")
 HALF_POLICIES = (*FLOAT16_POLICIES, "mixed_bfloat16", "bfloat16")
 RAW = "raw half"
+APART = ("float32", "never", "saves")  # contexts that are not half precision
 MAX_USERS = 60
 
 
@@ -28,9 +29,9 @@ def link(
     only step that reads them again).
     """
     graph = ImportGraph(imports)
-    absent, saved = ([f for f in pending if f.when is not None and f.when.kind == kind] for kind in ("float32", "saves"))
-    wanted = [f for f in pending if f.when is not None and f.when.kind not in ("float32", "saves")]
-    proofs = {**by_absence(absent, graph, words), **by_saving(saved, graph, summarize)}
+    absent, never, saved = ([f for f in pending if f.when is not None and f.when.kind == kind] for kind in APART)
+    wanted = [f for f in pending if f.when is not None and f.when.kind not in APART]
+    proofs = {**by_absence(absent, graph, words), **by_silence(never, graph, words), **by_saving(saved, graph, summarize)}
     proofs |= {**by_policy(wanted, graph, words, summarize), **by_calls(wanted, graph, words, summarize)}
     return [f._replace(when=None, related=(*proofs[f], *f.related)) for f in pending if f in proofs]
 
@@ -45,6 +46,18 @@ def by_absence(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[st
             around = (graph.below([path]) | graph.above([path])) - {path}
             if not any(words[other] & {ENTERS_AUTOCAST, NAMES_HALF} for other in around if not is_test_path(other)):
                 proven[finding] = ()
+    return proven
+
+
+def by_silence(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]]) -> Proofs:
+    """The findings in a project of which no other file mentions anything that may enable half precision."""
+    speaking = {path for path in words if ENABLES in words[path] and not is_test_path(path)} if pending else set()
+    proven: Proofs = {}
+    for finding in pending:
+        path = finding.location.path
+        needed = finding.when.scope.split() if finding.when is not None else []
+        if speaking <= {path} and all(graph.modules.holds(name, path) for name in needed):
+            proven[finding] = ()
     return proven
 
 

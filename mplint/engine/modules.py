@@ -7,13 +7,16 @@ import os
 from collections.abc import Iterable
 from functools import cached_property
 
-KERAS, TORCH, SETS_POLICY, ENTERS_AUTOCAST, NAMES_HALF = "keras", "torch", "policy", "autocast", "half"
+from mplint.source.words import ENABLING
+
+KERAS, TORCH, SETS_POLICY, ENTERS_AUTOCAST, NAMES_HALF, ENABLES = "keras", "torch", "policy", "autocast", "half", "enables"
 WORDS = {
     KERAS: ("keras", "tensorflow"),
     TORCH: ("torch",),
     SETS_POLICY: ("set_global_policy", "set_policy", "set_dtype_policy", "set_floatx"),
     ENTERS_AUTOCAST: ("autocast", ".half(", ".bfloat16("),
     NAMES_HALF: ("float16", "torch.half", "HalfTensor", "deepspeed"),
+    ENABLES: ENABLING,
 }
 
 

@@ -1,0 +1,100 @@
+"""MP115: the mixed-precision API is there, and nothing in the project enables it."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+
+from mplint.findings import Confidence, Finding, Severity, When
+from mplint.rule import Rule
+from mplint.source.enabling import idle_apis
+from mplint.source.file import SourceFile
+
+
+class MixedPrecisionNeverEnabled(Rule):
+    """
+    ## What it does
+    Finds projects that import the mixed-precision API (`autocast` or `GradScaler` of torch, `mixed_precision` of Keras) or build a mixed
+    policy, and never put it in force: no file enters autocast, sets a policy, converts a model or asks a trainer for half precision.
+
+    ## Why is this bad?
+    Everything runs in float32, at up to an eighth of what Tensor Cores give (A100: 19.5 TFLOPS against 312 in float16), and takes twice
+    the memory for activations. The import suggests otherwise.
+
+    ## Example
+    ```python
+    import keras
+    from keras import mixed_precision
+
+    policy = mixed_precision.Policy("mixed_float16")
+    model = keras.Sequential([keras.layers.Dense(256), keras.layers.Dense(10)])
+    ```
+    ```python
+    import torch
+    from torch.amp import GradScaler, autocast
+
+    def step(model, x, y, optimizer):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+    ```
+
+    ## Use instead
+    ```python
+    import keras
+    from keras import mixed_precision
+
+    mixed_precision.set_global_policy("mixed_float16")
+    model = keras.Sequential([keras.layers.Dense(256), keras.layers.Dense(10, dtype="float32")])
+    ```
+    ```python
+    import torch
+    from torch.amp import GradScaler, autocast
+
+    scaler = GradScaler("cuda")
+
+    def step(model, x, y, optimizer):
+        with autocast("cuda"):
+            loss = torch.nn.functional.mse_loss(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    ```
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp115.py; the speed shows only on a GPU.
+
+    ## References
+    - <https://keras.io/api/mixed_precision/>
+    - <https://docs.pytorch.org/docs/stable/amp.html>
+    """
+
+    code = "MP115"
+    name = "mixed-precision-never-enabled"
+    severity = Severity.INFO
+    frameworks = ("torch", "keras")
+    tokens = ("autocast", "GradScaler", "mixed_precision", ".amp", "import amp", "DTypePolicy")
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report the first import, or the policy, that nothing puts in force."""
+        if file.is_test or os.path.basename(file.document.path) == "__init__.py":
+            return
+        for idle in idle_apis(file):
+            verb = "is built" if isinstance(idle.node, ast.Call) else "are imported" if " and " in idle.what else "is imported"
+            yield self.finding(
+                file,
+                idle.node,
+                f"{idle.what} {verb}, and nothing in the project enables mixed precision",
+                why="all of it runs in float32, at up to an eighth of the speed of Tensor Cores and with twice the memory for activations",
+                help="set the policy before the model is built: `set_global_policy('mixed_float16')`"
+                if idle.framework == "keras"
+                else "run the forward pass and the loss under `torch.autocast`, and scale the loss where it is float16",
+                confidence=Confidence.MEDIUM,
+                when=When("never", " ".join(own_imports(file))),
+            )
+
+
+def own_imports(file: SourceFile) -> list[str]:
+    """The relative imports of a file: modules of its own project, without which nothing can be said about that project."""
+    return sorted({"." * s.level + (s.module or "") for s in file.syntax.all(ast.ImportFrom) if s.level and s.module})
