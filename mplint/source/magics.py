@@ -37,14 +37,18 @@ _STRING_END = {
     '"': re.compile(r'(?:\\.|[^\\\n"])*"', re.S),
 }
 _CONTINUED = re.compile(r"(?:[^\n]*\\\n)*[^\n]*")
+# Prompts that come along when a session is pasted: `>>> x`, `... y`, `In [3]: x`, `   ...: y`. IPython takes them off.
+_PROMPT = re.compile(r"^(?:(?:>>>|\.\.\.)(?: |$)|In \[\d+\]: |[ \t]*\.{3,}: ?)", re.M)
 _AUTOMAGIC_LINE = re.compile(rf"^([ \t]*)(?:{AUTOMAGIC})(?:[ \t]+[\w./~'\"$-].*)?$", re.M)
 
 
 def neutralize(source: str) -> str:
-    """`source` with every magic, shell and help line replaced: as many lines, and the Python that stays at its column.
+    """`source` with every magic, shell and help line and every prompt replaced: as many lines, and the Python that stays at its column.
 
     A cell that is not Python of this program (`%%bash`, `%%html`, `%%writefile` …) becomes blank lines.
     """
+    if source.startswith((">>>", "In [")) or "\n>>>" in source[: source.find("\n") + 4]:
+        source = _PROMPT.sub(lambda prompt: " " * len(prompt[0]), source)
     if not _SUSPECT.search(source):
         return source
     start = 0

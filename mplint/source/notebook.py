@@ -49,7 +49,8 @@ def load_notebook(path: str, text: str) -> Document:
                     problems.append(InputError(error.message, error.line, error.column, cell.position))
                 programs[number] = blank(programs[number])
         joined = _join(cells, programs)
-    raw = "\n".join(line for cell in cells for line in ("", cell.source))[1:].encode("utf-8", "replace").decode()
+    before = 2 - joined.cells[0].first_line  # 1 where no line stands before the first cell
+    raw = "\n".join(line for cell in cells for line in ("", cell.source))[before:].encode("utf-8", "replace").decode()
     return Document(path, joined.text, joined.cells, raw if raw != joined.text else "", tuple(problems))
 
 
@@ -59,13 +60,14 @@ class _Joined(NamedTuple):
 
 
 def _join(cells: list[CodeCell], programs: list[str]) -> _Joined:
-    """One line stands before every cell but the first; it holds the `if` that makes an indented cell legal, as IPython does."""
+    """One line stands before every cell but a plain first one; it holds the `if` that makes an indented cell legal, as in IPython."""
     parts: list[str] = []
     places: list[Cell] = []
     line = 1
     for cell, program in zip(cells, programs, strict=True):
-        if places:
-            parts.append("if True:" if _INDENTED.match(program) else "")
+        indented = _INDENTED.match(program) is not None
+        if places or indented:
+            parts.append("if True:" if indented else "")
             line += 1
         places.append(Cell(cell.position, line))
         parts.append(program)

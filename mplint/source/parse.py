@@ -10,7 +10,10 @@ import warnings
 
 from mplint.source.document import Document, InputError
 
-_PYTHON_2 = re.compile(r"Missing parentheses in call to '(print|exec)'|multiple exception types must be parenthesized")
+_PYTHON_2 = re.compile(
+    r"Missing parentheses in call to '(print|exec)'|multiple exception types must be parenthesized"
+    r"|(Lambda expression|Function) parameters cannot be parenthesized"
+)
 
 
 def parse(document: Document) -> ast.Module:

@@ -86,6 +86,7 @@ def test_a_syntax_error_is_shown_in_characters() -> None:
 
 def test_python_2_is_recognized() -> None:
     assert "Python 2" in failure(b"import os\nprint 'x'\n").message
+    assert "Python 2" in failure(b"swap = lambda (a, b): (b, a)\n").message
 
 
 @pytest.mark.parametrize("text", ["x = " + "(" * 5000 + ")" * 5000, "x = " + "-" * 100_000 + "1", "x = 1\nx = " + "+".join("a" * 50_000)])

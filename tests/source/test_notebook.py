@@ -85,6 +85,7 @@ def test_nbformat_3_counts_cells_over_worksheets() -> None:
         ("%%writefile a.py\nimport torch", "\n"),
         ("%%html\n<b>", "\n"),
         ("x = 1\n%%time\ny = 2", "x = 1\npass\ny = 2"),
+        ("x = ...\n...", "x = ...\n..."),
     ],
 )
 def test_what_is_not_python_is_replaced_in_place(cell: str, program: str) -> None:
@@ -114,6 +115,20 @@ def test_an_indented_cell_is_legal_as_in_ipython() -> None:
     document = read("x = 1", "  y = x\n  z = y")
     assert document.text == "x = 1\nif True:\n  y = x\n  z = y"
     assert document.location(Span(3, 2, 3, 3)).line == 1
+
+
+def test_the_prompts_of_a_pasted_session_are_taken_off_as_in_ipython() -> None:
+    document = read("x = 1", "# a session\n>>> for i in x:\n...     f(i)\n...\n>>> g(x)", "In [3]: !ls\n   ...: h()")
+    assert document.text.split("\n") == [
+        *("x = 1", "if True:", "# a session", "    for i in x:", "        f(i)", "   ", "    g(x)"),
+        *("if True:", "        pass", "        h()"),
+    ]
+    assert document.problems == ()
+    assert document.location(Span(7, 4, 7, 8)).line == 5
+
+
+def test_an_indented_first_cell_is_legal_too() -> None:
+    assert read(">>> x = 1", "y = x").problems == ()
 
 
 def test_top_level_await_and_return_are_left_alone() -> None:
