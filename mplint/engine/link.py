@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from os.path import dirname
 
 from mplint.engine.contexts import Contexts, Summaries
-from mplint.engine.modules import ENABLES, ENTERS_AUTOCAST, KERAS, NAMES_HALF, SETS_POLICY, TORCH, ImportGraph
+from mplint.engine.modules import ENABLES, ENTERS_AUTOCAST, KERAS, NAMES_HALF, SAVES, SETS_POLICY, TORCH, ImportGraph
 from mplint.findings import Finding, Related
 from mplint.source.document import is_test_path
-from mplint.source.summary import Policy, Summary
+from mplint.source.summary import Policy, SavedModel, Summary
 from mplint.source.values import UNKNOWN
 
 Proofs = dict[Finding, tuple[Related, ...]]
@@ -16,22 +17,20 @@ Summarize = Callable[[Iterable[str]], Mapping[str, Summary]]
 FLOAT16_POLICIES = ("mixed_float16", "float16")
 HALF_POLICIES = (*FLOAT16_POLICIES, "mixed_bfloat16", "bfloat16")
 RAW = "raw half"
-APART = ("float32", "never", "saves")  # contexts that are not half precision
+APART = ("float32", "never", "saves", "saved")  # contexts that are not half precision
 MAX_USERS = 60
 
 
-def link(
-    pending: Sequence[Finding], imports: dict[str, tuple[str, ...]], words: Mapping[str, frozenset[str]], summarize: Summarize
-) -> list[Finding]:
+def link(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summarize: Summarize) -> list[Finding]:
     """The findings of `pending` whose context the project proves, each with the chain of places that proves it.
 
-    `imports` holds what every file imports, `words` what it mentions (see `words_of`), and `summarize` gives the summaries of files (the
+    `graph` says which file imports which, `words` what each mentions (see `words_of`), and `summarize` gives the summaries of files (the
     only step that reads them again).
     """
-    graph = ImportGraph(imports)
-    absent, never, saved = ([f for f in pending if f.when is not None and f.when.kind == kind] for kind in APART)
+    absent, never, saved, loaded = ([f for f in pending if f.when is not None and f.when.kind == kind] for kind in APART)
     wanted = [f for f in pending if f.when is not None and f.when.kind not in APART]
     proofs = {**by_absence(absent, graph, words), **by_silence(never, graph, words), **by_saving(saved, graph, summarize)}
+    proofs |= by_loading(loaded, graph, words, summarize)
     proofs |= {**by_policy(wanted, graph, words, summarize), **by_calls(wanted, graph, words, summarize)}
     return [f._replace(when=None, related=(*proofs[f], *f.related)) for f in pending if f in proofs]
 
@@ -117,6 +116,41 @@ def by_policy(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str
             if policy is not None and not (finding.when.kind == RAW and is_settled(users, summarize)):
                 proven[finding] = (Related(policy.place, f"the policy {policy.name} is in force where this module is used"),)
     return proven
+
+
+def by_loading(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summarize: Summarize) -> Proofs:
+    """The findings at models which another script of the folder, or a connected file, saves under mixed_float16, and none otherwise."""
+    setters = sorted(path for path in words if SETS_POLICY in words[path] and not is_test_path(path)) if pending else []
+    savers = sorted(path for path in words if {KERAS, SAVES} <= words[path] and not is_test_path(path)) if setters else []
+    if not savers or len(savers) > MAX_USERS:
+        return {}
+    policies = {path: summary.policies for path, summary in summarize(setters).items()}
+    saved = [(path, model) for path, summary in sorted(summarize(savers).items()) for model in summary.models]
+    proven: Proofs = {}
+    for finding in pending:
+        path, name = finding.location.path, finding.when.scope if finding.when is not None else ""
+        above = graph.above([path])
+        if any(setter != path and policies[setter] and not above.isdisjoint(graph.above([setter])) for setter in policies):
+            continue
+        near = [(where, m) for where, m in saved if m.path == name and where != path and is_near(where, path, graph)]
+        places = [m.place for where, m in near if under_float16(where, m, policies, graph)]
+        if places and len(places) == len(near):
+            proven[finding] = (Related(min(places), "the model is saved here, under mixed_float16"),)
+    return proven
+
+
+def is_near(one: str, other: str, graph: ImportGraph) -> bool:
+    """Whether two files are scripts of one folder, or connected by imports."""
+    return dirname(one) == dirname(other) or not graph.above([one]).isdisjoint(graph.above([other]))
+
+
+def under_float16(path: str, model: SavedModel, policies: Mapping[str, tuple[Policy, ...]], graph: ImportGraph) -> bool:
+    """Whether a model is saved under mixed_float16 for sure, set by its own file or by those that run together with it."""
+    if not model.undecided:
+        return model.policies == {FLOAT16_POLICIES[0]}
+    above = graph.above([path])
+    found = [p for setter, own in policies.items() if setter != path and not above.isdisjoint(graph.above([setter])) for p in own]
+    return bool(found) and all(policy.certain and policy.name == FLOAT16_POLICIES[0] for policy in found)
 
 
 def is_settled(users: Sequence[str], summarize: Summarize) -> bool:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from mplint.source.words import ENABLING
 
-KERAS, TORCH, SETS_POLICY, ENTERS_AUTOCAST, NAMES_HALF, ENABLES = "keras", "torch", "policy", "autocast", "half", "enables"
+KERAS, TORCH, SETS_POLICY, ENTERS_AUTOCAST, NAMES_HALF, ENABLES, SAVES = "keras", "torch", "policy", "autocast", "half", "enables", "saves"
 WORDS = {
     KERAS: ("keras", "tensorflow"),
     TORCH: ("torch",),
@@ -17,6 +17,7 @@ WORDS = {
     ENTERS_AUTOCAST: ("autocast", ".half(", ".bfloat16("),
     NAMES_HALF: ("float16", "torch.half", "HalfTensor", "deepspeed"),
     ENABLES: ENABLING,
+    SAVES: (".save(", "save_model(", "ModelCheckpoint("),
 }
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Location
 from mplint.source.bindings import absolute
+from mplint.source.keras.saved_models import saves
 from mplint.source.keras.settled import settles_outputs
 from mplint.source.syntax import FUNCTIONS, Function
 from mplint.source.values import UNKNOWN, Definition
@@ -71,6 +73,15 @@ class Policy(NamedTuple):
     place: Location
 
 
+class SavedModel(NamedTuple):
+    """A whole Keras model that the file saves: its path, and the global policies that may be in force there."""
+
+    path: str
+    policies: frozenset[str]
+    undecided: bool
+    place: Location
+
+
 class Saver(NamedTuple):
     """A function that saves the state of the object in one of its parameters, and no loss scaler's."""
 
@@ -90,6 +101,7 @@ class Summary(NamedTuple):
     conversions: tuple[Conversion, ...]
     policies: tuple[Policy, ...]
     savers: tuple[Saver, ...] = ()
+    models: tuple[SavedModel, ...] = ()
     settles: bool = False  # it casts predictions to float32, or builds on the outputs of models
 
 
@@ -116,6 +128,7 @@ def summarize(file: SourceFile) -> Summary:
         tuple(conversions(file)),
         tuple(policies(file)),
         tuple(savers(file)),
+        tuple(saved_models(file)),
         settles_outputs(file),
     )
 
@@ -207,6 +220,15 @@ def savers(file: SourceFile) -> list[Saver]:
     from mplint.source.torch.checkpoints import saved_parameters
 
     return [Saver(name, parameter, file.location(call)) for name, parameter, call in saved_parameters(file)]
+
+
+def saved_models(file: SourceFile) -> Iterator[SavedModel]:
+    """The whole models that the file saves."""
+    if "keras" not in file.document.text:
+        return
+    for save in saves(file):
+        state = file.keras.policy.policy_at(save.call)
+        yield SavedModel(save.path, state.names, state.undecided, file.location(save.call))
 
 
 def name_ref(file: SourceFile, node: ast.expr) -> Ref | None:

@@ -1,0 +1,105 @@
+"""MP114: a model saved under mixed_float16 is loaded for training under another policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Confidence, Finding, Severity, When
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.keras.saved_models import Load, Save, loads, saves
+
+FLOAT16 = "mixed_float16"
+
+
+class PolicyLostOnLoad(Rule):
+    """
+    ## What it does
+    Finds whole models that are saved under the global policy `mixed_float16`, by this file or another one of the project, and loaded for
+    further training where the global policy is another. Models that are loaded for inference only are not reported.
+
+    ## Why is this bad?
+    The layers keep their policies and go on in float16; the model itself takes the global policy of the moment, so that `compile()` adds no
+    loss scaling. The optimizer's state is skipped with a warning ("10 variables whereas the saved optimizer has 14"): training resumes
+    with step 0, empty moments, and gradients below 6e-8 that become 0.
+
+    ## Example
+    ```python
+    import keras
+
+    def train(data):
+        keras.mixed_precision.set_global_policy("mixed_float16")
+        model = keras.Sequential([keras.layers.Dense(256), keras.layers.Dense(10, dtype="float32")])
+        model.compile("adam", "mse")
+        model.fit(data)
+        model.save("model.keras")
+
+    def resume(data):
+        keras.mixed_precision.set_global_policy("float32")
+        model = keras.models.load_model("model.keras")
+        model.fit(data)
+    ```
+
+    ## Use instead
+    ```python
+    import keras
+
+    def train(data):
+        keras.mixed_precision.set_global_policy("mixed_float16")
+        model = keras.Sequential([keras.layers.Dense(256), keras.layers.Dense(10, dtype="float32")])
+        model.compile("adam", "mse")
+        model.fit(data)
+        model.save("model.keras")
+
+    def resume(data):
+        keras.mixed_precision.set_global_policy("mixed_float16")
+        model = keras.models.load_model("model.keras")
+        model.fit(data)
+    ```
+
+    ## Fix safety
+    No fix is applied: set the policy before the model is loaded; what else is built after it is for the program to say.
+
+    ## Evidence
+    Shown on the CPU by tests/witness/test_mp114.py
+
+    ## References
+    - <https://keras.io/api/mixed_precision/policy/>
+    """
+
+    code = "MP114"
+    name = "policy-lost-on-load"
+    severity = Severity.WARNING
+    fix = Applicability.DISPLAY
+    frameworks = ("keras",)
+    tokens = ("load_model",)
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report each trained model that is loaded under another policy than it was saved under."""
+        for load in loads(file):
+            state = file.keras.policy.policy_at(load.call)
+            if FLOAT16 in state.names or (not state.undecided and not state.certain):
+                continue
+            saved = [save for save in saves(file) if save.path == load.path]
+            under = [file.keras.policy.policy_at(save.call) for save in saved]
+            if all(at.certain and FLOAT16 in at.names for at in under):
+                yield self._report(file, load, tuple(saved[:1]))
+
+    def _report(self, file: SourceFile, load: Load, saved: tuple[Save, ...]) -> Finding:
+        state = file.keras.policy.policy_at(load.call)
+        restored = load.compiled is None
+        lost = "the restored optimizer has no loss scaling and none of its state" if restored else "`compile()` adds no loss scaling"
+        return self.finding(
+            file,
+            load.call,
+            f"`{load.path}` was saved under mixed_float16 and is loaded for training under {' or '.join(sorted(state.names))}",
+            why=f"the layers stay in float16, but the model takes the policy in force here: {lost}, and gradients below 6e-8 become 0",
+            help="set the global policy to mixed_float16 before the model is loaded",
+            confidence=Confidence.HIGH if saved else Confidence.MEDIUM,
+            related=(
+                *((save.call, "the model is saved here, under mixed_float16") for save in saved),
+                (load.training, "the loaded model is trained here"),
+                *((setter, f"the policy is {' or '.join(sorted(state.names))} from here on") for setter in state.setters[:1]),
+            ),
+            when=None if saved else When("saved", load.path),
+        )
