@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mplint.graph.model import FLOATS, Attribute, Graph, GraphError, ModelGraph, Node, OpKind, Tensor, Weights, connect
 from mplint.graph.onnx_file import InlineWeights, external_file, read_proto
-from mplint.graph.op_kinds import kinds
+from mplint.graph.op_kinds import kind_of
 from mplint.graph.storage import FileWeights
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ class _Reader:
         """What the node computes."""
         if function_name(item.domain, item.op_type, item.overload) in self.functions:
             return OpKind.CALL
-        own = kinds("onnx").get(item.op_type, OpKind.OPAQUE)
+        own = kind_of("onnx", item.op_type)
         if item.domain in STANDARD or item.domain == "ai.onnx.ml":
             return own
-        return kinds("onnx-contrib").get(item.op_type, own)
+        return kind_of("onnx-contrib", item.op_type) if own is OpKind.OPAQUE else own
 
     def attributes(self, item: ir.Node, known: dict[int, Tensor], depth: int) -> tuple[dict[str, Attribute], dict[str, Graph]]:
         """The plain attributes, and the bodies, of a node."""
