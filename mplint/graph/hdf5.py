@@ -71,7 +71,7 @@ class _File:
             if head[13:15] != b"\x08\x08":
                 raise GraphError("an HDF5 file with addresses that are not 8 bytes long")
             base = 24 if version == 0 else 28
-            start, end, address = unpack_from("<Q", head, base)[0], unpack_from("<Q", head, base + 16)[0], unpack_from("<Q", head, base + 40)[0]
+            start, _, end, _, _, address = unpack_from("<6Q", head, base)
         else:
             if head[9:11] != b"\x08\x08":
                 raise GraphError("an HDF5 file with addresses that are not 8 bytes long")

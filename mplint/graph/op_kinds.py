@@ -8,8 +8,8 @@ from mplint.graph.model import OpKind
 
 
 def kind_of(section: str, name: str) -> OpKind:
-    """The kind of operation that `name` is in the table's `section` ("keras", "torch", "tensorflow"); OPAQUE for a name not in it."""
-    return _kinds(section).get(name, OpKind.OPAQUE)
+    """The kind of operation that `name` is in the table's `section` ("keras", "torch", "onnx" …); OPAQUE for a name not in it."""
+    return kinds(section).get(name, OpKind.OPAQUE)
 
 
 @cache
@@ -22,5 +22,6 @@ def _table() -> dict[str, dict[str, str]]:
 
 
 @cache
-def _kinds(section: str) -> dict[str, OpKind]:
+def kinds(section: str) -> dict[str, OpKind]:
+    """The kind of every operation that the section names."""
     return {name: OpKind(kind) for kind, names in _table()[section].items() for name in names.split()}
