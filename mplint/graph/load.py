@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mplint.graph.model import GraphError, ModelGraph
+from mplint.graph.model import GraphError, ModelGraph, NotAModel
 from mplint.graph.recognize import (
     LFS,
     Probe,
@@ -36,17 +36,12 @@ FORMATS: tuple[Format, ...] = (
 )
 LIVE = "mplint.graph.live"  # defines `load(model: object) -> ModelGraph` for keras.Model and torch.nn.Module
 
-# Files in folders that are looked at, by their names; a folder with a saved_model.pb is one model.
-SUFFIXES = (".onnx", ".keras", ".h5", ".hdf5", ".safetensors", ".pt2", ".pt", ".pth")
-INDEX_SUFFIX = ".safetensors.index.json"
-SAVEDMODEL = "saved_model.pb"
-
 
 class MissingExtra(GraphError):
     """A model file that could be read if an optional package were installed."""
 
     def __init__(self, path: str, format: str, extra: str, package: str) -> None:
-        super().__init__(f'{path}: reading this {format} file needs {package}; pip install "mplint[{extra}]"')
+        super().__init__(f'reading a file of the format {format} needs {package}: pip install "mplint[{extra}]"')
         self.extra = extra
         self.package = package
 
@@ -79,7 +74,7 @@ def format_of(path: str) -> Format:
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-            raise GraphError("not a regular file")
+            raise NotAModel("not a regular file")
         probe = Probe(path)
         for found in FORMATS:
             if found.recognize(probe):
@@ -88,15 +83,15 @@ def format_of(path: str) -> Format:
     except OSError as error:
         raise GraphError(f"can't be read: {(error.strerror or str(error)).lower()}") from None
     if probe.folder:
-        raise GraphError("not a model: the folder has no saved_model.pb")
+        raise NotAModel("not a model: the folder has no saved_model.pb")
     if not head:
-        raise GraphError("the file is empty")
+        raise NotAModel("the file is empty")
     if head.startswith(LFS):
-        raise GraphError("a Git LFS pointer, not the model itself; fetch it with `git lfs pull`")
+        raise NotAModel("a Git LFS pointer, not the model itself; fetch it with `git lfs pull`")
     named = next((f.name for f in FORMATS if path.lower().endswith(f.suffixes)), None)
     if named is not None:
         raise GraphError(f"the name says {named}, but the content is no {named} file, or is cut off")
-    raise GraphError("not a model file of a known format")
+    raise NotAModel("not a model file of a known format")
 
 
 def require(package: str, path: str, found: Format) -> None:
@@ -105,8 +100,3 @@ def require(package: str, path: str, found: Format) -> None:
 
     if find_spec(package) is None:
         raise MissingExtra(path, found.name, found.extra, package)
-
-
-def is_model_name(name: str) -> bool:
-    """Whether a file of this name, found in a folder, is looked at as a model."""
-    return name.endswith((*SUFFIXES, INDEX_SUFFIX)) or name == SAVEDMODEL

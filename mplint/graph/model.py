@@ -219,6 +219,10 @@ class GraphError(Exception):
     """A model file that can't be read: `str(error)` says why, in words for its owner, with no traceback."""
 
 
+class NotAModel(GraphError):
+    """A file that is sound but holds no model that a loader knows; in a folder, such a file is passed over."""
+
+
 def connect(graph: Graph) -> None:
     """Fill `producer` and `consumers` of every tensor from the nodes of `graph` and of its bodies."""
     for node in graph.walk():

@@ -38,7 +38,7 @@ def infer(proto: onnx.ModelProto) -> list[str]:
     if is_recursive(proto):
         return ["A local function calls itself: shapes are not inferred."]
     try:
-        inferred = onnx.shape_inference.infer_shapes(proto)
+        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0][:200]
         return [f"Shapes could not be inferred: {reason}"]

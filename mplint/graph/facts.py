@@ -1,0 +1,79 @@
+"""What graph rules ask of a model: the model, the targets, and what is derived from both once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from mplint.graph.model import FLOATS, HALF, HEAVY, ModelGraph, Node, OpKind, Tensor
+
+if TYPE_CHECKING:
+    from mplint.settings import Settings
+
+PASSING = (OpKind.MOVE, OpKind.CAST)
+
+
+class GraphFacts:
+    """One model with its targets, as `Rule.check_graph` gets it."""
+
+    def __init__(self, model: ModelGraph, settings: Settings) -> None:
+        self.model = model
+        self.settings = settings
+
+    @property
+    def path(self) -> str:
+        """The model file."""
+        return self.model.path
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node of the graph, its bodies and functions, in order."""
+        return tuple(self.model.nodes())
+
+    @cached_property
+    def heavy(self) -> tuple[Node, ...]:
+        """The nodes that do nearly all the work: products, convolutions, attention, recurrences."""
+        return tuple(node for node in self.nodes if node.kind in HEAVY)
+
+    @cached_property
+    def half(self) -> frozenset[str]:
+        """The half dtypes that some node computes in."""
+        return frozenset(node.compute_dtype for node in self.nodes if node.compute_dtype in HALF)
+
+    @cached_property
+    def is_half(self) -> bool:
+        """Whether most of the heavy work, or all work where none is heavy, is done in half."""
+        dtypes = [n.compute_dtype for n in self.heavy or self.nodes if n.compute_dtype in FLOATS]
+        return 2 * sum(dtype in HALF for dtype in dtypes) > len(dtypes)
+
+    @cached_property
+    def is_float(self) -> bool:
+        """Whether all work on floats is done in float32: a model that may be converted one day."""
+        dtypes = {node.compute_dtype for node in self.nodes if node.kind is not OpKind.SHAPE} & FLOATS
+        return bool(dtypes) and not dtypes & HALF
+
+
+def source(tensor: Tensor, through: tuple[OpKind, ...] = PASSING) -> Tensor:
+    """The tensor that `tensor` is a moved or cast copy of: the first on the way back that a real operation, or nothing, produces."""
+    for _ in range(1000):
+        node = tensor.producer
+        if node is None or node.kind not in through or not node.inputs or node.inputs[0] is None:
+            break
+        tensor = node.inputs[0]
+    return tensor
+
+
+def users(tensor: Tensor, through: tuple[OpKind, ...] = (OpKind.MOVE,)) -> Iterator[Node]:
+    """The real operations that read `tensor`, also by way of nodes that only move it."""
+    seen = {id(tensor)}
+    stack = [tensor]
+    while stack:
+        for node in stack.pop().consumers:
+            if node.kind not in through:
+                yield node
+                continue
+            for output in node.outputs:
+                if id(output) not in seen:
+                    seen.add(id(output))
+                    stack.append(output)
