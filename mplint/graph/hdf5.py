@@ -63,7 +63,7 @@ class _File:
         self._done: dict[int, Group | Dataset] = {}
 
     def root(self) -> Group:
-        head = self.bytes(0, min(self._size, 96))
+        head = self.take(0, min(self._size, 96))
         if not head.startswith(SIGNATURE):
             raise GraphError("not an HDF5 file")
         version = head[8]
@@ -80,17 +80,17 @@ class _File:
             raise GraphError("an HDF5 file with a user block")
         if end > self._size:
             raise GraphError(f"the file is cut off: it has {self._size} bytes of {end}")
-        root = self.object(address)
+        root = self.entry(address)
         if not isinstance(root, Group):
             raise GraphError("an HDF5 file whose root is no group")
         return root
 
-    def bytes(self, offset: int, size: int) -> bytes:
+    def take(self, offset: int, size: int) -> bytes:
         if offset < 0 or size < 0 or offset + size > self._size:
             raise GraphError("damaged HDF5 file: an address points outside of it")
         return self._read(offset, size)
 
-    def object(self, address: int, depth: int = 0) -> Group | Dataset:
+    def entry(self, address: int, depth: int = 0) -> Group | Dataset:
         """The group or dataset whose header is at `address`."""
         if address in self._done:
             return self._done[address]
@@ -102,12 +102,12 @@ class _File:
         if depth > 64:
             raise GraphError("damaged HDF5 file: nested too deeply")
         self._open.add(address)
-        found = self._object(address, depth)
+        found = self._entry(address, depth)
         self._open.discard(address)
         self._done[address] = found
         return found
 
-    def _object(self, address: int, depth: int) -> Group | Dataset:
+    def _entry(self, address: int, depth: int) -> Group | Dataset:
         attributes: dict[str, Attribute] = {}
         links: dict[str, int] = {}
         space: tuple[int, ...] | None = None
@@ -147,7 +147,7 @@ class _File:
                     pass
         if space is not None and kind is not None and layout is not None:
             return self._dataset(space, kind, layout if not filtered else (None, 0), attributes)
-        return Group(attributes, {name: self.object(target, depth + 1) for name, target in links.items()})
+        return Group(attributes, {name: self.entry(target, depth + 1) for name, target in links.items()})
 
     def _dataset(
         self, shape: tuple[int, ...], kind: tuple[str | None, int, bool], layout: tuple[int | None, int], attributes: dict[str, Attribute]
@@ -165,7 +165,7 @@ class _File:
 
     def _messages(self, address: int) -> list[tuple[int, bytes]]:
         """The messages of an object header, version 1 or 2, its continuations included."""
-        head = self.bytes(address, min(64, self._size - address))
+        head = self.take(address, min(64, self._size - address))
         found: list[tuple[int, bytes]] = []
         if head.startswith(b"OHDR"):
             flags = head[5]
@@ -180,7 +180,7 @@ class _File:
         for count, (start, size) in enumerate(blocks):
             if count > MAX_BLOCKS:
                 raise GraphError("damaged HDF5 file: an endless object header")
-            block, place = self.bytes(start, size), 0
+            block, place = self.take(start, size), 0
             while place + step <= len(block):
                 if modern:
                     number, length = block[place], int.from_bytes(block[place + 1 : place + 3], "little")
@@ -196,20 +196,20 @@ class _File:
         return found
 
     def _heap(self, address: int) -> bytes:
-        head = self.bytes(address, 32)
+        head = self.take(address, 32)
         if not head.startswith(b"HEAP"):
             raise GraphError("damaged HDF5 file: a heap is missing")
         size, _, start = unpack_from("<QQQ", head, 8)
-        return self.bytes(start, size)
+        return self.take(start, size)
 
     def _symbols(self, address: int, heap: bytes, links: dict[str, int], depth: int) -> None:
         """Fill `links` from the tree of a group's symbol tables."""
         if depth > 16:
             raise GraphError("damaged HDF5 file: a tree that is too deep")
-        head = self.bytes(address, 24)
+        head = self.take(address, 24)
         if head.startswith(b"TREE"):
             used = unpack_from("<H", head, 6)[0]
-            body = self.bytes(address + 24, 16 * used + 8)
+            body = self.take(address + 24, 16 * used + 8)
             for index in range(used):
                 self._left -= 1
                 if self._left < 0:
@@ -218,7 +218,7 @@ class _File:
             return
         if not head.startswith(b"SNOD"):
             raise GraphError("damaged HDF5 file: a symbol table is missing")
-        body = self.bytes(address + 8, 40 * unpack_from("<H", head, 6)[0])
+        body = self.take(address + 8, 40 * unpack_from("<H", head, 6)[0])
         for place in range(0, len(body), 40):
             self._left -= 1
             name, target, cached = unpack_from("<QQI", body, place)
@@ -268,8 +268,8 @@ class _File:
             return ""
         if length > MAX_ATTRIBUTE:
             raise GraphError("an HDF5 attribute larger than any model's")
-        size = unpack_from("<Q", self.bytes(address, 16), 8)[0]
-        heap, place = self.bytes(address, min(size, MAX_ATTRIBUTE + 4096)), 16
+        size = unpack_from("<Q", self.take(address, 16), 8)[0]
+        heap, place = self.take(address, min(size, MAX_ATTRIBUTE + 4096)), 16
         if not heap.startswith(b"GCOL"):
             raise GraphError("damaged HDF5 file: a heap is missing")
         while place + 16 <= len(heap):

@@ -76,8 +76,9 @@ def parse_json(data: bytes, what: str, *, unique: bool = False) -> Json:
     def once(pairs: list[tuple[str, Json]]) -> Json:
         found = dict(pairs)
         if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            raise GraphError(f"{what} names {next(n for n in names if names.count(n) > 1)[:100]!r} twice")
+            left = dict.fromkeys(found)
+            twice = next(name for name, _ in pairs if left.pop(name, name) is not None)
+            raise GraphError(f"{what} names {twice[:100]!r} twice")
         return found
 
     try:
