@@ -1,3 +1,63 @@
-"""mplint finds, explains and fixes mixed-precision mistakes in Keras, TensorFlow and PyTorch code."""
+"""mplint finds, explains and fixes mixed-precision mistakes in Keras, TensorFlow and PyTorch code and models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mplint.api import check, check_text, fix, fix_text
+    from mplint.config import Config, load_config
+    from mplint.engine.run import CheckResult
+    from mplint.errors import UsageError
+    from mplint.findings import Applicability, Confidence, Finding, Fix, Location, Severity
+    from mplint.graph.load import load_graph
+    from mplint.graph.model import GraphError, ModelGraph
+    from mplint.rule import Rule
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Applicability",
+    "CheckResult",
+    "Confidence",
+    "Config",
+    "Finding",
+    "Fix",
+    "GraphError",
+    "Location",
+    "ModelGraph",
+    "Rule",
+    "Severity",
+    "UsageError",
+    "check",
+    "check_text",
+    "fix",
+    "fix_text",
+    "load_config",
+    "load_graph",
+]
+
+# Where each name lives: imported when it is first asked for, since a run of the command needs few of them.
+_HOMES = {
+    "mplint.api": ("check", "check_text", "fix", "fix_text"),
+    "mplint.config": ("Config", "load_config"),
+    "mplint.engine.run": ("CheckResult",),
+    "mplint.errors": ("UsageError",),
+    "mplint.findings": ("Applicability", "Confidence", "Finding", "Fix", "Location", "Severity"),
+    "mplint.graph.load": ("load_graph",),
+    "mplint.graph.model": ("GraphError", "ModelGraph"),
+    "mplint.rule": ("Rule",),
+}
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names:
+            from importlib import import_module
+
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module 'mplint' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

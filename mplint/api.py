@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 
 from mplint.config import Config
@@ -10,9 +11,19 @@ from mplint.engine.run import CheckResult, check_paths
 from mplint.findings import Finding
 
 
-def check(paths: Sequence[str], config: Config | None = None) -> CheckResult:
-    """Check files, folders and globs; raises UsageError for a missing path or an unknown code."""
-    return check_paths(paths, config or Config())
+def check(target: object, config: Config | None = None) -> CheckResult:
+    """Check files, folders and globs, one or several, or a model: a live keras.Model or torch.nn.Module, or a ModelGraph.
+
+    Raises UsageError for a missing path or an unknown code, GraphError for an object that is no model.
+    """
+    config = config or Config()
+    if isinstance(target, str | os.PathLike):
+        return check_paths([os.fsdecode(target)], config)
+    if isinstance(target, list | tuple | set | frozenset):
+        return check_paths([os.fsdecode(path) for path in target], config)
+    from mplint.graph.load import load_graph
+
+    return check_paths([], config, models=[load_graph(target)])
 
 
 def check_text(

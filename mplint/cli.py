@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mplint.config import Config
     from mplint.engine.run import CheckResult
     from mplint.findings import Finding
+    from mplint.graph.model import ModelGraph
     from mplint.report.style import Style
 
 CLEAN, FOUND, FAILED, INTERRUPTED, CLOSED = 0, 1, 2, 130, 141
@@ -81,13 +82,34 @@ def _check(options: Namespace) -> int:
     config, stdin = _prepare(options)
     from mplint.engine.run import check_paths
 
-    result = check_paths(options.paths or ["."], config, stdin=stdin, stdin_filename=options.stdin_filename)
+    models = _models(options.model)
+    paths = options.paths or ([] if models else ["."])
+    result = check_paths(paths, config, stdin=stdin, stdin_filename=options.stdin_filename, models=models)
     faults = [str(fault) for fault in result.faults]
     report, more = _report(result, faults, options, config, stdin)
     sys.stdout.write(report)
+    if options.statistics and result.profiles:
+        from mplint.report.profile import profile_text
+
+        sys.stdout.write("".join(map(profile_text, result.profiles)))
     faults += more
+    for note in result.notes:
+        _complain(f"note: {note}")
     _show_faults(faults)
     return _exit_code(result.findings, bool(faults), config, options.exit_zero)
+
+
+def _models(names: Sequence[str]) -> list[ModelGraph]:
+    """The models that the user's own functions make, named `package.module:factory`."""
+    if not names:
+        return []
+    from mplint.graph.factory import graph_of
+
+    found = []
+    for name in names:
+        _complain(f"note: --model imports and runs your code to build {name}")
+        found.append(graph_of(name))
+    return found
 
 
 def _report(result: CheckResult, faults: list[str], options: Namespace, config: Config, stdin: bytes | None) -> tuple[str, list[str]]:

@@ -20,6 +20,7 @@ class Config(NamedTuple):
     `select`, `extend_select`, `ignore` and the values of `per_file_ignores` hold codes, prefixes of
     codes, names or "ALL"; an empty `select` means the default rules. `root` is the folder that the
     patterns are relative to and `source` the file that the settings were read from (None: nowhere).
+    `runtime` names what will run the models (see data/runtimes.toml) and `input_ranges` bounds their inputs.
     `target` names hardware; `torch`, `keras` and `tensorflow` are version requirements ("2.3", ">=2.1,<3").
     """
 
@@ -36,6 +37,8 @@ class Config(NamedTuple):
     fail_on: Severity = Severity.WARNING
     plugins: tuple[str, ...] = ()
     cache: bool = True
+    runtime: str | None = None
+    input_ranges: tuple[tuple[str, tuple[float, float]], ...] = ()
     isolated: bool = False
     root: str = "."
     source: str | None = None

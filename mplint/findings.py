@@ -187,10 +187,10 @@ class Finding(NamedTuple):
         return hash((self.code, self.location, self.message))  # all the changes of a long fix would take too long
 
     @property
-    def sort_key(self) -> tuple[str, int, int, int, str, str]:
+    def sort_key(self) -> tuple[str, int, int, int, str, str, str]:
         """Path, cell, line, column, code: the order of every report."""
         place = self.location
-        return (place.path, -1 if place.cell is None else place.cell, place.line or 0, place.column or 0, self.code, self.message)
+        return (place.path, -1 if place.cell is None else place.cell, place.line or 0, place.column or 0, self.code, self.message, self.node or "")
 
 
 class When(NamedTuple):

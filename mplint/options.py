@@ -13,6 +13,7 @@ from mplint.config import Config, PerFileIgnores, load_config
 from mplint.errors import UsageError, nearest
 from mplint.findings import Confidence, Severity
 
+RUNTIMES = ("onnxruntime-cuda", "onnxruntime-cpu", "tensorrt")
 FORMATS = ("text", "concise", "json", "github", "sarif")
 
 _USAGE = "mplint COMMAND [OPTION ...] [PATH ...]"
@@ -101,6 +102,8 @@ def configuration(options: argparse.Namespace) -> Config:
         "target": config.target if options.target is None else options.target,
         "isolated": options.isolated,
         "cache": config.cache and not options.no_cache,
+        "runtime": _runtime(getattr(options, "runtime", None)),
+        "input_ranges": tuple(map(_input_range, getattr(options, "input_range", ()))),
     }
     if options.min_confidence:
         changes["min_confidence"] = Confidence(options.min_confidence)
@@ -125,7 +128,17 @@ def _start(options: argparse.Namespace) -> str:
 def _add_check(parser: _Parser) -> None:
     _add_paths(parser)
     parser.add_argument("--output-format", choices=FORMATS, default="text", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: text)")
-    parser.add_argument("--statistics", action="store_true", help="count the findings of each rule instead of listing them")
+    parser.add_argument(
+        "--statistics", action="store_true", help="count the findings of each rule instead of listing them; sum up the precision of models"
+    )
+    models = parser.add_argument_group("models")
+    models.add_argument("--runtime", metavar="NAME", help=f"what will run them: {', '.join(RUNTIMES)}")
+    models.add_argument(
+        "--input-range", action="append", default=[], metavar="NAME=LOW:HIGH", help="the values that an input takes, e.g. x=0:255"
+    )
+    models.add_argument(
+        "--model", action="append", default=[], metavar="MODULE:FACTORY", help="check the model that FACTORY() makes; runs your code"
+    )
     _add_common(parser)
 
 
@@ -192,6 +205,24 @@ def _add_color(parser: _Parser) -> None:
     parser.add_argument(
         "--color", choices=("auto", "always", "never"), default="auto", metavar="WHEN", help="auto, always or never (default: auto)"
     )
+
+
+def _runtime(name: str | None) -> str | None:
+    if name is not None and name not in RUNTIMES:
+        raise UsageError(f'--runtime: unknown runtime "{name}"{nearest(name, RUNTIMES) or "; known are " + ", ".join(RUNTIMES)}')
+    return name
+
+
+def _input_range(text: str) -> tuple[str, tuple[float, float]]:
+    name, _, bounds = text.rpartition("=")
+    low, colon, high = bounds.partition(":")
+    try:
+        limits = float(low), float(high)
+    except ValueError:
+        limits = (1.0, 0.0)
+    if not name or not colon or not limits[0] <= limits[1]:
+        raise UsageError(f'--input-range: "{text}" is not NAME=LOW:HIGH, such as "x=0:255"')
+    return name, limits
 
 
 def _split(values: Iterable[str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from mplint import __version__
 from mplint.catalog import catalog
 from mplint.config import Config
 from mplint.engine.check import FileResult
+from mplint.graph.names import is_model
 from mplint.rule import rules_package
 from mplint.source.load import read_file
 
@@ -42,7 +43,7 @@ class Cache:
         known = {}
         for path in files:
             entry = entries.get(path)
-            if entry is not None and entry[0] == digest(path, resolver):
+            if entry is not None and entry[0] == digest(path, resolver, entry[1].sidecars):
                 known[path] = entry[1]
         return known
 
@@ -51,7 +52,7 @@ class Cache:
         entries = self._load()
         for result in results:
             if not result.faults:
-                entries[result.path] = (digest(result.path, resolver), result)
+                entries[result.path] = (digest(result.path, resolver, result.sidecars), result)
         data = pickle.dumps(entries, pickle.HIGHEST_PROTOCOL)
         if len(data) > MAX_BYTES:
             return
@@ -75,12 +76,17 @@ class Cache:
         return self._entries
 
 
-def digest(path: str, resolver: TargetResolver) -> bytes:
-    """What a result depends on: the file's bytes and its targets."""
-    try:
-        data = read_file(path)
-    except OSError:
-        data = b""
+def digest(path: str, resolver: TargetResolver, sidecars: Sequence[str] = ()) -> bytes:
+    """What a result depends on: the file's bytes and its targets; of a model, which may be huge, sizes and times."""
+    if is_model(path):
+        from mplint.engine.models import stamp
+
+        data = stamp(path, sidecars)
+    else:
+        try:
+            data = read_file(path)
+        except OSError:
+            data = b""
     return hashlib.blake2b(data + resolver.fingerprint(path).encode(), digest_size=16).digest()
 
 

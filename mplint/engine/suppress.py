@@ -127,5 +127,5 @@ def _extent(comment: Directive, document: Document) -> Span:
     return Span(comment.line, 0, comment.line, len(line))
 
 
-def _order(finding: Finding) -> tuple[str, int, int, int, str, str]:
+def _order(finding: Finding) -> tuple[str, int, int, int, str, str, str]:
     return finding.sort_key

@@ -77,7 +77,7 @@ def _results(findings: Sequence[Finding], known: Sequence[str], sources: Sources
             "level": _LEVELS[finding.severity],
             "message": {"text": text if cell is None else f"{place(finding.location)}: {text}"},
             "rank": _RANKS[finding.confidence],
-            "locations": [_location(finding.location)],
+            "locations": [_location(finding.location, finding.node)],
             "partialFingerprints": {FINGERPRINT: f"{print_of}:{seen[print_of]}"},
             "properties": {"confidence": finding.confidence.value} | ({} if cell is None else {"cell": cell}),
         }
@@ -100,7 +100,7 @@ def _fingerprint(finding: Finding, sources: Sources) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _location(location: Location) -> dict[str, object]:
+def _location(location: Location, node: str | None = None) -> dict[str, object]:
     physical: dict[str, object] = {"artifactLocation": _artifact(location.path)}
     region = _region(location)
     if region:
@@ -109,6 +109,8 @@ def _location(location: Location) -> dict[str, object]:
     if location.cell is not None:
         name = f"cell {location.cell + 1}"
         entry["logicalLocations"] = [{"name": name, "fullyQualifiedName": f"{location.path}:{name}", "kind": "cell"}]
+    if node is not None:
+        entry["logicalLocations"] = [{"name": node, "fullyQualifiedName": f"{location.path}:{node}", "kind": "element"}]
     return entry
 
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from mplint.errors import describe
 from mplint.findings import Edit, Finding, Fix, Location
+from mplint.graph.names import is_model
 from mplint.report.summary import place
 from mplint.source.document import Document, InputError
 
@@ -76,6 +77,8 @@ class Sources:
     def _raw(self, path: str) -> bytes:
         if self._stdin is not None and path == self._stdin_filename:
             return self._stdin
+        if is_model(path):
+            return b""  # it may be huge, and has no lines to show
         from mplint.source.load import read_file
 
         try:

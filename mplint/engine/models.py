@@ -1,0 +1,119 @@
+"""Checking model files: each is read as a graph by its loader, never whole, and shown to the rules that look at graphs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mplint.engine.check import Fault, FileResult
+from mplint.engine.own import unreadable
+from mplint.errors import UsageError, describe
+from mplint.findings import Finding
+from mplint.graph.names import SAVEDMODEL, VAGUE, without_shards
+from mplint.source.document import InputError
+
+if TYPE_CHECKING:
+    from mplint.catalog import Entry
+    from mplint.engine.run import Job
+    from mplint.engine.targets import TargetResolver
+    from mplint.graph.model import ModelGraph
+    from mplint.settings import Settings
+
+
+def check_models(paths: Sequence[str], job: Job, resolver: TargetResolver) -> list[FileResult]:
+    """The results of model files, from the cache where neither they nor the files that they lean on have changed.
+
+    Raises UsageError where a package is missing that a named file needs.
+    """
+    paths = without_shards(paths)
+    if not paths:
+        return []
+    rules = [entry for entry in job.rules() if entry.graphs]
+    if not job.config.cache:
+        return [check_model(path, resolver.settings(path), rules, named=os.path.abspath(path) in job.named) for path in paths]
+    from mplint.engine.cache import Cache
+
+    cache = Cache(job.config, job.codes)
+    known = cache.lookup(paths, resolver)
+    results = []
+    fresh = []
+    for path in paths:
+        result = known.get(path)
+        if result is None:
+            result = check_model(path, resolver.settings(path), rules, named=os.path.abspath(path) in job.named)
+            if not result.note:
+                fresh.append(result)
+        results.append(result)
+    if fresh:
+        cache.store(fresh, resolver)
+    return results
+
+
+def check_model(path: str, settings: Settings, rules: Sequence[Entry], *, named: bool) -> FileResult:
+    """Check one model file. What can't be read is an MP001 finding; a missing package is misuse for a `named` file, else a note."""
+    from mplint.graph.load import MissingExtra, load_graph
+    from mplint.graph.model import GraphError, NotAModel
+
+    try:
+        model = load_graph(path)
+    except MissingExtra as missing:
+        if named:
+            raise UsageError(f"{path}: {missing}") from None
+        return FileResult(path, note=str(missing))
+    except GraphError as error:
+        doubtful = isinstance(error, NotAModel) or path.endswith(VAGUE)
+        return FileResult(path, (unreadable(path, InputError(str(error))),), doubtful=doubtful)
+    except (MemoryError, RecursionError):
+        return FileResult(path, (unreadable(path, InputError("needs more memory than there is, or nests too deeply")),))
+    except Exception as error:  # one file's fault must not cost the others' findings
+        return FileResult(path, faults=(Fault(path, "reading", describe(error)),))
+    return check_graph(path, model, settings, rules)
+
+
+def check_graph(path: str, model: ModelGraph, settings: Settings, rules: Sequence[Entry]) -> FileResult:
+    """What the rules find in a model that was read, or that lives in memory."""
+    from mplint.graph.facts import GraphFacts
+    from mplint.graph.model import GraphError
+    from mplint.graph.profile import profile
+
+    graph = GraphFacts(model, settings)
+    findings: set[Finding] = set()
+    faults = []
+    for entry in rules:
+        if not entry.graphs:
+            continue
+        try:
+            findings.update(entry.load()().check_graph(graph))
+        except GraphError as error:  # weights that a rule asked for
+            findings.add(unreadable(path, InputError(str(error)), f"what {entry.code} would say of this model is missing"))
+        except Exception as error:  # one rule's fault must not cost the others' findings
+            faults.append(Fault(path, entry.code, describe(error)))
+    ordered = tuple(sorted(findings, key=lambda f: f.sort_key))
+    return FileResult(path, ordered, tuple(faults), sidecars=sidecars(path, model), profile=profile(graph))
+
+
+def sidecars(path: str, model: ModelGraph) -> tuple[str, ...]:
+    """The other files that a result depends on: those that hold weights, and the parts of a SavedModel."""
+    own = os.path.abspath(path)
+    found = {place for tensor in model.constants() if isinstance(place := getattr(tensor.weights, "path", None), str)}
+    if os.path.basename(path) == SAVEDMODEL or os.path.isdir(path):
+        folder = path if os.path.isdir(path) else os.path.dirname(path)
+        for part in (".", "variables"):
+            try:
+                found |= {os.path.join(folder, part, name) for name in os.listdir(os.path.join(folder, part))}
+            except OSError:
+                continue
+    return tuple(sorted(found - {own, path}))
+
+
+def stamp(path: str, others: Sequence[str]) -> bytes:
+    """What tells that a model and the files that it leans on are unchanged: their sizes and times, since reading them would take long."""
+    parts = []
+    for file in (path, *others):
+        try:
+            status = os.stat(file)
+            parts.append(f"{file} {status.st_size} {status.st_mtime_ns}")
+        except OSError:
+            parts.append(f"{file} -")
+    return "\n".join(parts).encode("utf-8", "surrogateescape")
