@@ -28,6 +28,7 @@ class Entry(NamedTuple):
     needs_target: bool
     module: str
     owner: str
+    configs: bool = False
 
     def load(self) -> type[Rule]:
         """The rule's class."""
@@ -69,7 +70,8 @@ def concerned(entries: Iterable[Entry], text: str) -> list[Entry]:
 
 def entry_of(rule: type[Rule]) -> Entry:
     """The entry of an imported rule."""
-    return Entry(rule.code, rule.name, rule.severity, rule.tokens, rule.frameworks, rule.needs_target, rule.__module__, rule.__name__)
+    about = (rule.needs_target, rule.__module__, rule.__name__, rule.configs)
+    return Entry(rule.code, rule.name, rule.severity, rule.tokens, rule.frameworks, *about)
 
 
 @cache
@@ -115,4 +117,5 @@ def read_entries(path: str, module: str) -> list[Entry]:
         severity = Severity[attributes["severity"].removeprefix("Severity.")]
     except (KeyError, ValueError, SyntaxError):
         return [entry_of(rule) for rule in rules_in(module)]
-    return [Entry(code, name, severity, tokens, frameworks, attributes.get("needs_target") == "True", module, owner)]
+    needs_target, configs = (attributes.get(key) == "True" for key in ("needs_target", "configs"))
+    return [Entry(code, name, severity, tokens, frameworks, needs_target, module, owner, configs)]

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from mplint.findings import Applicability, Confidence, Finding, Fix, Related, Severity, When
+from mplint.findings import Applicability, Confidence, Finding, Fix, Related, Severity, Span, When
 
 if TYPE_CHECKING:
     import ast
     from types import ModuleType
 
+    from mplint.source.configs.file import ConfigFile
     from mplint.source.file import SourceFile
 
 DOCS_URL = "https://github.com/mplint/mplint/blob/main/docs/rules/{name}.md"
@@ -28,6 +29,7 @@ class Rule:
     A rule defines `check_source` and/or the other `check_*` methods as generators of findings; a
     method it does not define is not called. `tokens` are plain strings (no regular expressions): a file
     in which none of them occurs is never shown to the rule. `needs_target`: it can only fire for a named hardware target.
+    `configs`: it defines `check_config`.
     """
 
     code: ClassVar[str]
@@ -37,26 +39,31 @@ class Rule:
     frameworks: ClassVar[tuple[str, ...]] = ()
     tokens: ClassVar[tuple[str, ...]] = ()
     needs_target: ClassVar[bool] = False
+    configs: ClassVar[bool] = False
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Yield the mistakes of this kind in one source program."""
         yield from ()
 
+    def check_config(self, file: ConfigFile) -> Iterator[Finding]:
+        """Yield the mistakes of this kind in one configuration file (JSON or YAML)."""
+        yield from ()
+
     def finding(
         self,
-        file: SourceFile,
-        node: ast.AST,
+        file: SourceFile | ConfigFile,
+        node: ast.AST | Span,
         message: str,
         *,
         why: str = "",
         help: str = "",
         severity: Severity | None = None,
         confidence: Confidence = Confidence.HIGH,
-        related: tuple[tuple[ast.AST, str], ...] = (),
+        related: tuple[tuple[ast.AST | Span, str], ...] = (),
         fix: Fix | None = None,
         when: When | None = None,
     ) -> Finding:
-        """Make a finding of this rule at `node`; `related` pairs other nodes of the file with what happens there."""
+        """Make a finding of this rule at `node` (or span); `related` pairs other nodes of the file with what happens there."""
         return Finding(
             code=self.code,
             name=self.name,

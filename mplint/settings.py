@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from mplint.hardware import Target
     from mplint.versions import Versions
 
-    Libraries = tuple[Versions | None, Versions | None, Versions | None]
+    Libraries = tuple[Versions | None, Versions | None, Versions | None, tuple[tuple[str, Versions], ...]]
 
 
 class Settings:
     """Targets of one file: library versions (None: not known) and hardware (None: not named).
 
-    `libraries` gives the versions of torch, Keras and TensorFlow; it is asked only when a rule asks, since it may read the
-    project's dependency files.
+    `libraries` gives the versions of torch, Keras and TensorFlow, and those of trainers by their distributions' names; it is asked only
+    when a rule asks, since it may read the project's dependency files.
     """
 
     def __init__(
@@ -29,12 +29,16 @@ class Settings:
         libraries: Callable[[], Libraries] | None = None,
     ) -> None:
         self.hardware = hardware
-        self._libraries = libraries or (lambda: (torch, keras, tensorflow))
+        self._libraries = libraries or (lambda: (torch, keras, tensorflow, ()))
 
     @cached_property
     def libraries(self) -> Libraries:
-        """The versions of torch, Keras and TensorFlow."""
+        """The versions of torch, Keras and TensorFlow, and of trainers by name."""
         return self._libraries()
+
+    def trainer(self, name: str) -> Versions | None:
+        """The versions of a trainer's distribution ("lightning", "transformers", ...) that the project supports."""
+        return dict(self.libraries[3]).get(name)
 
     @property
     def torch(self) -> Versions | None:

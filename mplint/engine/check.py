@@ -13,6 +13,7 @@ from mplint.engine.own import unreadable
 from mplint.errors import describe
 from mplint.findings import Finding
 from mplint.settings import Settings
+from mplint.source.configs.sniff import is_config
 from mplint.source.document import Document, InputError
 from mplint.source.file import SourceFile
 from mplint.source.load import load
@@ -36,7 +37,8 @@ class FileResult(NamedTuple):
     """What checking one file gave.
 
     `comments`: its text has comments that may suppress findings. `imports` are the modules that it mentions, `words` what links need to
-    know of it (see `mplint.engine.modules.words_of`).
+    know of it (see `mplint.engine.modules.words_of`). `doubtful`: it could not be read, and may be no file for mplint; that counts only
+    where it was named.
     """
 
     path: str
@@ -45,10 +47,15 @@ class FileResult(NamedTuple):
     comments: bool = False
     imports: tuple[str, ...] = ()
     words: frozenset[str] = frozenset()
+    doubtful: bool = False
 
 
 def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[Entry]) -> FileResult:
     """Check the bytes of one file. An input that can't be read or parsed is an MP001 finding, never an exception."""
+    if is_config(path):
+        from mplint.engine.check_config import check_config
+
+        return check_config(path, data, settings, rules)
     try:
         document = load(path, data)
         findings = [unreadable(path, problem) for problem in document.problems]

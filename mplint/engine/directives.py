@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mplint.source.configs.sniff import is_config
 from mplint.source.document import Document
 
 IGNORE, FILE_IGNORE, SKIP_FILE, NOQA = "ignore", "file-ignore", "skip-file", "noqa"
@@ -60,7 +61,9 @@ def directives(document: Document) -> list[Directive]:
     """The suppressions in the real comments of a program, up to where it can be tokenized."""
     if not mentions(document.text):
         return []
-    layout = _Layout(document.text)
+    if document.path.endswith(".json"):
+        return []  # JSON has no comments
+    layout = _YamlLayout(document.text) if is_config(document.path) else _Layout(document.text)
     return [directive for comment in layout.comments for directive in _read(comment, layout, document)]
 
 
@@ -111,6 +114,17 @@ class _Layout:
         if at < len(self.logical_lines) and self.logical_lines[at][0] <= line:
             return self.logical_lines[at]
         return line, line
+
+
+class _YamlLayout(_Layout):
+    """The same of a YAML text, in which every line stands for itself."""
+
+    def __init__(self, text: str) -> None:
+        from mplint.source.configs.yaml_text import comments_of
+
+        comments, self.code_lines = comments_of(text)
+        self.comments = [_Comment(*comment) for comment in comments]
+        self.logical_lines = []
 
 
 def _last(lines: tuple[int, int]) -> int:

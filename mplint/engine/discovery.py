@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.errors import UsageError
+from mplint.source.configs.sniff import SUFFIXES as CONFIGS
+from mplint.source.configs.sniff import may_be_trainer_file
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-SUFFIXES = (".py", ".pyi", ".ipynb")
+SUFFIXES = (".py", ".pyi", ".ipynb", *CONFIGS)
 # Folders that hold no source of the project, wherever they lie.
 SKIPPED = frozenset(
     (
@@ -30,7 +32,8 @@ def discover(paths: Iterable[str], exclude: Sequence[str] = (), *, root: str = "
     """The files to read, sorted, each once, with `/` between folders and relative where the path given was.
 
     A file named is always read. In a named folder, or one that a glob matches, .py, .pyi and .ipynb files
-    are; `exclude` holds patterns relative to `root`. Raises UsageError for a path that leads nowhere.
+    are, and the JSON and YAML files that mention a precision; `exclude` holds patterns relative to `root`. Raises UsageError for a path
+    that leads nowhere.
     """
     files: dict[str, str] = {}
     walker = _Walker(exclude, root, respect_gitignore)
@@ -92,7 +95,7 @@ class _Walker:
                 if entry.is_dir(follow_symlinks=False):
                     if name not in SKIPPED and not name.endswith(".egg-info") and not self.left_out(inner, ignores, folder=True):
                         stack.append((inner, ignores))
-                elif name.endswith(SUFFIXES) and not self.left_out(inner, ignores, folder=False) and _is_file(entry):
+                elif name.endswith(SUFFIXES) and not self.left_out(inner, ignores, folder=False) and _is_wanted(entry, inner):
                     yield prefix + inner[len(top) :].lstrip("/")
 
     def left_out(self, path: str, ignores: tuple[Ignores, ...], *, folder: bool) -> bool:
@@ -117,7 +120,10 @@ class _Walker:
         return () if _ignored(top + "/", ignores) else ignores
 
 
-def _is_file(entry: os.DirEntry[str]) -> bool:
+def _is_wanted(entry: os.DirEntry[str], path: str) -> bool:
+    """Whether it is a file, and of JSON and YAML files one that mentions a precision."""
+    if path.endswith(CONFIGS):
+        return may_be_trainer_file(path)
     try:
         return entry.is_file()
     except OSError:  # a link to itself
@@ -138,7 +144,7 @@ def _expand(pattern: str, walker: _Walker) -> Iterator[str]:
     start = 0 if shown == "." else len(shown.rstrip("/")) + 1
     files = [file for file in walker.walk(base) if match(file[start:])]
     if not files:
-        raise UsageError(f"{pattern}: no Python file or notebook matches")
+        raise UsageError(f"{pattern}: no Python file, notebook or trainer configuration matches")
     return iter(files)
 
 

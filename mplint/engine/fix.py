@@ -11,7 +11,7 @@ from mplint.engine.judge import Planned, conflict, edits_of, objection, without_
 from mplint.errors import describe
 from mplint.findings import Applicability, Finding
 from mplint.source.document import InputError
-from mplint.source.load import decode, load, read_file
+from mplint.source.load import decode, has_cookie, load, read_file
 from mplint.source.rewrite import FixError, apply_edits, realize
 
 PASSES = 10
@@ -45,11 +45,11 @@ def fix_paths(
 
     Raises UsageError as `check_paths` does.
     """
-    from mplint.engine.run import Job, conclude, examine
+    from mplint.engine.run import Job, absolute, conclude, examine
     from mplint.engine.select import known_rules, selected
     from mplint.engine.targets import TargetResolver
 
-    job = Job(config, selected(config, known_rules(config)))
+    job = Job(config, selected(config, known_rules(config)), absolute(paths))
     resolver = TargetResolver(config)
     given = {stdin_filename or "<stdin>": stdin or b""} if "-" in paths else {}
     results = {result.path: result for result in examine(paths, job, resolver, given)}
@@ -261,5 +261,5 @@ def unified_diff(path: str, old: bytes, new: bytes) -> str:
 
 
 def _lines(path: str, data: bytes) -> list[str]:
-    parts = decode(data, cookie=not path.endswith(".ipynb")).text.split("\n")
+    parts = decode(data, cookie=has_cookie(path)).text.split("\n")
     return [f"{part}\n" for part in parts[:-1]] + parts[-1:] * bool(parts[-1])

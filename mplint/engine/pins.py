@@ -24,23 +24,31 @@ LIBRARIES = {
     "tensorflow-macos": "tensorflow",
     "tensorflow-rocm": "tensorflow",
     "tf-keras": "tf-keras",
+    "accelerate": "accelerate",
+    "deepspeed": "deepspeed",
+    "lightning": "lightning",
+    "lightning-fabric": "lightning",
+    "pytorch-lightning": "lightning",
+    "transformers": "transformers",
 }
+TRAINERS = ("accelerate", "deepspeed", "lightning", "transformers")
 # The first TensorFlow whose tf.keras is Keras 3.
 KERAS_3 = "2.16"
 
 Pins = dict[str, Versions]
 
 _REQUIREMENT = re.compile(r"\s*(?:-\s+)?['\"]?([A-Za-z][\w.-]*?)\s*(?:\[[^\]]*\])?\s*(\(?[<>=!~^].*)?")
-_NAMES = re.compile(rb"torch|tensorflow|keras", re.I)
+_NAMES = re.compile(rb"torch|tensorflow|keras|accelerate|deepspeed|lightning|transformers", re.I)
 _ROOT_MARKS = frozenset((".git", ".hg"))
 
 
 class Targets(NamedTuple):
-    """The supported versions of each library; None where nothing pins it."""
+    """The supported versions of each library; None where nothing pins it. `trainers` are those of trainers by name."""
 
     torch: Versions | None = None
     keras: Versions | None = None
     tensorflow: Versions | None = None
+    trainers: tuple[tuple[str, Versions], ...] = ()
 
 
 def project_pins(start: str) -> Targets:
@@ -57,14 +65,15 @@ def project_pins(start: str) -> Targets:
 def _targets(folder: str) -> Targets:
     pins = _inherited(folder)
     torch, keras, tensorflow = (pins.get(library) for library in ("torch", "keras", "tensorflow"))
+    trainers = tuple((name, pins[name]) for name in TRAINERS if name in pins)
     if "tf-keras" in pins and tensorflow and tensorflow.at_least(KERAS_3):
-        return Targets(torch, None, None)  # tf.keras may be either Keras there
+        return Targets(torch, None, None, trainers)  # tf.keras may be either Keras there
     if keras is None and tensorflow:
         if tensorflow.below(KERAS_3):
             keras = Versions((2, 0, 0), (3, 0, 0))
         elif tensorflow.at_least(KERAS_3):
             keras = Versions((3, 0, 0), None)
-    return Targets(torch, keras, tensorflow)
+    return Targets(torch, keras, tensorflow, trainers)
 
 
 @cache

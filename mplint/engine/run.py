@@ -18,6 +18,7 @@ from mplint.engine.targets import TargetResolver
 from mplint.errors import describe
 from mplint.findings import Finding, Severity
 from mplint.settings import Settings
+from mplint.source.configs.sniff import is_config
 from mplint.source.document import InputError
 from mplint.source.load import read_file
 
@@ -37,10 +38,11 @@ class CheckResult(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What a worker needs to check files: the configuration and the enabled codes."""
+    """What a worker needs to check files: the configuration, the enabled codes, and what the user named (absolute paths)."""
 
     config: Config
     codes: frozenset[str]
+    named: frozenset[str] = frozenset()
 
     def rules(self) -> list[Entry]:
         """The enabled rules that can fire, in the order of codes."""
@@ -53,9 +55,14 @@ def check_paths(paths: Sequence[str], config: Config, *, stdin: bytes | None = N
 
     Raises UsageError for a missing path, an unknown code or an unknown target.
     """
-    job = Job(config, selected(config, known_rules(config)))
+    job = Job(config, selected(config, known_rules(config)), absolute(paths))
     contents = {stdin_filename or "<stdin>": stdin or b""} if "-" in paths else {}
     return conclude(examine(paths, job, TargetResolver(config), contents), job, contents)
+
+
+def absolute(paths: Iterable[str]) -> frozenset[str]:
+    """The absolute paths of `paths`."""
+    return frozenset(os.path.abspath(path) for path in paths)
 
 
 def examine(paths: Sequence[str], job: Job, resolver: TargetResolver, contents: Mapping[str, bytes]) -> list[FileResult]:
@@ -166,6 +173,8 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
     linked = linked_findings(results, contents, faults)
     findings: list[Finding] = []
     for result in results:
+        if result.doubtful and result.path not in contents and os.path.abspath(result.path) not in job.named:
+            continue
         enabled = job.codes - ignores.codes(result.path)
         kept = [f for f in (*result.findings, *linked.get(result.path, ())) if f.when is None and f.code in enabled]
         if result.comments:
@@ -183,6 +192,7 @@ def linked_findings(results: Sequence[FileResult], contents: Mapping[str, bytes]
         return {}
     from mplint.engine.link import link
 
+    results = [result for result in results if not is_config(result.path)]
     imports = {result.path: result.imports for result in results}
     words = {result.path: result.words for result in results}
     linked: dict[str, list[Finding]] = {}

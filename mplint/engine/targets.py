@@ -46,7 +46,7 @@ def resolve_hardware(name: str | None) -> Target | None:
 
 
 def libraries(config: Config, folder: str) -> Libraries:
-    """The versions of torch, Keras and TensorFlow for the files of `folder`: as configured, else as pinned."""
+    """The versions of torch, Keras, TensorFlow and of trainers for the files of `folder`: as configured, else as pinned."""
     from mplint.engine.pins import project_pins
     from mplint.versions import Versions
 
@@ -55,4 +55,5 @@ def libraries(config: Config, folder: str) -> Libraries:
         Versions.parse(config.torch) if config.torch else pins.torch,
         Versions.parse(config.keras) if config.keras else None if config.tensorflow else pins.keras,
         Versions.parse(config.tensorflow) if config.tensorflow else pins.tensorflow,
+        pins.trainers,
     )

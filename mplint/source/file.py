@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mplint.source.keras import KerasFacts
     from mplint.source.precision import PrecisionFacts
     from mplint.source.torch import TorchFacts
+    from mplint.source.trainers.setup import Setup
 
 
 class SourceFile:
@@ -72,6 +73,13 @@ class SourceFile:
         return KerasFacts(self)
 
     @cached_property
+    def trainers(self) -> list[Setup]:
+        """What the program sets for trainers and launchers that choose the precision (transformers, Lightning, accelerate, DeepSpeed)."""
+        from mplint.source.trainers.in_source import setups
+
+        return setups(self)
+
+    @cached_property
     def lines(self) -> list[str]:
         """The program's lines without their ends."""
         return self.document.text.split("\n")
@@ -94,9 +102,9 @@ class SourceFile:
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         return offset if text.isascii() else len(text.encode("utf-8")[:offset].decode("utf-8", "ignore"))
 
-    def location(self, node: ast.AST) -> Location:
-        """The place of a node as reports show it."""
-        return self.document.location(self.span(node))
+    def location(self, node: ast.AST | Span) -> Location:
+        """The place of a node (or span) as reports show it."""
+        return self.document.location(node if isinstance(node, Span) else self.span(node))
 
     def text(self, node: ast.AST) -> str:
         """The source text of a node."""

@@ -8,6 +8,7 @@ import re
 import stat
 from typing import NamedTuple
 
+from mplint.source.configs.sniff import SUFFIXES, is_config
 from mplint.source.document import Document, InputError
 from mplint.source.parse import parse as parse
 
@@ -46,10 +47,17 @@ def load(path: str, data: bytes) -> Document:
         _check_size(data, MAX_NOTEBOOK)
         return load_notebook(path, decode(data, cookie=False).text)
     _check_size(data, MAX_PROGRAM)
-    text = decode(data).text
+    text = decode(data, cookie=has_cookie(path)).text
+    if is_config(path):
+        return Document(path, normalize(text))
     if "\0" in text:
         raise InputError("the file holds a NUL byte: not a Python program", *place(text, text.index("\0")))
     return Document(path, normalize(text))
+
+
+def has_cookie(path: str) -> bool:
+    """Whether a comment of the file may declare its encoding: in Python source, not in JSON or YAML."""
+    return not path.endswith((".ipynb", *SUFFIXES))
 
 
 def decode(data: bytes, *, cookie: bool = True) -> Decoded:
@@ -106,7 +114,7 @@ def _cookie(head: bytes, bom: bool) -> str:
 
 def _undecodable(body: bytes, encoding: str, error: UnicodeDecodeError) -> InputError:
     if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return InputError("the file is UTF-16; Python source must be UTF-8 or declare its encoding", 1, 1)
+        return InputError("the file is UTF-16; save it as UTF-8", 1, 1)
     line, column = place(body[: error.start].decode(encoding, "replace"), error.start)
     message = f"byte 0x{body[error.start]:02x} is not valid {encoding}; save the file as UTF-8 or declare its encoding"
     return InputError(message, line, column)

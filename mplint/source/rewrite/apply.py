@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mplint.findings import Edit
 from mplint.source.document import InputError
-from mplint.source.load import BOM, decode
+from mplint.source.load import BOM, decode, has_cookie
 from mplint.source.rewrite.errors import FixError
 
 NEWLINE = re.compile(r"\r\n|\r|\n")
@@ -28,7 +28,7 @@ def apply_edits(path: str, data: bytes, edits: Iterable[Edit]) -> bytes:
     """The bytes of `path` after `edits`, all of them or none; FixError where one does not fit the file."""
     edits = list(edits)
     try:
-        decoded = decode(data, cookie=not path.endswith(".ipynb"))
+        decoded = decode(data, cookie=has_cookie(path))
     except InputError as error:
         raise FixError(f"{path}: {error.message}") from None
     try:

@@ -1,0 +1,42 @@
+"""Checking one configuration file: bytes to findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mplint.catalog import Entry
+from mplint.engine.check import Fault, FileResult, may_suppress
+from mplint.engine.own import unreadable
+from mplint.errors import describe
+from mplint.findings import Finding
+from mplint.settings import Settings
+from mplint.source.configs.file import ConfigFile, parse_config
+from mplint.source.configs.sniff import may_set_precision, meant_for_trainer
+from mplint.source.document import InputError
+from mplint.source.load import load
+
+
+def check_config(path: str, data: bytes, settings: Settings, rules: Sequence[Entry]) -> FileResult:
+    """Check the bytes of a JSON or YAML file; one that sets no precision is not parsed."""
+    if not may_set_precision(data):
+        return FileResult(path)
+    text = ""
+    try:
+        document = load(path, data)
+        text = document.text
+        file = ConfigFile(document, parse_config(document), settings)
+        if not file.trainers:
+            return FileResult(path)
+    except InputError as error:
+        return FileResult(path, (unreadable(path, error),), comments="mplint:" in text, doubtful=not meant_for_trainer(text))
+    except Exception as error:
+        return FileResult(path, faults=(Fault(path, "reading", describe(error)),))
+    findings: set[Finding] = set()
+    faults = []
+    for rule in [entry.load() for entry in rules if entry.configs]:
+        try:
+            findings.update(rule().check_config(file))
+        except Exception as error:  # one rule's fault must not cost the others' findings
+            faults.append(Fault(path, rule.code, describe(error)))
+    comments = may_suppress(text) and not file.is_json
+    return FileResult(path, tuple(sorted(findings, key=lambda f: f.sort_key)), tuple(faults), comments)

@@ -1,0 +1,199 @@
+"""Settings of a trainer that a program writes as keywords, dict entries or class fields."""
+
+from __future__ import annotations
+
+import ast
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from mplint.findings import Change, Replace, Span
+from mplint.source.arguments import drop_argument
+from mplint.source.flags import strings_in
+from mplint.source.syntax import argument
+from mplint.source.torch.autocast import last_name
+from mplint.source.trainers.setup import OPEN, Constant, Open, Option, Options
+from mplint.source.values import NotConstant
+
+if TYPE_CHECKING:
+    from mplint.source.file import SourceFile
+
+CHANGING = ("update", "pop", "setdefault", "clear", "popitem", "__setitem__")
+
+
+class Given(NamedTuple):
+    """One setting as the program writes it: its name ("" for settings out of sight), what holds the name, the value, and the owner."""
+
+    name: str
+    key: ast.expr | ast.keyword
+    value: ast.expr
+    owner: ast.AST
+
+
+class SourceOptions:
+    """The settings of one call, dict or class; a later one replaces an earlier one of the same name."""
+
+    def __init__(self, file: SourceFile, node: ast.AST, entries: list[Given]) -> None:
+        self.file = file
+        self.node = node
+        self._given = {entry.name: entry for entry in entries if entry.name}
+        self._hidden = [entry for entry in entries if not entry.name]
+        # In a dict what stands after it replaces a setting; a call refuses to be given one twice.
+        late = max((self._start(e.value) for e in self._hidden), default=(0, 0)) if isinstance(node, ast.Dict) else (0, 0)
+        self._replaced = {name for name, entry in self._given.items() if self._start(entry.value) < late}
+
+    @staticmethod
+    def _start(node: ast.expr) -> tuple[int, int]:
+        return node.lineno, node.col_offset
+
+    @cached_property
+    def place(self) -> Span:
+        """Where the call, dict or class stands."""
+        return self.file.span(self.node)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of its settings are in sight."""
+        return not self._hidden
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The settings in sight."""
+        return tuple(self._given)
+
+    def option(self, name: str) -> Option | None:
+        """The setting called `name`."""
+        entry = self._given.get(name)
+        if entry is None:
+            return None
+        value, sure = self._value(entry)
+        return Option(name, self._key_span(entry), value, self._entry_span(entry), sure=sure, made=self._made(entry.value))
+
+    def set(self, option: Option, value: Constant) -> Change | None:
+        """Write another value in the place of the expression that gives the old one."""
+        entry = self._given[option.name]
+        return Replace(self.file.span(entry.value), self._written(value, entry))
+
+    def rename(self, option: Option, name: str) -> Change | None:
+        """Write another keyword or key; none where that name is given, too, or the name of a field would change."""
+        entry = self._given[option.name]
+        if name in self._given or isinstance(entry.owner, ast.ClassDef):
+            return None
+        span = self._key_span(entry)
+        quote = "" if isinstance(entry.key, ast.keyword) else self.file.text(entry.key)[:1]
+        return Replace(span, f"{quote}{name}{quote}") if quote in ("", "'", '"') else None
+
+    def remove(self, option: Option) -> Change | None:
+        """Take out a keyword argument or a dict entry."""
+        entry = self._given[option.name]
+        if isinstance(entry.owner, ast.Call):
+            return drop_argument(self.file, entry.owner, entry.value)
+        return self._cut(entry.owner, entry) if isinstance(entry.owner, ast.Dict) else None
+
+    def _cut(self, owner: ast.Dict, entry: Given) -> Change | None:
+        at = owner.values.index(entry.value)
+        following = owner.keys[at + 1] if at + 1 < len(owner.keys) else None
+        start, end = self.file.span(entry.key), self.file.span(entry.value)
+        lines = self.file.lines
+        before, after = lines[start.line - 1][: start.column], lines[end.end_line - 1][end.end_column :].strip()
+        if not before.strip() and after.startswith(",") and after[1:].strip()[:1] in ("", "#"):
+            return Replace(Span(start.line, 0, end.end_line + 1, 0), "")
+        if at + 1 < len(owner.keys):
+            if following is None:
+                return None
+            return Replace(Span(*start[:2], *self.file.span(following)[:2]), "")
+        if at:
+            return Replace(Span(*self.file.span(owner.values[at - 1])[2:], *end[2:]), "")
+        return Replace(Span(*start[:2], *end[2:]), "")
+
+    def _value(self, entry: Given) -> tuple[Constant | Options | Open, bool]:
+        if entry.name in self._replaced or entry.name in self._changed or "" in self._changed:
+            return OPEN, True
+        from mplint.source.trainers.in_source import given, is_dict
+
+        definitions = self.file.values.definitions(entry.value)
+        if len(definitions) == 1 and is_dict(self.file, definitions[0]) and isinstance(definitions[0], ast.expr):
+            return SourceOptions(self.file, definitions[0], given(self.file, definitions[0])), True
+        try:
+            value = self.file.values.constant(entry.value)
+        except NotConstant:
+            default = self._flag_default(entry.value)
+            return (OPEN, True) if default is None else (default, False)
+        if value == "auto" or isinstance(value, bytes | complex):
+            return OPEN, True
+        return value, True
+
+    def _made(self, value: ast.expr) -> str:
+        made = {last_name(d.func) for d in self.file.values.definitions(value) if isinstance(d, ast.Call)}
+        return made.pop() if len(made) == 1 else ""
+
+    def _flag_default(self, node: ast.expr) -> Constant:
+        """The default of the command-line flag that `args.name` reads, where one is declared in this file."""
+        if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name | ast.Attribute):
+            return None
+        found: set[Constant] = set()
+        for call in self.file.names.calls_of("add_argument"):
+            names = [text.lstrip("-").replace("-", "_") for text in strings_in(call.args[0])] if call.args else []
+            if node.attr in [*names, *strings_in(argument(call, "dest"))]:
+                switch = "store_true" in strings_in(argument(call, "action"))
+                found.add(self.file.values.constant_or(argument(call, "default"), False if switch else None))  # type: ignore[arg-type]
+        made = [d for d in self.file.values.definitions(node.value) if isinstance(d, ast.Call) and isinstance(d.func, ast.Attribute)]
+        parsed = any(isinstance(d.func, ast.Attribute) and d.func.attr == "parse_args" for d in made)
+        return found.pop() if len(found) == 1 and parsed else None
+
+    @cached_property
+    def _changed(self) -> frozenset[str]:
+        """The settings that the program changes after this dict was made; "" stands for any."""
+        if not isinstance(self.node, ast.Dict | ast.Call):
+            return frozenset()
+        return frozenset(changes(self.file).get(self.node, ()))
+
+    def _key_span(self, entry: Given) -> Span:
+        span = self.file.span(entry.key)
+        if isinstance(entry.key, ast.keyword):
+            return span._replace(end_line=span.line, end_column=span.column + len(entry.name))
+        return span
+
+    def _entry_span(self, entry: Given) -> Span:
+        start, end = self.file.span(entry.key), self.file.span(entry.value)
+        one = isinstance(entry.value, ast.Constant | ast.Name | ast.Attribute)
+        return Span(start.line, start.column, end.end_line, end.end_column) if one else self._key_span(entry)
+
+    def _written(self, value: Constant, entry: Given) -> str:
+        if not isinstance(value, str):
+            return repr(value)
+        quote = "'" if "'" in self.file.text(entry.value) or "'" in self.file.text(entry.key) else '"'
+        return f"{quote}{value}{quote}"
+
+
+def changes(file: SourceFile) -> dict[ast.AST, set[str]]:
+    """The keys that the program sets or drops in each dict after it was made; "" where the key can't be told."""
+    known = file.__dict__.get("_dict_changes")
+    if known is not None:
+        return known  # type: ignore[no-any-return]
+    table: dict[ast.AST, set[str]] = {}
+    file.__dict__["_dict_changes"] = table
+    for node in file.syntax.all(ast.Subscript):
+        if isinstance(node.ctx, ast.Store | ast.Del):
+            keys = []
+            base: ast.expr = node
+            while isinstance(base, ast.Subscript):
+                key = file.values.constant_or(base.slice)
+                keys.append(key if isinstance(key, str) else "")
+                base = base.value
+            _note(file, table, base, keys[::-1])
+    for call in file.syntax.all(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in CHANGING:
+            base = call.func.value
+            keys = []
+            while isinstance(base, ast.Subscript):
+                key = file.values.constant_or(base.slice)
+                keys.append(key if isinstance(key, str) else "")
+                base = base.value
+            _note(file, table, base, [*keys[::-1], ""])
+    return table
+
+
+def _note(file: SourceFile, table: dict[ast.AST, set[str]], base: ast.expr, keys: list[str]) -> None:
+    for definition in file.values.definitions(base):
+        if isinstance(definition, ast.Dict | ast.Call):
+            table.setdefault(definition, set()).add(keys[0])
