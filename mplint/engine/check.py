@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mplint.catalog import Entry, concerned
-from mplint.engine.modules import imported, words_of
+from mplint.engine.modules import words_of
 from mplint.engine.own import unreadable
 from mplint.errors import describe
 from mplint.findings import Finding
@@ -16,6 +16,7 @@ from mplint.settings import Settings
 from mplint.source.configs.sniff import is_config
 from mplint.source.document import Document, InputError
 from mplint.source.file import SourceFile
+from mplint.source.imports import imported, search_folders
 from mplint.source.load import load
 from mplint.source.parse import parse
 
@@ -37,7 +38,7 @@ class FileResult(NamedTuple):
     """What checking one file gave.
 
     `comments`: its text has comments that may suppress findings. `imports` are the modules that it mentions, `words` what links need to
-    know of it (see `mplint.engine.modules.words_of`). `doubtful`: it could not be read, and may be no file for mplint; that counts only
+    know of it (see `mplint.engine.modules.words_of`), `folders` those that it adds to the import path. `doubtful`: it could not be read, and may be no file for mplint; that counts only
     where it was named.
     """
 
@@ -47,6 +48,7 @@ class FileResult(NamedTuple):
     comments: bool = False
     imports: tuple[str, ...] = ()
     words: frozenset[str] = frozenset()
+    folders: tuple[str, ...] = ()
     doubtful: bool = False
 
 
@@ -66,7 +68,8 @@ def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[Entry
         return FileResult(path, faults=(Fault(path, "reading", describe(error)),))
     found, faults = check_document(document, tree, settings, rules)
     text = document.text
-    return FileResult(path, tuple(findings + found), tuple(faults), may_suppress(text), imported(tree), words_of(text))
+    imports, folders = imported(tree, text, path), search_folders(tree, text, path)
+    return FileResult(path, tuple(findings + found), tuple(faults), may_suppress(text), imports, words_of(text), folders=folders)
 
 
 def may_suppress(text: str) -> bool:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from mplint.engine.modules import ImportGraph
+from mplint.engine.summaries import Summaries
 from mplint.findings import Location, Related
-from mplint.source.summary import Call, Defined, Ref, Summary
+from mplint.source.outline import Defined
+from mplint.source.refs import Ref
+from mplint.source.summary import Call
 from mplint.source.values import HALF
 
 MAX_DEPTH = 8
 MAX_CHAIN = 4
-MAX_FILES = 250
+MAX_CLASSES = 60
 
 
 class Node(NamedTuple):
@@ -31,25 +34,6 @@ class Cause(NamedTuple):
     chain: tuple[Related, ...]
 
 
-class Summaries:
-    """The summaries of files, each read when it is first asked for; None for a file that can't be read.
-
-    After `MAX_FILES` no more are read, so that linking stays a small part of a check; what they would have proven is not reported.
-    """
-
-    def __init__(self, summarize: Callable[[Iterable[str]], Mapping[str, Summary]]) -> None:
-        self._summarize = summarize
-        self._known: dict[str, Summary | None] = {}
-
-    def get(self, path: str) -> Summary | None:
-        """The summary of one file."""
-        if path not in self._known:
-            if len(self._known) >= MAX_FILES:
-                return None
-            self._known[path] = self._summarize([path]).get(path)
-        return self._known[path]
-
-
 class Contexts:
     """Carries autocast regions and half-precision modules along calls, from file to file.
 
@@ -59,7 +43,8 @@ class Contexts:
     def __init__(self, summaries: Summaries, graph: ImportGraph, wanted: frozenset[str], speaking: Sequence[str]) -> None:
         self.summaries, self.graph, self.wanted, self.speaking = summaries, graph, wanted, speaking
         self.modules = graph.modules
-        self._by_caller: dict[str, dict[str, list[Call]]] = {}
+        self._decorated: dict[tuple[str, str], list[Node]] = {}
+        self._passed: dict[tuple[str, str, str], list[tuple[Ref, str]]] = {}
 
     def of(self, path: str, scope: str) -> Cause | None:
         """What is in force in the function or class `scope` of a file, or in what it is part of."""
@@ -82,20 +67,16 @@ class Contexts:
 
         for path in self.speaking:
             summary = self.summaries.get(path)
-            if summary is None:
-                continue
-            for call in summary.calls:
+            for call in summary.under_autocast:
                 dtypes = call.half & HALF
                 if dtypes:
                     shown = " or ".join(sorted(dtypes))
                     for node in self.entered(call, path):
                         reach(node, Cause(dtypes, (Related(call.place, f"{shown} is in force here, where this is called under autocast"),)))
             for conversion in summary.conversions:
+                cause = Cause(frozenset({conversion.dtype}), (Related(conversion.place, f"the model is cast to {conversion.dtype} here"),))
                 for node in self.instances(conversion.target, path):
-                    reach(
-                        node,
-                        Cause(frozenset({conversion.dtype}), (Related(conversion.place, f"the model is cast to {conversion.dtype} here"),)),
-                    )
+                    reach(node, cause)
         while queue:
             node = queue.popleft()
             cause = found[node]
@@ -109,7 +90,7 @@ class Contexts:
     def onward(self, node: Node) -> Iterator[tuple[Node, Location | None]]:
         """What running `node` runs: functions it calls, modules it holds, base classes."""
         defined = self.defined(node)
-        for call in self.calls_in(node):
+        for call in self.summaries.get(node.path).calls_in(node.name):
             if call.off or call.half:
                 continue
             for target in self.entered(call, node.path, held=defined is not None and defined.is_class):
@@ -117,60 +98,42 @@ class Contexts:
                     yield target, call.place
         if defined is not None and defined.is_class:
             for base in defined.bases:
-                for target in self.resolve(base.name, node.path):
+                for target in self.resolve(base, node.path):
                     yield target, None
-
-    def calls_in(self, node: Node) -> list[Call]:
-        """The calls that stand in `node`, methods and nested functions included."""
-        table = self._by_caller.get(node.path)
-        if table is None:
-            table = self._by_caller[node.path] = {}
-            summary = self.summaries.get(node.path)
-            for call in summary.calls if summary is not None else ():
-                name = call.caller
-                while name:
-                    table.setdefault(name, []).append(call)
-                    name = name.rpartition(".")[0]
-        return table.get(node.name, [])
 
     def entered(self, call: Call, path: str, held: bool = False) -> Iterator[Node]:
         """The functions, or classes of called instances, that a call runs; with `held` also classes that it builds (submodules)."""
         if call.value:
             yield from self.instances(call.target, path)
-            return
-        for node in self.resolve(call.target.name, path):
-            defined = self.defined(node)
-            if defined is not None and (not defined.is_class or held):
-                yield node
+        elif call.target.kind == "method":
+            yield from self.methods(call.target, path, 0)
+        else:
+            for node in self.resolve(call.target.name, path):
+                defined = self.defined(node)
+                if defined is not None and (not defined.is_class or held):
+                    yield node
 
     def defined(self, node: Node) -> Defined | None:
         """The definition behind a node."""
-        summary = self.summaries.get(node.path)
-        return summary.definitions.get(node.name) if summary is not None else None
+        return self.summaries.get(node.path).outline.definitions.get(node.name)
 
     def resolve(self, name: str, path: str, depth: int = 0) -> list[Node]:
         """The functions and classes that a dotted name, as it stands in `path`, means."""
-        if depth > MAX_DEPTH:
-            return []
-        if name.startswith(":"):
-            own = self.summaries.get(path)
-            return [Node(path, name[1:])] if own is not None and name[1:] in own.definitions else []
-        found = self.located(name, path)
-        if found is None:
-            return []
-        module, rest = found
-        summary = self.summaries.get(module)
-        if summary is None or not rest:
-            return []
-        head, _, tail = rest.partition(".")
-        if rest in summary.definitions:
-            return [Node(module, rest)]
-        if head in summary.definitions:
+        module, rest = (path, name[1:]) if name.startswith(":") else self.located(name, path) or (path, "")
+        return self._within(module, rest, depth) if rest and depth <= MAX_DEPTH else []
+
+    def _within(self, module: str, name: str, depth: int) -> list[Node]:
+        """The functions and classes that a dotted name means inside of a module."""
+        outline = self.summaries.get(module).outline
+        head, _, tail = name.partition(".")
+        if name in outline.definitions:
+            return [Node(module, name)]
+        if head in outline.definitions:
             return [Node(module, head)]
-        if head in summary.imports:
-            return self.resolve(f"{summary.imports[head]}{'.' if tail else ''}{tail}", module, depth + 1)
+        if head in outline.imports:
+            return self.resolve(f"{outline.imports[head]}{'.' if tail else ''}{tail}", module, depth + 1)
         return [
-            node for star in summary.stars for node in self.resolve(f"{star}{'' if star.endswith('.') else '.'}{rest}", module, depth + 1)
+            node for star in outline.stars for node in self.resolve(f"{star}{'' if star.endswith('.') else '.'}{name}", module, depth + 1)
         ]
 
     def located(self, name: str, path: str) -> tuple[str, str] | None:
@@ -188,64 +151,125 @@ class Contexts:
                 return (module, ".".join(rest)) if module is not None else None
         return None
 
-    def instances(self, ref: Ref, path: str, depth: int = 0) -> Iterable[Node]:
+    def instances(self, ref: Ref, path: str, depth: int = 0) -> set[Node]:
         """The classes of the project that the value may be an instance of."""
         if depth > MAX_DEPTH:
-            return ()
+            return set()
         match ref.kind:
             case "made":
                 return {n for node in self.resolve(ref.name, path) for n in self._made_by(node, depth)}
             case "any":
-                found = self.located(ref.name, path)
-                summary = self.summaries.get(found[0]) if found is not None and not found[1] else None
-                if found is None or summary is None:
-                    return ()
-                names = [":" + name for name in summary.definitions if "." not in name]
-                names += [name for name in summary.imports.values() if self.located(name, found[0]) is not None]
-                names += [f"{star}.{name}" for star in summary.stars for name in self._public(star, found[0])]
-                return {n for name in names for node in self.resolve(name, found[0]) for n in self._made_by(node, depth + 1)}
+                found = self.located(ref.name, path) if ref.name else (path, "")
+                nodes = self._public(found[0], depth) if found is not None and not found[1] else []
+                return {n for node in nodes for n in self._made_by(node, depth + 1)}
+            case "picked":
+                return {n for node in self.entries(ref.name, path, depth) for n in self._made_by(node, depth + 1)}
+            case "method":
+                return {n for node in self.methods(ref, path, depth) for n in self._made_by(node, depth + 1)}
             case "param":
                 return {n for argument, where in self.passed(ref, path) for n in self.instances(argument, where, depth + 1)}
-        return ()
+        return set()
 
-    def _public(self, star: str, path: str, depth: int = 0) -> list[str]:
-        """The names that `from star import *` in `path` brings."""
-        found = self.located(star, path)
-        summary = self.summaries.get(found[0]) if found is not None else None
-        if found is None or summary is None or depth > MAX_DEPTH:
+    def methods(self, ref: Ref, path: str, depth: int) -> Iterator[Node]:
+        """The methods that a reference to the method of an object means, where the project defines the object's class."""
+        owners = self.instances(ref.of, path, depth + 1) if ref.of is not None else set()
+        for owner in sorted(owners)[:MAX_CLASSES]:
+            for holder in self._line(owner):
+                node = Node(holder.path, f"{holder.name}.{ref.name}")
+                if self.defined(node) is not None:
+                    yield node
+                    break
+
+    def _line(self, owner: Node) -> Iterator[Node]:
+        """A class and those of its base classes that the project defines, each once."""
+        seen: dict[Node, None] = {}
+        queue = [owner]
+        while queue and len(seen) < MAX_CLASSES:
+            node = queue.pop(0)
+            defined = self.defined(node)
+            if node not in seen and defined is not None and defined.is_class:
+                seen[node] = None
+                yield node
+                queue += [n for base in defined.bases for n in self.resolve(base, node.path)]
+
+    def _public(self, module: str, depth: int) -> list[Node]:
+        """The functions and classes that a module offers: its own, imported ones, and what its stars bring."""
+        if depth > MAX_DEPTH:
             return []
-        inner = [name for other in summary.stars for name in self._public(other, found[0], depth + 1)]
-        return [name for name in (*summary.definitions, *summary.imports, *inner) if "." not in name]
+        outline = self.summaries.get(module).outline
+        found = [Node(module, name) for name in outline.definitions if "." not in name]
+        found += [n for name in outline.imports.values() if self.located(name, module) is not None for n in self.resolve(name, module)]
+        sources = [self.located(star, module) for star in outline.stars]
+        return found + [n for source in sources if source is not None for n in self._public(source[0], depth + 1)]
 
-    def _made_by(self, node: Node, depth: int) -> Iterable[Node]:
+    def entries(self, name: str, path: str, depth: int) -> list[Node]:
+        """The functions and classes in a table or registry: those of a literal, and those that decorators of the project add."""
+        module, table = (path, name[1:]) if name.startswith(":") else self.located(name, path) or (path, "")
+        outline = self.summaries.get(module).outline
+        if table in outline.imports and depth <= MAX_DEPTH:
+            return self.entries(outline.imports[table], module, depth + 1)
+        if not table or "." in table or table in outline.definitions:
+            return []
+        found = [n for entry in outline.tables.get(table, ()) for n in self.resolve(entry, module)]
+        adders = {Node(module, filler) for filler in outline.fillers.get(table, ())}
+        if (module, table) not in self._decorated:
+            self._decorated[module, table] = [
+                Node(user, item)
+                for user in sorted({module, *self.graph.users(module)})
+                if any(self.summaries.mentions(user, word) for word in (table, *(a.name for a in adders)))
+                for decorator, item in self.summaries.get(user).outline.decorated
+                if self._adds(decorator, user, adders, (module, table))
+            ]
+        return [*found, *self._decorated[module, table]]
+
+    def _adds(self, decorator: str, path: str, adders: set[Node], table: tuple[str, str]) -> bool:
+        """Whether a decorator, as it is named in `path`, adds to a table: one of its functions, or a method of the registry itself."""
+        if not adders.isdisjoint(self.resolve(decorator, path)):
+            return True
+        owner, _, method = decorator.rpartition(".")
+        if not owner.strip(":.") or not method.startswith("regist"):
+            return False
+        return self._bound(owner, path, 0) == table
+
+    def _bound(self, name: str, path: str, depth: int) -> tuple[str, str] | None:
+        """The module that binds a name, and the name there."""
+        found = (path, name[1:]) if name.startswith(":") else self.located(name, path)
+        if found is None or depth > MAX_DEPTH:
+            return None
+        target = self.summaries.get(found[0]).outline.imports.get(found[1])
+        return self._bound(target, found[0], depth + 1) if target is not None else found
+
+    def _made_by(self, node: Node, depth: int) -> set[Node]:
+        """The classes that calling a class or function gives instances of."""
         defined = self.defined(node)
-        if defined is None:
-            return ()
+        if defined is None or depth > MAX_DEPTH:
+            return set()
         if defined.is_class:
             return {node}
-        return {n for ref in defined.returns for n in self.instances(ref, node.path, depth + 1)}
+        return {n for ref in self.summaries.get(node.path).returned(node.name) for n in self.instances(ref, node.path, depth + 1)}
 
-    def passed(self, ref: Ref, path: str) -> Iterator[tuple[Ref, str]]:
+    def passed(self, ref: Ref, path: str) -> list[tuple[Ref, str]]:
         """What the callers of a function pass for one of its parameters, and in which file."""
         name = ref.name[1:]
-        owner = name.removesuffix(".__init__")
-        summary = self.summaries.get(path)
-        defined = summary.definitions.get(name) if summary is not None else None
+        defined = self.defined(Node(path, name))
         if defined is None or ref.extra not in defined.parameters:
-            return
-        index = defined.parameters.index(ref.extra)
-        if defined.parameters[:1] in (("self",), ("cls",)):
-            index -= 1
-        for where, call in self.callers(Node(path, owner)):
-            for key, argument in call.arguments:
-                if key in (index, ref.extra):
-                    yield argument, where
+            return []
+        known = self._passed.get((path, name, ref.extra))
+        if known is None:
+            index = defined.parameters.index(ref.extra) - (defined.parameters[:1] in (("self",), ("cls",)))
+            known = self._passed[path, name, ref.extra] = [
+                (argument, where)
+                for where, call in self.callers(Node(path, name.removesuffix(".__init__")))
+                for key, argument in call.arguments
+                if key in (index, ref.extra)
+            ]
+        return known
 
     def callers(self, node: Node) -> Iterator[tuple[str, Call]]:
         """The calls of a function (or constructor) by name, in its own file and those that import it."""
         last = node.name.rpartition(".")[2]
-        for path in sorted({node.path, *self.graph.sources.get(node.path, ())}):
-            summary = self.summaries.get(path)
-            for call in summary.calls if summary is not None else ():
-                if not call.value and call.target.name.endswith(last) and node in self.resolve(call.target.name, path):
-                    yield path, call
+        for path in sorted({node.path, *self.graph.users(node.path)}):
+            if self.summaries.mentions(path, last):
+                for call in self.summaries.get(path).calls_of(last):
+                    if not call.value and call.target.kind == "name" and node in self.resolve(call.target.name, path):
+                        yield path, call

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os.path import dirname
 
-from mplint.engine.contexts import Contexts, Summaries
+from mplint.engine.contexts import Contexts
 from mplint.engine.modules import ENABLES, ENTERS_AUTOCAST, KERAS, NAMES_HALF, SAVES, SETS_POLICY, TORCH, ImportGraph
+from mplint.engine.summaries import Summaries
 from mplint.findings import Finding, Related
 from mplint.source.document import is_test_path
-from mplint.source.summary import Policy, SavedModel, Summary
+from mplint.source.summary import Policy, SavedModel
 from mplint.source.values import UNKNOWN
 
 Proofs = dict[Finding, tuple[Related, ...]]
-Summarize = Callable[[Iterable[str]], Mapping[str, Summary]]
 FLOAT16_POLICIES = ("mixed_float16", "float16")
 HALF_POLICIES = (*FLOAT16_POLICIES, "mixed_bfloat16", "bfloat16")
 RAW = "raw half"
@@ -21,17 +21,17 @@ APART = ("float32", "never", "saves", "saved")  # contexts that are not half pre
 MAX_USERS = 60
 
 
-def link(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summarize: Summarize) -> list[Finding]:
+def link(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summaries: Summaries) -> list[Finding]:
     """The findings of `pending` whose context the project proves, each with the chain of places that proves it.
 
-    `graph` says which file imports which, `words` what each mentions (see `words_of`), and `summarize` gives the summaries of files (the
-    only step that reads them again).
+    `graph` says which file imports which, `words` what each mentions (see `words_of`), and `summaries` what each tells (the only step that
+    reads files again).
     """
     absent, never, saved, loaded = ([f for f in pending if f.when is not None and f.when.kind == kind] for kind in APART)
     wanted = [f for f in pending if f.when is not None and f.when.kind not in APART]
-    proofs = {**by_absence(absent, graph, words), **by_silence(never, graph, words), **by_saving(saved, graph, summarize)}
-    proofs |= by_loading(loaded, graph, words, summarize)
-    proofs |= {**by_policy(wanted, graph, words, summarize), **by_calls(wanted, graph, words, summarize)}
+    proofs = {**by_absence(absent, graph, words), **by_silence(never, graph, words), **by_saving(saved, graph, summaries)}
+    proofs |= by_loading(loaded, graph, words, summaries)
+    proofs |= {**by_policy(wanted, graph, words, summaries), **by_calls(wanted, graph, words, summaries)}
     return [f._replace(when=None, related=(*proofs[f], *f.related)) for f in pending if f in proofs]
 
 
@@ -60,16 +60,16 @@ def by_silence(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[st
     return proven
 
 
-def by_saving(pending: Sequence[Finding], graph: ImportGraph, summarize: Summarize) -> Proofs:
+def by_saving(pending: Sequence[Finding], graph: ImportGraph, summaries: Summaries) -> Proofs:
     """The findings at calls of functions that save the state of the argument which they speak of, and no scaler's."""
-    contexts = Contexts(Summaries(summarize), graph, frozenset(), ())
+    contexts = Contexts(summaries, graph, frozenset(), ())
     proven: Proofs = {}
     for finding in pending:
         name, _, key = finding.when.scope.partition(" ") if finding.when is not None else ("", "", "")
         for node in contexts.resolve(name, finding.location.path):
-            summary = contexts.summaries.get(node.path)
-            defined = summary.definitions.get(node.name) if summary is not None else None
-            if summary is None or defined is None or defined.is_class:
+            summary = summaries.get(node.path)
+            defined = contexts.defined(node)
+            if defined is None or defined.is_class:
                 continue
             parameter = defined.parameters[int(key)] if key.isdecimal() and int(key) < len(defined.parameters) else key
             place = next((s.place for s in summary.savers if (s.name, s.parameter) == (node.name, parameter)), None)
@@ -78,14 +78,14 @@ def by_saving(pending: Sequence[Finding], graph: ImportGraph, summarize: Summari
     return proven
 
 
-def by_calls(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summarize: Summarize) -> Proofs:
+def by_calls(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summaries: Summaries) -> Proofs:
     """The findings in torch code that autocast around a call, or a model cast to half, brings into half precision."""
     waiting = [f for f in pending if TORCH in words[f.location.path]]
     above = graph.above({f.location.path for f in waiting})
     speaking = sorted(path for path in graph.below(above) if ENTERS_AUTOCAST in words[path] and not is_test_path(path)) if waiting else []
     if not speaking:
         return {}
-    contexts = Contexts(Summaries(summarize), graph, frozenset(above), speaking)
+    contexts = Contexts(summaries, graph, frozenset(above), speaking)
     proven: Proofs = {}
     for finding in waiting:
         cause = contexts.of(finding.location.path, finding.when.scope) if finding.when is not None else None
@@ -94,7 +94,7 @@ def by_calls(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str,
     return proven
 
 
-def by_policy(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summarize: Summarize) -> Proofs:
+def by_policy(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summaries: Summaries) -> Proofs:
     """The findings in Keras code that is imported together with a file that sets the policy they need.
 
     Where several policies are set around a file and not all of them fit, nothing is proven; nor for raw outputs that an importing file may
@@ -102,7 +102,7 @@ def by_policy(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str
     """
     waiting = [f for f in pending if KERAS in words[f.location.path]]
     setters = sorted(path for path in words if SETS_POLICY in words[path] and not is_test_path(path)) if waiting else []
-    policies = {path: summary.policies for path, summary in summarize(setters).items() if summary.policies} if setters else {}
+    policies = {path: own for path in setters if (own := summaries.get(path).policies)}
     entries = {path: graph.above([path]) for path in policies}
     proven: Proofs = {}
     for path in sorted({f.location.path for f in waiting}):
@@ -113,19 +113,19 @@ def by_policy(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str
             if finding.location.path != path or finding.when is None:
                 continue
             policy = deciding(finding, found)
-            if policy is not None and not (finding.when.kind == RAW and is_settled(users, summarize)):
+            if policy is not None and not (finding.when.kind == RAW and is_settled(users, summaries)):
                 proven[finding] = (Related(policy.place, f"the policy {policy.name} is in force where this module is used"),)
     return proven
 
 
-def by_loading(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summarize: Summarize) -> Proofs:
+def by_loading(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summaries: Summaries) -> Proofs:
     """The findings at models which another script of the folder, or a connected file, saves under mixed_float16, and none otherwise."""
     setters = sorted(path for path in words if SETS_POLICY in words[path] and not is_test_path(path)) if pending else []
     savers = sorted(path for path in words if {KERAS, SAVES} <= words[path] and not is_test_path(path)) if setters else []
     if not savers or len(savers) > MAX_USERS:
         return {}
-    policies = {path: summary.policies for path, summary in summarize(setters).items()}
-    saved = [(path, model) for path, summary in sorted(summarize(savers).items()) for model in summary.models]
+    policies = {path: summaries.get(path).policies for path in setters}
+    saved = [(path, model) for path in savers for model in summaries.get(path).models]
     proven: Proofs = {}
     for finding in pending:
         path, name = finding.location.path, finding.when.scope if finding.when is not None else ""
@@ -153,9 +153,9 @@ def under_float16(path: str, model: SavedModel, policies: Mapping[str, tuple[Pol
     return bool(found) and all(policy.certain and policy.name == FLOAT16_POLICIES[0] for policy in found)
 
 
-def is_settled(users: Sequence[str], summarize: Summarize) -> bool:
+def is_settled(users: Sequence[str], summaries: Summaries) -> bool:
     """Whether a file that uses a model may cast its raw output to float32, or build on it."""
-    return len(users) > MAX_USERS or any(summary.settles for summary in summarize(users).values())
+    return len(users) > MAX_USERS or any(summaries.get(user).settles for user in users)
 
 
 def deciding(finding: Finding, policies: Sequence[Policy]) -> Policy | None:

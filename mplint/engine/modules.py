@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
+from mplint.source.imports import SIBLINGS
 from mplint.source.words import ENABLING
 
 KERAS, TORCH, SETS_POLICY, ENTERS_AUTOCAST, NAMES_HALF, ENABLES, SAVES = "keras", "torch", "policy", "autocast", "half", "enables", "saves"
@@ -26,48 +27,48 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(word for word, spellings in WORDS.items() if any(spelling in text for spelling in spellings))
 
 
-def imported(tree: ast.Module) -> tuple[str, ...]:
-    """Dotted names that the imports outside of functions mention (modules, and what may be modules), relative ones with their dots."""
-    found: dict[str, None] = {}
-    stack: list[ast.stmt] = list(reversed(tree.body))
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.Import):
-            found.update((alias.name, None) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            source = "." * node.level + (node.module or "")
-            found[source] = None
-            joint = "" if source.endswith(".") else "."
-            found.update((f"{source}{joint}{alias.name}", None) for alias in node.names if alias.name != "*")
-        elif isinstance(node, ast.If):
-            stack += [*reversed(node.orelse), *reversed(node.body)]
-        elif isinstance(node, ast.Try):
-            stack += [*reversed(node.orelse), *(s for h in node.handlers for s in h.body), *reversed(node.body)]
-    return tuple(found)
-
-
 class Modules:
     """The project's files under every dotted name that an import may use for them.
 
-    Folders on the import path are not known (source layouts, scripts that extend `sys.path`), so a file answers to each suffix of its path;
-    of several the one nearest to the importing file wins.
+    An import is looked up as Python would from the importing file's place: in its own folder, in the folders that it adds to `sys.path`,
+    then in the folders around it and their `src`. What lies elsewhere counts where only one folder can be meant: one that another file
+    adds to `sys.path`, or one that holds a package of that name. Where two places may be meant, none is.
     """
 
-    def __init__(self, paths: Iterable[str]) -> None:
-        self._by_suffix: dict[str, list[str]] = {}
-        self._paths: dict[str, str] = {}
-        for path in paths:
-            parts = module_parts(path)
-            self._paths[".".join(parts)] = path
-            for start in range(len(parts)):
-                self._by_suffix.setdefault(".".join(parts[start:]), []).append(path)
+    def __init__(self, paths: Iterable[str], folders: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        self._files: dict[str, str] = {}
+        self._packages: set[str] = set()
+        self._solid: dict[str, set[str]] = {}  # by name: folders with a module or a package of that name
+        self._loose: dict[str, set[str]] = {}  # by name: folders with a folder of that name that is no package
+        self._members: dict[str, list[str]] = {}
+        self._own = {place(path): [place(folder) for folder in added] for path, added in (folders or {}).items()}
+        self._added = {folder for added in self._own.values() for folder in added}
         self._found: dict[tuple[str, str], str | None] = {}
+        seen: set[str] = set()
+        for path in sorted(paths):
+            if not path.endswith(".py"):
+                continue
+            key = place(path)[:-3]
+            folder, _, stem = key.rpartition("/")
+            if stem == "__init__":
+                self._packages.add(folder)
+                self._files[folder] = path  # a package wins over a module of its name
+                key, (folder, _, stem) = folder, folder.rpartition("/")
+            else:
+                self._files.setdefault(key, path)
+            self._solid.setdefault(stem, set()).add(folder)
+            self._members.setdefault(folder, []).append(path)
+            while folder and folder not in seen:
+                seen.add(folder)
+                outer, _, name = folder.rpartition("/")
+                self._loose.setdefault(name, set()).add(outer)
+                folder = outer
 
     def find(self, name: str, importer: str) -> str | None:
-        """The file that the module `name` is, as `importer` imports it; None when it is not in the project."""
-        key = (name, os.path.dirname(importer))
+        """The file that the module `name` is, as `importer` imports it; None when it is not in the project, or open which one it is."""
+        key = (name, importer if place(importer) in self._own else os.path.dirname(importer))
         if key not in self._found:
-            self._found[key] = self._find(name, importer)
+            self._found[key] = self._find(name, place(importer))
         return self._found[key]
 
     def holds(self, name: str, importer: str) -> bool:
@@ -78,51 +79,89 @@ class Modules:
             name = name.rpartition(".")[0]
         return False
 
+    def named(self, name: str, importer: str) -> Iterable[str]:
+        """The files that an import mentions: one, none, or with ".*" at the end of the name every module of a package."""
+        if not name.endswith(SIBLINGS):
+            found = self.find(name, importer)
+            return () if found is None else (found,)
+        package = name.removesuffix(SIBLINGS)
+        folder = place(importer).rpartition("/")[0]
+        if package:
+            home = self.find(package, importer)
+            if home is None or os.path.basename(home) != "__init__.py":
+                return ()
+            folder = place(home).rpartition("/")[0]
+        return self._members.get(folder, ())
+
     def _find(self, name: str, importer: str) -> str | None:
-        if name.startswith("."):
-            level = len(name) - len(name.lstrip("."))
-            package = module_parts(importer)
-            if os.path.basename(importer) != "__init__.py":
-                package = package[:-1]
-            package = package[: len(package) - level + 1] if level > 1 else package
-            return self._paths.get(".".join([*package, *filter(None, name.lstrip(".").split("."))]))
-        found = self._by_suffix.get(name, [])
-        if not found:
+        folder = importer.rpartition("/")[0]
+        rest = name.lstrip(".")
+        if rest != name:
+            for _ in range(len(name) - len(rest) - 1):
+                folder = folder.rpartition("/")[0]
+            return self._files.get(inside(folder, *rest.split(".")))
+        parts = name.split(".")
+        root = self._root(parts[0], importer)
+        if root is not None:
+            return self._files.get(inside(root, *parts))
+        loose = self._loose.get(parts[0], ())
+        tails = [inside(root, *parts) for root in self._search(importer) if root in loose] if loose else []
+        return next((self._files[tail] for tail in tails if tail in self._files), None)
+
+    def _root(self, head: str, importer: str) -> str | None:
+        """The folder out of which `importer` gets the module or package `head`."""
+        homes = self._solid.get(head)
+        if not homes:
             return None
-        return max(found, key=lambda path: (shared_parts(path, importer), -len(path), path))
+        folder = importer.rpartition("/")[0]
+        hits = [root for root in self._search(importer) if root in homes]
+        if head in sys.stdlib_module_names:
+            return folder if hits[:1] == [folder] and folder not in self._packages else None
+        if hits and hits[0] == folder and folder in self._packages and len(hits) > 1:
+            return None  # a script beside its package, or a module of it: two files may be meant
+        if hits:
+            return next((root for root in hits if root not in self._packages), hits[0])
+        elsewhere = homes & self._added or {h for h in homes if h not in self._packages and inside(h, head) in self._packages}
+        return next(iter(elsewhere)) if len(elsewhere) == 1 else None
+
+    def _search(self, importer: str) -> Iterator[str]:
+        """The folders in which `importer` looks for modules, each once, the first one first."""
+        folder = importer.rpartition("/")[0]
+        roots = dict.fromkeys([folder, *self._own.get(importer, ())])
+        while True:
+            roots |= dict.fromkeys([folder, *(inside(folder, name) for name in ("src", "lib", "python"))])
+            if not folder:
+                return iter(roots)
+            folder = folder.rpartition("/")[0]
 
 
-def shared_parts(one: str, other: str) -> int:
-    """How many leading folders two paths share."""
-    shared = 0
-    for a, b in zip(one.split("/"), other.split("/"), strict=False):
-        if a != b:
-            break
-        shared += 1
-    return shared
+def inside(folder: str, *parts: str) -> str:
+    """A path below a folder."""
+    tail = "/".join(filter(None, parts))
+    return f"{folder}/{tail}" if folder and tail else folder or tail
 
 
-def module_parts(path: str) -> list[str]:
-    """The parts of the dotted name that a path has from the project's root."""
-    parts = os.path.splitext(path.replace("\\", "/"))[0].split("/")
-    parts = [part for part in parts if part not in ("", ".")]
-    return parts[:-1] if parts and parts[-1] == "__init__" else parts
+def place(path: str) -> str:
+    """A path with forward slashes, in its shortest form; "" for the current folder."""
+    path = path.replace("\\", "/")
+    path = os.path.normpath(path).replace("\\", "/") if path.startswith(".") or "/." in path or "//" in path else path
+    return "" if path == "." else path
 
 
 class ImportGraph:
     """Which project file imports which."""
 
-    def __init__(self, imports: dict[str, tuple[str, ...]]) -> None:
-        self.modules = Modules(imports)
+    def __init__(self, imports: Mapping[str, tuple[str, ...]], folders: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        self.modules = Modules(imports, folders)
         self._imports = imports
+        self._users: dict[str, set[str]] = {}
 
     @cached_property
     def targets(self) -> dict[str, set[str]]:
         """The files that each file imports."""
         table: dict[str, set[str]] = {}
         for path, names in self._imports.items():
-            found = {self.modules.find(name, path) for name in names}
-            table[path] = {target for target in found if target is not None and target != path}
+            table[path] = {target for name in names for target in self.modules.named(name, path) if target != path}
         return table
 
     @cached_property
@@ -133,6 +172,19 @@ class ImportGraph:
             for target in targets:
                 table[target].add(path)
         return table
+
+    def users(self, path: str) -> set[str]:
+        """The files that import a file, or a package that passes its names on."""
+        known = self._users.get(path)
+        if known is None:
+            known = set(self.sources.get(path, ()))
+            packages = [user for user in known if user.endswith("__init__.py")]
+            while packages:
+                fresh = self.sources.get(packages.pop(), set()) - known
+                known |= fresh
+                packages += [user for user in fresh if user.endswith("__init__.py")]
+            self._users[path] = known
+        return known
 
     def below(self, start: Iterable[str]) -> set[str]:
         """`start` and everything it imports, directly or not."""

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mplint.catalog import Entry
 from mplint.config import Config
@@ -17,13 +17,9 @@ from mplint.engine.select import FileIgnores, asked_for, known_rules, selected
 from mplint.engine.targets import TargetResolver
 from mplint.errors import describe
 from mplint.findings import Finding, Severity
-from mplint.settings import Settings
 from mplint.source.configs.sniff import is_config
 from mplint.source.document import InputError
 from mplint.source.load import read_file
-
-if TYPE_CHECKING:
-    from mplint.source.summary import Summary
 
 PARALLEL_BYTES = 1_500_000  # below this much source, starting workers costs more than it saves
 COLLECT_EVERY = 64
@@ -170,7 +166,11 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
     ignores = FileIgnores(job.config, rules)
     advised = asked_for(job.config, rules)
     faults = {fault for result in results for fault in result.faults}
-    linked = linked_findings(results, contents, faults)
+    linked: dict[str, list[Finding]] = {}
+    if any(finding.when is not None for result in results for finding in result.findings):
+        from mplint.engine.linked import linked_findings
+
+        linked = linked_findings(results, lambda path: bytes_of(path, contents), job.config, faults)
     findings: list[Finding] = []
     for result in results:
         if result.doubtful and result.path not in contents and os.path.abspath(result.path) not in job.named:
@@ -183,47 +183,6 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
         findings += [f for f in sure if f.severity is not Severity.INFO or f.code in advised]
     ordered = tuple(sorted(set(findings), key=lambda f: f.sort_key))
     return CheckResult(ordered, len(results), tuple(sorted(faults)))
-
-
-def linked_findings(results: Sequence[FileResult], contents: Mapping[str, bytes], faults: set[Fault]) -> dict[str, list[Finding]]:
-    """The findings that rest on other files, where those prove them, by path; what fails is added to `faults`."""
-    pending = [finding for result in results for finding in result.findings if finding.when is not None]
-    if not pending:
-        return {}
-    from mplint.engine.link import link
-
-    results = [result for result in results if not is_config(result.path)]
-    imports = {result.path: result.imports for result in results}
-    words = {result.path: result.words for result in results}
-    linked: dict[str, list[Finding]] = {}
-    try:
-        for finding in link(pending, imports, words, lambda paths: summaries(paths, contents, faults)):
-            linked.setdefault(finding.location.path, []).append(finding)
-    except Exception as error:  # what each file shows by itself stands all the same
-        faults.add(Fault(pending[0].location.path, f"linking {pending[0].code} to other files", describe(error)))
-    return linked
-
-
-def summaries(paths: Iterable[str], contents: Mapping[str, bytes], faults: set[Fault]) -> dict[str, Summary]:
-    """What the given files tell the rest of the project; one that can't be read, or is nested too deeply, tells nothing."""
-    from mplint.source.file import SourceFile
-    from mplint.source.load import load
-    from mplint.source.parse import parse
-    from mplint.source.summary import summarize
-
-    found = {}
-    for path in paths:
-        try:
-            document = load(path, bytes_of(path, contents))
-            file = SourceFile(document, parse(document), Settings())
-            found[path] = summarize(file)
-        except (OSError, InputError, RecursionError):
-            continue
-        except Exception as error:
-            faults.add(Fault(path, "linking", describe(error)))
-            continue
-        file.close()
-    return found
 
 
 def bytes_of(path: str, contents: Mapping[str, bytes]) -> bytes:

@@ -47,7 +47,8 @@ def collect_bindings(syntax: Syntax, module: str) -> dict[Scope, dict[str, list[
         source = absolute(origin, module)
         for alias in origin.names:
             if alias.name != "*":
-                bind(origin, alias.asname or alias.name, Binding(origin, target=f"{source}.{alias.name}"))
+                joint = "" if source.endswith(".") else "."
+                bind(origin, alias.asname or alias.name, Binding(origin, target=f"{source}{joint}{alias.name}"))
     definitions: list[Function | ast.ClassDef] = [
         *syntax.all(ast.FunctionDef),
         *syntax.all(ast.AsyncFunctionDef),

@@ -1,0 +1,184 @@
+"""The summaries of files: each fact computed when it is first asked for, and kept."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TypeVar, cast
+
+from mplint.engine.check import Fault
+from mplint.errors import describe
+from mplint.settings import Settings
+from mplint.source import summary as facts
+from mplint.source.document import InputError
+from mplint.source.file import SourceFile
+from mplint.source.keras.settled import settles_outputs
+from mplint.source.load import load
+from mplint.source.outline import EMPTY, Outline, outline
+from mplint.source.parse import parse
+from mplint.source.refs import Ref
+from mplint.source.summary import Call, Conversion, Policy, SavedModel, Saver
+
+OPEN = 40  # parsed files that are kept for further questions
+T = TypeVar("T")
+Known = dict[tuple[str, str], object]
+Stored = tuple[bytes, Known]  # the digest of a file's bytes, and the parts of its summary
+
+
+class Opened:
+    """A parsed file, and the table of its calls."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self.file = file
+
+    @cached_property
+    def calls(self) -> dict[str, list[ast.Call]]:
+        """The calls of the file by the function or class around them."""
+        return facts.calls_by_owner(self.file)
+
+
+class Summary:
+    """What one file tells the rest of the project. Each part is computed once; a file that can't be read tells nothing."""
+
+    def __init__(self, path: str, known: Known, opened: Callable[[str], Opened | None], faults: set[Fault]) -> None:
+        self.path = path
+        self.known = known
+        self.grown = False
+        self._opened = opened
+        self._faults = faults
+
+    @property
+    def outline(self) -> Outline:
+        """Its definitions, imports and tables."""
+        return self._part("outline", "", lambda o: outline(o.file), EMPTY)
+
+    @property
+    def conversions(self) -> tuple[Conversion, ...]:
+        """Where modules are cast to half as a whole."""
+        return self._part("conversions", "", lambda o: tuple(facts.conversions(o.file)), ())
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """The global dtype policies that it sets."""
+        return self._part("policies", "", lambda o: tuple(facts.policies(o.file)), ())
+
+    @property
+    def savers(self) -> tuple[Saver, ...]:
+        """The functions that save the state of what they are given."""
+        return self._part("savers", "", lambda o: tuple(facts.savers(o.file)), ())
+
+    @property
+    def models(self) -> tuple[SavedModel, ...]:
+        """The whole Keras models that it saves."""
+        return self._part("models", "", lambda o: tuple(facts.saved_models(o.file)), ())
+
+    @property
+    def settles(self) -> bool:
+        """Whether it casts predictions to float32, or builds on the outputs of models."""
+        return self._part("settles", "", lambda o: settles_outputs(o.file), False)
+
+    @property
+    def under_autocast(self) -> tuple[Call, ...]:
+        """The calls around which autocast may put half in force."""
+        return self._part("autocast", "", lambda o: facts.calls_under_autocast(o.file), ())
+
+    def returned(self, name: str) -> tuple[Ref, ...]:
+        """What its function `name` returns."""
+        return self._part("returned", name, lambda o: facts.returned(o.file, name), ())
+
+    def calls_in(self, name: str) -> tuple[Call, ...]:
+        """The calls that stand in its function or class `name`."""
+        return self._part("in", name, lambda o: facts.calls(o.file, o.calls.get(name, [])), ())
+
+    def calls_of(self, last: str) -> tuple[Call, ...]:
+        """Its calls of functions and classes of that name."""
+        return self._part("of", last, lambda o: facts.calls_by_name(o.file, last), ())
+
+    def _part(self, kind: str, name: str, compute: Callable[[Opened], T], nothing: T) -> T:
+        key = (kind, name)
+        if key not in self.known:
+            self.grown = True
+            opened = self._opened(self.path)
+            try:
+                self.known[key] = compute(opened) if opened is not None else nothing
+            except RecursionError:
+                self.known[key] = nothing
+            except Exception as error:  # one file's fault must not cost the others' findings
+                self._faults.add(Fault(self.path, "linking", describe(error)))
+                self.known[key] = nothing
+        return cast(T, self.known[key])
+
+
+class Summaries:
+    """The summaries of a project's files, read through `read`; `stored` holds the parts that earlier runs have computed."""
+
+    def __init__(self, read: Callable[[str], bytes], faults: set[Fault], stored: Mapping[str, Stored]) -> None:
+        self._read = read
+        self._faults = faults
+        self._stored = stored
+        self._open: OrderedDict[str, Opened | None] = OrderedDict()
+        self._texts: dict[str, bytes] = {}
+        self.asked: dict[str, Summary] = {}
+
+    def get(self, path: str) -> Summary:
+        """The summary of one file."""
+        found = self.asked.get(path)
+        if found is None:
+            digest, known = self._stored.get(path, (b"", {}))
+            current = dict(known) if digest and digest == self._digest(path) else {}
+            found = self.asked[path] = Summary(path, current, self._opened, self._faults)
+        return found
+
+    def stored(self) -> dict[str, Stored] | None:
+        """The parts of this run and of earlier ones, or None where this run has computed nothing new."""
+        if not any(summary.grown for summary in self.asked.values()):
+            return None
+        failed = {fault.path for fault in self._faults}
+        fresh = {path: (self._digest(path), summary.known) for path, summary in self.asked.items() if path not in failed}
+        return {**self._stored, **fresh}
+
+    def _digest(self, path: str) -> bytes:
+        """What tells whether a file has changed."""
+        try:
+            return hashlib.blake2b(self._read(path), digest_size=16).digest()
+        except OSError:
+            return b""
+
+    def mentions(self, path: str, word: str) -> bool:
+        """Whether a word stands in the file at all: what tells without reading closely that it can't be of interest."""
+        if path not in self._texts:
+            try:
+                self._texts[path] = self._read(path)
+            except OSError:
+                self._texts[path] = b""
+        return word.encode() in self._texts[path]
+
+    def close(self) -> None:
+        """Let go of every parsed file."""
+        for opened in self._open.values():
+            if opened is not None:
+                opened.file.close()
+        self._open.clear()
+        self._texts.clear()
+
+    def _opened(self, path: str) -> Opened | None:
+        if path in self._open:
+            self._open.move_to_end(path)
+            return self._open[path]
+        if len(self._open) >= OPEN:
+            _, oldest = self._open.popitem(last=False)
+            if oldest is not None:
+                oldest.file.close()
+        found: Opened | None = None
+        try:
+            document = load(path, self._read(path))
+            found = Opened(SourceFile(document, parse(document), Settings()))
+        except (OSError, InputError, RecursionError):
+            pass  # the check has reported it
+        except Exception as error:
+            self._faults.add(Fault(path, "linking", describe(error)))
+        self._open[path] = found
+        return found
