@@ -13,10 +13,11 @@ from mplint.source.syntax import argument
 from mplint.source.torch.apex import AMP, Apex, Use
 
 LEVELS = {
-    "O0": "level O0 is float32: leave amp out",
+    "O0": "level O0 is float32: leave amp out, or disable autocast and GradScaler",
     "O3": "level O3 is pure float16, which torch.amp does not do on purpose: train with autocast and GradScaler, as after O1",
 }
 HELP = "use `torch.autocast` and `torch.amp.GradScaler`"
+DROP = "drop the import, which nothing here uses"
 
 
 class ApexAmp(Rule):
@@ -63,13 +64,16 @@ class ApexAmp(Rule):
     ```
 
     ## Fix safety
-    Unsafe: the fix rewrites the whole file at once, where initialization, forward pass, backward, clipping and step are all in sight. Under
-    O2 the model was converted to float16 and inputs were cast; afterwards autocast chooses per operation, so numbers differ a little.
-    Checkpoints hold the state of another scaler: apex's don't load. Evaluation, which apex ran in half too, runs in float32.
-    An import that nothing in the file uses is dropped.
+    Unsafe: the fix rewrites the whole file at once, where initialization, forward pass, backward, clipping and step are all in sight; where
+    they are not, the help says what stands in the way. Under O2 the model was converted to float16 and inputs were cast; afterwards
+    autocast chooses per operation, so numbers differ a little. O0 becomes autocast and a GradScaler that are disabled, O3 has no fix.
+    Clipping that ran after every backward pass moves to the step, because `unscale_` works once a step. A loss scale that is an option
+    becomes the first value of a scale that adapts. Checkpoints keep the key and hold the state of another scaler: apex's don't load.
+    Evaluation, which apex ran in half too, runs in float32. `apex.parallel`, which went with `apex.amp`, becomes torch's own
+    DistributedDataParallel and SyncBatchNorm where the call has nothing that they lack. An import that nothing in the file uses is dropped.
 
     ## Evidence
-    Shown on the CPU by tests/witness/test_mp104.py
+    Shown on the CPU by tests/witness/test_mp104.py, for each shape of program by tests/witness/test_mp104_shapes.py
 
     ## References
     - <https://docs.pytorch.org/docs/stable/notes/amp_examples.html>
@@ -94,17 +98,20 @@ class ApexAmp(Rule):
             return
         optional = apex.is_guarded(place) or apex.is_chosen(place)
         severity = Severity.INFO if (optional and apex.has_native_path) or apex.is_adapter else self.severity
-        from .apex_migration import migrate
+        from .apex.migration import migrate
 
+        fix, reason = None, ""
+        if severity is not Severity.INFO:
+            fix, reason = migrate(file, apex) if apex.uses else (drop(file, apex), "")
         yield self.finding(
             file,
             place,
             f"`{AMP}` has been removed from apex",
             severity=severity,
-            why="with an apex of today the import raises ImportError; torch has had the same since version 1.6",
-            help=level_help(file, uses) or (HELP if apex.uses else "drop the import, which nothing here uses"),
+            why="with an apex of May 2025 or later the import raises ImportError; torch has had the same since version 1.6",
+            help=level_help(file, uses) or (HELP + (f", by hand: {reason}" if reason else "") if apex.uses else DROP),
             related=tuple((use.node, f"`{file.text(use.node)}` is used here") for use in uses[:4]),
-            fix=None if severity is Severity.INFO else migrate(file, apex) if apex.uses else drop(file, apex),
+            fix=fix,
         )
 
 

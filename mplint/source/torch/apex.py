@@ -69,6 +69,26 @@ class Apex:
                 found.append(Use(node, next(n for n in names if n.startswith(AMP))[len(AMP) + 1 :]))
         return tuple(sorted(found, key=lambda use: position(use.node)))
 
+    @cached_property
+    def flags(self) -> frozenset[str]:
+        """The names of module-level flags that say whether apex is installed: true in the `try` of an import, false in its handlers."""
+        found: set[str] = set()
+        for item in self.imports:
+            parent = self.file.syntax.parents[item.statement]
+            if isinstance(parent, ast.Try) and item.statement in parent.body:
+                rest = [s for handler in parent.handlers for s in handler.body]
+                found |= self._set_to(True, [*parent.body, *parent.orelse]) & self._set_to(False, rest)
+        return frozenset(found)
+
+    def _set_to(self, value: bool, statements: list[ast.stmt]) -> set[str]:
+        """The names that statements set to a constant."""
+        found = set()
+        for statement in statements:
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=given)) if given is value:
+                    found.add(name)
+        return found
+
     def _is_spelled(self, node: ast.Name | ast.Attribute) -> bool:
         """Whether the root of an expression is one of the names that apex is imported under."""
         while isinstance(node, ast.Attribute):

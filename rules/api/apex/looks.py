@@ -1,0 +1,128 @@
+"""Where a migrated program looks at its gradients between backward and step: apex had unscaled them by then."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from mplint.findings import Change, InsertStatements, RemoveStatement, Replace
+from mplint.source.file import SourceFile
+from mplint.source.names import position
+from mplint.source.torch.gradients import CLIP, NORM, Gradients
+
+from .roles import Roles
+from .setup import NoFix, Setup, require
+
+ONCE = "gradients are clipped or read where no step follows, and `unscale_` works once a step: do it before the step"
+
+
+class Looks:
+    """Unscales before the first look of every step, and takes the model's own parameters for apex's copies."""
+
+    def __init__(self, file: SourceFile, setup: Setup, roles: Roles, calls: dict[str, list[ast.Call]], stepped: list[ast.Call]) -> None:
+        self.file, self.syntax, self.setup, self.roles = file, file.syntax, setup, roles
+        self.masters, self.scaled, self.stepped = calls["master_params"], calls["scale_loss"], stepped
+        self.needs_scaler: list[ast.AST] = []
+
+    def changes(self, is_plain_arm: Callable[[ast.AST], bool]) -> Iterator[Change]:
+        """The replaced parameters, and an `unscale_` before each first look."""
+        moved: set[int] = set()
+        looks = [node for node in self._looks() if self._is_between(node) and not is_plain_arm(node)]
+        placed: list[tuple[ast.stmt, str]] = []
+        for node in sorted([*self.masters, *looks], key=position):
+            statement = self.syntax.statement(node)
+            optimizer = self._optimizer(node)
+            above = {id(s) for s in (statement, *self.syntax.ancestors(statement))}
+            done = [s for s, of in placed if of == optimizer]
+            if any(id(later) in above for s in done for later in self.syntax.block(s) if position(later) >= position(s)):
+                continue
+            if not any(self._runs_with(statement, step) for step in self.stepped):
+                moved |= {id(n) for n in ast.walk(statement)}
+                yield from self._moved(node, statement, optimizer, is_plain_arm)
+                placed.append((statement, optimizer))
+                continue
+            self.needs_scaler.append(node)
+            placed.append((statement, optimizer))
+            yield InsertStatements(self.file.span(statement), (f"{self.setup.scaler}.unscale_({optimizer})",))
+        for call in self.masters:
+            if id(call) not in moved:
+                yield Replace(self.file.span(call), self._parameters(call))
+
+    def _moved(self, node: ast.AST, clip: ast.stmt, optimizer: str, is_plain_arm: Callable[[ast.AST], bool]) -> Iterator[Change]:
+        """Clip before the step, which alone unscales, what was clipped after every backward pass."""
+        steps = [
+            s for s in self.stepped if self.syntax.function(s) is self.syntax.function(clip) and ast.unparse(s.func) == f"{optimizer}.step"
+        ]
+        call = self.syntax.parents.get(node) if node in self.masters else node
+        require(len(steps) == 1 and isinstance(clip, ast.Expr) and clip.value is call, ONCE)
+        step = self.syntax.statement(steps[0])
+        loops = [[p for p in self.syntax.ancestors(s) if isinstance(p, (ast.For, ast.While))] for s in (clip, step)]
+        require(loops[0] == loops[1] and position(clip) < position(step), ONCE)
+        line = ast.unparse(clip)
+        for master in (m for m in self.masters if any(m is n for n in ast.walk(clip))):
+            line = line.replace(ast.unparse(master), self._parameters(master))
+        arm = self.syntax.parents[clip]
+        lines = [f"{self.setup.scaler}.unscale_({optimizer})", line]
+        self.needs_scaler.append(step)
+        if isinstance(arm, ast.If) and arm.body == [clip] and [ast.unparse(s) for s in arm.orelse] in ([], [line]):
+            yield RemoveStatement(self.file.span(arm))
+        else:
+            require(not isinstance(arm, ast.If) or len(self.syntax.block(clip)) > 1, ONCE)
+            yield RemoveStatement(self.file.span(clip))
+            if self.setup.enabled:
+                require(isinstance(arm, ast.If) and bool(arm.orelse) and all(is_plain_arm(s) for s in arm.orelse), ONCE)
+                lines = [f"if {self.setup.enabled}:", *(f"    {text}" for text in lines)]
+        yield InsertStatements(self.file.span(step), tuple(lines))
+
+    def _parameters(self, call: ast.Call) -> str:
+        """The parameters of an optimizer, by the model where it is in sight."""
+        optimizer = ast.unparse(call.args[0]) if len(call.args) == 1 else ""
+        require(optimizer in self.roles.optimizers(call), "`master_params` gets another optimizer")
+        model, models = self.roles.model_of(optimizer), self.roles.models(call)
+        if len(self.setup.models) == 1 and model not in models:
+            model = min(models, default=None)
+        if model is not None and model in models:
+            return f"{model}.parameters()"
+        return f'[p for group in {optimizer}.param_groups for p in group["params"]]'
+
+    def _optimizer(self, node: ast.AST) -> str:
+        """The optimizer whose gradients are looked at."""
+        masters = [m for m in self.masters if any(m is n for n in ast.walk(node))]
+        if masters:
+            return ast.unparse(masters[0].args[0])
+        found = self.roles.optimizer_of(self.syntax.statement(node))
+        if found is None:
+            raise NoFix("it is not clear which optimizer's gradients are clipped or read")
+        return found
+
+    def _looks(self) -> list[ast.expr]:
+        """What else clips, measures or reads gradients, outside the blocks in which apex kept them scaled."""
+        gradients = Gradients(self.file)
+        found: list[ast.expr] = [call for call in self.syntax.all(ast.Call) if gradients.kind(call) in (CLIP, NORM)]
+        found += [a for a in self.syntax.all(ast.Attribute) if a.attr == "grad" and isinstance(a.ctx, ast.Load) and not is_autograd(a)]
+        blocks = [self.syntax.statement(call) for call in self.scaled]
+        return [node for node in found if not any(p is block for p in self.syntax.ancestors(node) for block in blocks)]
+
+    def _is_between(self, node: ast.expr) -> bool:
+        """Whether a node stands after a scaled backward and before a step of the same function, or in a function of its own."""
+        function = self.syntax.function(node)
+        backwards = [c for c in self.scaled if self.syntax.function(c) is function]
+        steps = [c for c in self.stepped if self.syntax.function(c) is function]
+        if not backwards and not steps:
+            called = function is not None and bool(self.file.values.call_sites.get(function))
+            require(not called, "gradients are clipped or read in a function of their own")
+            return False
+        return all(position(c) < position(node) for c in backwards[:1]) and all(position(node) < position(c) for c in steps[-1:])
+
+    def _runs_with(self, clip: ast.stmt, step: ast.Call) -> bool:
+        """Whether a step follows whenever the clip runs: unscaling twice before a step is an error."""
+        block = self.syntax.block(self.syntax.statement(step))
+        around = [clip, *(p for p in self.syntax.ancestors(clip) if isinstance(p, ast.stmt))]
+        here = next((s for s in around if any(s is item for item in block)), None)
+        loops = [p for p in around[: around.index(here)] if isinstance(p, (ast.For, ast.While))] if here is not None else []
+        return here is not None and position(here) < position(step) and (not loops or clip in loops)
+
+
+def is_autograd(node: ast.Attribute) -> bool:
+    """Whether `x.grad` is the function of torch.autograd."""
+    return ast.unparse(node.value).endswith("autograd")

@@ -1,0 +1,54 @@
+"""How the scaler of a migration gets to the functions that need it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mplint.findings import Change, Replace
+from mplint.source.arguments import set_keyword
+from mplint.source.file import SourceFile
+from mplint.source.names import position
+from mplint.source.syntax import Function, has_star
+
+from .setup import NoFix, Setup, require
+
+
+def handed_on(file: SourceFile, setup: Setup, places: list[ast.AST]) -> Iterator[Change]:
+    """Hand the scaler as a parameter to the functions that need it at `places`, through all their callers in the file."""
+    if setup.scaler.startswith("self."):
+        owner = file.syntax.enclosing_class(setup.call)
+        same = owner is not None and all(file.syntax.enclosing_class(place) is owner for place in places)
+        require(same, "the scaler is needed outside the class that would hold it")
+        return
+    home = file.syntax.function(setup.call)
+    if home is None:
+        return  # a name of the module
+    waiting = [file.syntax.function(place) for place in places]
+    done: set[Function] = set()
+    while waiting:
+        function = waiting.pop()
+        if function is None:
+            raise NoFix("the scaler is needed outside the function that would build it")
+        if function in done or function is home or any(p is home for p in file.syntax.ancestors(function)):
+            continue
+        done.add(function)
+        yield parameter(file, function, setup.scaler)
+        sites = file.values.call_sites.get(function, [])
+        require(bool(sites), f"`{function.name}`, which needs the scaler, is called from another file")
+        for call in sites:
+            caller = file.syntax.function(call)
+            if caller is home:
+                require(position(call) > position(setup.call), f"`{function.name}` is called before `amp.initialize`")
+            require(not has_star(call), f"it is not clear what `{function.name}` is called with")
+            yield set_keyword(file, call, setup.scaler, setup.scaler)
+            waiting.append(caller)
+
+
+def parameter(file: SourceFile, function: Function, name: str) -> Change:
+    """One more parameter for a function, behind those that it has."""
+    spec = function.args
+    simple = bool(spec.args) and not (spec.vararg or spec.kwarg or spec.kwonlyargs or function.decorator_list)
+    require(simple, f"`{function.name}` needs the scaler as a parameter")
+    last = spec.defaults[-1] if spec.defaults else spec.args[-1]
+    return Replace(file.span(last), f"{file.text(last)}, {name}{'=None' if spec.defaults else ''}")

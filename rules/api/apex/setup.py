@@ -1,0 +1,183 @@
+"""What a file's call of `apex.amp.initialize` says about the scaler and the autocast that take its place."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from mplint.source.file import SourceFile
+from mplint.source.syntax import argument
+from mplint.source.torch.apex import Apex
+
+READ = {"models", "optimizers", "opt_level", "loss_scale", "enabled"}
+DROPPED = {"keep_batchnorm_fp32", "verbosity", "cast_model_type", "patch_torch_functions", "master_weights", "num_losses"}
+MAIN = "__name__ == '__main__'"
+
+
+class NoFix(Exception):
+    """The file does something that the migration does not know; the message says what."""
+
+
+class Setup(NamedTuple):
+    """The call of `initialize`, the texts of models and optimizers, and how scaler and autocast are built.
+
+    `branch` is the `if` around the call that decides about mixed precision, `alone` whether it holds nothing else. `rebound` assigns
+    what got a new name in the call, "" where nothing did. `enabled` is the text of the condition under which mixed precision is on, ""
+    where it always is.
+    """
+
+    call: ast.Call
+    branch: ast.If | None
+    alone: bool
+    models: tuple[str, ...]
+    optimizers: tuple[str, ...]
+    rebound: str
+    scaler: str
+    construction: str
+    autocast: str
+    enabled: str
+
+
+def setup_of(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Call]) -> Setup:
+    """Read the call of `initialize`; `scaled` are the calls of `scale_loss`."""
+    models, optimizers, rebound = names_of(file, call)
+    unknown = {k.arg for k in call.keywords} - READ - DROPPED
+    require(not unknown and len(call.args) <= 4, f"`{', '.join(sorted(map(str, unknown)))}` has no counterpart in GradScaler")
+    enabled, branch = condition(file, apex, call, scaled)
+    scaler = "self.scaler" if any(text.startswith("self.") for text in (*models, *optimizers)) else "scaler"
+    last = scaler.rpartition(".")[2]
+    taken = any(n.id == last for n in file.syntax.all(ast.Name)) or any(a.arg == last for a in file.syntax.all(ast.arg))
+    require(not taken and not any(a.attr == last for a in file.syntax.all(ast.Attribute)), f"the file has another `{last}`")
+    shown = f", enabled={switch(file, enabled)}" if enabled else ""
+    old = file.settings.torch_lacks("2.3")
+    options = [*([] if old else ['"cuda"']), *scale_options(file, call), *([shown[2:]] if shown else [])]
+    construction = f"torch.{'cuda.' if old else ''}amp.GradScaler({', '.join(options)})"
+    autocast = f'torch.autocast("cuda", dtype=torch.float16{shown})'
+    alone = branch is not None and not branch.orelse and holds_only(file, branch, file.syntax.statement(call))
+    return Setup(call, branch, alone, models, optimizers, rebound, scaler, construction, autocast, enabled)
+
+
+def names_of(file: SourceFile, call: ast.Call) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """The texts of the models and the optimizers after the call, and the assignment of those that got a new name in it."""
+    statement = file.syntax.statement(call)
+    given = argument(call, "models", 0), argument(call, "optimizers", 1)
+    match statement, given:
+        case ast.Assign(targets=[ast.Tuple(elts=[models, optimizers])], value=value), (ast.expr(), ast.expr()) if value is call:
+            pass
+        case _:
+            raise NoFix("`amp.initialize` is not the usual assignment of model and optimizer")
+    pairs: list[tuple[ast.expr, ast.expr]] = []
+    counts = []
+    for target, passed in zip((models, optimizers), given, strict=True):
+        found = list(zip(parts(target), parts(passed), strict=False)) if passed is not None else []
+        require(len(parts(target)) == len(found) > 0, "what `amp.initialize` returns can't be told apart")
+        pairs += found
+        counts.append(len(found))
+    texts = [ast.unparse(target) for target, _ in pairs]
+    require(all(isinstance(t, (ast.Name, ast.Attribute)) for t, _ in pairs), "what `amp.initialize` returns can't be told apart")
+    renamed = [(text, file.text(passed)) for text, (_, passed) in zip(texts, pairs, strict=True) if text != ast.unparse(passed)]
+    require(not any("\n" in passed for _, passed in renamed), "model or optimizer are built in the call of `amp.initialize`")
+    rebound = f"{', '.join(t for t, _ in renamed)} = {', '.join(p for _, p in renamed)}" if renamed else ""
+    return tuple(texts[: counts[0]]), tuple(texts[counts[0] :]), rebound
+
+
+def parts(node: ast.expr | None) -> list[ast.expr]:
+    """The elements of a list or tuple, or the expression itself."""
+    return node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node] if node is not None else []
+
+
+def condition(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Call]) -> tuple[str, ast.If | None]:
+    """The condition under which mixed precision is on, and the `if` that speaks of it."""
+    enabled = ""
+    parent = file.syntax.parents[file.syntax.statement(call)]
+    branch = parent if isinstance(parent, ast.If) and ast.unparse(parent.test) != MAIN else None
+    if branch is not None and all(any(p is branch for p in file.syntax.ancestors(s)) for s in scaled):
+        branch = None  # everything that needs the scaler stands in the same branch
+    if branch is not None:
+        require(any(branch.body[i] is file.syntax.statement(call) for i in range(len(branch.body))), "`amp.initialize` is in an `else`")
+        around = file.syntax.parents[branch]
+        nested = isinstance(around, ast.If) and ast.unparse(around.test) != MAIN
+        require(not nested, "the condition around `amp.initialize` stands in another one")
+        enabled = without_availability(file, apex, branch.test)
+    given = argument(call, "enabled", 2)
+    if given is not None and file.values.constant_or(given) is not True:
+        require(not enabled, "mixed precision depends on two conditions")
+        enabled = ast.unparse(given)
+    level = argument(call, "opt_level", 3)
+    levels = file.values.strings(level) if level is not None else {"O1"}
+    if levels == {"O0"}:
+        return "False", branch
+    if "O3" in levels:
+        raise NoFix("level O3 has no counterpart")
+    if not levels <= {"O0", "O1", "O2", None} or ((len(levels) > 1 or None in levels) and not isinstance(level, (ast.Name, ast.Attribute))):
+        raise NoFix("the level is not known")
+    if levels <= {"O1", "O2"} or enabled:
+        return enabled, branch
+    return f"{ast.unparse(level)} != 'O0'" if level is not None else "", branch
+
+
+def without_availability(file: SourceFile, apex: Apex, test: ast.expr) -> str:
+    """The text of a condition without the parts that ask whether apex is installed, "" where nothing is left."""
+    kept = [part for part in conjuncts(test) if not asks_for_apex(apex, part)]
+    return " and ".join(f"({t})" if isinstance(p, ast.BoolOp) else t for p in kept for t in [ast.unparse(p)])
+
+
+def conjuncts(test: ast.expr) -> list[ast.expr]:
+    """The parts of a condition that must all hold."""
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+
+
+def asks_for_apex(apex: Apex, part: ast.expr) -> bool:
+    """Whether a condition is one of the flags that the import of apex sets, or asks if there is an `amp`."""
+    match part:
+        case ast.Compare(left=ast.Name(id=name), ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            return name in {i.name for i in apex.imports}
+        case ast.Name(id=name):
+            return name in apex.flags
+    return False
+
+
+def holds_only(file: SourceFile, branch: ast.If, statement: ast.stmt) -> bool:
+    """Whether a branch holds nothing but a statement and the imports that it needs."""
+    others = [s for s in branch.body if s is not statement]
+    return all(isinstance(s, (ast.Try, ast.ImportFrom, ast.Import)) and "apex" in file.text(s) for s in others)
+
+
+def switch(file: SourceFile, enabled: str) -> str:
+    """The condition as a bool, which autocast asks for."""
+    tree = ast.parse(enabled, mode="eval").body
+    if isinstance(tree, (ast.Compare, ast.Constant)) or (isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)):
+        return enabled.replace("'", '"')
+    name = tree.attr if isinstance(tree, ast.Attribute) else tree.id if isinstance(tree, ast.Name) else ""
+    for call in file.syntax.all(ast.Call):
+        match call:
+            case ast.Call(func=ast.Attribute(attr="add_argument")) if name:
+                flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+                action = argument(call, "action")
+                stores = isinstance(action, ast.Constant) and action.value in ("store_true", "store_false")
+                if stores and any(flag.lstrip("-").replace("-", "_") == name for flag in flags):
+                    return enabled
+    return f"bool({enabled})"
+
+
+def scale_options(file: SourceFile, call: ast.Call) -> list[str]:
+    """The options of the scaler for the `loss_scale` that was asked for."""
+    given = argument(call, "loss_scale")
+    value = file.values.constant_or(given, "?") if given is not None else "dynamic"
+    if value is None or value == "dynamic":
+        return []
+    try:
+        number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else 0.0
+    except ValueError:
+        number = 0.0
+    if value == "?" and isinstance(given, (ast.Name, ast.Attribute)):
+        text = ast.unparse(given)
+        return [f'init_scale=65536.0 if {text} in (None, "dynamic") else float({text})']
+    require(number > 1.0, "the loss scale is not known")
+    return [f"init_scale={number}", "growth_interval=2**31 - 1"]
+
+
+def require(holds: bool, reason: str) -> None:
+    """Give up, for a reason, where something does not hold."""
+    if not holds:
+        raise NoFix(reason)
