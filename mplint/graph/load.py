@@ -11,7 +11,12 @@ from mplint.graph.model import GraphError, ModelGraph, NotAModel
 from mplint.graph.recognize import (
     LFS,
     Probe,
+    is_hdf5,
+    is_keras,
     is_onnx,
+    is_pickled,
+    is_safetensors,
+    is_safetensors_index,
 )
 
 
@@ -33,6 +38,11 @@ class Format(NamedTuple):
 # The first that recognizes a file reads it.
 FORMATS: tuple[Format, ...] = (
     Format("onnx", is_onnx, "mplint.graph.onnx", (".onnx",), ("onnx", "onnx_ir", "numpy", "ml_dtypes"), "onnx"),
+    Format("keras", is_keras, "mplint.graph.keras_archive", (".keras",)),
+    Format("keras-h5", is_hdf5, "mplint.graph.keras_h5", (".h5", ".hdf5")),
+    Format("safetensors", is_safetensors, "mplint.graph.safetensors", (".safetensors",)),
+    Format("safetensors", is_safetensors_index, "mplint.graph.safetensors"),
+    Format("state-dict", is_pickled, "mplint.graph.torch_pickle", (".pt", ".pth")),
 )
 LIVE = "mplint.graph.live"  # defines `load(model: object) -> ModelGraph` for keras.Model and torch.nn.Module
 

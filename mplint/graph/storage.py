@@ -101,8 +101,10 @@ def shape_of(value: object) -> tuple[int | None, ...] | None:
 
 def numpy_dtype(name: str, big_endian: bool = False) -> np.dtype[np.generic]:
     """The numpy dtype of a canonical name; bfloat16, float8 and the like come from ml_dtypes. Raises GraphError for a dtype of neither."""
-    import numpy as np
-
+    try:
+        import numpy as np
+    except ImportError:
+        raise GraphError("reading the values of weights needs the package numpy") from None
     try:
         dtype: np.dtype[np.generic] = np.dtype(name)
     except TypeError:
