@@ -94,9 +94,8 @@ def loaded_models(file: SourceFile) -> Iterator[HalfVariable]:
     if "from_pretrained" not in text or any(word in text.lower() for word in ADAPTERS):
         return
     trained = [(call, node.value) for call in optimizers(file) for node in parameters_of(file, call)] if "backward" in text else []
-    mixed = [c for c in file.names.calls_of("TrainingArguments", "Seq2SeqTrainingArguments") if constant_true(file, argument(c, "fp16"))]
-    if mixed:
-        trained += [(c, m) for c in file.names.calls_of("Trainer", "Seq2SeqTrainer") if (m := argument(c, "model", 0)) is not None]
+    built = [b for b in file.torch.trainers.built if b.kind.key == "transformers" and "float16" in b.dtypes]
+    trained += [(b.call, model) for b in built if (model := argument(b.call, "model", 0)) is not None]
     seen: set[ast.AST] = set()
     for trainer, model in trained:
         for made in file.values.definitions(model):
@@ -119,11 +118,6 @@ def parameters_of(file: SourceFile, call: ast.Call) -> list[ast.Attribute]:
     params = argument(call, "params", 0)
     found = [d.func for d in file.values.definitions(params) if isinstance(d, ast.Call)]
     return [f for f in found if isinstance(f, ast.Attribute) and f.attr == "parameters"]
-
-
-def constant_true(file: SourceFile, node: ast.expr | None) -> bool:
-    """Whether an argument is True."""
-    return node is not None and file.values.constant_or(node) is True
 
 
 def trainable(file: SourceFile, call: ast.Call, name: str, position: int | None = None) -> bool:

@@ -309,7 +309,8 @@ class InvalidAutocastCall(Rule):
         """Whether `owner.device` is a torch.device: a parameter of a model, or an Accelerator."""
         if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "next":
             return "parameters()" in file.text(owner)
-        return any(name == "accelerate.Accelerator" for _, name in file.values.made_by(owner))
+        made = file.torch.trainers.made(owner)
+        return made is not None and made.kind.key == "accelerate"
 
     def is_annotated(self, file: SourceFile, node: ast.AST, name: str) -> bool:
         """Whether the node is a parameter with that annotation (and no default of another kind)."""

@@ -12,7 +12,6 @@ from mplint.source.file import SourceFile
 # Whoever writes one of these has decided about TF32, or computes in half anyway.
 DECIDED = (
     "tf32", "float32_matmul_precision", "fp32_precision", "autocast", "float16", "fp16", "bf16", ".half(", "apex", "deepspeed",
-    "accelerate", "lightning",
 )  # fmt: skip
 PRODUCTS = frozenset({"matmul", "mm", "bmm", "baddbmm", "addmm", "einsum", "linear", "scaled_dot_product_attention"})
 SMALL = 128  # narrower layers take no time worth saving
@@ -76,6 +75,8 @@ class Tf32Disabled(Rule):
         """Yield the place where the model moves to CUDA, once."""
         target, text = file.settings.hardware, file.document.text.lower()
         if file.is_test or (target is not None and not (target.kind == "cuda" and target.tf32)) or any(word in text for word in DECIDED):
+            return
+        if file.torch.trainers.scale_and_step:
             return
         if file.settings.torch is not None and file.settings.torch.below("1.12"):  # there, TF32 is on by default
             return

@@ -13,10 +13,8 @@ from mplint.source.syntax import FUNCTIONS
 from mplint.source.torch.modules import MOVES, WRAPPERS
 from mplint.source.values import HALF, UNKNOWN
 
-# Any of these says that something in the program may compute in half precision, or that a framework decides about it.
-HALF_WORDS = re.compile(
-    r"autocast|float16|\.half\b|HalfTensor|\bapex\b|deepspeed|lightning|accelerat|colossalai|mmcv|mmengine|torch_xla|torch_npu"
-)
+# Any of these says that something in the program may compute in half precision.
+HALF_WORDS = re.compile(r"autocast|float16|\.half\b|HalfTensor|\bapex\b|deepspeed|torch_xla|torch_npu")
 # Packages whose models compute in the dtype of their parameters.
 PLAIN_MODELS = ("torch.nn.", "torchvision.models.", "timm.")
 
@@ -89,7 +87,7 @@ class ScalerWithoutAutocast(Rule):
         if "autocast" in text:
             yield from self._under_float32(file)
             yield from self._switched_off(file)
-        elif not HALF_WORDS.search(text):
+        elif not HALF_WORDS.search(text) and not file.torch.trainers.imported:
             yield from self._without(file)
 
     def _without(self, file: SourceFile) -> Iterator[Finding]:

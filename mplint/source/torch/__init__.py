@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mplint.source.torch.loop import TrainingLoop
     from mplint.source.torch.modules import Modules
     from mplint.source.torch.scaler import Scalers
+    from mplint.source.torch.trainers import Trainers
 
 
 class TorchFacts:
@@ -62,3 +63,10 @@ class TorchFacts:
         from mplint.source.torch.modules import Modules
 
         return Modules(self.file)
+
+    @cached_property
+    def trainers(self) -> Trainers:
+        """The trainers (Lightning, accelerate, …) that the program uses, and what they do by themselves."""
+        from mplint.source.torch.trainers import Trainers
+
+        return Trainers(self.file)

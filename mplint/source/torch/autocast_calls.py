@@ -10,23 +10,10 @@ from mplint.source.values import HALF, UNKNOWN
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
+    from mplint.source.torch.trainers import Built
 
 NEW_HOMES = {"torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"}
 OLD_HOMES = {f"torch.{device}.amp.{path}autocast": device for device in ("cuda", "cpu") for path in ("", "autocast_mode.")}
-WRAPPERS = {
-    "accelerate.Accelerator": "mixed_precision",
-    "lightning.fabric.Fabric": "precision",
-    "lightning.Fabric": "precision",
-    "lightning_fabric.Fabric": "precision",
-}
-WRAPPER_DTYPES = {
-    "fp16": "float16",
-    "16-mixed": "float16",
-    "bf16": "bfloat16",
-    "bf16-mixed": "bfloat16",
-    "no": "float32",
-    "32-true": "float32",
-}
 PARTIALS = {"functools.partial", "functools.partialmethod"}
 PARAMETERS = {True: ("enabled", "dtype", "cache_enabled"), False: ("device_type", "dtype", "enabled", "cache_enabled")}
 # torch.get_autocast_dtype by device; the tests compare it with data/autocast_ops.toml.
@@ -75,9 +62,9 @@ def construction(file: SourceFile, call: ast.Call) -> Autocast | None:
     if call.args and file.names.resolve(call.func) in PARTIALS and (name := home(file, call.args[0])) is not None:
         return built(file, call, name, 1)
     if isinstance(call.func, ast.Attribute) and call.func.attr == "autocast":
-        for made, name in file.values.made_by(call.func.value):
-            if name in WRAPPERS:
-                return wrapped(file, call, made, name)
+        made = file.torch.trainers.made(call.func.value)
+        if made is not None and made.kind.prepares:
+            return wrapped(call, made)
     return None
 
 
@@ -110,11 +97,11 @@ def home(file: SourceFile, node: ast.expr) -> str | None:
     return next((n for n in file.names.candidates(node) if n in NEW_HOMES or n in OLD_HOMES), None)
 
 
-def wrapped(file: SourceFile, call: ast.Call, made: ast.Call, name: str) -> Autocast:
+def wrapped(call: ast.Call, made: Built) -> Autocast:
     """What the `autocast()` method of a trainer object builds."""
-    modes = file.values.strings(argument(made, WRAPPERS[name])) or {None}
-    dtypes = frozenset(WRAPPER_DTYPES.get(mode or "", UNKNOWN) for mode in modes)
-    return Autocast(call, call, name, False, frozenset([UNKNOWN]), dtypes, True if UNKNOWN not in dtypes else "maybe")
+    dtypes = frozenset(dtype if dtype in (*HALF, "float32") else UNKNOWN for dtype in made.dtypes)
+    sure = UNKNOWN not in dtypes
+    return Autocast(call, call, f"{made.kind.key}.autocast", False, frozenset([UNKNOWN]), dtypes, True if sure else "maybe")
 
 
 def defaults(name: str) -> tuple[frozenset[str], frozenset[str]]:

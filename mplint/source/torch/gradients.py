@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mplint.source.syntax import walk_expressions
-from mplint.source.torch.optimizer import MANAGED_NAMES
 from mplint.source.torch.scaler import words_of
 from mplint.source.torch.subjects import root_name
 
@@ -90,7 +89,7 @@ class Gradients:
         if helper is not None:
             return kind if mentions_gradients(helper) else None
         if isinstance(call.func, ast.Attribute):
-            if root_name(call.func) in MANAGED_NAMES:
+            if self.file.torch.trainers.stands_for_one(call.func.value):
                 return None
             if not self.names.candidates(call.func):  # FSDP's own method, on the model
                 return CLIP if last == "clip_grad_norm_" and root_name(call.func) != "self" else None

@@ -7,7 +7,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from mplint.source.torch.subjects import root_name
+from mplint.source.trainers.duties import OBJECTS
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
@@ -33,23 +33,6 @@ CLASS_ENDS = (
     "Optimizer",
 )
 NOT_ONE = ("lr_scheduler", "scheduler", "Scheduler", "swa_utils", "Wrapper")
-# What makes an object of these roots scales, unscales before clipping and steps by itself.
-MANAGERS = (
-    "accelerate",
-    "lightning",
-    "pytorch_lightning",
-    "lightning_fabric",
-    "deepspeed",
-    "colossalai",
-    "mmengine",
-    "mmcv",
-    "composer",
-    "ignite",
-    "fastai",
-    "catalyst",
-)
-MANAGED_CALLS = ("prepare", "setup", "setup_optimizers", "prepare_optimizer", "initialize")
-MANAGED_NAMES = ("accelerator", "fabric", "trainer", "engine", "model_engine", "optim_wrapper", "super")
 
 
 class Optimizers:
@@ -75,13 +58,9 @@ class Optimizers:
     @cached_property
     def managed(self) -> bool:
         """Whether a training framework in this file takes over scaling, clipping and stepping."""
-        for name in self.names_used:
-            root, _, rest = name.partition(".")
-            if root in MANAGERS or (root == "apex" and "scale_loss" in self.file.document.text):
-                return True
-            if root == "transformers" and rest.rpartition(".")[2] in ("Trainer", "Seq2SeqTrainer", "TrainingArguments"):
-                return True
-        return False
+        if self.file.torch.trainers.scale_and_step:
+            return True
+        return "scale_loss" in self.file.document.text and any(name.partition(".")[0] == "apex" for name in self.names_used)
 
     @cached_property
     def names_used(self) -> frozenset[str]:
@@ -92,7 +71,7 @@ class Optimizers:
     def is_optimizer(self, node: ast.expr, calls: tuple[ast.Call, ...] = ()) -> bool:
         """Whether `node` is an optimizer in the hands of this program (not a scheduler, and not one that a framework has prepared)."""
         node, calls = self.subjects.bound(node, calls)
-        if self._is_handed_out(node):
+        if self.file.torch.trainers.stands_for_one(node) or self.file.torch.trainers.hands_out(node):
             return False
         if self.subjects.key(node, calls) in self.stepped_by_scalers:
             return True
@@ -111,22 +90,12 @@ class Optimizers:
         bases = self.names.base_names(local) if isinstance(local, ast.ClassDef) else []
         return [*self.names.candidates(call.func), *bases, ast.unparse(call.func)]
 
-    def _is_handed_out(self, node: ast.expr) -> bool:
-        """Whether the object comes out of a framework's `prepare` or `setup`."""
-        if root_name(node) in MANAGED_NAMES:
-            return True
-        if isinstance(node, ast.Name):
-            values = [b.value for b in self.names.reaching(node)]
-        else:
-            values = [d for d in self.values.definitions(node) if isinstance(d, ast.Call)]
-        return any(isinstance(v, ast.Call) and isinstance(v.func, ast.Attribute) and v.func.attr in MANAGED_CALLS for v in values)
-
     def is_loss(self, node: ast.expr) -> bool:
         """Whether `node.backward()` is autograd's own: not a framework's engine and not a method of this file."""
         match node:
             case ast.Call(func=ast.Name(id="super")):
                 return False
-            case ast.Name(id=name) | ast.Attribute(attr=name) if name in MANAGED_NAMES:
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in OBJECTS or name == "super":
                 return False
             case ast.Name(id="self" | "cls"):
                 return False

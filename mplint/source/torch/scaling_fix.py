@@ -88,7 +88,7 @@ def beside_the_optimizer(file: SourceFile, optimizer: ast.expr) -> Place | None:
 def construction(file: SourceFile, region: Region, place: Place) -> str | None:
     """The call that builds the scaler for the region's device, enabled where the region is."""
     (autocast, *others) = [a for a in region.autocasts if a.half]
-    if others or len(autocast.devices) != 1 or UNKNOWN in autocast.devices or autocast.name.endswith(".Accelerator"):
+    if others or len(autocast.devices) != 1 or UNKNOWN in autocast.devices or not (autocast.new or autocast.old):
         return None
     (device,) = autocast.devices
     enabled = ""

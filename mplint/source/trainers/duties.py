@@ -1,0 +1,125 @@
+"""What each trainer does for its user: the table data/trainer_duties.toml, read when a program imports one of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from mplint.source.values import UNKNOWN
+
+# The packages of the table, and what objects of theirs are called by convention; the tests compare both with the table.
+PACKAGES = frozenset(
+    {
+        *("lightning", "pytorch_lightning", "lightning_fabric", "accelerate", "transformers", "trl", "sentence_transformers", "setfit"),
+        *("mmengine", "mmcv", "deepspeed", "colossalai", "composer", "ignite", "fastai", "catalyst", "skorch", "detectron2"),
+        *("speechbrain", "monai"),
+    }
+)
+OBJECTS = frozenset({"accelerator", "fabric", "trainer", "engine", "model_engine", "optim_wrapper", "booster"})
+PREPARES = frozenset({"prepare", "prepare_model", "prepare_optimizer", "setup", "setup_module", "setup_optimizers", "initialize", "boost"})
+CLIPS = frozenset({"clip_gradients", "clip_grad_norm_"})
+
+
+class Kind(NamedTuple):
+    """One trainer of the table, in its terms; `homes` longest first."""
+
+    key: str
+    title: str
+    homes: tuple[str, ...]
+    active: frozenset[str] = frozenset()
+    passive: frozenset[str] = frozenset()
+    makers: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
+    hooks: frozenset[str] = frozenset()
+    prepares: frozenset[str] = frozenset()
+    objects: frozenset[str] = frozenset()
+    backward: str = ""
+    clip: str = ""
+    unscale: str = ""
+    precision: str = ""
+    modes: tuple[tuple[str, str], ...] = ()
+    switch: tuple[tuple[str, str], ...] = ()
+    default: str = ""
+    does: frozenset[str] = frozenset()
+    by_hand: frozenset[str] | None = None
+
+    def rest(self, name: str) -> str | None:
+        """What follows the package in a dotted name of this trainer's, None for any other name."""
+        for home in self.homes:
+            if name == home or name.startswith(home + "."):
+                return name[len(home) + 1 :]
+        return None
+
+    def takes_part(self, name: str) -> bool:
+        """Whether the imported name has to do with training (loggers, metrics and the like have not)."""
+        rest = self.rest(name)
+        if rest is None:
+            return False
+        parts = set(rest.split("."))
+        if self.active:
+            return bool(parts & self.active)
+        return not parts & self.passive
+
+    def makes(self, name: str) -> bool:
+        """Whether the dotted name is a class or function whose result trains."""
+        rest = self.rest(name)
+        last = rest.rpartition(".")[2] if rest else ""
+        return last in self.makers or (self.key == "transformers" and last.endswith("Trainer"))
+
+    def runs(self, name: str) -> bool:
+        """Whether classes derived from the one with this dotted name hold code that the trainer runs."""
+        rest = self.rest(name)
+        last = rest.rpartition(".")[2] if rest else ""
+        return last in self.hosts or (self.key == "transformers" and last.endswith("Trainer"))
+
+    def mode(self, value: object) -> str:
+        """The dtype that a value of the precision argument means ("float16", "pure float16", "bfloat16", …), "?" for an unknown one."""
+        return dict(self.modes).get(str(value), UNKNOWN)
+
+
+@cache
+def kinds() -> tuple[Kind, ...]:
+    """Every trainer of the table; of two packages in each other the inner one first."""
+    import tomllib
+    from pathlib import Path
+
+    data = tomllib.loads((Path(__file__).parents[2] / "data" / "trainer_duties.toml").read_text(encoding="utf-8"))
+    found = [_kind(key, section) for key, section in data.items() if isinstance(section, dict)]
+    return tuple(sorted(found, key=lambda kind: -max(len(home) for home in kind.homes)))
+
+
+def kind_of(name: str) -> Kind | None:
+    """The trainer to which a dotted name belongs, or None."""
+    if name.partition(".")[0] not in PACKAGES:
+        return None
+    fitting = [(len(name) - len(rest), kind) for kind in kinds() if (rest := kind.rest(name)) is not None]
+    return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
+
+
+def _kind(key: str, section: dict[str, object]) -> Kind:
+    def names(field: str) -> tuple[str, ...]:
+        value = section.get(field, ())
+        return tuple(str(item) for item in value) if isinstance(value, list) else ()
+
+    def table(field: str) -> tuple[tuple[str, str], ...]:
+        value = section.get(field, {})
+        return tuple((str(k), str(v)) for k, v in value.items()) if isinstance(value, dict) else ()
+
+    def text(field: str) -> str:
+        return str(section.get(field, ""))
+
+    sets = {field: frozenset(names(field)) for field in ("active", "passive", "makers", "hosts", "hooks", "prepares", "objects", "does")}
+    return Kind(
+        key=key,
+        homes=tuple(sorted(names("homes"), key=len, reverse=True)),
+        title=text("title"),
+        backward=text("backward"),
+        clip=text("clip"),
+        unscale=text("unscale"),
+        precision=text("precision"),
+        modes=table("modes"),
+        switch=table("switch"),
+        default=text("default"),
+        by_hand=frozenset(names("by_hand")) if "by_hand" in section else None,
+        **sets,
+    )
