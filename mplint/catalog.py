@@ -29,6 +29,7 @@ class Entry(NamedTuple):
     module: str
     owner: str
     configs: bool = False
+    graphs: bool = False
 
     def load(self) -> type[Rule]:
         """The rule's class."""
@@ -70,7 +71,7 @@ def concerned(entries: Iterable[Entry], text: str) -> list[Entry]:
 
 def entry_of(rule: type[Rule]) -> Entry:
     """The entry of an imported rule."""
-    about = (rule.needs_target, rule.__module__, rule.__name__, rule.configs)
+    about = (rule.needs_target, rule.__module__, rule.__name__, rule.configs, rule.graphs)
     return Entry(rule.code, rule.name, rule.severity, rule.tokens, rule.frameworks, *about)
 
 
@@ -117,5 +118,5 @@ def read_entries(path: str, module: str) -> list[Entry]:
         severity = Severity[attributes["severity"].removeprefix("Severity.")]
     except (KeyError, ValueError, SyntaxError):
         return [entry_of(rule) for rule in rules_in(module)]
-    needs_target, configs = (attributes.get(key) == "True" for key in ("needs_target", "configs"))
-    return [Entry(code, name, severity, tokens, frameworks, needs_target, module, owner, configs)]
+    needs_target, configs, graphs = (attributes.get(key) == "True" for key in ("needs_target", "configs", "graphs"))
+    return [Entry(code, name, severity, tokens, frameworks, needs_target, module, owner, configs, graphs)]

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from mplint.findings import Applicability, Confidence, Finding, Fix, Related, Severity, Span, When
+from mplint.findings import Applicability, Confidence, Finding, Fix, Location, Related, Severity, Span, When
 
 if TYPE_CHECKING:
     import ast
     from types import ModuleType
 
+    from mplint.graph.facts import GraphFacts
+    from mplint.graph.model import Node, Tensor
     from mplint.source.configs.file import ConfigFile
     from mplint.source.file import SourceFile
 
@@ -29,7 +31,7 @@ class Rule:
     A rule defines `check_source` and/or the other `check_*` methods as generators of findings; a
     method it does not define is not called. `tokens` are plain strings (no regular expressions): a file
     in which none of them occurs is never shown to the rule. `needs_target`: it can only fire for a named hardware target.
-    `configs`: it defines `check_config`.
+    `configs`: it defines `check_config`; `graphs`: it defines `check_graph`.
     """
 
     code: ClassVar[str]
@@ -40,6 +42,7 @@ class Rule:
     tokens: ClassVar[tuple[str, ...]] = ()
     needs_target: ClassVar[bool] = False
     configs: ClassVar[bool] = False
+    graphs: ClassVar[bool] = False
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Yield the mistakes of this kind in one source program."""
@@ -48,6 +51,39 @@ class Rule:
     def check_config(self, file: ConfigFile) -> Iterator[Finding]:
         """Yield the mistakes of this kind in one configuration file (JSON or YAML)."""
         yield from ()
+
+    def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
+        """Yield the mistakes of this kind in one model."""
+        yield from ()
+
+    def graph_finding(
+        self,
+        graph: GraphFacts,
+        item: Node | Tensor | None,
+        message: str,
+        *,
+        why: str = "",
+        help: str = "",
+        severity: Severity | None = None,
+        confidence: Confidence = Confidence.HIGH,
+        related: tuple[tuple[Node | Tensor, str], ...] = (),
+        fix: Fix | None = None,
+    ) -> Finding:
+        """Make a finding of this rule at a node or a tensor (None: the whole model); `related` pairs others with what happens there."""
+        place = Location(graph.path, None, None, None, None)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            severity=severity or self.severity,
+            confidence=confidence,
+            message=message,
+            location=place,
+            why=sentence(why),
+            help=sentence(help),
+            related=tuple(Related(place, f"{other.name}: {text}") for other, text in related),
+            fix=fix and fix._replace(title=sentence(fix.title).removesuffix(".")),
+            node=None if item is None else item.name,
+        )
 
     def finding(
         self,

@@ -13,11 +13,15 @@ if TYPE_CHECKING:
     Libraries = tuple[Versions | None, Versions | None, Versions | None, tuple[tuple[str, Versions], ...]]
 
 
+Ranges = tuple[tuple[str, tuple[float, float]], ...]
+
+
 class Settings:
     """Targets of one file: library versions (None: not known) and hardware (None: not named).
 
     `libraries` gives the versions of torch, Keras and TensorFlow, and those of trainers by their distributions' names; it is asked only
-    when a rule asks, since it may read the project's dependency files.
+    when a rule asks, since it may read the project's dependency files. `runtime` names what will run a model, `input_ranges` the lowest
+    and the highest value of its inputs.
     """
 
     def __init__(
@@ -27,8 +31,12 @@ class Settings:
         tensorflow: Versions | None = None,
         hardware: Target | None = None,
         libraries: Callable[[], Libraries] | None = None,
+        runtime: str | None = None,
+        input_ranges: Ranges = (),
     ) -> None:
         self.hardware = hardware
+        self.runtime = runtime
+        self.input_ranges = dict(input_ranges)
         self._libraries = libraries or (lambda: (torch, keras, tensorflow, ()))
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.catalog import Entry, concerned
 from mplint.engine.modules import words_of
@@ -19,6 +19,9 @@ from mplint.source.file import SourceFile
 from mplint.source.imports import imported, search_folders
 from mplint.source.load import load
 from mplint.source.parse import parse
+
+if TYPE_CHECKING:
+    from mplint.graph.profile import Profile
 
 STACK = 3000  # calls within calls: three times Python's default, for long `elif` chains; what needs more is reported
 
@@ -38,8 +41,9 @@ class FileResult(NamedTuple):
     """What checking one file gave.
 
     `comments`: its text has comments that may suppress findings. `imports` are the modules that it mentions, `words` what links need to
-    know of it (see `mplint.engine.modules.words_of`), `folders` those that it adds to the import path. `doubtful`: it could not be read, and may be no file for mplint; that counts only
-    where it was named.
+    know of it (see `mplint.engine.modules.words_of`), `folders` those that it adds to the import path. `doubtful`: it could not be read,
+    and may be no file for mplint; that counts only where it was named. `note` says why a model was passed over, `sidecars` are the
+    other files that a model lies in.
     """
 
     path: str
@@ -48,8 +52,11 @@ class FileResult(NamedTuple):
     comments: bool = False
     imports: tuple[str, ...] = ()
     words: frozenset[str] = frozenset()
-    folders: tuple[str, ...] = ()
     doubtful: bool = False
+    folders: tuple[str, ...] = ()
+    note: str = ""
+    sidecars: tuple[str, ...] = ()
+    profile: Profile | None = None
 
 
 def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[Entry]) -> FileResult:

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.errors import UsageError
+from mplint.graph.names import MODELS
 from mplint.source.configs.sniff import SUFFIXES as CONFIGS
 from mplint.source.configs.sniff import may_be_trainer_file
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-SUFFIXES = (".py", ".pyi", ".ipynb", *CONFIGS)
+SUFFIXES = (".py", ".pyi", ".ipynb", *CONFIGS, *MODELS)
 # Folders that hold no source of the project, wherever they lie.
 SKIPPED = frozenset(
     (

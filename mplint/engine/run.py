@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.catalog import Entry
 from mplint.config import Config
@@ -17,20 +17,27 @@ from mplint.engine.select import FileIgnores, asked_for, known_rules, selected
 from mplint.engine.targets import TargetResolver
 from mplint.errors import describe
 from mplint.findings import Finding, Severity
+from mplint.graph.names import is_model
 from mplint.source.configs.sniff import is_config
 from mplint.source.document import InputError
 from mplint.source.load import read_file
+
+if TYPE_CHECKING:
+    from mplint.graph.model import ModelGraph
+    from mplint.graph.profile import Profile
 
 PARALLEL_BYTES = 1_500_000  # below this much source, starting workers costs more than it saves
 COLLECT_EVERY = 64
 
 
 class CheckResult(NamedTuple):
-    """Findings in report order, the number of files checked, and mplint's own faults."""
+    """Findings in report order, the number of files checked, mplint's own faults, notes on files passed over, profiles of models."""
 
     findings: tuple[Finding, ...]
     files: int
     faults: tuple[Fault, ...] = ()
+    notes: tuple[str, ...] = ()
+    profiles: tuple[Profile, ...] = ()
 
 
 class Job(NamedTuple):
@@ -46,14 +53,27 @@ class Job(NamedTuple):
         return [rule for code, rule in known_rules(self.config).items() if code in self.codes and (named or not rule.needs_target)]
 
 
-def check_paths(paths: Sequence[str], config: Config, *, stdin: bytes | None = None, stdin_filename: str | None = None) -> CheckResult:
-    """Check files, folders and globs; "-" is standard input, given as `stdin` under the name `stdin_filename`.
+def check_paths(
+    paths: Sequence[str],
+    config: Config,
+    *,
+    stdin: bytes | None = None,
+    stdin_filename: str | None = None,
+    models: Sequence[ModelGraph] = (),
+) -> CheckResult:
+    """Check files, folders and globs; "-" is standard input, given as `stdin` under the name `stdin_filename`; `models` are read already.
 
     Raises UsageError for a missing path, an unknown code or an unknown target.
     """
     job = Job(config, selected(config, known_rules(config)), absolute(paths))
     contents = {stdin_filename or "<stdin>": stdin or b""} if "-" in paths else {}
-    return conclude(examine(paths, job, TargetResolver(config), contents), job, contents)
+    resolver = TargetResolver(config)
+    results = examine(paths, job, resolver, contents)
+    if models:
+        from mplint.engine.models import check_graph
+
+        results += [check_graph(model.path, model, resolver.settings(model.path), job.rules()) for model in models]
+    return conclude(results, job, contents)
 
 
 def absolute(paths: Iterable[str]) -> frozenset[str]:
@@ -66,7 +86,14 @@ def examine(paths: Sequence[str], job: Job, resolver: TargetResolver, contents: 
     results = [check_data(path, data, resolver.settings(path), job.rules()) for path, data in contents.items()]
     named = [path for path in paths if path != "-"]
     files = discover(named, job.config.exclude, root=job.config.root) if named else []
-    return results + check_files([path for path in files if path not in contents], job, resolver)
+    files = [path for path in files if path not in contents]
+    models = [path for path in files if is_model(path)]
+    if not models:
+        return results + check_files(files, job, resolver)
+    from mplint.engine.models import check_models
+
+    chosen = set(models)
+    return results + check_files([path for path in files if path not in chosen], job, resolver) + check_models(models, job, resolver)
 
 
 def check_files(files: Sequence[str], job: Job, resolver: TargetResolver) -> list[FileResult]:
@@ -166,11 +193,12 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
     ignores = FileIgnores(job.config, rules)
     advised = asked_for(job.config, rules)
     faults = {fault for result in results for fault in result.faults}
+    programs = [result for result in results if not is_config(result.path) and not is_model(result.path)]
     linked: dict[str, list[Finding]] = {}
-    if any(finding.when is not None for result in results for finding in result.findings):
+    if any(finding.when is not None for result in programs for finding in result.findings):
         from mplint.engine.linked import linked_findings
 
-        linked = linked_findings(results, lambda path: bytes_of(path, contents), job.config, faults)
+        linked = linked_findings(programs, lambda path: bytes_of(path, contents), job.config, faults)
     findings: list[Finding] = []
     for result in results:
         if result.doubtful and result.path not in contents and os.path.abspath(result.path) not in job.named:
@@ -182,7 +210,19 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
         sure = [f for f in kept if f.confidence.rank >= job.config.min_confidence.rank]
         findings += [f for f in sure if f.severity is not Severity.INFO or f.code in advised]
     ordered = tuple(sorted(set(findings), key=lambda f: f.sort_key))
-    return CheckResult(ordered, len(results), tuple(sorted(faults)))
+    checked = sum(1 for result in results if not result.note)
+    profiles = tuple(result.profile for result in results if result.profile is not None)
+    return CheckResult(ordered, checked, tuple(sorted(faults)), notes_of(results), profiles)
+
+
+def notes_of(results: Iterable[FileResult]) -> tuple[str, ...]:
+    """Each note once, with the number of files that it speaks of."""
+    paths: dict[str, list[str]] = {}
+    for result in results:
+        if result.note:
+            paths.setdefault(result.note, []).append(result.path)
+    counts = {note: f" and {len(found) - 1} more" if len(found) > 1 else "" for note, found in paths.items()}
+    return tuple(f"{found[0]}{counts[note]}: not checked: {note}" for note, found in paths.items())
 
 
 def bytes_of(path: str, contents: Mapping[str, bytes]) -> bytes:

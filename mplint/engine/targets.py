@@ -27,13 +27,18 @@ class TargetResolver:
         folder = os.path.dirname(path)
         known = self._by_folder.get(folder)
         if known is None:
-            known = self._by_folder[folder] = Settings(hardware=self._hardware, libraries=partial(libraries, self._config, folder or "."))
+            known = self._by_folder[folder] = Settings(
+                hardware=self._hardware,
+                libraries=partial(libraries, self._config, folder or "."),
+                runtime=self._config.runtime,
+                input_ranges=self._config.input_ranges,
+            )
         return known
 
     def fingerprint(self, path: str) -> str:
         """Everything about the targets of a file that a result may depend on."""
         settings = self.settings(path)
-        return f"{settings.libraries} {settings.hardware}"
+        return f"{settings.libraries} {settings.hardware} {settings.runtime} {settings.input_ranges}"
 
 
 def resolve_hardware(name: str | None) -> Target | None:
