@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mplint.graph.model import FLOATS, HALF, HEAVY, ModelGraph, Node, OpKind, Tensor
 
 if TYPE_CHECKING:
+    from mplint.graph.ranges import Range
     from mplint.settings import Settings
 
 PASSING = (OpKind.MOVE, OpKind.CAST)
@@ -30,6 +31,22 @@ class GraphFacts:
     def nodes(self) -> tuple[Node, ...]:
         """Every node of the graph, its bodies and functions, in order."""
         return tuple(self.model.nodes())
+
+    def range_of(self, tensor: Tensor | None) -> Range:
+        """The values that a tensor can take."""
+        from mplint.graph.ranges import ANY
+
+        return ANY if tensor is None else self._ranges.get(id(tensor), ANY)
+
+    @cached_property
+    def _ranges(self) -> dict[int, Range]:
+        from mplint.graph.ranges import ranges
+
+        return ranges(self.model, self.settings.input_ranges)
+
+    def concerns(self, node: Node) -> bool:
+        """Whether it matters what float16 makes of this node: it computes in it, or the whole model is float32 and may be converted."""
+        return node.compute_dtype == "float16" or (self.is_float and node.compute_dtype == "float32")
 
     @cached_property
     def heavy(self) -> tuple[Node, ...]:
