@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mplint.graph.hdf5 import Attribute, Dataset, Group
 from mplint.graph.keras_archive import open_hdf5, read_keras
 from mplint.graph.keras_weights import Source
-from mplint.graph.model import Graph, GraphError, ModelGraph, Optimizer, Tensor
+from mplint.graph.model import Graph, GraphError, ModelGraph, NotAModel, Optimizer, Tensor
 from mplint.graph.storage import Json, parse_json, reads
 
 Named = tuple[tuple[str, ...], str, Dataset]
@@ -37,6 +37,8 @@ def load(path: str) -> ModelGraph:
 
 
 def _weights_only(path: str, source: Source, root: Group, named: tuple[Named, ...]) -> ModelGraph:
+    if not named and not root.members.keys() & {"layers", "vars", "_layer_checkpoint_dependencies", "top_level_model_weights"}:
+        raise NotAModel("an HDF5 file that Keras did not write")
     found = named or tuple(_datasets(root, ()))
     graph = Graph()
     for parts, place, dataset in found:

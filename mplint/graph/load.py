@@ -17,6 +17,7 @@ from mplint.graph.recognize import (
     is_pickled,
     is_safetensors,
     is_safetensors_index,
+    is_torch_export,
 )
 
 
@@ -42,6 +43,7 @@ FORMATS: tuple[Format, ...] = (
     Format("keras-h5", is_hdf5, "mplint.graph.keras_h5", (".h5", ".hdf5")),
     Format("safetensors", is_safetensors, "mplint.graph.safetensors", (".safetensors",)),
     Format("safetensors", is_safetensors_index, "mplint.graph.safetensors"),
+    Format("torch-export", is_torch_export, "mplint.graph.torch_export", (".pt2",)),
     Format("state-dict", is_pickled, "mplint.graph.torch_pickle", (".pt", ".pth")),
 )
 LIVE = "mplint.graph.live"  # defines `load(model: object) -> ModelGraph` for keras.Model and torch.nn.Module

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from functools import wraps
-from io import BytesIO
+from io import BufferedReader, BytesIO, RawIOBase
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
@@ -221,8 +221,9 @@ def _arrays(pieces: Iterator[bytearray], dtype: str, big_endian: bool) -> Iterat
 class Archive:
     """A zip archive of bounded size whose members are read in bounded pieces. A context manager."""
 
-    def __init__(self, path: str, stream: BinaryIO | None = None) -> None:
+    def __init__(self, path: str, stream: BinaryIO | None = None, base: int | None = 0) -> None:
         self.path = path
+        self.base = base  # where the archive begins in the file, None for one that is held in memory
         self._stream = stream if stream is not None else open(path, "rb")  # noqa: SIM115
         try:
             _check_directory(self._stream)
@@ -293,11 +294,55 @@ class Archive:
             return None
         if offset < 0 or nbytes < 0 or offset + nbytes > info.file_size:
             raise GraphError(f"a weight claims {nbytes} bytes at {offset} of {name}, which has {info.file_size}")
-        return MemberWeights(self.path, name, offset, nbytes, dtype, big_endian)
+        if self.base == 0:
+            return MemberWeights(self.path, name, offset, nbytes, dtype, big_endian)
+        start = self.place(name)
+        if start is not None and self.base is not None:
+            return FileWeights(self.path, self.base + start + offset, nbytes, dtype, big_endian)
+        return MemoryWeights(self.read(name, MAX_INFLATED)[offset : offset + nbytes], dtype, big_endian)
 
     def inner(self, name: str) -> Archive:
-        """A zip archive that is a member of this one, held in memory."""
-        return Archive(self.path, BytesIO(self.read(name, MAX_INFLATED)))
+        """A zip archive that is a member of this one: read where it lies, or held in memory where it is compressed."""
+        start = self.place(name)
+        if start is None or self.base is None:
+            return Archive(self.path, BytesIO(self.read(name, MAX_INFLATED)), None)
+        window = Window(open(self.path, "rb"), self.base + start, self.members[name].file_size)  # noqa: SIM115
+        return Archive(self.path, BufferedReader(window), self.base + start)
+
+
+class Window(RawIOBase):
+    """A part of a file, as a stream of its own."""
+
+    def __init__(self, stream: BinaryIO, start: int, size: int) -> None:
+        super().__init__()
+        self._inner, self._start, self._size, self._place = stream, start, size, 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move within the part."""
+        self._place = max(0, offset + (0, self._place, self._size)[whence])
+        return self._place
+
+    def readinto(self, buffer: object) -> int:
+        """Fill `buffer` from the part."""
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        self._inner.seek(self._start + self._place)
+        data = self._inner.read(max(0, min(len(view), self._size - self._place)))
+        view[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._inner.close()
+        super().close()
 
 
 def _check_directory(stream: BinaryIO) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from mplint.graph.checkpoints import describe
-from mplint.graph.model import BITS, Graph, GraphError, ModelGraph, Tensor, Weights
+from mplint.graph.model import BITS, Graph, GraphError, ModelGraph, NotAModel, Tensor, Weights
 from mplint.graph.pickles import Build, Instance, Name, Storage, read_pickle
 from mplint.graph.storage import Archive, FileWeights, reads
 
@@ -45,6 +45,8 @@ def load(path: str) -> ModelGraph:
         found, locate = _read_stream(path)
     model = ModelGraph(path, "state-dict", Graph(), producer="torch")
     describe(found, model, tensor_maker(locate))
+    if not model.graph.constants and model.optimizer is None:
+        raise NotAModel("a file of torch.save that holds no tensors")
     return model
 
 
