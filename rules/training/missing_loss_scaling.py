@@ -20,7 +20,7 @@ from mplint.source.torch.autocast import Region
 from mplint.source.torch.forward import region_behind
 from mplint.source.torch.gradients import RESCALE
 from mplint.source.torch.loop import BACKWARD, STEP, ZERO_GRAD, Act, TrainingLoop, receiver
-from mplint.source.torch.scaling_fix import scale_the_loss
+from mplint.source.torch.scaling.insertion import scale_the_losses
 from mplint.source.values import UNKNOWN
 
 # Any of these says that something in the program scales the loss, or could.
@@ -112,13 +112,15 @@ class MissingLossScaling(Rule):
     ```
 
     ## Fix safety
-    Unsafe: the fix builds a scaler before the loop (or beside the optimizer of a class), and scales, unscales before clipping, steps and
-    updates through it. Steps with infinite gradients are skipped from then on, and checkpoints should hold the scaler's state. There is
-    no fix for several losses or optimizers. In Keras the fix wraps the optimizer and scales the loss in the tape, where the version of
-    Keras is known; Keras 2 also unscales the gradients.
+    Unsafe: the fix builds a scaler before the loop, beside the optimizer of a class, or beside the optimizer that a function hands to its
+    loops, and scales every loss, unscales before clipping, steps and updates through it. A checkpoint with the optimizer's state gets the
+    scaler's too, and what loads the one loads the other where it is there. Steps with infinite gradients are skipped from then on. There is
+    no fix where gradients are clipped after every backward pass of several, or where some of this is in another file. In Keras the fix
+    wraps the optimizer and scales the loss in the tape, where the version of Keras is known; Keras 2 also unscales the gradients.
 
     ## Evidence
-    Shown on the CPU by tests/witness/test_mp301.py, for Keras by tests/witness/test_mp301_keras.py
+    Shown on the CPU by tests/witness/test_mp301.py, for Keras by tests/witness/test_mp301_keras.py. The loops that the fix writes train in
+    tests/witness/test_mp301_fixed.py
 
     ## References
     - <https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling>
@@ -150,6 +152,8 @@ class MissingLossScaling(Rule):
                 step = step_after(path, index) if act.kind == BACKWARD else None
                 if step is not None and act.node not in cases and (region := float16_region(file, loop, act)) is not None:
                     cases[act.node] = Case(act, step, region)
+        doubtful = any(a.dtypes != {"float16"} for case in cases.values() for a in case.region.autocasts if a.half)
+        fix = scale_the_losses(file, loop, [(case.act, case.region) for case in cases.values()]) if cases and not doubtful else None
         for node, case in cases.items():
             chosen = any(autocast.dtypes != {"float16"} for autocast in case.region.autocasts if autocast.half)
             yield self.finding(
@@ -167,7 +171,7 @@ class MissingLossScaling(Rule):
                     (case.region.expression, f"autocast {'may run' if chosen else 'runs'} the forward pass in float16 here"),
                     (case.step.node, "the optimizer applies the gradients here"),
                 ),
-                fix=scale_the_loss(file, loop, case.act, case.step, case.region) if len(cases) == 1 and not chosen else None,
+                fix=fix,
             )
 
 

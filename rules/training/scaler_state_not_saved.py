@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
-from mplint.findings import Applicability, Change, Confidence, Finding, Fix, InsertStatements, Replace, Severity, Span, When
+from mplint.findings import Applicability, Change, Confidence, Finding, Fix, Severity, When
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.names import Binding, position
 from mplint.source.syntax import FUNCTIONS, argument
 from mplint.source.torch.checkpoints import Handed, Saved, methods
+from mplint.source.torch.scaling.checkpoint import loaded_after, saved_beside
 
 WHY = "a resumed run starts at the initial scale again, 65536 by default, and skips steps until it fits"
 
@@ -136,41 +136,12 @@ class ScalerStateNotSaved(Rule):
 def save_it(file: SourceFile, saved: Saved) -> Fix | None:
     """Add the scaler's state to the dict, and load it after the optimizer's where that is in sight."""
     scaler = name_at(file, saved.scaler, saved.call)
-    added = addition(file, saved, scaler) if scaler is not None else None
+    added = saved_beside(file, saved.call, saved.store, scaler) if scaler is not None else None
     if scaler is None or added is None:
         return None
     loaded = loading(file, saved, scaler)
     rest = " and load it" if loaded else "; loading it, where training resumes, is left to you"
     return Fix(f"Save the scaler's state too{rest}", Applicability.UNSAFE, (added, *loaded))
-
-
-def addition(file: SourceFile, saved: Saved, scaler: str) -> Change | None:
-    """The change that puts the scaler's state beside the optimizer's."""
-    match saved.store:
-        case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=held), slice=index)], value=value) if value is saved.call:
-            quote = file.text(index)[:1]
-            return InsertStatements(file.span(saved.store), (f"{held}[{quote}scaler{quote}] = {scaler}.state_dict()",), after=True)
-        case ast.Dict(keys=keys, values=values) if saved.call in values:
-            key = keys[values.index(saved.call)]
-            if key is None or not isinstance(key, ast.Constant) or not isinstance(key.value, str):
-                return None
-            quote = file.text(key)[:1]
-            return beside(file, key, saved.call, f"{quote}scaler{quote}: {scaler}.state_dict()")
-        case ast.Call(keywords=keywords, func=ast.Name(id="dict")):
-            keyword = next((k for k in keywords if k.value is saved.call), None)
-            return beside(file, keyword, saved.call, f"scaler={scaler}.state_dict()") if keyword is not None else None
-    return None
-
-
-def beside(file: SourceFile, key: ast.expr | ast.keyword, value: ast.expr, text: str) -> Replace:
-    """Insert an item after the one of `key` and `value`: on a line of its own where that stands on one."""
-    span = file.span(key)
-    end = file.span(value)
-    before = file.lines[span.line - 1][: span.column]
-    rest = file.lines[end.end_line - 1][end.end_column :]
-    alone = re.fullmatch(r"\s*,\s*(#.*)?", rest) is not None and not before.strip()
-    joint = f",\n{before}" if alone else ", "
-    return Replace(Span(end.end_line, end.end_column, end.end_line, end.end_column), joint + text)
 
 
 def loading(file: SourceFile, saved: Saved, scaler: str) -> tuple[Change, ...]:
@@ -180,17 +151,10 @@ def loading(file: SourceFile, saved: Saved, scaler: str) -> tuple[Change, ...]:
     loads = [(call, owner) for call, owner in methods(file, "load_state_dict") if checkpoints.subjects.key(owner) == key]
     if len(loads) != 1:
         return ()
-    (call, _), statement = loads[0], file.syntax.statement(loads[0][0])
-    match argument(call, "state_dict", 0):
-        case ast.Subscript(value=ast.Name(id=held), slice=ast.Constant(value=str()) as item):
-            here = name_at(file, saved.scaler, call)
-            if here is None or not isinstance(statement, ast.Expr) or statement.value is not call:
-                return ()
-            quote = file.text(item)[:1]
-            state = f"{quote}scaler{quote}"
-            lines = (f"if {held}.get({state}):", f"    {here}.load_state_dict({held}[{state}])")
-            return (InsertStatements(file.span(statement), lines, after=True),)
-    return ()
+    (call, _) = loads[0]
+    here = name_at(file, saved.scaler, call)
+    change = loaded_after(file, call, argument(call, "state_dict", 0), here) if here is not None else None
+    return (change,) if change is not None else ()
 
 
 def name_at(file: SourceFile, scaler: ast.expr, node: ast.AST) -> str | None:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from mplint.findings import Change, WrapStatements
 from mplint.source.file import SourceFile
 from mplint.source.syntax import FUNCTIONS
+from mplint.source.torch.scaling.plan import NoFix, require
 
 from .roles import Roles
-from .setup import NoFix, Setup, require
+from .setup import Setup
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from mplint.findings import Change, InsertStatements, RemoveStatement, Replace
 from mplint.source.file import SourceFile
 from mplint.source.names import position
-from mplint.source.torch.gradients import CLIP, NORM, Gradients
+from mplint.source.torch.scaling.looks import gradient_looks, is_after_one_of, runs_with
+from mplint.source.torch.scaling.plan import NoFix, require
 
 from .roles import Roles
-from .setup import NoFix, Setup, require
+from .setup import Setup
 
 ONCE = "gradients are clipped or read where no step follows, and `unscale_` works once a step: do it before the step"
 
@@ -27,16 +28,16 @@ class Looks:
     def changes(self, is_plain_arm: Callable[[ast.AST], bool]) -> Iterator[Change]:
         """The replaced parameters, and an `unscale_` before each first look."""
         moved: set[int] = set()
-        looks = [node for node in self._looks() if self._is_between(node) and not is_plain_arm(node)]
+        blocks = {id(n) for call in self.scaled for n in ast.walk(self.syntax.statement(call))}  # apex kept gradients scaled in there
+        found = gradient_looks(self.file, self.scaled, self.stepped)
+        looks = [node for node in found if id(node) not in blocks and not is_plain_arm(node)]
         placed: list[tuple[ast.stmt, str]] = []
         for node in sorted([*self.masters, *looks], key=position):
             statement = self.syntax.statement(node)
             optimizer = self._optimizer(node)
-            above = {id(s) for s in (statement, *self.syntax.ancestors(statement))}
-            done = [s for s, of in placed if of == optimizer]
-            if any(id(later) in above for s in done for later in self.syntax.block(s) if position(later) >= position(s)):
+            if is_after_one_of(self.file, statement, [s for s, of in placed if of == optimizer]):
                 continue
-            if not any(self._runs_with(statement, step) for step in self.stepped):
+            if not any(runs_with(self.file, statement, step) for step in self.stepped):
                 moved |= {id(n) for n in ast.walk(statement)}
                 yield from self._moved(node, statement, optimizer, is_plain_arm)
                 placed.append((statement, optimizer))
@@ -94,35 +95,3 @@ class Looks:
         if found is None:
             raise NoFix("it is not clear which optimizer's gradients are clipped or read")
         return found
-
-    def _looks(self) -> list[ast.expr]:
-        """What else clips, measures or reads gradients, outside the blocks in which apex kept them scaled."""
-        gradients = Gradients(self.file)
-        found: list[ast.expr] = [call for call in self.syntax.all(ast.Call) if gradients.kind(call) in (CLIP, NORM)]
-        found += [a for a in self.syntax.all(ast.Attribute) if a.attr == "grad" and isinstance(a.ctx, ast.Load) and not is_autograd(a)]
-        blocks = [self.syntax.statement(call) for call in self.scaled]
-        return [node for node in found if not any(p is block for p in self.syntax.ancestors(node) for block in blocks)]
-
-    def _is_between(self, node: ast.expr) -> bool:
-        """Whether a node stands after a scaled backward and before a step of the same function, or in a function of its own."""
-        function = self.syntax.function(node)
-        backwards = [c for c in self.scaled if self.syntax.function(c) is function]
-        steps = [c for c in self.stepped if self.syntax.function(c) is function]
-        if not backwards and not steps:
-            called = function is not None and bool(self.file.values.call_sites.get(function))
-            require(not called, "gradients are clipped or read in a function of their own")
-            return False
-        return all(position(c) < position(node) for c in backwards[:1]) and all(position(node) < position(c) for c in steps[-1:])
-
-    def _runs_with(self, clip: ast.stmt, step: ast.Call) -> bool:
-        """Whether a step follows whenever the clip runs: unscaling twice before a step is an error."""
-        block = self.syntax.block(self.syntax.statement(step))
-        around = [clip, *(p for p in self.syntax.ancestors(clip) if isinstance(p, ast.stmt))]
-        here = next((s for s in around if any(s is item for item in block)), None)
-        loops = [p for p in around[: around.index(here)] if isinstance(p, (ast.For, ast.While))] if here is not None else []
-        return here is not None and position(here) < position(step) and (not loops or clip in loops)
-
-
-def is_autograd(node: ast.Attribute) -> bool:
-    """Whether `x.grad` is the function of torch.autograd."""
-    return ast.unparse(node.value).endswith("autograd")

@@ -20,13 +20,15 @@ from mplint.source.file import SourceFile
 from mplint.source.names import position
 from mplint.source.syntax import argument, has_star
 from mplint.source.torch.apex import Apex, Import
+from mplint.source.torch.scaling.handing import handed_on
+from mplint.source.torch.scaling.plan import NoFix, require
+from mplint.source.torch.scaling.steps import another_follows
 
 from .forward import Forward
 from .looks import Looks
 from .parallel import parallel_changes
 from .roles import Roles
-from .scaler import handed_on
-from .setup import NoFix, asks_for_apex, conjuncts, require, setup_of, without_availability
+from .setup import asks_for_apex, conjuncts, setup_of, without_availability
 
 KNOWN = {"initialize", "scale_loss", "master_params", "state_dict", "load_state_dict", "register_half_function"}
 HALF_ALREADY = {"einsum", "matmul", "bmm", "mm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "linear"}
@@ -85,7 +87,7 @@ class Migration:
                 yield Replace(self.file.span(call.func), f"{self.setup.scaler}.{name}")
         for call in self.calls["register_half_function"]:
             yield self._already_half(call)
-        yield from handed_on(self.file, self.setup, self.needs_scaler)
+        yield from handed_on(self.file, self.setup.call, self.setup.scaler, self.needs_scaler)
         parallel, unneeded, gone = parallel_changes(self.file)
         self.gone |= gone
         yield from parallel
@@ -211,7 +213,7 @@ class Migration:
             self.needs_scaler.append(call)
             optimizer = self.file.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
             yield Replace(self.file.span(call), f"{self.setup.scaler}.step({optimizer})")
-            if not self._another_follows(call):
+            if not another_follows(self.file, call, self.stepped, self.calls["scale_loss"]):
                 yield InsertStatements(self.file.span(statement), (f"{self.setup.scaler}.update()",), after=True)
 
     def _idle_steps(self) -> Iterator[Change]:
@@ -223,18 +225,6 @@ class Migration:
             cleared = ast.unparse(call.func).removesuffix("step") + "zero_grad()"
             if self._is_too_early(call) and at and ast.unparse(block[at - 1]) == cleared and isinstance(statement, ast.Expr):
                 yield RemoveStatement(self.file.span(statement))
-
-    def _another_follows(self, call: ast.Call) -> bool:
-        """Whether another optimizer steps on the same backward passes after this one."""
-        function = self.syntax.function(call)
-        later = [s for s in self.stepped if self.syntax.function(s) is function and position(s) > position(call)]
-        following = next((s for s in later if not self.file.names.exclusive(call, s)), None)
-        if following is None or any(position(call) < position(s) < position(following) for s in self.calls["scale_loss"]):
-            return False
-        here, there = (self.syntax.block(self.syntax.statement(s)) for s in (call, following))
-        same = ast.unparse(call.func) == ast.unparse(following.func)
-        require(here is there and not same, "it is not clear which steps use one backward pass")
-        return True
 
     def _already_half(self, call: ast.Call) -> Change:
         """Drop the registration of a function that autocast runs in float16 anyway."""

@@ -8,14 +8,11 @@ from typing import NamedTuple
 from mplint.source.file import SourceFile
 from mplint.source.syntax import argument
 from mplint.source.torch.apex import Apex
+from mplint.source.torch.scaling.plan import NoFix, require
 
 READ = {"models", "optimizers", "opt_level", "loss_scale", "enabled"}
 DROPPED = {"keep_batchnorm_fp32", "verbosity", "cast_model_type", "patch_torch_functions", "master_weights", "num_losses"}
 MAIN = "__name__ == '__main__'"
-
-
-class NoFix(Exception):
-    """The file does something that the migration does not know; the message says what."""
 
 
 class Setup(NamedTuple):
@@ -175,9 +172,3 @@ def scale_options(file: SourceFile, call: ast.Call) -> list[str]:
         return [f'init_scale=65536.0 if {text} in (None, "dynamic") else float({text})']
     require(number > 1.0, "the loss scale is not known")
     return [f"init_scale={number}", "growth_interval=2**31 - 1"]
-
-
-def require(holds: bool, reason: str) -> None:
-    """Give up, for a reason, where something does not hold."""
-    if not holds:
-        raise NoFix(reason)

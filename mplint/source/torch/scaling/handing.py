@@ -1,27 +1,29 @@
-"""How the scaler of a migration gets to the functions that need it."""
+"""How a scaler gets to the functions that need it."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import Change, Replace
 from mplint.source.arguments import set_keyword
-from mplint.source.file import SourceFile
 from mplint.source.names import position
 from mplint.source.syntax import Function, has_star
+from mplint.source.torch.scaling.plan import NoFix, require
 
-from .setup import NoFix, Setup, require
+if TYPE_CHECKING:
+    from mplint.source.file import SourceFile
 
 
-def handed_on(file: SourceFile, setup: Setup, places: list[ast.AST]) -> Iterator[Change]:
-    """Hand the scaler as a parameter to the functions that need it at `places`, through all their callers in the file."""
-    if setup.scaler.startswith("self."):
-        owner = file.syntax.enclosing_class(setup.call)
+def handed_on(file: SourceFile, built: ast.AST, scaler: str, places: Iterable[ast.AST]) -> Iterator[Change]:
+    """Hand a scaler that is built where `built` stands to the functions that need it at `places`, through all their callers."""
+    if scaler.startswith("self."):
+        owner = file.syntax.enclosing_class(built)
         same = owner is not None and all(file.syntax.enclosing_class(place) is owner for place in places)
         require(same, "the scaler is needed outside the class that would hold it")
         return
-    home = file.syntax.function(setup.call)
+    home = file.syntax.function(built)
     if home is None:
         return  # a name of the module
     waiting = [file.syntax.function(place) for place in places]
@@ -33,15 +35,15 @@ def handed_on(file: SourceFile, setup: Setup, places: list[ast.AST]) -> Iterator
         if function in done or function is home or any(p is home for p in file.syntax.ancestors(function)):
             continue
         done.add(function)
-        yield parameter(file, function, setup.scaler)
+        yield parameter(file, function, scaler)
         sites = file.values.call_sites.get(function, [])
         require(bool(sites), f"`{function.name}`, which needs the scaler, is called from another file")
         for call in sites:
             caller = file.syntax.function(call)
             if caller is home:
-                require(position(call) > position(setup.call), f"`{function.name}` is called before `amp.initialize`")
+                require(position(call) > position(built), f"`{function.name}` is called before the scaler can be built")
             require(not has_star(call), f"it is not clear what `{function.name}` is called with")
-            yield set_keyword(file, call, setup.scaler, setup.scaler)
+            yield set_keyword(file, call, scaler, scaler)
             waiting.append(caller)
 
 

@@ -1,0 +1,270 @@
+"""The fix of MP301 for PyTorch: build a scaler, scale the losses, unscale before clipping, step, update and save through it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from mplint.findings import AddImport, Applicability, Change, Fix, InsertStatements, Replace
+from mplint.source.names import position
+from mplint.source.syntax import FUNCTIONS, Function, argument
+from mplint.source.torch.checkpoints import methods, store_of
+from mplint.source.torch.loop import BACKWARD, STEP, Act, TrainingLoop
+from mplint.source.torch.scaler import words_of
+from mplint.source.torch.scaling.checkpoint import loaded_after, saved_beside
+from mplint.source.torch.scaling.handing import handed_on
+from mplint.source.torch.scaling.looks import gradient_looks, is_after_one_of, runs_with
+from mplint.source.torch.scaling.plan import NoFix, require
+from mplint.source.torch.scaling.steps import another_follows
+from mplint.source.values import UNKNOWN
+
+if TYPE_CHECKING:
+    from mplint.source.file import SourceFile
+    from mplint.source.torch.autocast import Region
+
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+ROUND = {"epoch", "step", "batch", "iteration"}
+
+
+class Place(NamedTuple):
+    """Where the scaler is built: before or after a statement, under which name."""
+
+    anchor: ast.stmt
+    scaler: str
+    after: bool
+
+
+def scale_the_losses(file: SourceFile, loop: TrainingLoop, cases: Sequence[tuple[Act, Region]]) -> Fix | None:
+    """Scale the losses of `cases`, each a backward pass and the region of its forward; None where not all of it is in sight."""
+    try:
+        changes = tuple(Insertion(file, loop, cases).changes())
+    except NoFix:
+        return None
+    return Fix("Scale the loss with a GradScaler", Applicability.UNSAFE, tuple(dict.fromkeys(changes)))
+
+
+class Insertion:
+    """Collects the changes; raises NoFix at the first thing that can't be told."""
+
+    def __init__(self, file: SourceFile, loop: TrainingLoop, cases: Sequence[tuple[Act, Region]]) -> None:
+        self.file, self.loop, self.syntax = file, loop, file.syntax
+        self.backwards = calls_of(act for act, _ in cases)
+        self.regions = [region for _, region in cases]
+        plain = [c for c in calls_of(loop.acts(BACKWARD)) if c not in self.backwards]
+        inside = {self.syntax.function(b) for b in self.backwards}
+        require(all(self._is_twin(c) for c in plain if self.syntax.function(c) in inside), "another loss is not scaled")
+        self.steps = calls_of(step for path in loop.paths() for step in self._steps_of(path))
+        require(bool(self.steps), "the optimizer's step is not in sight")
+        self.optimizers = {ast.unparse(s.func.value): s.func.value for s in self.steps if isinstance(s.func, ast.Attribute)}
+        self.place = self._place()
+
+    def changes(self) -> Iterator[Change]:
+        """Everything that has to change."""
+        place, scaler = self.place, self.place.scaler
+        yield InsertStatements(self.file.span(place.anchor), (f"{scaler} = {self._construction()}",), after=place.after)
+        for call in self.backwards:
+            statement = self.syntax.statement(call)
+            plain = isinstance(statement, ast.Expr) and statement.value is call and not call.args
+            require(plain and isinstance(call.func, ast.Attribute), "the backward pass is not a statement of its own")
+            loss = call.func.value if isinstance(call.func, ast.Attribute) else call
+            yield Replace(self.file.span(loss), f"{scaler}.scale({self.file.text(loss)})")
+        for call in self.steps:
+            statement = self.syntax.statement(call)
+            require(isinstance(statement, ast.Expr) and statement.value is call, "the step is not a statement of its own")
+            owner = self.file.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+            yield Replace(self.file.span(call), f"{scaler}.step({owner})")
+            if not another_follows(self.file, call, self.steps, self.backwards):
+                yield InsertStatements(self.file.span(statement), (f"{scaler}.update()",), after=True)
+        looks = list(self._unscaled())
+        yield from (change for _, change in looks)
+        places = [*self.backwards, *self.steps, *(node for node, _ in looks)]
+        yield from handed_on(self.file, place.anchor, scaler, places)
+        yield from self._checkpoints()
+        if not any(a.name == "torch" and a.asname is None for i in self.syntax.all(ast.Import) for a in i.names):
+            yield AddImport("torch")
+
+    def _steps_of(self, path: tuple[Act, ...]) -> Iterator[Act]:
+        """The steps on a path whose last backward pass before them is one of those to scale."""
+        last: ast.AST | None = None
+        for act in path:
+            if act.kind == BACKWARD:
+                last = act.node
+            elif act.kind == STEP and last in self.backwards:
+                yield act
+
+    def _is_twin(self, node: ast.AST) -> bool:
+        """Whether a call runs only where no scaled backward pass does: the float32 arm of a condition."""
+        return all(self.file.names.exclusive(node, b) for b in self.backwards)
+
+    def _unscaled(self) -> Iterator[tuple[ast.AST, Change]]:
+        placed: list[tuple[ast.stmt, str]] = []
+        for node in sorted(gradient_looks(self.file, self.backwards, self.steps), key=position):
+            statement = self.syntax.statement(node)
+            if self._is_twin(statement):
+                continue
+            optimizer = self._optimizer_of(statement)
+            if is_after_one_of(self.file, statement, [s for s, of in placed if of == optimizer]):
+                continue
+            require(any(runs_with(self.file, statement, step) for step in self.steps), "gradients are clipped where no step follows")
+            placed.append((statement, optimizer))
+            yield node, InsertStatements(self.file.span(statement), (f"{self.place.scaler}.unscale_({optimizer})",))
+
+    def _optimizer_of(self, statement: ast.stmt) -> str:
+        """The optimizer whose gradients a statement looks at, judged by whose parameters it names."""
+        if len(self.optimizers) == 1:
+            return next(iter(self.optimizers))
+        text = ast.unparse(statement)
+        found = set()
+        for name, node in self.optimizers.items():
+            for made in self.loop.scalers.subjects.origins(node):
+                given = made.args[0] if isinstance(made, ast.Call) and made.args else None
+                if given is not None and ast.unparse(given) in text:
+                    found.add(name)
+        require(len(found) == 1, "it is not clear which optimizer's gradients are clipped or read")
+        return found.pop()
+
+    def _place(self) -> Place:
+        owners = {text.partition(".")[0] for text in self.optimizers}
+        if owners == {"self"}:
+            return self._beside_attributes()
+        return self._before_the_loop() or self._beside_the_optimizers()
+
+    def _beside_attributes(self) -> Place:
+        """After the last of the statements that make the optimizers of an object."""
+        made = []
+        for node in self.optimizers.values():
+            owner = self.syntax.enclosing_class(node)
+            values = self.file.values.attributes.get((owner, node.attr), []) if owner and isinstance(node, ast.Attribute) else []
+            require(len(values) == 1 and isinstance(values[0], (ast.Call, ast.Name)), "the optimizer is not made in one place")
+            made.append(self.syntax.statement(values[0]))
+        last = max(made, key=position)
+        together = {self.syntax.function(s) for s in made} == {self.syntax.function(last)}
+        require(together and isinstance(self.syntax.parents[last], FUNCTIONS), "the optimizer is made under a condition")
+        return Place(last, "self.scaler", after=True)
+
+    @cached_property
+    def _owners(self) -> list[Function | None]:
+        return list(dict.fromkeys(self.syntax.function(n) for n in (*self.backwards, *self.steps)))
+
+    def _before_the_loop(self) -> Place | None:
+        """Before the outermost loop, in a function (or module) that holds all of it and runs once for its optimizers."""
+        if len(self._owners) != 1:
+            return None
+        owner = self._owners[0]
+        chains = [[p for p in self.syntax.ancestors(n) if isinstance(p, LOOPS)] for n in (*self.backwards, *self.steps)]
+        outermost = {chain[-1] if chain else None for chain in chains}
+        anchor = outermost.pop()
+        if anchor is None or outermost or self.syntax.function(anchor) is not owner:
+            return None
+        loads = [
+            c for c, of in methods(self.file, "load_state_dict") if ast.unparse(of) in self.optimizers and position(c) < position(anchor)
+        ]
+        if any(self.syntax.function(c) is owner for c in loads):
+            return None  # the scaler's state is to be loaded there too
+        for node in self.optimizers.values():
+            for origin in self.loop.scalers.subjects.origins(node):
+                if isinstance(origin, ast.Call):
+                    if self.syntax.function(origin) is not owner or position(origin) > position(anchor):
+                        return None
+                elif owner is None or self.file.values.call_sites.get(owner) or words_of(owner.name) & ROUND:
+                    return None
+        return Place(anchor, "scaler", after=False)
+
+    def _beside_the_optimizers(self) -> Place:
+        """After the last of the statements that make the optimizers, in one function (or module) that hands them on."""
+        made = []
+        for node in self.optimizers.values():
+            origins = [o for o in self.loop.scalers.subjects.origins(node)]
+            require(len(origins) == 1 and isinstance(origins[0], ast.Call), "the optimizer is not made in one place")
+            made.append(self.syntax.statement(origins[0]))
+        last = max(made, key=position)
+        plain = isinstance(self.syntax.parents[last], (*FUNCTIONS, ast.Module)) or is_main(self.syntax.parents[last])
+        home = self.syntax.function(last)
+        builds = home is not None and any(isinstance(s, ast.Return) and s.value is not None for s in self.file.values.own_statements(home))
+        hands = home is None or not builds or home in self._owners or self._calls_owners(home)
+        together = {self.syntax.function(s) for s in made} == {home}
+        require(plain and together and hands, "the optimizer is not made where it is handed on")
+        return Place(last, "scaler", after=True)
+
+    def _calls_owners(self, home: Function) -> bool:
+        """Whether a function calls one of those that train."""
+        sites = [site for owner in self._owners if owner for site in self.file.values.call_sites.get(owner, [])]
+        return any(self.syntax.function(site) is home for site in sites)
+
+    def _construction(self) -> str:
+        """The call that builds the scaler for the regions' device, enabled where the regions are."""
+        autocasts = [a for region in self.regions for a in region.autocasts if a.half]
+        devices = {d for a in autocasts for d in a.devices}
+        known = len(devices) == 1 and UNKNOWN not in devices and not any(a.name.endswith(".Accelerator") for a in autocasts)
+        require(known, "the device is not known")
+        (device,) = devices
+        switches = {a.guard if a.enabled == "maybe" else "" for a in autocasts}
+        require(len(switches) == 1, "the regions are enabled differently")
+        (flag,) = switches
+        enabled = f"enabled={flag}" if flag else ""
+        if any(a.enabled == "maybe" for a in autocasts):
+            require(all(self._is_known(a.node, flag) for a in autocasts), "the condition is not known where the scaler is built")
+        if self.file.settings.torch_lacks("2.3"):
+            require(device == "cuda", "this torch has a scaler for CUDA only")
+            return f"torch.cuda.amp.GradScaler({enabled})"
+        return f'torch.amp.GradScaler("{device}"{", " if enabled else ""}{enabled})'
+
+    def _is_known(self, node: ast.expr, flag: str) -> bool:
+        """Whether a condition has its value since before the scaler is built."""
+        if not flag.replace(".", "_").isidentifier():
+            return False
+        root, _, rest = flag.partition(".")
+        if root == "self":
+            owner = self.syntax.enclosing_class(node)
+            values = self.file.values.attributes.get((owner, rest), []) if owner is not None else []
+            home = self.syntax.function(self.place.anchor)
+            early = [v for v in values if self.syntax.function(v) is home and position(v) < position(self.place.anchor)]
+            return self.place.scaler.startswith("self.") and len(values) == len(early) == 1
+        if self.place.scaler.startswith("self."):
+            return False
+        read = next((n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == root), None)
+        bindings = self.file.names.lookup(read)[1] if read is not None else []
+        here, home = self.syntax.function(node), self.syntax.function(self.place.anchor)
+        if here is not home:
+            bound = self.file.names.bindings.get(home or self.syntax.tree, {}).get(root) or []
+            passed = bool(bindings) and all(isinstance(b.node, ast.arg) for b in bindings)
+            if not passed:
+                bound = bound if home is None else []
+            bindings = bound if here is not None else []
+        return bool(bindings) and all(isinstance(b.node, ast.arg) or position(b.node) < position(self.place.anchor) for b in bindings)
+
+    def _checkpoints(self) -> Iterator[Change]:
+        """Save and load the scaler's state beside the optimizer's, where the scaler is reached."""
+        for call, owner in methods(self.file, "state_dict"):
+            store = store_of(self.file, call)
+            if store is not None and ast.unparse(owner) in self.optimizers and self._reaches(call):
+                change = saved_beside(self.file, call, store, self.place.scaler)
+                if change is not None:
+                    yield change
+        for call, owner in methods(self.file, "load_state_dict"):
+            if ast.unparse(owner) in self.optimizers and self._reaches(call):
+                change = loaded_after(self.file, call, argument(call, "state_dict", 0), self.place.scaler)
+                if change is not None:
+                    yield change
+
+    def _reaches(self, node: ast.AST) -> bool:
+        """Whether the scaler is there at a node under the name it is built with."""
+        function, home = self.syntax.function(node), self.syntax.function(self.place.anchor)
+        if self.place.scaler.startswith("self."):
+            same = self.syntax.enclosing_class(node) is self.syntax.enclosing_class(self.place.anchor)
+            return same and (function is not home or position(node) > position(self.place.anchor))
+        if function is home:
+            return position(node) > position(self.place.anchor)
+        return function in self._owners
+
+
+def calls_of(acts: Iterable[Act]) -> list[ast.Call]:
+    """The calls at which acts happen, each once, in source order."""
+    return sorted({act.node for act in acts if isinstance(act.node, ast.Call)}, key=position)
+
+
+def is_main(node: ast.AST) -> bool:
+    """Whether a node is the `if` that runs a script."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"

@@ -1,0 +1,54 @@
+"""Where a program looks at its gradients between backward and step, which a scaler has to unscale first."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mplint.source.names import position
+from mplint.source.torch.gradients import CLIP, NORM, Gradients
+from mplint.source.torch.scaling.plan import require
+
+if TYPE_CHECKING:
+    from mplint.source.file import SourceFile
+
+
+def gradient_looks(file: SourceFile, backwards: Sequence[ast.AST], steps: Sequence[ast.Call]) -> list[ast.expr]:
+    """What clips, measures or reads gradients after a scaled backward pass and before a step."""
+    gradients = Gradients(file)
+    found: list[ast.expr] = [call for call in file.syntax.all(ast.Call) if gradients.kind(call) in (CLIP, NORM)]
+    found += [a for a in file.syntax.all(ast.Attribute) if a.attr == "grad" and isinstance(a.ctx, ast.Load) and not is_autograd(a)]
+    return [node for node in found if is_between(file, node, backwards, steps)]
+
+
+def is_between(file: SourceFile, node: ast.expr, backwards: Sequence[ast.AST], steps: Sequence[ast.Call]) -> bool:
+    """Whether a node stands after a backward pass and before a step of the same function; in a function of its own it can't be told."""
+    function = file.syntax.function(node)
+    before = [c for c in backwards if file.syntax.function(c) is function]
+    after = [c for c in steps if file.syntax.function(c) is function]
+    if not before and not after:
+        called = function is not None and bool(file.values.call_sites.get(function))
+        require(not called, "gradients are clipped or read in a function of their own")
+        return False
+    return all(position(c) < position(node) for c in before[:1]) and all(position(node) < position(c) for c in after[-1:])
+
+
+def runs_with(file: SourceFile, look: ast.stmt, step: ast.Call) -> bool:
+    """Whether a step follows whenever a look at the gradients runs: unscaling twice before a step is an error."""
+    block = file.syntax.block(file.syntax.statement(step))
+    around = [look, *(p for p in file.syntax.ancestors(look) if isinstance(p, ast.stmt))]
+    here = next((s for s in around if any(s is item for item in block)), None)
+    loops = [p for p in around[: around.index(here)] if isinstance(p, (ast.For, ast.While))] if here is not None else []
+    return here is not None and position(here) < position(step) and (not loops or look in loops)
+
+
+def is_after_one_of(file: SourceFile, look: ast.stmt, done: Sequence[ast.stmt]) -> bool:
+    """Whether one of the looks that are unscaled already comes before a look on every way to it."""
+    above = {id(s) for s in (look, *file.syntax.ancestors(look))}
+    return any(id(later) in above for s in done for later in file.syntax.block(s) if position(later) >= position(s))
+
+
+def is_autograd(node: ast.Attribute) -> bool:
+    """Whether `x.grad` is the function of torch.autograd."""
+    return ast.unparse(node.value).endswith("autograd")
