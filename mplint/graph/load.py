@@ -17,6 +17,7 @@ from mplint.graph.recognize import (
     is_pickled,
     is_safetensors,
     is_safetensors_index,
+    is_savedmodel,
     is_torch_export,
 )
 
@@ -45,6 +46,7 @@ FORMATS: tuple[Format, ...] = (
     Format("safetensors", is_safetensors_index, "mplint.graph.safetensors"),
     Format("torch-export", is_torch_export, "mplint.graph.torch_export", (".pt2",)),
     Format("state-dict", is_pickled, "mplint.graph.torch_pickle", (".pt", ".pth")),
+    Format("savedmodel", is_savedmodel, "mplint.graph.savedmodel"),
 )
 LIVE = "mplint.graph.live"  # defines `load(model: object) -> ModelGraph` for keras.Model and torch.nn.Module
 
