@@ -214,3 +214,8 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr
 def has_star(call: ast.Call) -> bool:
     """Whether the call passes `*args` or `**kwargs`, so that its arguments are not all in sight."""
     return any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
+
+
+def is_main_guard(test: ast.expr) -> bool:
+    """Whether the test is `__name__ == "__main__"`."""
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"

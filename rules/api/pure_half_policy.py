@@ -9,15 +9,13 @@ from mplint.findings import AddImport, Applicability, Change, Confidence, Findin
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.keras.policy import Setter
+from mplint.source.keras.purpose import last_name, purpose
 from mplint.source.names import keras_path
 from mplint.source.torch.half_training import HalfTraining
 from mplint.source.values import UNKNOWN
 
 PURE = ("float16", "half")
-KERAS_TRAINING = {"fit", "fit_generator", "train_on_batch", "compile", "apply_gradients", "GradientTape", "minimize"}
-KERAS_WEIGHTS = {"load_model", "load_weights", "load_lora_weights", "set_weights"}  # a compiled model that gets these may only predict
-KERAS_INFERENCE = {"predict", "load_model", "load_weights", "from_keras_model", "from_saved_model", "evaluate", "export"}
-TORCH_TRAINING = {"backward"}
+CONFIDENCE = {"trains": Confidence.HIGH, "open": Confidence.MEDIUM, "runs": None}
 TORCH_INFERENCE = {"no_grad", "inference_mode", "eval", "generate", "from_pretrained", "load_state_dict"}
 WHY = "A float16 weight loses every update below 1/2048 of its value, and gradients under 6e-8 become 0: training stalls or diverges."
 
@@ -78,7 +76,7 @@ class PureHalfPolicy(Rule):
         for setter in file.keras.policy.setters.values():
             if not set(PURE) & setter.names or UNKNOWN in setter.names or self._is_left_again(file, setter):
                 continue
-            confidence = self._confidence(file, KERAS_TRAINING, KERAS_INFERENCE)
+            confidence = CONFIDENCE[purpose(file)]
             if confidence is not None:
                 text = file.text(setter.node.func)
                 message = f"`{text}` makes every weight float16, not only the computation"
@@ -109,20 +107,18 @@ class PureHalfPolicy(Rule):
         halves = [call for call in setters if file.values.dtypes(call.args[0]) == {"float16"}]
         if len(halves) == len(setters):  # a call that sets it back limits the float16 part
             for call in halves:
-                confidence = self._confidence(file, TORCH_TRAINING, TORCH_INFERENCE)
+                confidence = self._confidence(file)
                 if confidence is not None:
                     message = f"`{file.text(call)}` makes every new parameter float16"
                     help = "leave the default at float32 and run the forward pass under `torch.autocast`"
                     yield self.finding(file, call, message, why=WHY, help=help, severity=severity, confidence=confidence)
 
-    def _confidence(self, file: SourceFile, training: set[str], inference: set[str]) -> Confidence | None:
-        """High where the file trains, None where it only runs a model, medium where nothing says."""
-        called = {call.func.attr for call in file.syntax.all(ast.Call) if isinstance(call.func, ast.Attribute)}
-        called |= {call.func.id for call in file.syntax.all(ast.Call) if isinstance(call.func, ast.Name)}
-        if called & training and not (called & training == {"compile"} and called & KERAS_WEIGHTS):
+    def _confidence(self, file: SourceFile) -> Confidence | None:
+        """High where the torch program trains, None where it only runs a model, medium where nothing says."""
+        called = {name for call in file.syntax.all(ast.Call) if (name := last_name(call.func)) is not None}
+        if "backward" in called:
             return Confidence.HIGH
-        named = called | {node.attr for node in file.syntax.all(ast.Attribute)}  # model.predict may be kept and called later
-        return None if named & (inference | KERAS_WEIGHTS) else Confidence.MEDIUM
+        return None if called & TORCH_INFERENCE else Confidence.MEDIUM
 
     def _is_left_again(self, file: SourceFile, setter: Setter) -> bool:
         """Whether the same function (or module level) goes on to set another policy."""

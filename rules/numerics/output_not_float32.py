@@ -14,6 +14,7 @@ from mplint.source.keras.choices import left_to_callers
 from mplint.source.keras.layers import CONVOLUTIONS, PROBABILITIES
 from mplint.source.keras.models import ComputeDtype, Model
 from mplint.source.keras.outputs import Step
+from mplint.source.keras.purpose import only_tried_out, purpose
 from mplint.source.keras.settled import casts_predictions
 
 # Words in the names of models whose output is raw material for something else.
@@ -93,7 +94,7 @@ class OutputNotFloat32(Rule):
         carrier = next((s for s in carriers if s.kind in ("layer", "application")), None)
         computed = dtype_of(file, carrier) if carrier is not None else None
         emitted = dtype_of(file, emitter)
-        if computed is None or not (emitted.half or emitted.undecided or "?" in emitted.names):
+        if computed is None or not (emitted.half or emitted.undecided or "?" in emitted.names) or is_only_run(file, model, emitted):
             return
         place, dtype = (head, computed) if computed.half or computed.undecided or "?" in computed.names else (emitter, emitted)
         yield from self._finding(file, model, chain, place, head, dtype)
@@ -182,6 +183,13 @@ def is_optional(file: SourceFile, model: Model, head: Step) -> bool:
         return False
     others = [other for chain in model.outputs if (other := head_of(chain)) is None or other.node is not head.node]
     return not others or any(o is None or (head.activation in PROBABILITIES and o.activation not in PROBABILITIES) for o in others)
+
+
+def is_only_run(file: SourceFile, model: Model, dtype: ComputeDtype) -> bool:
+    """Whether the program runs trained models in half on purpose, or only tries the class of the model out under that policy."""
+    if isinstance(model.node, ast.ClassDef) and dtype.setters and not model.trained and only_tried_out(file, model.node, dtype.setters):
+        return True
+    return purpose(file) == "runs" and (bool(dtype.half) or bool(file.names.calls_of("set_weights")))
 
 
 def describe(step: Step) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mplint.source.conditions import Guard, bound_names, forget, literals_of, names_in
 from mplint.source.keras.policy import DEFAULT, KerasPolicy, PolicyState, Setter
 from mplint.source.names import position
-from mplint.source.syntax import FUNCTIONS, Function, walk_expressions
+from mplint.source.syntax import FUNCTIONS, Function, is_main_guard, walk_expressions
 from mplint.source.values import UNKNOWN
 
 if TYPE_CHECKING:
@@ -353,8 +353,3 @@ def merged(worlds: Worlds | set[World]) -> Worlds:
     """The worlds, without their facts where there are too many to keep apart."""
     kept = frozenset(worlds)
     return kept if len(kept) <= MAX_WORLDS else without_facts(kept)
-
-
-def is_main_guard(test: ast.expr) -> bool:
-    """Whether the test is `__name__ == "__main__"`."""
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
