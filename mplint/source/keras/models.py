@@ -181,9 +181,22 @@ class KerasModels:
         return table
 
     def is_model_part(self, call: ast.Call) -> bool:
-        """Whether what `call` makes is kept by a model or layer class, listed in a Sequential, or called inside a network."""
+        """Whether what `call` makes is kept by a class that is a network, listed in a Sequential, or called inside a network."""
         owner = self.file.syntax.enclosing_class(call)
-        return call in self.steps.parts or (owner is not None and self.is_network_class(owner))
+        if call in self.steps.parts or owner is None:
+            return call in self.steps.parts
+        return self.is_network_class(owner) or (self.kind(call) == "sequential" and owner in self._running_layers)
+
+    @cached_property
+    def _running_layers(self) -> set[ast.ClassDef]:
+        """The classes, of whatever base, whose methods call layers that they keep: networks in all but name."""
+        found = set()
+        for call in self.file.syntax.all(ast.Call):
+            match call.func:
+                case ast.Attribute(value=ast.Name(id="self")) as kept if (owner := self.file.syntax.enclosing_class(call)) is not None:
+                    if owner not in found and any(self.layer(made) is not None for made in self.made(kept)):
+                        found.add(owner)
+        return found
 
     def is_network_class(self, owner: ast.ClassDef) -> bool:
         """Whether a class of this file is a Keras layer or model."""
