@@ -84,8 +84,10 @@ class DataParallelLosesAutocastDtype(Rule):
             for made in file.values.definitions(call.func):
                 if made not in wrapped or not isinstance(made, ast.Call) or made in reported or self._enters(file, made):
                     continue
+                around = [r for r in autocasts.regions_around(call) if any(a.devices & {"cuda", "?"} for a in r.autocasts)]
+                if not around:
+                    continue  # the replicas enter the autocast of CUDA devices, and no other
                 reported.add(made)
-                around = autocasts.regions_around(call)
                 yield self.finding(
                     file,
                     made,
