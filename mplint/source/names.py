@@ -37,6 +37,7 @@ KERAS_ROOTS = (
     "keras.api._v2.keras",
     "keras.api",
     "keras.src",
+    "keras_core",
     "keras",
 )
 
