@@ -48,7 +48,7 @@ FORMATS: tuple[Format, ...] = (
     Format("state-dict", is_pickled, "mplint.graph.torch_pickle", (".pt", ".pth")),
     Format("savedmodel", is_savedmodel, "mplint.graph.savedmodel"),
 )
-LIVE = "mplint.graph.live"  # defines `load(model: object) -> ModelGraph` for keras.Model and torch.nn.Module
+LIVE = "mplint.graph.live"  # defines `load(model: object, inputs: object) -> ModelGraph` for keras.Model and torch.nn.Module
 
 
 class MissingExtra(GraphError):
@@ -60,8 +60,10 @@ class MissingExtra(GraphError):
         self.package = package
 
 
-def load_graph(model: object) -> ModelGraph:
+def load_graph(model: object, inputs: object = None) -> ModelGraph:
     """The graph of a model: a path to a file or a SavedModel folder, or a live keras.Model or torch.nn.Module.
+
+    `inputs` are example inputs, or shapes of inputs, for a torch module.
 
     Files are read as data: nothing in them is run, and weights are not read. Raises GraphError for what can't be read, MissingExtra
     where a package is missing for it.
@@ -71,8 +73,8 @@ def load_graph(model: object) -> ModelGraph:
     if isinstance(model, ModelGraph):
         return model
     if not isinstance(model, str | os.PathLike):
-        describe: Callable[[object], ModelGraph] = import_module(LIVE).load
-        return describe(model)
+        describe: Callable[[object, object], ModelGraph] = import_module(LIVE).load
+        return describe(model, inputs)
     path = os.fspath(model)
     if isinstance(path, bytes):
         path = os.fsdecode(path)
