@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Confidence, Finding, Severity
+from mplint.graph.facts import GraphFacts
 from mplint.rule import Rule
 from mplint.source.device_guards import DeviceGuards
 from mplint.source.file import SourceFile
@@ -33,6 +34,7 @@ class Bfloat16BeforeAmpere(Rule):
     True on these GPUs, because torch emulates bfloat16. Without a target, reports a program that means to run on many GPUs, since it
     scales the loss when its dtype is float16, but whose own default is a plain "bfloat16" that nothing checks. Other unchecked bfloat16
     on CUDA is advice. Says nothing where the file reads the compute capability itself.
+    In model graphs: products and convolutions in bfloat16, with such a target.
 
     ## Why is this bad?
     A Tesla T4 does 65 TFLOPS in float16 on its Tensor Cores and has none for bfloat16: emulation computes in float32, at 8.1 TFLOPS at
@@ -77,7 +79,23 @@ class Bfloat16BeforeAmpere(Rule):
     name = "bfloat16-before-ampere"
     severity = Severity.WARNING
     frameworks = ("keras", "torch")
+    graphs = True
     tokens = ("bfloat16", "bf16")
+
+    def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
+        """Yield a model that computes in bfloat16 where the target has no units for it."""
+        target = graph.settings.hardware
+        nodes = [n for n in graph.heavy or graph.nodes if n.compute_dtype == "bfloat16"]
+        if target is None or target.bf16_native is not False or not nodes:
+            return
+        yield self.graph_finding(
+            graph,
+            nodes[0],
+            f"{len(nodes)} heavy nodes compute in bfloat16, which {target.label} only emulates; the first is {nodes[0].described}",
+            why=WHY,
+            help="Ship a float16 model for this device.",
+            confidence=Confidence.HIGH if target.certainty in SURE else Confidence.MEDIUM,
+        )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Yield the bfloat16 that the target emulates, or, without a target, that no check keeps from older GPUs."""

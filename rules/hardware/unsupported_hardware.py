@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Confidence, Finding, Severity
+from mplint.graph.facts import GraphFacts
 from mplint.rule import Rule
 from mplint.source.device_guards import DeviceGuards
 from mplint.source.file import SourceFile
@@ -27,6 +28,7 @@ class UnsupportedHardware(Rule):
     without Tensor Cores, CPUs. Looks at autocast, Keras policies, the precision options of trainers (Lightning, transformers, trl,
     accelerate), sharding policies and float8 libraries. Says nothing without a target, nor where the file reads the compute capability
     itself.
+    In model graphs: what the products and convolutions compute in.
 
     ## Why is this bad?
     float16 is fast because of Tensor Cores: 65 against 8.1 TFLOPS on a Tesla T4. A Tesla P40 (6.1) has none and computes float16 at 1/64
@@ -71,7 +73,31 @@ class UnsupportedHardware(Rule):
     severity = Severity.ERROR
     needs_target = True
     frameworks = ("keras", "torch")
+    graphs = True
     tokens = ("autocast", "float16", "fp16", "fp8", "float8", "precision", "_scaled_mm")
+
+    def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
+        """Yield, once a dtype, what a model computes in that the target does not reward, or refuses."""
+        target = graph.settings.hardware
+        if target is None:
+            return
+        for dtype in sorted({n.compute_dtype for n in graph.heavy or graph.nodes if n.compute_dtype}):
+            slow = dtype == "float16" and target.half_fast is False
+            if not slow and not (dtype.startswith("float8") and target.fp8 is False):
+                continue
+            nodes = [n for n in graph.heavy or graph.nodes if n.compute_dtype == dtype]
+            yield self.graph_finding(
+                graph,
+                nodes[0],
+                f"{len(nodes)} of {len(graph.heavy or graph.nodes)} heavy nodes compute in {dtype}, the first is {nodes[0].described}; "
+                + (f"it is no faster than float32 on {target.label}" if slow else f"{target.label} has no float8 units"),
+                why=slowness(target) if slow else f"float8 needs compute capability 8.9 (Ada, Hopper) or an Instinct MI300{has(target)}.",
+                help="Ship the float32 model for this device; keep float16 where the smaller memory is the point."
+                if slow
+                else "Ship a float16 or bfloat16 model for this device.",
+                severity=Severity.WARNING if slow else None,
+                confidence=Confidence.HIGH if target.certainty in SURE else Confidence.MEDIUM,
+            )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Yield the choices that the target does not reward, or refuses."""

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, When
+from mplint.graph.facts import GraphFacts
+from mplint.graph.numerics import Constant, large_constants
 from mplint.rule import Rule
 from mplint.source import constants
 from mplint.source.constants import Use
@@ -18,6 +20,12 @@ BFLOAT16_MAX = 3.3895313892515355e38
 MASK = re.compile(r"mask|\b1(?:\.0?)? ?- |logical_not|not_equal|padding", re.I)
 BIG = re.compile(r"\d[eE]\+?\d|finfo|\d{5,}|\.(?:min|max)\b")
 
+EFFECTS = {
+    "nan": "Infinity times 0 is NaN, so that every element that the mask leaves alone is lost.",
+    "inf": "The largest finite float16 is 65504; infinity spreads through everything that is computed from it.",
+    "masked": "A softmax over a row that is masked throughout becomes NaN, since all its elements are -inf.",
+}
+
 
 class ConstantOutOfRange(Rule):
     """Constant that does not fit float16
@@ -26,6 +34,8 @@ class ConstantOutOfRange(Rule):
     Finds constants beyond ±65504 that reach a float16 tensor: attention masks `(1 - mask) * -1e9`, `masked_fill(mask, -1e9)`,
     `torch.where(mask, scores, -1e9)`, `torch.finfo(torch.float32).min`. For bfloat16 the bound is 3.39e38, which
     `torch.finfo(torch.float32).min` still exceeds.
+    In model graphs: constants and initializers beyond the range, at the node that computes with them; in float32 graphs what float16
+    would make of them.
 
     ## Why is this bad?
     The largest finite float16 is 65504. PyTorch's `masked_fill`, `full`, `fill_` and `clamp` raise "value cannot be converted to type
@@ -72,6 +82,7 @@ class ConstantOutOfRange(Rule):
     severity = Severity.ERROR
     fix = Applicability.SAFE
     frameworks = ("torch", "keras")
+    graphs = True
     tokens = (
         "float16",
         "bfloat16",
@@ -87,6 +98,40 @@ class ConstantOutOfRange(Rule):
         "*-",
         "*= -",
     )
+
+    def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
+        """Yield the constants of a model that float16 can't hold, each with what becomes of it, once a value and operation."""
+        groups: dict[tuple[float, str, str], list[Constant]] = {}
+        for found in large_constants(graph):
+            groups.setdefault((found.value, found.effect, found.node.op_type), []).append(found)
+        for members in groups.values():
+            finding = self._in_graph(graph, members)
+            if finding is not None:
+                yield finding
+
+    def _in_graph(self, graph: GraphFacts, members: list[Constant]) -> Finding | None:
+        first = members[0]
+        if first.rounded and first.effect != "nan":
+            return None  # -inf in a mask, written on purpose
+        severity = Severity.WARNING
+        if graph.is_float:
+            severity = Severity.INFO if first.effect == "masked" else Severity.WARNING
+        elif first.effect == "nan":
+            severity = Severity.ERROR
+        more = f", and in {len(members) - 1} more places" if len(members) > 1 else ""
+        verb = "is" if first.rounded else "becomes" if not graph.is_float else "would become"
+        sign = "-" if first.value < 0 else ""
+        holds = "" if first.rounded else f" holds {first.value:.6g}, which"
+        what = f"the constant {first.tensor.name} ({first.tensor.described}){holds}"
+        return self.graph_finding(
+            graph,
+            first.node,
+            f"{what} {verb} {sign}inf in float16 at {first.node.described}{more}",
+            why=EFFECTS[first.effect],
+            help="Use a value within ±65504 (-1e4 masks as well), or keep this part in float32.",
+            severity=severity,
+            related=((first.tensor, f"holds {first.value:.6g}"),),
+        )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         if not BIG.search(file.document.text):

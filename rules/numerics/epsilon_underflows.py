@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, When
+from mplint.graph.facts import GraphFacts
+from mplint.graph.numerics import Epsilon, vanishing
 from mplint.rule import Rule
 from mplint.source import constants
 from mplint.source.constants import Use
@@ -25,6 +27,8 @@ class EpsilonUnderflows(Rule):
     ## What it does
     Finds epsilons that guard a division, a logarithm or a square root of a float16 tensor and that float16 cannot hold:
     `x / (norm + 1e-8)`, `(p + 1e-8).log()`, `torch.log(p.clamp(min=1e-8))`.
+    In model graphs: small constants that are added, or that bound from below, before a division, a logarithm or a root in float16; in
+    float32 graphs those that float16 would lose.
 
     ## Why is this bad?
     float16 rounds everything up to 2^-25 (2.98e-8) to 0: `x + 1e-8` is `x`, `clamp(min=1e-8)` is `clamp(min=0)`, and the guard that was
@@ -67,7 +71,31 @@ class EpsilonUnderflows(Rule):
     severity = Severity.WARNING
     fix = Applicability.SAFE
     frameworks = ("torch", "keras")
+    graphs = True
     tokens = ("float16", "half()", "autocast", "mixed_")
+
+    def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
+        """Yield the epsilons of a model that float16 loses, once a value and pair of operations."""
+        groups: dict[tuple[float, str, str], list[Epsilon]] = {}
+        for found in vanishing(graph):
+            groups.setdefault((found.value, found.node.op_type, found.guarded.op_type), []).append(found)
+        for (value, _, guarded), members in groups.items():
+            node = members[0].node
+            more = f" ({len(members)} such places)" if len(members) > 1 else ""
+            would = "would round" if graph.is_float else "rounds"
+            fate = f"float16 {would} it to 0" if value <= ZERO else f"its reciprocal overflows float16: 1/{value:.3g} is {1 / value:.3g}"
+            message = f"the epsilon {value:.3g} at {node.described} guards {members[0].guarded.described}{more}, and {fate}"
+            if value == 0:
+                message = f"{node.described} adds a float16 0 before {members[0].guarded.described}{more}: an epsilon that was rounded away"
+            yield self.graph_finding(
+                graph,
+                node,
+                message,
+                why=f"float16 rounds everything up to 2^-25 (2.98e-8) to 0, and then nothing keeps {guarded} from a zero.",
+                help="Use an epsilon of at least 1e-4 in float16, or keep these nodes in float32.",
+                confidence=Confidence.HIGH if value <= ZERO else Confidence.MEDIUM,
+                related=((members[0].guarded, "this is what it guards"),),
+            )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         if not SMALL.search(file.document.text):

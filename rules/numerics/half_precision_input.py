@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity, When
+from mplint.graph.ends import half_inputs
+from mplint.graph.facts import GraphFacts
 from mplint.rule import Rule
 from mplint.source.arguments import drop_argument
 from mplint.source.file import SourceFile
@@ -24,6 +26,7 @@ class HalfPrecisionInput(Rule):
     """
     ## What it does
     Finds `keras.Input(dtype="float16")` and the same with bfloat16.
+    In model graphs: inputs of half type, unless their names say that they are states or features.
 
     ## Why is this bad?
     A mixed policy needs no half inputs: every layer casts the floating tensors it gets to its compute dtype. Declared in
@@ -61,7 +64,19 @@ class HalfPrecisionInput(Rule):
     severity = Severity.WARNING
     fix = Applicability.SAFE
     frameworks = ("keras",)
+    graphs = True
     tokens = ("Input",)
+
+    def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
+        """Yield the inputs of a model that take data in half."""
+        for tensor in half_inputs(graph):
+            yield self.graph_finding(
+                graph,
+                tensor,
+                f"the input {tensor.name} is {tensor.described}",
+                why=LOSSES.get(tensor.dtype or "", LOSSES["float16"]),
+                help="Declare the input float32 and let the model cast it.",
+            )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Yield the inputs whose dtype is half by name."""

@@ -6,6 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
+from mplint.graph.facts import GraphFacts
+from mplint.graph.model import OpKind
+from mplint.graph.numerics import long_sums, overflowing
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.half_reductions import HalfReduction, half_reductions
@@ -17,6 +20,7 @@ class HalfPrecisionReduction(Rule):
     ## What it does
     Finds sums of tensors that a cast (or a placeholder) made float16, and means of their squares, outside autocast regions, which would
     promote them.
+    In model graphs: sums and means over 2048 elements or more in float16, and sums of float32 graphs whose bounds float16 can't hold.
 
     ## Why is this bad?
     The largest finite float16 is 65504: a sum of 300 squares of 16 is inf, and the squared norm of a vector overflows once the norm
@@ -56,7 +60,32 @@ class HalfPrecisionReduction(Rule):
     severity = Severity.INFO
     fix = Applicability.UNSAFE
     frameworks = ("torch", "tensorflow")
+    graphs = True
     tokens = ("float16", "half()")
+
+    def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
+        """Yield the long sums that a model takes in float16, and those of a float32 model that float16 can't hold."""
+        for node, count in long_sums(graph):
+            over = f"{count:,} elements" if count is not None else "an unknown number of elements"
+            yield self.graph_finding(
+                graph,
+                node,
+                f"{node.described} sums {over} in float16",
+                why="Above 2048 a float16 sum is a multiple of 2 or more and drops small addends; above 65504 it is inf.",
+                help="Cast to float32 before the reduction and back after it.",
+            )
+        for found in overflowing(graph):
+            if found.node.kind is OpKind.REDUCTION:
+                result = graph.range_of(found.node.outputs[0])
+                yield self.graph_finding(
+                    graph,
+                    found.node,
+                    f"{found.node.described} reaches {result.largest:.4g} for inputs within their range: inf in float16",
+                    why="The largest finite float16 is 65504; in float32 the model is right.",
+                    help="Before this model is converted to float16, keep this node in float32.",
+                    severity=Severity.WARNING,
+                    confidence=Confidence.MEDIUM,
+                )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report each reduction."""

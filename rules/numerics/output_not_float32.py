@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, When
+from mplint.graph.ends import half_outputs, is_probability
+from mplint.graph.facts import GraphFacts
 from mplint.rule import Rule
 from mplint.source.arguments import quoted, set_keyword
 from mplint.source.file import SourceFile
@@ -30,6 +32,7 @@ class OutputNotFloat32(Rule):
     """
     ## What it does
     Finds models whose last layer computes and emits float16 or bfloat16 because it follows a mixed policy.
+    In model graphs: outputs of half type, unless their names say that they are states or features.
 
     ## Why is this bad?
     Under `mixed_float16` the output of a model has the compute dtype of its last layer. A float16 softmax rounds every
@@ -74,7 +77,23 @@ class OutputNotFloat32(Rule):
     severity = Severity.WARNING
     fix = Applicability.SAFE
     frameworks = ("keras",)
+    graphs = True
     tokens = ("Model", "Sequential", "softmax", "sigmoid", "applications")
+
+    def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
+        """Yield the outputs of a model that it emits in half."""
+        for tensor, node in half_outputs(graph):
+            dtype = tensor.dtype or ""
+            sure = is_probability(node) and dtype == "float16" and node.compute_dtype == dtype
+            yield self.graph_finding(
+                graph,
+                tensor,
+                f"the output {tensor.name} is {tensor.described}, computed by {node.described}",
+                why=NUMBERS.get(dtype, NUMBERS["float16"]),
+                help="Compute the last layer in float32, or at least emit it in float32.",
+                severity=Severity.ERROR if sure else None,
+                confidence=Confidence.HIGH if is_probability(node) else Confidence.MEDIUM,
+            )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Yield the outputs of models that are emitted in half."""

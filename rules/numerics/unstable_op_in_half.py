@@ -6,9 +6,17 @@ import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity
+from mplint.graph.facts import GraphFacts
+from mplint.graph.model import OpKind
+from mplint.graph.numerics import Unstable, overflowing, unstable
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.torch.unstable import LOSSES, HalfOp, LateLoss, half_ops, late_losses
+
+BREAKS = {
+    "float16": "float16 has 11 bits and ends at 65504: exp(12) and 256 squared are inf, log(1e-8) is -inf, probabilities below 3e-8 are 0.",
+    "bfloat16": "bfloat16 keeps 8 bits: a probability of 0.999 becomes 1.0, and log-probabilities are off by up to 0.4 %.",
+}
 
 
 class UnstableOpInHalf(Rule):
@@ -17,6 +25,8 @@ class UnstableOpInHalf(Rule):
     ## What it does
     Finds losses that a training step takes after its autocast region has ended, on the half outputs that the region produced, and
     softmax, exp, pow, norm and losses on tensors that an explicit cast made float16 (or that `dtype=torch.float16` asks for).
+    In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and in
+    float32 graphs the results that leave the range of float16 for inputs within their declared range.
 
     ## Why is this bad?
     Inside an autocast region PyTorch runs these operations in float32 by itself; outside it they keep the dtype that they get. In float16
@@ -65,7 +75,43 @@ class UnstableOpInHalf(Rule):
     severity = Severity.WARNING
     fix = Applicability.UNSAFE
     frameworks = ("torch", "keras")
+    graphs = True
     tokens = ("autocast", "float16", "half()")
+
+    def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
+        """Yield the operations that a model computes in half, one finding a kind, and those of a float32 model that float16 would break."""
+        groups: dict[tuple[str, str], list[Unstable]] = {}
+        for found in unstable(graph):
+            groups.setdefault((found.node.op_type, found.dtype), []).append(found)
+        for (name, dtype), members in groups.items():
+            node = members[0].node
+            given = next((t.described for t in node.inputs if t is not None), "its input")
+            others = f", as do {len(members) - 1} more {name} nodes" if len(members) > 1 else ""
+            yield self.graph_finding(
+                graph,
+                node,
+                f"{node.described} computes in {dtype} on {given}{others}",
+                why=BREAKS.get(dtype, BREAKS["float16"]),
+                help=f"Keep {name} in float32: cast before it and back after it.",
+                severity=Severity.INFO if dtype == "bfloat16" else None,
+                confidence=Confidence.MEDIUM if node.kind is OpKind.SOFTMAX else Confidence.HIGH,
+                related=tuple((m.node, f"{m.node.op_type} in {dtype} as well") for m in members[1:4]),
+            )
+        for found in overflowing(graph):
+            if found.node.kind is not OpKind.REDUCTION:
+                yield self._overflow(graph, found)
+
+    def _overflow(self, graph: GraphFacts, found: Unstable) -> Finding:
+        result = graph.range_of(found.node.outputs[0])
+        given = found.range or result
+        return self.graph_finding(
+            graph,
+            found.node,
+            f"{found.node.described} reaches {result.largest:.4g} from inputs between {given.low:.4g} and {given.high:.4g}: inf in float16",
+            why="The largest finite float16 is 65504; in float32 the model is right.",
+            help="Before this model is converted to float16, keep this node in float32, or scale its input down.",
+            confidence=Confidence.MEDIUM,
+        )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report late losses, then operations on what the file casts to float16."""

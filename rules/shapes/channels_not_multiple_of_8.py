@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity, When
+from mplint.graph.facts import GraphFacts
+from mplint.graph.sizes import hidden_widths
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.keras.layers import PROBABILITIES, Layer, activation, size_argument
@@ -25,6 +27,7 @@ class ChannelsNotMultipleOf8(Rule):
     """
     ## What it does
     Finds hidden layers whose units or filters are no multiple of 8, in programs that compute in half precision.
+    In model graphs: the widths between one product and the next.
 
     ## Why is this bad?
     Half precision is fast because Tensor Cores multiply tiles, and cuBLAS and cuDNN fill them best where every
@@ -71,7 +74,23 @@ class ChannelsNotMultipleOf8(Rule):
     severity = Severity.WARNING
     fix = Applicability.UNSAFE
     frameworks = ("keras", "torch")
+    graphs = True
     tokens = ("Dense", "Conv", "LSTM", "GRU", "Linear")
+
+    def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
+        """Yield the unaligned widths between the products of a model that run in half, each once."""
+        for found in hidden_widths(graph):
+            node, new = found.nodes[0], multiple(found.number, STEP)
+            more = f", as are {len(found.nodes) - 1} more" if len(found.nodes) > 1 else ""
+            yield self.graph_finding(
+                graph,
+                node,
+                f"{node.described} is {found.number} wide, which is no multiple of {STEP}{more}",
+                why=WHY,
+                help=f"Use {new} in the model's source, and leave the sizes that the data or the classes fix as they are.",
+                severity=Severity.INFO if found.number < SMALL else None,
+                related=((found.reader, "reads it"),) if found.reader is not None else (),
+            )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Yield the hidden layers of unaligned width that run, or may run, in half."""

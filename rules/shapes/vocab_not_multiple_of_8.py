@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity, When
+from mplint.graph.facts import GraphFacts
+from mplint.graph.sizes import vocabularies
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.syntax import argument
@@ -36,6 +38,7 @@ class VocabNotMultipleOf8(Rule):
     ## What it does
     Finds embeddings and language-model heads with 1000 rows or more whose number is no multiple of 8, in programs that
     compute in half precision.
+    In model graphs: tables of 1000 rows or more, with the heads that are as wide.
 
     ## Why is this bad?
     The head's matrix product is the largest of a language model, and it runs over the vocabulary. Tensor Cores need
@@ -89,7 +92,22 @@ class VocabNotMultipleOf8(Rule):
     severity = Severity.WARNING
     fix = Applicability.UNSAFE
     frameworks = ("keras", "torch")
+    graphs = True
     tokens = ("Embedding",)
+
+    def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
+        """Yield the vocabularies of a model that runs in half, each once."""
+        for found in vocabularies(graph):
+            new = multiple(found.number, PAD)
+            head = f", as has the head {found.reader.described}" if found.reader is not None else ""
+            yield self.graph_finding(
+                graph,
+                found.nodes[0],
+                f"{found.nodes[0].described} has {found.number} rows{head}, which is no multiple of {STEP}",
+                why=f"Tensor Cores tile the head's product by 8 (64 is best on A100 and later); {found.number} leaves every row unaligned.",
+                help=f"Pad the vocabulary to {new} in the model's source.",
+                confidence=Confidence.HIGH if found.reader is not None else Confidence.MEDIUM,
+            )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Yield the number of rows once, where it is written."""
