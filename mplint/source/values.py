@@ -7,8 +7,16 @@ import math
 from collections.abc import Iterator
 from functools import cached_property
 
-from mplint.source.names import Binding, Names, alternatives, keras_path
-from mplint.source.syntax import FUNCTIONS, Function, Syntax, argument, walk_expressions
+from mplint.source.configuration import Configuration, default_of
+from mplint.source.dtype_names import DTYPE_ROOTS as DTYPE_ROOTS
+from mplint.source.dtype_names import DTYPES as DTYPES
+from mplint.source.dtype_names import HALF as HALF
+from mplint.source.dtype_names import UNKNOWN as UNKNOWN
+from mplint.source.dtype_names import dtypes_of
+from mplint.source.folding import NotConstant as NotConstant
+from mplint.source.folding import fold_binary, fold_unary
+from mplint.source.names import Binding, Names, alternatives
+from mplint.source.syntax import FUNCTIONS, Function, Syntax, argument, has_star, walk_expressions
 
 Definition = ast.expr | ast.arg
 Constant = bool | int | float | str | bytes | complex | None
@@ -16,16 +24,6 @@ MAX_DEPTH = 8
 MAX_STEPS = 300  # expressions looked at to find what one stands for
 MAX_ALTERNATIVES = 64  # what more expressions than these define may be anything
 
-# Spellings of the dtypes that matter here, for strings and for the last part of a dotted name.
-DTYPES = {
-    "float16": "float16", "half": "float16", "fp16": "float16", "HalfTensor": "float16",
-    "bfloat16": "bfloat16", "bf16": "bfloat16", "BFloat16Tensor": "bfloat16",
-    "float32": "float32", "float": "float32", "fp32": "float32", "FloatTensor": "float32",
-    "float64": "float64", "double": "float64", "DoubleTensor": "float64",
-}  # fmt: skip
-DTYPE_ROOTS = ("torch.", "tensorflow.", "numpy.", "jax.numpy.")
-HALF = frozenset({"float16", "bfloat16"})
-UNKNOWN = "?"
 NUMBERS = {
     "math.inf": math.inf,
     "numpy.inf": math.inf,
@@ -37,10 +35,6 @@ NUMBERS = {
 }
 
 
-class NotConstant(Exception):
-    """The expression has no value that the program text fixes."""
-
-
 class Values:
     """Follows expressions of one program to what defines them."""
 
@@ -50,6 +44,11 @@ class Values:
         self._defined: dict[ast.AST, list[Definition]] = {}
         self._returned: dict[Function, list[ast.expr]] = {}
         self._steps = 0
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """The settings that the program reads from its command line and its configuration."""
+        return Configuration(self)
 
     @cached_property
     def attributes(self) -> dict[tuple[ast.ClassDef, str], list[ast.expr]]:
@@ -146,6 +145,10 @@ class Values:
                 values = self.attribute_values(owner_expr, attr, depth)
                 for value in values if len(values) <= MAX_ALTERNATIVES else ():
                     found += self.definitions(value, depth + 1)
+                if not values and self.configuration.has_namespaces:
+                    found = self._settled(node, depth)
+            case ast.Subscript(slice=ast.Constant(value=str())):
+                found = self._settled(node, depth)
             case ast.IfExp() | ast.BoolOp() | ast.NamedExpr():
                 for arm in alternatives(node):
                     found += self.definitions(arm, depth + 1)
@@ -161,21 +164,39 @@ class Values:
         unique = {id(item): item for item in found}
         return list(unique.values()) or [node]
 
+    def _settled(self, node: ast.expr, depth: int) -> list[Definition]:
+        """What a setting that nobody can change stands for."""
+        setting = self.configuration.setting(node)
+        only = setting.default if setting is not None and setting.closed and not setting.values and not setting.switch else None
+        return self.definitions(only, depth + 1) if only is not None else []
+
     def attribute_values(self, owner_expr: ast.expr, attr: str, depth: int = 0) -> list[ast.expr]:
-        """What `owner.attr` was given: assignments in the owner's class and its bases in this file."""
+        """What `owner.attr` was given: assignments in the owner's class and its bases in this file.
+
+        A field of a configuration object counts as what its constructor was given, or as its default where all it was given is in sight.
+        """
         owner: ast.ClassDef | None = None
+        made: ast.Call | None = None
+        written: list[ast.expr] = []
         if isinstance(owner_expr, ast.Name) and owner_expr.id in ("self", "cls"):
             owner = self.syntax.enclosing_class(owner_expr)
         elif depth < MAX_DEPTH and isinstance(owner_expr, (ast.Name, ast.Attribute)):
+            if isinstance(owner_expr, ast.Name) and isinstance(named := self.names.local_function(owner_expr), ast.ClassDef):
+                owner, written = named, self.configuration.written.get(attr, [])
             for definition in self.definitions(owner_expr, depth + 2):
-                if isinstance(definition, ast.Call) and isinstance(made := self.names.local_function(definition.func), ast.ClassDef):
-                    owner = made
+                if isinstance(definition, ast.Call) and isinstance(found_class := self.names.local_function(definition.func), ast.ClassDef):
+                    owner, made = found_class, definition
+        if owner is not None and made is not None and self.configuration.is_configuration(owner):
+            written = self.configuration.written.get(attr, [])
+            given = argument(made, attr)
+            if given is not None or has_star(made) or made.args or self.configuration.is_overwritten:
+                return [given, *written] if given is not None else []
         found: list[ast.expr] = []
         classes = [owner] if owner is not None else []
         for item in classes:
             found += self.attributes.get((item, attr), [])
             classes += [base for base in self.names.bases(item) if base not in classes]
-        return found
+        return [default_of(value) or value for value in found] + (written if found else [])
 
     def _of_binding(self, binding: Binding, depth: int) -> list[Definition]:
         if isinstance(binding.node, ast.arg):
@@ -259,6 +280,13 @@ class Values:
                 found += [(definition, name) for name in self.names.candidates(definition.func)]
         return found
 
+    def partial_of(self, func: ast.expr) -> ast.Call | None:
+        """The `functools.partial(…)` that a called expression stands for, or None."""
+        made = self.definitions(func) if isinstance(func, (ast.Name, ast.Attribute)) else []
+        only = made[0] if len(made) == 1 else None
+        found = isinstance(only, ast.Call) and bool(only.args) and self.names.resolve(only.func) == "functools.partial"
+        return only if found and isinstance(only, ast.Call) else None
+
     def constant(self, node: ast.expr | None) -> Constant:
         """The value that the program text fixes for `node`; raises NotConstant where it is open or ambiguous."""
         if node is None:
@@ -296,7 +324,7 @@ class Values:
                     raise NotConstant from None
             case ast.Call(func=ast.Name(id="float" | "int"), args=[inner]):
                 return self._constant(inner, depth + 1)
-            case ast.Name() | ast.Attribute():
+            case ast.Name() | ast.Attribute() | ast.Subscript(slice=ast.Constant(value=str())):
                 for name in self.names.candidates(node):
                     if name in NUMBERS:
                         return NUMBERS[name]
@@ -310,86 +338,22 @@ class Values:
         found: set[str | None] = set()
         for definition in self.definitions(node):
             value = self.constant_or(definition) if isinstance(definition, ast.expr) else None
-            found.add(value if isinstance(value, str) else None)
+            if isinstance(value, str):
+                found.add(value)
+            elif (setting := self.configuration.setting(definition)) is not None:
+                given = [*([setting.default] if setting.default is not None else []), *setting.values]
+                found |= {text for item in given if isinstance(text := self.constant_or(item), str)}
+                found |= set() if setting.closed and found else {None}
+            else:
+                found.add(None)
         return found
 
     def dtypes(self, node: ast.expr | None) -> set[str]:
         """The dtypes that `node` names ("float16", "bfloat16", …); "?" stands for one that can't be told."""
-        found: set[str] = set()
-        for definition in self.definitions(node):
-            found |= self._chosen(definition) or {self._dtype(definition)}
-        return found
-
-    def _chosen(self, node: Definition) -> set[str]:
-        """The dtypes that `{"float16": torch.float16, …}[name]` gives for the names that the program knows; none where one is open."""
-        match node:
-            case ast.Subscript(value=ast.Dict(keys=keys, values=values), slice=key):
-                entries = {k.value: v for k, v in zip(keys, values, strict=True) if isinstance(k, ast.Constant)}
-                names = self.strings(key)
-                return {self._dtype(entries[name]) for name in names} if names <= entries.keys() else set()
-        return set()
-
-    def _dtype(self, node: Definition) -> str:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            return DTYPES.get(node.value.removeprefix("torch."), UNKNOWN)
-        for name in self.names.candidates(node):
-            if name.startswith(DTYPE_ROOTS) or keras_path(name) is not None:
-                return DTYPES.get(name.rpartition(".")[2], UNKNOWN)
-        match node:
-            case ast.Subscript(value=ast.Dict(values=values)):  # {"float16": torch.float16, …}[name]
-                known = {self._dtype(v) for v in values}
-                return known.pop() if len(known) == 1 else UNKNOWN
-            case ast.Call(func=func, args=[inner, *_]) if self.names.resolve(func) in (
-                "numpy.dtype",
-                "tensorflow.as_dtype",
-                "tensorflow.dtypes.as_dtype",
-            ):
-                return self._dtype(inner)
-        return UNKNOWN
+        return {dtype for definition in self.definitions(node) for dtype in dtypes_of(self, definition)}
 
     def mentions(self, node: ast.AST) -> Iterator[ast.Name]:
         """The names read in an expression."""
         for item in walk_expressions(node):
             if isinstance(item, ast.Name):
                 yield item
-
-
-def fold_unary(op: ast.unaryop, value: Constant) -> Constant:
-    """The value of a unary operation on a constant."""
-    if isinstance(value, (int, float)):
-        match op:
-            case ast.USub():
-                return -value
-            case ast.UAdd():
-                return +value
-            case ast.Not():
-                return not value
-    raise NotConstant
-
-
-def fold_binary(op: ast.operator, left: Constant, right: Constant) -> Constant:
-    """The value of an arithmetic operation on two numbers; raises NotConstant for anything costly or undefined."""
-    if isinstance(left, str) and isinstance(right, str) and isinstance(op, ast.Add):
-        return left + right
-    if not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
-        raise NotConstant
-    try:
-        match op:
-            case ast.Add():
-                return left + right
-            case ast.Sub():
-                return left - right
-            case ast.Mult():
-                return left * right
-            case ast.Div():
-                return left / right
-            case ast.FloorDiv():
-                return left // right
-            case ast.Mod():
-                return left % right
-            case ast.Pow() if abs(right) <= 1024 and abs(left) <= 1e6:
-                result: Constant = left**right
-                return result
-    except (ArithmeticError, ValueError):
-        pass
-    raise NotConstant

@@ -97,6 +97,9 @@ class UnsafeLossUnderAutocast(Rule):
         """The call itself for the function, the construction for a BCELoss object that is called; None for anything else."""
         if file.names.resolve(call.func) in FUNCTIONS:
             return call
+        partial = file.values.partial_of(call.func)
+        if partial is not None and file.names.resolve(partial.args[0]) in FUNCTIONS:
+            return call
         if isinstance(call.func, (ast.Name, ast.Attribute, ast.Call)):
             made = file.values.made_by(call.func)
             if made and all(name == CLASS for _, name in made):

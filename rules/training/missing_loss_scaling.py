@@ -21,7 +21,6 @@ from mplint.source.torch.forward import region_behind
 from mplint.source.torch.gradients import RESCALE
 from mplint.source.torch.loop import BACKWARD, STEP, ZERO_GRAD, Act, TrainingLoop, receiver
 from mplint.source.torch.scaling.insertion import scale_the_losses
-from mplint.source.values import UNKNOWN
 
 # Any of these says that something in the program scales the loss, or could.
 SCALING = re.compile(
@@ -156,12 +155,14 @@ class MissingLossScaling(Rule):
         fix = scale_the_losses(file, loop, [(case.act, case.region) for case in cases.values()]) if cases and not doubtful else None
         for node, case in cases.items():
             chosen = any(autocast.dtypes != {"float16"} for autocast in case.region.autocasts if autocast.half)
+            setting = next((a.setting for a in case.region.autocasts if a.half and a.default == "float16"), "")
+            default = f", with the default `{setting}`," if setting else ""
             yield self.finding(
                 file,
                 node,
-                f"`{file.text(node)}` computes gradients of a float16 forward pass, and nothing scales the loss"
-                if not chosen
-                else f"`{file.text(node)}` computes gradients that nothing scales, also where the dtype is float16",
+                f"`{file.text(node)}` computes gradients that nothing scales, also where the dtype is float16"
+                if chosen and not default
+                else f"`{file.text(node)}`{default} computes gradients of a float16 forward pass, and nothing scales the loss",
                 severity=Severity.INFO if measures(file.document.path) else Severity.WARNING if chosen else None,
                 why="float16 gradients below 6e-8 become 0; a loss scale, 65536 to begin with, would lift them",
                 help="scale the loss with `torch.amp.GradScaler`, and step and update through it"
@@ -207,7 +208,7 @@ def float16_region(file: SourceFile, loop: TrainingLoop, act: Act) -> Region | N
     if region is None or region.foreign:
         return None
     lowered = [autocast for autocast in region.autocasts if autocast.half]
-    return region if lowered and all("float16" in autocast.dtypes and UNKNOWN not in autocast.dtypes for autocast in lowered) else None
+    return region if lowered and all(autocast.may_run_in("float16") for autocast in lowered) else None
 
 
 def in_keras(rule: Rule, file: SourceFile) -> Iterator[Finding]:

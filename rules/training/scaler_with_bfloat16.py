@@ -98,9 +98,10 @@ class ScalerWithBfloat16(Rule):
         constructions = [a for a in file.torch.autocasts.constructions if a.devices != {"cpu"}]
         yield from self._by_name(file, [a for a in constructions if not a.dtypes.isdisjoint(("bfloat16", "?"))])
         autocasts = [a for a in constructions if a.half]
-        if not autocasts or not all("bfloat16" in a.dtypes and "?" not in a.dtypes for a in autocasts):
+        if not autocasts or not all(a.may_run_in("bfloat16") for a in autocasts):
             return
         certain = all(a.dtypes == {"bfloat16"} for a in autocasts)
+        setting = next((a.setting for a in autocasts if a.default == "bfloat16"), "")
         for scaler in file.torch.scalers.live:
             if file.torch.scalers.follows_dtype(scaler):
                 continue
@@ -108,7 +109,7 @@ class ScalerWithBfloat16(Rule):
                 file,
                 scaler.node,
                 f"`{file.text(scaler.node.func)}` is enabled although autocast runs in bfloat16"
-                + ("" if certain else " where the dtype says so"),
+                + ("" if certain else f" with the default `{setting}`" if setting else " where the dtype says so"),
                 why=WHY,
                 help="leave the scaler out, or enable it for float16 only",
                 confidence=Confidence.HIGH if certain else Confidence.MEDIUM,

@@ -105,21 +105,26 @@ class Autocasts:
 
     def regions_around(self, node: ast.AST) -> list[Region]:
         """The regions lexically in force at `node` in its own function, innermost first (a nested function's body is not run there)."""
+        found, owner = self._entered_around(node)
+        if owner is None:
+            return found
+        found += reversed([r for r in (*self._opened, *self._toggles) if self._reaches(r, node, owner)])
+        return found + [r for r in reversed(self._decorated) if r.node is owner]
+
+    def _entered_around(self, node: ast.AST) -> tuple[list[Region], ast.AST | None]:
+        """The `with` regions around a node, innermost first, and the function or module that they stand in (None in a lambda)."""
         found: list[Region] = []
         child: ast.AST = node
-        owner: ast.AST = self.file.tree
         for parent in self.file.syntax.ancestors(node):
             if isinstance(parent, (ast.With, ast.AsyncWith)):
                 before = parent.items[: parent.items.index(child)] if isinstance(child, ast.withitem) else parent.items
-                found += [r for item in reversed(before) for r in self._by_expression.get(item.context_expr, ())]
+                found += [r for item in reversed(before) for r in self._region("with", parent, item.context_expr)]
             elif isinstance(parent, ast.Lambda):
-                return found
+                return found, None
             elif isinstance(parent, FUNCTIONS) and isinstance(child, ast.stmt):
-                owner = parent
-                break
+                return found, parent
             child = parent
-        found += reversed([r for r in (*self._opened, *self._toggles) if self._reaches(r, node, owner)])
-        return found + [r for r in reversed(self._decorated) if r.node is owner]
+        return found, self.file.tree
 
     def half_at(self, node: ast.AST) -> frozenset[str]:
         """The half dtypes that may be in force at `node` ("?": half, or not, by a wrapper or setting that can't be read); empty: none."""
@@ -189,24 +194,37 @@ class Autocasts:
         """What calling a stored partial or a generator-based context manager of this file enters."""
         callee = self.file.names.local_function(call.func)
         if isinstance(callee, FUNCTIONS):
-            inner = [r for y in self.file.syntax.all(ast.Yield) if self.file.syntax.function(y) is callee for r in self.regions_around(y)]
-            return Meaning(tuple(a for r in inner for a in r.autocasts), any(r.foreign for r in inner), not inner) if inner else None
+            return merged([self.regions_around(y) for y in self.file.syntax.all(ast.Yield) if self.file.syntax.function(y) is callee])
+        if isinstance(callee, ast.ClassDef):
+            return self._of_class(callee)
         if callee is not None or self.file.names.candidates(call.func):
             return None
         made = [self._by_node.get(d) if isinstance(d, ast.expr) else None for d in self._expanded(call.func)]
         partials = [a for a in made if a is not None and a.partial]
         return Meaning(tuple(partials), other=len(partials) < len(made)) if partials else None
 
+    def _of_class(self, owner: ast.ClassDef) -> Meaning | None:
+        """What entering an instance of a class of this file enters: what its `__enter__` opens, or what a base of it is."""
+        enter = self.file.names.method(owner, "__enter__")
+        if enter is None:
+            return Meaning(foreign=True) if any("autocast" in name for name in self.file.names.base_names(owner)) else None
+        opened = [r for call in ast.walk(enter) if isinstance(call, ast.Call) for r in self._opened_by(call)]
+        opened += [region for region in self._toggles if self.file.syntax.function(region.node) is enter]
+        return merged([opened])
+
+    def _of_decorator(self, decorator: ast.expr) -> Meaning | None:
+        """What a decorator of this file puts in force around the function that it wraps."""
+        maker = self.file.names.local_function(decorator.func if isinstance(decorator, ast.Call) else decorator)
+        if not isinstance(maker, FUNCTIONS):
+            return None
+        wrapped = {f.args.args[0] for f in ast.walk(maker) if isinstance(f, FUNCTIONS) and f.args.args}
+        calls = [(c, c.func) for c in ast.walk(maker) if isinstance(c, ast.Call) and isinstance(c.func, ast.Name)]
+        runs = [call for call, func in calls if any(b.node in wrapped for b in self.file.names.reaching(func))]
+        return merged([self._entered_around(call)[0] for call in runs])
+
     @cached_property
     def _by_node(self) -> dict[ast.AST, Autocast]:
         return {a.node: a for a in self.constructions}
-
-    @cached_property
-    def _by_expression(self) -> dict[ast.expr, list[Region]]:
-        table: dict[ast.expr, list[Region]] = {}
-        for region in self._withs:
-            table.setdefault(region.expression, []).append(region)
-        return table
 
     def _functions(self) -> list[Function]:
         return [*self.file.syntax.all(ast.FunctionDef), *self.file.syntax.all(ast.AsyncFunctionDef)]
@@ -235,20 +253,23 @@ class Autocasts:
                 ):
                     off = Autocast(decorator, decorator, tail, False, frozenset([UNKNOWN]), frozenset(["float32"]), False)
                     found.append(Region("decorator", function, decorator, (off,)))
-                else:
-                    found += self._region("decorator", function, decorator)
+                elif own := self._region("decorator", function, decorator):
+                    found += own
+                elif (meaning := self._of_decorator(decorator)) is not None:
+                    found.append(Region("decorator", function, decorator, meaning.autocasts, meaning.foreign, not meaning.other))
         return found
 
     @cached_property
     def _opened(self) -> list[Region]:
-        found: list[Region] = []
-        for call in self.file.syntax.all(ast.Call):
-            match call.func:
-                case ast.Attribute(value=manager, attr="__enter__"):
-                    found += self._region("opened", call, manager)
-                case ast.Attribute(attr="enter_context" | "enter_async_context") if call.args:
-                    found += self._region("opened", call, call.args[0])
-        return found
+        return [r for call in self.file.syntax.all(ast.Call) for r in self._opened_by(call)]
+
+    def _opened_by(self, call: ast.Call) -> list[Region]:
+        match call.func:
+            case ast.Attribute(value=manager, attr="__enter__"):
+                return self._region("opened", call, manager)
+            case ast.Attribute(attr="enter_context" | "enter_async_context") if call.args:
+                return self._region("opened", call, call.args[0])
+        return []
 
     @cached_property
     def _toggles(self) -> list[Region]:
@@ -283,6 +304,16 @@ class Autocasts:
     @cached_property
     def _closers(self) -> list[ast.Attribute]:
         return [a for a in self.file.syntax.all(ast.Attribute) if a.attr in ("__exit__", "close", "pop_all")]
+
+
+def merged(around: list[list[Region]]) -> Meaning | None:
+    """What the regions around several places put in force together; None where there are none."""
+    found = [regions[0] for regions in around if regions]
+    if not found:
+        return None
+    autocasts = {id(a): a for region in found for a in region.autocasts}
+    sure = len(found) == len(around) and all(region.always for region in found)
+    return Meaning(tuple(autocasts.values()), any(region.foreign for region in found), not sure)
 
 
 def looks_foreign(node: ast.AST) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from mplint.source.dtype_names import default_dtype
 from mplint.source.syntax import argument, has_star
 from mplint.source.values import HALF, UNKNOWN
 
@@ -28,7 +29,8 @@ class Autocast(NamedTuple):
 
     `node` is the construction (a call, `functools.partial(...)` included, or the name of a bare decorator), `call` the call or None.
     `old` tells the homes whose first parameter is `enabled`. `devices` holds device types ("cuda", …), "?" for one that can't be told.
-    `dtypes` are the dtypes it may run in while enabled, "?" likewise. `enabled` is True, False or "maybe" (then `guard` is the text of
+    `dtypes` are the dtypes it may run in while enabled, "?" likewise; `default` is the one of them that a setting has by default, where
+    one decides, and `setting` how messages name that ("--dtype float16"). `enabled` is True, False or "maybe" (then `guard` is the text of
     the deciding expression, "" where there is none). `cache_enabled` is None where it is not given or open.
     """
 
@@ -42,11 +44,17 @@ class Autocast(NamedTuple):
     guard: str = ""
     cache_enabled: bool | None = None
     partial: bool = False
+    default: str = ""
+    setting: str = ""
 
     @property
     def new(self) -> bool:
         """Whether it is built by torch.autocast, whose first parameter is the device type (and not by a trainer's method)."""
         return self.name in NEW_HOMES
+
+    def may_run_in(self, dtype: str) -> bool:
+        """Whether it certainly runs in `dtype` for some choice of its user: one that the program lists, or the default."""
+        return dtype in self.dtypes and (UNKNOWN not in self.dtypes or self.default == dtype)
 
     @property
     def half(self) -> frozenset[str]:
@@ -89,7 +97,10 @@ def built(file: SourceFile, call: ast.Call, name: str, shift: int) -> Autocast:
     if shift == 0 and not all(n in NEW_HOMES or n in OLD_HOMES for n in file.names.candidates(call.func)):
         enabled = enabled and "maybe"
     cache = file.values.constant_or(given["cache_enabled"])
-    return Autocast(call, call, name, old, devices, dtypes, enabled, guard, cache if isinstance(cache, bool) else None, shift > 0)
+    caches = cache if isinstance(cache, bool) else None
+    chosen = default_dtype(file.values, given["dtype"]) if given["dtype"] is not None and len(dtypes | {UNKNOWN}) > 1 else None
+    default, setting = chosen if chosen is not None else ("", "")
+    return Autocast(call, call, name, old, devices, dtypes, enabled, guard, caches, shift > 0, default, setting)
 
 
 def home(file: SourceFile, node: ast.expr) -> str | None:

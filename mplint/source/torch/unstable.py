@@ -130,6 +130,12 @@ def half_ops(file: SourceFile) -> Iterator[HalfOp]:
     """Unstable operations on tensors that this file casts to float16, in source order."""
     if not any(word in file.document.text for word in ("float16", ".half")):
         return
+    for call in file.names.calls_of("partial"):  # functools.partial(softmax, dtype=torch.float16)
+        path = file.names.resolve(call.args[0]) if call.args else None
+        last = (path or "").rpartition(".")[2]
+        asked = argument(call, "dtype") if path is not None and path.startswith("torch.") and last in UNSTABLE else None
+        if asked is not None and file.values.dtypes(asked) == {"float16"}:
+            yield HalfOp(call, last, call.args[0], asked)
     for call in file.names.calls_of(*UNSTABLE, *LOSSES):
         func = call.func
         path = file.names.resolve(func)
