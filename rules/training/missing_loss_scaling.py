@@ -11,6 +11,7 @@ from typing import NamedTuple
 from mplint.findings import Applicability, Change, Confidence, Finding, Fix, Severity, When
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
+from mplint.source.keras.clipping import clipping_by_optimizer
 from mplint.source.keras.evidence import Float16, float16_at, graph_loop_in_half, loop_major, speaks_of_scaling
 from mplint.source.keras.loop import Update
 from mplint.source.keras.mixed_layers import unscaled_training
@@ -115,11 +116,13 @@ class MissingLossScaling(Rule):
     loops, and scales every loss, unscales before clipping, steps and updates through it. A checkpoint with the optimizer's state gets the
     scaler's too, and what loads the one loads the other where it is there. Steps with infinite gradients are skipped from then on. There is
     no fix where gradients are clipped after every backward pass of several, or where some of this is in another file. In Keras the fix
-    wraps the optimizer and scales the loss in the tape, where the version of Keras is known; Keras 2 also unscales the gradients.
+    wraps the optimizer and scales the loss in the tape, where the version of Keras is known. In Keras 2 it also unscales the gradients; in
+    Keras 3 the optimizer does, and clipping in the loop becomes `clipnorm`, `global_clipnorm` or `clipvalue` of the optimizer. There is no
+    fix where something else is done to the gradients of Keras 3.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp301.py, for Keras by tests/witness/test_mp301_keras.py. The loops that the fix writes train in
-    tests/witness/test_mp301_fixed.py
+    tests/witness/test_mp301_fixed.py and tests/witness/test_mp301_keras_fixed.py; those of Keras 2 ran under tf_keras 2.21.
 
     ## References
     - <https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling>
@@ -314,13 +317,21 @@ def policies(half: Float16) -> tuple[tuple[ast.AST, str], ...]:
 def full_scaling(file: SourceFile, update: Update, half: Float16) -> Fix | None:
     """Wrap the optimizer, scale the loss and, in Keras 2, unscale the gradients."""
     major = loop_major(file)
-    wrapped = wrap_optimizer(file, update, half.setters)
     if major is None or half.level != "certain":
         return None
+    peers = [u for u in file.keras.loop.updates if u.optimizer.keys & update.optimizer.keys]
     if major == 3:
-        changes = together(wrapped, scale_in_tape(file, update, "scale_loss"))
+        clippings = [clipping_by_optimizer(file, u) for u in peers]
+        options = {clipping.option for clipping in clippings if clipping is not None}
+        if None in clippings or len(options) != 1:
+            return None
+        wrapped = wrap_optimizer(file, update, half.setters, options.pop())
+        scaled = [scale_in_tape(file, u, "scale_loss") for u in peers]
+        changes = together(wrapped, *scaled, *(c.changes for c in clippings if c is not None))
     else:
-        changes = together(wrapped, scale_in_tape(file, update, "get_scaled_loss"), unscale_after(file, update))
+        scaled = [scale_in_tape(file, u, "get_scaled_loss") for u in peers if not u.scales_itself]
+        wrapped = wrap_optimizer(file, update, half.setters)
+        changes = together(wrapped, *scaled, *(unscale_after(file, u) for u in peers if not u.scales_itself))
     return Fix("Wrap the optimizer in a LossScaleOptimizer and scale the loss", Applicability.UNSAFE, changes) if changes else None
 
 

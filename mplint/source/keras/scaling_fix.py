@@ -120,13 +120,20 @@ def unscale_after(file: SourceFile, update: Update) -> tuple[Change, ...] | None
     return (InsertStatements(file.span(statement), (text,), after=True),)
 
 
-def wrap_optimizer(file: SourceFile, update: Update, setters: tuple[ast.Call, ...]) -> tuple[Change, ...] | None:
-    """Put a LossScaleOptimizer around the construction of the update's optimizer, named as the file names `mixed_precision`."""
+def wrap_optimizer(file: SourceFile, update: Update, setters: tuple[ast.Call, ...], option: str = "") -> tuple[Change, ...] | None:
+    """Put a LossScaleOptimizer around the construction of the update's optimizer, named as the file names `mixed_precision`.
+
+    `option` is the text of one more argument of the optimizer itself.
+    """
     home = next((text for setter in setters if (text := mixed_precision_home(file, setter)) is not None), None)
     made = update.optimizer.plain
     if home is None or len(made) != 1 or any(keras_path(name) is None for name in file.names.candidates(made[0].func)):
         return None
-    return (Replace(file.span(made[0]), f"{home}.LossScaleOptimizer({file.text(made[0])})"),)
+    text = file.text(made[0])
+    if option:
+        given = text[:-1].rstrip()
+        text = f"{given}{'' if given.endswith('(') else ' ' if given.endswith(',') else ', '}{option})"
+    return (Replace(file.span(made[0]), f"{home}.LossScaleOptimizer({text})"),)
 
 
 def mixed_precision_home(file: SourceFile, setter: ast.Call) -> str | None:
