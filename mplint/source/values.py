@@ -333,7 +333,7 @@ class Values:
                     return found.pop()
         raise NotConstant
 
-    def strings(self, node: ast.expr | None) -> set[str | None]:
+    def strings(self, node: Definition | None) -> set[str | None]:
         """The strings that `node` may be; None among them stands for anything else."""
         found: set[str | None] = set()
         for definition in self.definitions(node):

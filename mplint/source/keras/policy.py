@@ -128,6 +128,10 @@ class KerasPolicy:
                 yield name, ()
 
     def _definition(self, node: ast.expr | ast.arg, depth: int) -> Iterator[str]:
+        setting = self.file.values.configuration.setting(node)
+        if setting is not None:
+            yield from (text if text is not None else UNKNOWN for text in sorted(self.file.values.strings(node), key=str))
+            return
         match node:
             case ast.Constant(value=str(text)):
                 yield text
