@@ -2,7 +2,8 @@
 
 A line that must be reported ends with `# expect: MP304` (several codes separated by commas; `MP304 error` also pins
 the severity). `# expect-above:` on a line of its own speaks of the line before it. The first line may hold
-`# fixture: target=Tesla T4, torch=2.3, keras=3, tensorflow=2.15` to set targets.
+`# fixture: target=Tesla T4, torch=2.3, keras=3, tensorflow=2.15` to set targets. JSON has no comments: a file `NAME.json.expect`
+beside it holds lines such as `6 MP109 error`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,15 @@ def expectations(text: str) -> list[Expected]:
                 code, _, severity = item.strip().partition(" ")
                 found.append(Expected(number - 1 if match["above"] else number, code, severity or None))
     return sorted(found)
+
+
+def config_expectations(path: Path) -> list[Expected]:
+    """The findings that a JSON or YAML fixture must give, in order."""
+    beside = path.with_name(path.name + ".expect")
+    if path.suffix != ".json":
+        return expectations(path.read_text())
+    lines = [line.split() for line in beside.read_text().splitlines()] if beside.exists() else []
+    return sorted(Expected(int(line), code, severity[0] if severity else None) for line, code, *severity in lines)
 
 
 def without_expectations(text: str) -> str:

@@ -11,17 +11,20 @@ from mplint.source.file import SourceFile
 from mplint.source.keras.loss_scale import is_loss_scale_optimizer, is_model_optimizer, makes_loss_scale_optimizer
 from mplint.source.keras.version import keras_major
 from mplint.source.syntax import argument
+from mplint.source.trainers.own_amp import OwnScaling, own_scalings
 
 
 class DoubleLossScaling(Rule):
     """
     ## What it does
     Finds a loss that is scaled, or gradients that are unscaled, twice: a `LossScaleOptimizer` inside another one, and gradients divided by
-    the scale by hand before a Keras 3 `LossScaleOptimizer` applies them, which divides them again.
+    the scale by hand before a Keras 3 `LossScaleOptimizer` applies them, which divides them again. In PyTorch, a loss that a GradScaler of
+    the program's own scales before a trainer that is set to float16 (Lightning, Fabric, accelerate, transformers) scales it again.
 
     ## Why is this bad?
     In Keras 3 the outer optimizer scales the loss by 32768 and both divide the gradients by it: every update is 32768 times too small, and
-    nothing is raised. Keras 2 refuses the nested wrapper with an error.
+    nothing is raised. Keras 2 refuses the nested wrapper with an error. Two GradScalers multiply the loss by 65536 each: in float16 it
+    overflows until the trainer's own scale has sunk, and what remains of the program's scale multiplies every update.
 
     ## Example
     ```python
@@ -40,6 +43,7 @@ class DoubleLossScaling(Rule):
 
     ## Fix safety
     Safe: the outer wrapper, or the division, is taken away; one scaling remains. Offered where the outer wrapper has no other argument.
+    `scaler.scale(loss)` becomes `loss` where nothing else is done with the scaler.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp308.py.
@@ -52,11 +56,14 @@ class DoubleLossScaling(Rule):
     name = "double-loss-scaling"
     severity = Severity.ERROR
     fix = Applicability.SAFE
-    frameworks = ("keras",)
-    tokens = ("LossScaleOptimizer", "dynamic_scale")
+    frameworks = ("keras", "torch")
+    tokens = ("LossScaleOptimizer", "dynamic_scale", ".scale(")
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report nested wrappers, redundant ones in compile(), and divisions before a step that divides."""
+        """Report nested wrappers, redundant ones in compile(), divisions before a step that divides, and losses scaled before a trainer."""
+        for scaling in own_scalings(file):
+            if scaling.dtypes == {"float16"}:
+                yield self._by_trainer(file, scaling)
         for call in file.syntax.all(ast.Call):
             if makes_loss_scale_optimizer(file, call):
                 yield from self._nested(file, call)
@@ -65,6 +72,22 @@ class DoubleLossScaling(Rule):
                     yield from self._compiled(file, call)
                 elif call.func.attr in ("apply_gradients", "apply"):
                     yield from self._divided(file, call, call.func.value)
+
+    def _by_trainer(self, file: SourceFile, scaling: OwnScaling) -> Finding:
+        scaler = scaling.call.func.value if isinstance(scaling.call.func, ast.Attribute) else scaling.call
+        text = file.text(scaler)
+        used = {f.attr for c in file.syntax.all(ast.Call) if isinstance(f := c.func, ast.Attribute) and file.text(f.value) == text}
+        change = Replace(file.span(scaling.call), file.text(scaling.call.args[0]))
+        return self.finding(
+            file,
+            scaling.call,
+            f"`{file.text(scaling.call.func)}` scales a loss that {scaling.trainer} scales again",
+            why="The loss is multiplied by 65536 twice, and only one scale is divided out of the gradients.",
+            help=f"hand {scaling.trainer} the plain loss, and leave the scaler out",
+            severity=Severity.INFO if file.is_test else None,
+            related=((scaling.built, f"{scaling.trainer} is set to float16 here"),) if scaling.built is not None else (),
+            fix=Fix("leave the scaling to the trainer", Applicability.SAFE, (change,)) if used == {"scale"} else None,
+        )
 
     def _nested(self, file: SourceFile, call: ast.Call) -> Iterator[Finding]:
         inner = argument(call, "inner_optimizer", 0) or argument(call, "optimizer")

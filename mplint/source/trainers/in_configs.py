@@ -99,7 +99,7 @@ class ConfigOptions:
             value = ConfigOptions(self.file, entry.value)
         elif isinstance(entry.value, Scalar):
             value = entry.value.value
-            if isinstance(value, str) and ("${" in value or value == "auto"):
+            if isinstance(value, str) and "${" in value:
                 value = OPEN
         fixed = entry.merged or entry.value.shared or entry.key.shared or self.node.shared
         start, end = entry.key.span, entry.value.span

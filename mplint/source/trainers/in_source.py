@@ -23,12 +23,14 @@ DEEPSPEED_ARGUMENTS = {
     "TrainingArguments": ("deepspeed",),
     "Seq2SeqTrainingArguments": ("deepspeed",),
 }
+WORDS = ("transformers", "trl", "lightning", "accelerate", "deepspeed")
 DEEPSPEED_HOMES = ("deepspeed", "lightning", "pytorch_lightning", "lightning_fabric", "accelerate", "transformers")
 
 
 def setups(file: SourceFile) -> list[Setup]:
     """Everything that the program sets for a trainer, in source order."""
-    found = [*_calls(file), *_classes(file), *_deepspeed(file)]
+    found = [*_calls(file), *_classes(file)] if any(word in file.document.text for word in WORDS) else []
+    found += _deepspeed(file)
     return sorted(found, key=lambda setup: setup.options.place)
 
 

@@ -118,7 +118,7 @@ class SourceOptions:
         except NotConstant:
             default = self._flag_default(entry.value)
             return (OPEN, True) if default is None else (default, False)
-        if value == "auto" or isinstance(value, bytes | complex):
+        if isinstance(value, bytes | complex):
             return OPEN, True
         return value, True
 
@@ -129,6 +129,8 @@ class SourceOptions:
     def _flag_default(self, node: ast.expr) -> Constant:
         """The default of the command-line flag that `args.name` reads, where one is declared in this file."""
         if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name | ast.Attribute):
+            return None
+        if any(a.attr == node.attr and isinstance(a.ctx, ast.Store) for a in self.file.syntax.all(ast.Attribute)):
             return None
         found: set[Constant] = set()
         for call in self.file.names.calls_of("add_argument"):

@@ -1,0 +1,88 @@
+"""MP110 legacy-trainer-precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mplint.findings import Applicability, Finding, Severity
+from mplint.rule import Rule
+from mplint.source.configs.file import ConfigFile
+from mplint.source.file import SourceFile
+
+from .trainers.plugins import plugins
+from .trainers.spellings import Spelling, spellings
+
+
+class LegacyTrainerPrecision(Rule):
+    """Removed, old and unknown spellings of a trainer's precision
+
+    ## What it does
+    Finds precision settings that a trainer no longer takes, takes only for old programs, or never took: Lightning's `precision=16`
+    and `"bf16"`, `amp_backend`, `amp_level` and plugin classes that were renamed; transformers' `fp16_backend`,
+    `half_precision_backend` and `fp16_opt_level`; `Accelerator(fp16=True)`; the `bfloat16` and `amp` sections of DeepSpeed. A precision
+    that the trainer does not know ("fp16" for Lightning, "float16" for accelerate) is an error. Reads calls, dicts and configuration
+    files (JSON, YAML). Silent where the project pins versions that do not have the new spelling yet.
+
+    ## Why is this bad?
+    transformers 5 and Lightning 2.0 removed these arguments: the call raises TypeError after the next upgrade. The old values of
+    Lightning still work, with a warning in every run, and hide which of `16-mixed` (weights in float32) and `16-true` (weights in
+    float16) is meant.
+
+    ## Example
+    ```python
+    from lightning.pytorch import Trainer
+
+    trainer = Trainer(max_epochs=10, precision=16)
+    ```
+
+    ## Use instead
+    ```python
+    from lightning.pytorch import Trainer
+
+    trainer = Trainer(max_epochs=10, precision="16-mixed")
+    ```
+
+    ## Fix safety
+    Safe: the new spelling means what the old one meant, and an argument is dropped only where its value is the default. Unsafe in a call
+    that has arguments of Lightning 1.x, which refuses the new spellings. Where the old one asked for apex, nothing is offered.
+
+    ## Evidence
+    Said by the trainers' own warnings and errors, before a GPU computes anything; see the references.
+
+    ## References
+    - <https://lightning.ai/docs/pytorch/stable/upgrade/from_1_9.html>
+    - <https://github.com/huggingface/transformers/blob/main/MIGRATION_GUIDE_V5.md>
+    - <https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/precision_config.py>
+    """
+
+    code = "MP110"
+    name = "legacy-trainer-precision"
+    severity = Severity.WARNING
+    fix = Applicability.SAFE
+    configs = True
+    tokens = ("precision", "fp16", "bfloat16", "amp_backend", "amp_level", "PrecisionPlugin", '"amp"', "'amp'")
+
+    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Report old spellings of settings, then old names of plugin classes."""
+        for setup in file.trainers:
+            for spelling in spellings(setup, file.settings):
+                yield self._report(file, spelling)
+        for spelling in plugins(file):
+            yield self._report(file, spelling)
+
+    def check_config(self, file: ConfigFile) -> Iterator[Finding]:
+        """Report old spellings of settings."""
+        for setup in file.trainers:
+            for spelling in spellings(setup, file.settings):
+                yield self._report(file, spelling)
+
+    def _report(self, file: SourceFile | ConfigFile, spelling: Spelling) -> Finding:
+        return self.finding(
+            file,
+            spelling.place,
+            spelling.message,
+            why=spelling.why,
+            help=spelling.help,
+            severity=Severity.INFO if file.is_test else spelling.severity,
+            fix=spelling.fix,
+        )
