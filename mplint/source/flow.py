@@ -286,6 +286,10 @@ class Flow:
         states = self._expression(node.test if isinstance(node, ast.While) else node.iter, states, frame)
         if not any(self.matters(s) for s in (*node.body, *node.orelse)):
             return Outcome(states)
+        if frame.loops and self._runs_once(node):
+            once = self._block(node.body, states, frame)
+            ends = once.next | {s for kind, s in once.exits if kind in ("break", "continue")}
+            return Outcome(self._capped(ends), tuple(e for e in once.exits if e[0] == "return"))
         exits: list[tuple[str, State]] = []
         done: frozenset[State] = frozenset()
         names = self._names_bound(node)
@@ -297,6 +301,13 @@ class Flow:
             states = self._capped(frozenset(State(s.events, forget(s.facts, names)) for s in again))
         after = self._block(node.orelse, states, frame)
         return Outcome(self._capped(after.next | done), tuple(dict.fromkeys((*exits, *after.exits))))
+
+    def _runs_once(self, node: ast.For | ast.AsyncFor | ast.While) -> bool:
+        """Whether a loop is `for _ in range(1)`, by a constant too."""
+        match node:
+            case ast.For(iter=ast.Call(func=ast.Name(id="range"), args=[count]), orelse=[]):
+                return self.values.number(count) == 1
+        return False
 
     def _with(self, node: ast.With | ast.AsyncWith, states: frozenset[State], frame: Frame) -> Outcome:
         if not self.matters(node) and not self._exits(node.body):
