@@ -13,6 +13,7 @@ from mplint.source.flow import Event
 from mplint.source.keras.evidence import float16_at
 from mplint.source.keras.loop import Update
 from mplint.source.keras.scaling_fix import late_scaling, scale_in_tape, unscale_after
+from mplint.source.names import position
 from mplint.source.torch.gradients import RESCALE
 from mplint.source.torch.loop import (
     BACKWARD,
@@ -226,6 +227,7 @@ def cases(loop: TrainingLoop, path: tuple[Act, ...]) -> Iterator[Case]:
             cause = scaled or stepped.get(act.optimizer) or unscaled.get(act.optimizer) or forgotten(loop, act, latest)
             if cause is not None:
                 checks = cause.kind == UNSCALE and any(g not in cause.guards for g in act.guards)
+                checks = checks or (cause.kind == UNSCALE and looks_for_infinities(loop, act, cause))
                 if not checks and not is_float32_twin(loop, act, cause):
                     yield Case(act, cause, False, *after(later, cause))
             elif not started and not act.guards:
@@ -240,6 +242,19 @@ def forgotten(loop: TrainingLoop, act: Act, scaled: Act | None) -> Act | None:
     if scaled is None or not scaled.guards or not set(scaled.guards) <= set(act.guards):
         return None
     return scaled if any(twin.optimizer == act.optimizer and loop.exclusive(twin, scaled) for twin in loop.acts(STEP)) else None
+
+
+FINITE = frozenset({"isfinite", "isinf", "isnan", "nan_to_num", "nan_to_num_"})
+
+
+def looks_for_infinities(loop: TrainingLoop, act: Act, unscale: Act) -> bool:
+    """Whether the code between `unscale_` and the step asks for infinite gradients itself, or replaces them."""
+    syntax = loop.file.syntax
+    function = syntax.function(act.node)
+    return any(
+        position(unscale.node) < position(node) < position(act.node) and syntax.function(node) is function
+        for node in (*loop.file.names.calls_of(*FINITE), *(k.value for k in syntax.all(ast.keyword) if k.arg == "error_if_nonfinite"))
+    )
 
 
 def is_float32_twin(loop: TrainingLoop, act: Act, cause: Act) -> bool:
