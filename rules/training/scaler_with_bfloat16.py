@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
+from mplint.source.half_choices import half_choices
 from mplint.source.keras.evidence import chooses_precision
 from mplint.source.keras.loss_scale import makes_loss_scale_optimizer
 from mplint.source.names import position
@@ -103,7 +104,7 @@ class ScalerWithBfloat16(Rule):
         certain = all(a.dtypes == {"bfloat16"} for a in autocasts)
         setting = next((a.setting for a in autocasts if a.default == "bfloat16"), "")
         for scaler in file.torch.scalers.live:
-            if file.torch.scalers.follows_dtype(scaler):
+            if file.torch.scalers.follows_dtype(scaler) or (not certain and is_for_float16(file, scaler)):
                 continue
             yield self.finding(
                 file,
@@ -132,6 +133,13 @@ class ScalerWithBfloat16(Rule):
                     related=((autocasts[0].node, "autocast runs in the chosen dtype here"),),
                     fix=only_float16(file, comparison),
                 )
+
+
+def is_for_float16(file: SourceFile, scaler: Scaler) -> bool:
+    """Whether the scaler is built in another arm than the one in which its function chooses bfloat16."""
+    own = file.syntax.function(scaler.node)
+    choices = [c.node for c in half_choices(file) if c.dtype == "bfloat16" and file.syntax.function(c.node) is own]
+    return bool(choices) and all(file.names.exclusive(node, scaler.node) for node in choices)
 
 
 def naming_bfloat16(file: SourceFile, condition: ast.expr | None) -> ast.Compare | None:
