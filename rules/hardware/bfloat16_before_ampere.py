@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ WHY = "GPUs before Ampere (V100, T4, RTX 20: compute capability below 8.0) have 
 HELP = (
     "Decide by `torch.cuda.is_bf16_supported(including_emulation=False)` or `torch.cuda.get_device_capability() >= (8, 0)`, else float16."
 )
+AVAILABLE = re.compile("cuda|gpu|is_available", re.I)
 GUARD = "this is True on every CUDA GPU, by emulation"
 
 
@@ -114,7 +116,7 @@ class Bfloat16BeforeAmpere(Rule):
             if target is not None:
                 yield self._on_target(file, choice, target, guards)
             elif choice.kind == "sharding" or (choice.kind == "autocast" and "cuda" in choice.devices):
-                yield self._anywhere(file, choice)
+                yield self._anywhere(file, choice, guards)
 
     def _on_target(self, file: SourceFile, choice: Choice, target: Target, guards: DeviceGuards) -> Finding:
         lacks = f"{target.label[0].upper()}{target.label[1:]} has no bfloat16 units"
@@ -133,9 +135,9 @@ class Bfloat16BeforeAmpere(Rule):
             related=(*effect(file, choice), *(((guard, GUARD),) if guard is not None and guard is not choice.node else ())),
         )
 
-    def _anywhere(self, file: SourceFile, choice: Choice) -> Finding:
+    def _anywhere(self, file: SourceFile, choice: Choice, guards: DeviceGuards) -> Finding:
         scaler = float16_twin(file, choice)
-        if scaler is None:
+        if scaler is None or is_asked_for(choice, guards):
             return self.finding(
                 file,
                 choice.node,
@@ -173,6 +175,11 @@ def float16_twin(file: SourceFile, choice: Choice) -> ast.Call | None:
                 if any(compares_to_float16(file, part, choice.node) for part in walk_expressions(item) if isinstance(part, ast.Compare)):
                     return scaler.node
     return None
+
+
+def is_asked_for(choice: Choice, guards: DeviceGuards) -> bool:
+    """Whether a setting picks the dtype, so that it is no default: `torch.bfloat16 if args.bf16 else torch.float16`."""
+    return any(not AVAILABLE.search(guards.file.text(leaf.test)) for leaf in guards.conditions(choice.node))
 
 
 def compares_to_float16(file: SourceFile, test: ast.Compare, default: ast.expr) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
 from mplint.rule import Rule
+from mplint.source.device_guards import DeviceGuards
 from mplint.source.file import SourceFile
 from mplint.source.keras.tpu import depends_on_device, is_conditional, tpu_calls
 
@@ -17,7 +18,7 @@ class Float16OnTpu(Rule):
     """
     ## What it does
     Finds float16 on a TPU: a float16 dtype policy in a program that builds a TPUStrategy or connects to a TPU, or that is checked for a TPU
-    target, and float16 autocast on an XLA device.
+    target, and float16 autocast on an XLA device (advice where the program asks for float16 by name, as in `if precision == "fp16":`).
 
     ## Why is this bad?
     A TPU's matrix units take bfloat16. Float16 is emulated there at no gain and overflows above 65504, where bfloat16 reaches 3.4e38 and
@@ -99,12 +100,13 @@ class Float16OnTpu(Rule):
     def _autocasts(self, file: SourceFile, severity: Severity | None, target: bool) -> Iterator[Finding]:
         for autocast in file.torch.autocasts.constructions if "xla" in file.document.text else ():
             if autocast.devices == {"xla"} and autocast.dtypes == {"float16"} and autocast.enabled is not False:
+                asked = not target and DeviceGuards(file).requests(autocast.node, "float16")  # an option; an XLA device may be a GPU
                 yield self.finding(
                     file,
                     autocast.node,
                     "float16 autocast on an XLA device",
                     why=WHY,
                     help="use `dtype=torch.bfloat16`",
-                    severity=severity,
+                    severity=Severity.INFO if asked else severity,
                     confidence=Confidence.HIGH if target else Confidence.MEDIUM,
                 )
