@@ -17,7 +17,8 @@ from mplint.source.keras.loop import Update
 from mplint.source.keras.mixed_layers import unscaled_training
 from mplint.source.keras.optimizers import GRAPH_HOMES
 from mplint.source.keras.scaling_fix import scale_in_tape, unscale_after, wrap_optimizer
-from mplint.source.torch.autocast import Region
+from mplint.source.syntax import argument, has_star
+from mplint.source.torch.autocast import Autocast, Region
 from mplint.source.torch.forward import region_behind
 from mplint.source.torch.gradients import RESCALE
 from mplint.source.torch.loop import BACKWARD, STEP, ZERO_GRAD, Act, TrainingLoop, receiver
@@ -45,10 +46,10 @@ class MissingLossScaling(Rule):
     """
     ## What it does
     Finds training in float16 without loss scaling: in PyTorch a loss from a float16 autocast region whose plain `backward()` feeds an
-    optimizer's step (a warning where float16 is one of the dtypes to choose from, advice in a benchmark); in Keras and TensorFlow
-    gradients of a loss under `mixed_float16` that no LossScaleOptimizer scales. `fit()` scales by itself, but only where the model's own
-    policy is mixed_float16: layers that get the policy one by one, a `DTypePolicyMap` and optimizers that go through an overridden
-    `compile()` are reported as warnings.
+    optimizer's step (a warning where float16 is one of the dtypes to choose from, or the default of one of the devices, advice in a
+    benchmark); in Keras and TensorFlow gradients of a loss under `mixed_float16` that no LossScaleOptimizer scales. `fit()` scales by
+    itself, but only where the model's own policy is mixed_float16: layers that get the policy one by one, a `DTypePolicyMap` and
+    optimizers that go through an overridden `compile()` are reported as warnings.
 
     ## Why is this bad?
     Gradients below 6e-8 are 0 in float16, and those below 6e-5 lose bits. Activation gradients are often that small: parts of the network
@@ -211,7 +212,15 @@ def float16_region(file: SourceFile, loop: TrainingLoop, act: Act) -> Region | N
     if region is None or region.foreign:
         return None
     lowered = [autocast for autocast in region.autocasts if autocast.half]
-    return region if lowered and all(autocast.may_run_in("float16") for autocast in lowered) else None
+    return region if lowered and all(a.may_run_in("float16") or is_left_to_device(a) for a in lowered) else None
+
+
+def is_left_to_device(autocast: Autocast) -> bool:
+    """Whether autocast gets a device that may be CUDA and no dtype: it runs in float16 there."""
+    call = autocast.call
+    if call is None or autocast.partial or not autocast.new or has_star(call):
+        return False
+    return autocast.devices >= {UNKNOWN, "cuda"} and argument(call, "dtype", 1) is None
 
 
 def in_keras(rule: Rule, file: SourceFile) -> Iterator[Finding]:

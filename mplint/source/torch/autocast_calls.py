@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mplint.source.dtype_names import default_dtype
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 NEW_HOMES = {"torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"}
 OLD_HOMES = {f"torch.{device}.amp.{path}autocast": device for device in ("cuda", "cpu") for path in ("", "autocast_mode.")}
+MAX_DEPTH = 4
 PARTIALS = {"functools.partial", "functools.partialmethod"}
 PARAMETERS = {True: ("enabled", "dtype", "cache_enabled"), False: ("device_type", "dtype", "enabled", "cache_enabled")}
 # torch.get_autocast_dtype by device; the tests compare it with data/autocast_ops.toml.
@@ -122,8 +124,23 @@ def defaults(name: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def devices_of(file: SourceFile, node: ast.expr | None) -> frozenset[str]:
-    """The device types that an expression may name."""
-    return frozenset(UNKNOWN if s is None else s.partition(":")[0] for s in file.values.strings(node)) or frozenset([UNKNOWN])
+    """The device types that an expression may name, through `device.type`, `str(device)` and `torch.device(…)` too."""
+    return frozenset(device_names(file, node, 0)) or frozenset([UNKNOWN])
+
+
+def device_names(file: SourceFile, node: ast.expr | None, depth: int) -> Iterator[str]:
+    """Each device type behind an expression, UNKNOWN for what can't be told."""
+    for definition in file.values.definitions(node) if depth < MAX_DEPTH else ():
+        match definition:
+            case ast.Attribute(value=inner, attr="type") | ast.Call(func=ast.Name(id="str"), args=[inner], keywords=[]):
+                yield from device_names(file, inner, depth + 1)
+            case ast.Call(args=[inner, *_]) if depth and file.names.resolve(definition.func) == "torch.device":
+                yield from device_names(file, inner, depth + 1)
+            case ast.expr():
+                value = file.values.constant_or(definition)
+                yield value.partition(":")[0] if isinstance(value, str) else UNKNOWN
+            case _:
+                yield UNKNOWN
 
 
 def enabled_of(file: SourceFile, node: ast.expr | None, call: ast.Call) -> tuple[bool | Literal["maybe"], str]:
