@@ -23,6 +23,7 @@ from mplint.source.torch.forward import region_behind
 from mplint.source.torch.gradients import RESCALE
 from mplint.source.torch.loop import BACKWARD, STEP, ZERO_GRAD, Act, TrainingLoop, receiver
 from mplint.source.torch.scaling.insertion import scale_the_losses
+from mplint.source.values import UNKNOWN
 
 # Any of these says that something in the program scales the loss, or could.
 SCALING = re.compile(
