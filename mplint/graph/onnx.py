@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from mplint.graph.model import FLOATS, Attribute, Graph, GraphError, ModelGraph, Node, OpKind, Tensor, Weights, connect
+from mplint.graph.model import Attribute, Graph, GraphError, ModelGraph, Node, OpKind, Tensor, Weights, connect
 from mplint.graph.onnx_file import InlineWeights, external_file, read_proto
 from mplint.graph.op_kinds import kind_of
-from mplint.graph.storage import FileWeights
+from mplint.graph.storage import FileWeights, reads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,17 +28,19 @@ _WRAPPERS = re.compile(r"^(?:StatefulPartitionedCall(?:_\d+)?|PartitionedCall(?:
 SCOPES = "pkg.torch.onnx.name_scopes"
 
 
+@reads("ONNX model")
 def load(path: str) -> ModelGraph:
     """The ONNX model at `path`; its weights stay in their files. Raises GraphError for what can't be read."""
     import onnx_ir as ir
 
-    from mplint.graph.onnx_types import complete, infer
+    from mplint.graph.onnx_types import complete, infer, mark_shapes, settle
 
     proto = read_proto(path)
     check_depth(proto.graph)
     notes = infer(proto)
     try:
-        model = ir.from_proto(proto)
+        with silenced("onnx_ir"):
+            model = ir.from_proto(proto)
     except RecursionError:
         raise GraphError("nested too deeply to be read") from None
     except Exception as error:  # onnx-ir wraps whatever a malformed model brings about
@@ -99,15 +102,15 @@ class _Reader:
         outputs = tuple(self.tensor(value, known) for value in item.outputs)
         attributes, graphs = self.attributes(item, known, depth)
         return Node(
-            name=item.name or next((t.name for t in outputs if t.name), f"{item.op_type}_{number}"),
+            name=text(item.name) or next((t.name for t in outputs if t.name), f"{item.op_type}_{number}"),
             kind=self.kind(item),
-            op_type=item.op_type,
-            domain=item.domain,
-            inputs=tuple(None if value is None else self.tensor(value, known) for value in item.inputs),
+            op_type=text(item.op_type),
+            domain=text(item.domain),
+            inputs=tuple(None if value is None else self.operand(value, item, known) for value in item.inputs),
             outputs=outputs,
             attributes=attributes,
             graphs=graphs,
-            layer=layer_path(item.name or "", item.metadata_props),
+            layer=layer_path(text(item.name), item.metadata_props),
         )
 
     def kind(self, item: ir.Node) -> OpKind:
@@ -143,12 +146,19 @@ class _Reader:
                     plain[name] = None
         return plain, graphs
 
+    def operand(self, value: ir.Value, item: ir.Node, known: dict[int, Tensor]) -> Tensor:
+        """The tensor that a node reads; raises GraphError for one that nothing in the model makes."""
+        if id(value) not in known and value.producer() is None and not value.is_graph_input() and not value.is_initializer():
+            who = f"the node {text(item.name) or text(item.op_type)}"
+            raise GraphError(f'not a valid ONNX model: {who} reads "{text(value.name)}", which nothing makes')
+        return self.tensor(value, known)
+
     def tensor(self, value: ir.Value, known: dict[int, Tensor]) -> Tensor:
         """The tensor for a value of onnx-ir, made once."""
         found = known.get(id(value))
         if found is None:
             found = known[id(value)] = Tensor(
-                value.name or "", None if value.dtype is None else dtype_name(value.dtype), shape_of(value.shape)
+                text(value.name), None if value.dtype is None else dtype_name(value.dtype), shape_of(value.shape)
             )
             if value.const_value is not None:
                 self.fill(found, value.const_value)
@@ -215,42 +225,6 @@ def check_depth(graph: object) -> None:
     raise GraphError("nested too deeply to be read")
 
 
-def settle(node: Node) -> None:
-    """Set what follows from the dtypes: the dtype a node computes in, and lookups in a table of weights."""
-    if node.kind in (OpKind.MOVE, OpKind.SHAPE, OpKind.CONTROL, OpKind.CALL):
-        table = node.inputs[0] if node.inputs else None
-        if (
-            node.op_type == "Gather"
-            and table is not None
-            and table.weights is not None
-            and table.dtype in FLOATS
-            and len(table.shape or ()) == 2
-        ):
-            node.kind = OpKind.EMBEDDING
-        else:
-            return
-    if node.kind is OpKind.CAST:
-        return
-    floats = [t.dtype for t in (*node.inputs, *node.outputs) if t is not None and t.dtype in FLOATS]
-    node.compute_dtype = floats[0] if floats else None
-
-
-def mark_shapes(model: ModelGraph) -> None:
-    """Turn into SHAPE the nodes that do arithmetic on sizes: what they read comes from Shape or Size, and from constants."""
-    fills = ("ConstantOfShape", "Expand", "EyeLike", "Range", "Trilu", "Tile", "OneHot", "Pad")
-    carrying = (OpKind.CAST, OpKind.ELEMENTWISE, OpKind.MOVE, OpKind.REDUCTION)
-    for node in model.nodes():
-        read = [t for t in node.inputs if t is not None and t.weights is None]
-        if (
-            node.kind in carrying
-            and node.op_type not in fills
-            and read
-            and all(t.producer is not None and t.producer.kind is OpKind.SHAPE and t.producer.op_type != "NonZero" for t in read)
-        ):
-            node.kind = OpKind.SHAPE
-            node.compute_dtype = None
-
-
 def layer_path(name: str, metadata: dict[str, str]) -> str:
     """The path of the module that a node belongs to, as its exporter left it in metadata or in the node's name."""
     scopes = metadata.get(SCOPES)
@@ -313,6 +287,25 @@ def _dtype_names() -> dict[str, str | None]:
     special = {"FLOAT": "float32", "DOUBLE": "float64", "UNDEFINED": None, "FLOAT4E2M1": "float4_e2m1fn", "FLOAT8E8M0": "float8_e8m0fnu"}
     floats = {f"FLOAT8{kind.upper()}": f"float8_{kind}" for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")}
     return {**special, **floats}
+
+
+def text(value: str | bytes | None) -> str:
+    """A name; protobuf gives bytes where it is no valid UTF-8."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
+
+
+@contextmanager
+def silenced(logger: str) -> Iterator[None]:
+    """Keep a library's warnings off the terminal: what matters of them becomes an error or a note."""
+    import logging
+
+    log = logging.getLogger(logger)
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def function_name(domain: str, name: str, overload: str = "") -> str:

@@ -89,6 +89,42 @@ def complete(model: ModelGraph) -> None:
         _complete(model.graph, versions)
 
 
+def settle(node: Node) -> None:
+    """Set what follows from the dtypes: the dtype a node computes in, and lookups in a table of weights."""
+    if node.kind in (OpKind.MOVE, OpKind.SHAPE, OpKind.CONTROL, OpKind.CALL):
+        table = node.inputs[0] if node.inputs else None
+        if (
+            node.op_type == "Gather"
+            and table is not None
+            and table.weights is not None
+            and table.dtype in FLOATS
+            and len(table.shape or ()) == 2
+        ):
+            node.kind = OpKind.EMBEDDING
+        else:
+            return
+    if node.kind is OpKind.CAST:
+        return
+    floats = [t.dtype for t in (*node.inputs, *node.outputs) if t is not None and t.dtype in FLOATS]
+    node.compute_dtype = floats[0] if floats else None
+
+
+def mark_shapes(model: ModelGraph) -> None:
+    """Turn into SHAPE the nodes that do arithmetic on sizes: what they read comes from Shape or Size, and from constants."""
+    fills = ("ConstantOfShape", "Expand", "EyeLike", "Range", "Trilu", "Tile", "OneHot", "Pad")
+    carrying = (OpKind.CAST, OpKind.ELEMENTWISE, OpKind.MOVE, OpKind.REDUCTION)
+    for node in model.nodes():
+        read = [t for t in node.inputs if t is not None and t.weights is None]
+        if (
+            node.kind in carrying
+            and node.op_type not in fills
+            and read
+            and all(t.producer is not None and t.producer.kind is OpKind.SHAPE and t.producer.op_type != "NonZero" for t in read)
+        ):
+            node.kind = OpKind.SHAPE
+            node.compute_dtype = None
+
+
 def _agree(tensor: Tensor, arguments: Iterable[Tensor | None]) -> None:
     """Give a parameter of a function the type on which all its calls agree."""
     given = list(arguments)
