@@ -74,7 +74,7 @@ def layer_node(
         inputs=tuple(inputs),
         weights=variables(source, path, kind_name, dict(config)),
         attributes=attributes,
-        compute_dtype=policy.compute if policy else dtype if is_operation(entry) else None,
+        compute_dtype=policy.compute if policy else _computed(dtype, inputs) if is_operation(entry) else None,
         variable_dtype=policy.variable if policy else None,
         layer=scope,
     )
@@ -162,6 +162,11 @@ def _operation_dtype(entry: Config, name: str, given: list[str | None], noted: s
     if noted is not None and (noted not in FLOATS or not floats):
         return noted
     return promoted(floats) if None not in given else noted
+
+
+def _computed(dtype: str | None, inputs: list[Tensor]) -> str | None:
+    """The dtype that an operation computes in: that of its result, or where that is no float of what it reads."""
+    return dtype if dtype in FLOATS else promoted({t.dtype for t in inputs if t.dtype is not None and t.dtype in FLOATS})
 
 
 def promoted(floats: set[str]) -> str | None:

@@ -26,6 +26,8 @@ def output_shape(kind: str, config: Config, inputs: list[Shape | None]) -> Shape
         return None
     if family in SAME or kind in UNCHANGED or kind == "Masking" or (kind in ATTENTION and not config.get("output_shape")):
         return shape
+    if family is OpKind.REDUCTION and "axis" in config:
+        return _reduced(config, shape)
     match kind:
         case "Dense":
             return (*shape[:-1], _int(config.get("units")))
@@ -116,6 +118,14 @@ def _spatial(config: Config, shape: Shape, spatial: list[Dim], channels: Dim = -
         return None
     last = channels if channels != -1 else shape[-1] if first == 1 else shape[1]
     return (shape[0], *spatial, last) if first == 1 else (shape[0], last, *spatial)
+
+
+def _reduced(config: Config, shape: Shape) -> Shape:
+    axis = config["axis"]
+    places = {place % len(shape) for place in (_pairs(axis, 1) if axis is not None else range(len(shape)))}
+    if config.get("keepdims"):
+        return tuple(1 if place in places else dim for place, dim in enumerate(shape))
+    return tuple(dim for place, dim in enumerate(shape) if place not in places)
 
 
 def _global(config: Config, shape: Shape) -> Shape | None:

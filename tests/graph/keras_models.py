@@ -19,11 +19,13 @@ def everything() -> keras.Model:
     e = layers.Bidirectional(layers.LSTM(4, return_sequences=True))(layers.Embedding(50, 8)(ids))
     e = layers.TimeDistributed(layers.Dense(6))(e)
     e = layers.MultiHeadAttention(2, 4)(e, e)
-    inner = keras.Sequential([layers.Input((6,)), layers.Dense(8), layers.LayerNormalization(), layers.Dense(12, dtype="float32")], name="inner")
+    parts = [layers.Input((6,)), layers.Dense(8), layers.LayerNormalization(), layers.Dense(12, dtype="float32")]
+    inner = keras.Sequential(parts, name="inner")
     shared = layers.Dense(8, name="shared")
     z = layers.Concatenate()([shared(x), shared(inner(ops.mean(e, axis=1)))])
     z = ops.cast(z, "float32")
-    return keras.Model([image, ids], [layers.Dense(3, activation="softmax", dtype="float32", name="probabilities")(z), ops.argmax(z, axis=-1)])
+    head = layers.Dense(3, activation="softmax", dtype="float32", name="probabilities")
+    return keras.Model([image, ids], [head(z), ops.argmax(z, axis=-1)])
 
 
 def nested() -> keras.Model:
@@ -38,9 +40,8 @@ def nested() -> keras.Model:
 
 def sequence() -> keras.Model:
     """A sequential model without an Input layer, built on its first input."""
-    model = keras.Sequential(
-        [layers.Conv1D(8, 3, strides=2, padding="same"), layers.ReLU(), layers.GRU(5, return_sequences=True), layers.GlobalMaxPooling1D(), layers.Dense(2)]
-    )
+    first = [layers.Conv1D(8, 3, strides=2, padding="same"), layers.ReLU(), layers.GRU(5, return_sequences=True)]
+    model = keras.Sequential([*first, layers.GlobalMaxPooling1D(), layers.Dense(2)])
     model.build((None, 20, 3))
     return model
 
@@ -96,9 +97,7 @@ def recurrent() -> keras.Model:
     return keras.Model(given, [layers.RepeatVector(2)(y), layers.Subtract()(states)])
 
 
-OWN: dict[str, Callable[[], keras.Model]] = {
-    f.__name__: f for f in (everything, nested, sequence, images, encoder, mapped, recurrent)
-}
+OWN: dict[str, Callable[[], keras.Model]] = {f.__name__: f for f in (everything, nested, sequence, images, encoder, mapped, recurrent)}
 POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
 APPLICATIONS: dict[str, Callable[[], keras.Model]] = {
     "MobileNetV2": lambda: keras.applications.MobileNetV2((32, 32, 3), alpha=0.35, **CLASSES),
