@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mplint.findings import Applicability, Change, Confidence, Finding, Fix, Replace, Severity
+from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
+from mplint.source.torch.logits import take_logits
 from mplint.source.values import UNKNOWN
 
 FUNCTIONS = ("torch.nn.functional.binary_cross_entropy", "torch.binary_cross_entropy")
@@ -50,11 +51,13 @@ class UnsafeLossUnderAutocast(Rule):
     ```
 
     ## Fix safety
-    Unsafe: the loss on logits is the same function, but the sigmoid is dropped from the value that other code may read. Offered where
-    sigmoid and loss are both in sight.
+    Unsafe: the loss on logits is the same function, and the sigmoid moves to where the probabilities are still wanted. Offered where
+    sigmoid and loss are both in sight: the sigmoid in the call or bound to a name, or at the end of a model (its `forward`, an
+    `nn.Sequential`) whose uses are all in this file; inference gets the sigmoid then. Weights that were saved stay good; a model that
+    another program loads returns logits.
 
     ## Evidence
-    Shown on the CPU, with fake CUDA tensors, by tests/witness/test_mp206.py.
+    Shown on the CPU, with fake CUDA tensors, by tests/witness/test_mp206.py; what the fix writes by tests/witness/test_mp206_fixed.py
 
     ## References
     - PyTorch: "Prefer binary_cross_entropy_with_logits over binary_cross_entropy", https://pytorch.org/docs/stable/amp.html
@@ -90,7 +93,7 @@ class UnsafeLossUnderAutocast(Rule):
                 severity=Severity.WARNING if silent else Severity.ERROR,
                 confidence=Confidence.HIGH if UNKNOWN not in devices else Confidence.MEDIUM,
                 related=((region.because, "autocast is in force from here"),) if region.because is not None else (),
-                fix=self.repair(file, call, maker),
+                fix=take_logits(file, call, maker),
             )
 
     def loss(self, file: SourceFile, call: ast.Call) -> ast.Call | None:
@@ -113,37 +116,3 @@ class UnsafeLossUnderAutocast(Rule):
     def devices(self, file: SourceFile, call: ast.Call) -> set[str]:
         regions = file.torch.autocasts.regions_around(call)
         return {device for region in regions[:1] for autocast in region.autocasts for device in autocast.devices} or {UNKNOWN}
-
-    def repair(self, file: SourceFile, call: ast.Call, maker: ast.Call) -> Fix | None:
-        """Loss on logits, where the sigmoid is this call's own argument or a name bound once to it and read only here."""
-        sigmoid = self.sigmoid(file, call.args[0]) if call.args else None
-        if sigmoid is None or call.keywords:
-            return None
-        place, logits = sigmoid
-        changes: list[Change] = [Replace(file.span(place), file.text(logits))]
-        named = maker.func if maker is not call else call.func
-        if isinstance(named, ast.Attribute):
-            name = "BCEWithLogitsLoss" if maker is not call else "binary_cross_entropy_with_logits"
-            changes.append(Replace(file.span(named), f"{file.text(named.value)}.{name}"))
-        else:
-            return None
-        if maker is not call and len(file.values.call_sites.get(file.syntax.function(call), ())) > 1:  # type: ignore[arg-type]
-            return None
-        return Fix("take the loss on the logits", Applicability.UNSAFE, tuple(changes))
-
-    def sigmoid(self, file: SourceFile, node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
-        """The sigmoid expression and its logits."""
-        if isinstance(node, ast.Name):
-            scope, bindings = file.names.lookup(node)
-            reads = [
-                n for n in file.syntax.all(ast.Name) if n.id == node.id and isinstance(n.ctx, ast.Load) and file.names.lookup(n)[0] is scope
-            ]
-            if len(bindings) != 1 or len(reads) != 1 or bindings[0].value is None or bindings[0].element is not None:
-                return None
-            node = bindings[0].value
-        match node:
-            case ast.Call(func=ast.Attribute(attr="sigmoid", value=receiver), args=[]):
-                return node, receiver
-            case ast.Call(func=func, args=[logits]) if file.names.resolve(func) in ("torch.sigmoid", "torch.nn.functional.sigmoid"):
-                return node, logits
-        return None
