@@ -37,7 +37,7 @@ def reported(file: SourceFile) -> Iterator[Reported]:
         if not isinstance(name.ctx, ast.Load) or not is_read(file, name):
             continue
         scalings = [scaling_of(file, binding) for binding in file.names.reaching(name)]
-        if not scalings or any(scaling is None for scaling in scalings):
+        if not scalings or any(scaling is None or goes_back(file, name, scaling) for scaling in scalings):
             continue
         statement = file.syntax.statement(name)
         if statement not in seen and not any(word in ast.unparse(own_part(statement)) for word in RATIOS):
@@ -59,6 +59,14 @@ def scaling_of(file: SourceFile, binding: Binding) -> ast.expr | None:
             apex = any(name.startswith("apex") for name in file.names.candidates(owner))
             return binding.value if apex == entered else None
     return None
+
+
+def goes_back(file: SourceFile, name: ast.Name, scaling: ast.expr) -> bool:
+    """Whether the scaled loss is handed to the object that scaled it, as in `optimizer.update(model, scaled_loss, tape)`."""
+    match file.syntax.parents[name], scaling:
+        case ast.Call(func=ast.Attribute(value=taker)), ast.Call(func=ast.Attribute(value=scaler)):
+            return ast.unparse(taker) == ast.unparse(scaler)
+    return False
 
 
 def is_read(file: SourceFile, name: ast.Name) -> bool:
