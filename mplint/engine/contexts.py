@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -16,8 +15,10 @@ from mplint.source.summary import Call
 from mplint.source.values import HALF
 
 MAX_DEPTH = 8
-MAX_CHAIN = 4
 MAX_CLASSES = 60
+
+
+Trail = tuple[Related, ...]
 
 
 class Node(NamedTuple):
@@ -31,7 +32,7 @@ class Cause(NamedTuple):
     """The half dtypes that may be in force, and the places that lead to it, the first one first."""
 
     dtypes: frozenset[str]
-    chain: tuple[Related, ...]
+    chain: Trail
 
 
 class Contexts:
@@ -44,7 +45,7 @@ class Contexts:
         self.summaries, self.graph, self.wanted, self.speaking = summaries, graph, wanted, speaking
         self.modules = graph.modules
         self._decorated: dict[tuple[str, str], list[Node]] = {}
-        self._passed: dict[tuple[str, str, str], list[tuple[Ref, str]]] = {}
+        self._passed: dict[tuple[str, str, str], list[tuple[Ref, str, Location]]] = {}
 
     def of(self, path: str, scope: str) -> Cause | None:
         """What is in force in the function or class `scope` of a file, or in what it is part of."""
@@ -56,62 +57,69 @@ class Contexts:
 
     @cached_property
     def known(self) -> dict[Node, Cause]:
-        """Every function and class that runs in half."""
+        """Every function and class that runs in half; in float16, where more than one dtype may be."""
         found: dict[Node, Cause] = {}
-        queue: deque[Node] = deque()
+        seeds = sorted(self._seeds(), key=lambda seed: ("float16" not in seed[1].dtypes, len(seed[1].chain), seed[0], seed[1].chain))
+        self._spread([seed for seed in seeds if "float16" in seed[1].dtypes], found)
+        self._spread([seed for seed in seeds if "float16" not in seed[1].dtypes], found)
+        return found
 
-        def reach(node: Node, cause: Cause) -> None:
-            if node not in found and node.path in self.wanted:
-                found[node] = cause
-                queue.append(node)
-
+    def _seeds(self) -> Iterator[tuple[Node, Cause]]:
+        """What runs directly under an autocast, or in a model that is cast to half."""
         for path in self.speaking:
             summary = self.summaries.get(path)
             for call in summary.under_autocast:
                 dtypes = call.half & HALF
-                if dtypes:
-                    shown = " or ".join(sorted(dtypes))
-                    for node in self.entered(call, path):
-                        reach(node, Cause(dtypes, (Related(call.place, f"{shown} is in force here, where this is called under autocast"),)))
-            for conversion in summary.conversions:
-                cause = Cause(frozenset({conversion.dtype}), (Related(conversion.place, f"the model is cast to {conversion.dtype} here"),))
-                for node in self.instances(conversion.target, path):
-                    reach(node, cause)
-        while queue:
-            node = queue.popleft()
-            cause = found[node]
-            for target, place in self.onward(node):
-                chain = cause.chain
-                if place is not None and len(chain) < MAX_CHAIN:
-                    chain = (*chain, Related(place, f"`{target.name}` is used here"))
-                reach(target, Cause(cause.dtypes, chain))
-        return found
+                shown = " or ".join(sorted(dtypes))
+                for node, trail in self.entered(call, path) if dtypes else ():
+                    message = f"{shown} is in force here, where `{shown_name(node)}` is called under autocast"
+                    yield node, Cause(dtypes, (Related(call.place, message), *trail))
+            for cast in summary.conversions:
+                for node, trail in self.instances(cast.target, path).items():
+                    message = f"`{shown_name(node)}` is cast to {cast.dtype} as a whole here"
+                    yield node, Cause(frozenset({cast.dtype}), (Related(cast.place, message), *trail))
 
-    def onward(self, node: Node) -> Iterator[tuple[Node, Location | None]]:
+    def _spread(self, seeds: Iterable[tuple[Node, Cause]], found: dict[Node, Cause]) -> None:
+        """Add to `found` what the seeds run, step by step, so that every chain is a shortest one."""
+        fresh: dict[Node, Cause] = {}
+        for node, cause in seeds:
+            if node not in found and node.path in self.wanted:
+                fresh.setdefault(node, cause)
+        while fresh:
+            found |= fresh
+            reached: dict[Node, Cause] = {}
+            for node in sorted(fresh):  # one file after the other
+                cause = fresh[node]
+                for target, places in self.onward(node):
+                    if target not in found and target.path in self.wanted:
+                        reached.setdefault(target, Cause(cause.dtypes, (*cause.chain, *places)))
+            fresh = reached
+
+    def onward(self, node: Node) -> Iterator[tuple[Node, Trail]]:
         """What running `node` runs: functions it calls, modules it holds, base classes."""
         defined = self.defined(node)
         for call in self.summaries.get(node.path).calls_in(node.name):
-            if call.off or call.half:
+            if call.off or call.half or (call.target.of is not None and call.target.of.kind != "made"):
                 continue
-            for target in self.entered(call, node.path, held=defined is not None and defined.is_class):
+            for target, trail in self.entered(call, node.path, held=defined is not None and defined.is_class):
                 if target != node:
-                    yield target, call.place
+                    yield target, (Related(call.place, f"`{shown_name(target)}` is used here"), *trail)
         if defined is not None and defined.is_class:
-            for base in defined.bases:
+            for base, place in defined.bases:
                 for target in self.resolve(base, node.path):
-                    yield target, None
+                    yield target, (Related(place, f"`{shown_name(node)}` is a `{shown_name(target)}`"),)
 
-    def entered(self, call: Call, path: str, held: bool = False) -> Iterator[Node]:
+    def entered(self, call: Call, path: str, held: bool = False) -> Iterator[tuple[Node, Trail]]:
         """The functions, or classes of called instances, that a call runs; with `held` also classes that it builds (submodules)."""
         if call.value:
-            yield from self.instances(call.target, path)
+            yield from sorted(self.instances(call.target, path).items())
         elif call.target.kind == "method":
             yield from self.methods(call.target, path, 0)
         else:
             for node in self.resolve(call.target.name, path):
                 defined = self.defined(node)
                 if defined is not None and (not defined.is_class or held):
-                    yield node
+                    yield node, ()
 
     def defined(self, node: Node) -> Defined | None:
         """The definition behind a node."""
@@ -151,33 +159,39 @@ class Contexts:
                 return (module, ".".join(rest)) if module is not None else None
         return None
 
-    def instances(self, ref: Ref, path: str, depth: int = 0) -> set[Node]:
-        """The classes of the project that the value may be an instance of."""
+    def instances(self, ref: Ref, path: str, depth: int = 0) -> dict[Node, Trail]:
+        """The classes of the project that the value may be an instance of, each with the places where it is passed on."""
+        found: dict[Node, Trail] = {}
         if depth > MAX_DEPTH:
-            return set()
+            return found
         match ref.kind:
             case "made":
-                return {n for node in self.resolve(ref.name, path) for n in self._made_by(node, depth)}
+                for node in self.resolve(ref.name, path):
+                    found |= self._made_by(node, depth)
             case "any":
-                found = self.located(ref.name, path) if ref.name else (path, "")
-                nodes = self._public(found[0], depth) if found is not None and not found[1] else []
-                return {n for node in nodes for n in self._made_by(node, depth + 1)}
+                module = self.located(ref.name, path) if ref.name else (path, "")
+                for node in self._public(module[0], depth) if module is not None and not module[1] else ():
+                    found |= self._made_by(node, depth + 1)
             case "picked":
-                return {n for node in self.entries(ref.name, path, depth) for n in self._made_by(node, depth + 1)}
+                for node in self.entries(ref.name, path, depth):
+                    found |= self._made_by(node, depth + 1)
             case "method":
-                return {n for node in self.methods(ref, path, depth) for n in self._made_by(node, depth + 1)}
+                for node, trail in self.methods(ref, path, depth):
+                    found |= {made: (*trail, *inner) for made, inner in self._made_by(node, depth + 1).items()}
             case "param":
-                return {n for argument, where in self.passed(ref, path) for n in self.instances(argument, where, depth + 1)}
-        return set()
+                for argument, where, place in self.passed(ref, path):
+                    for node, trail in self.instances(argument, where, depth + 1).items():
+                        found.setdefault(node, (*trail, Related(place, f"`{shown_name(node)}` is passed on here")))
+        return found
 
-    def methods(self, ref: Ref, path: str, depth: int) -> Iterator[Node]:
+    def methods(self, ref: Ref, path: str, depth: int) -> Iterator[tuple[Node, Trail]]:
         """The methods that a reference to the method of an object means, where the project defines the object's class."""
-        owners = self.instances(ref.of, path, depth + 1) if ref.of is not None else set()
+        owners = self.instances(ref.of, path, depth + 1) if ref.of is not None else {}
         for owner in sorted(owners)[:MAX_CLASSES]:
             for holder in self._line(owner):
                 node = Node(holder.path, f"{holder.name}.{ref.name}")
                 if self.defined(node) is not None:
-                    yield node
+                    yield node, owners[owner]
                     break
 
     def _line(self, owner: Node) -> Iterator[Node]:
@@ -190,7 +204,7 @@ class Contexts:
             if node not in seen and defined is not None and defined.is_class:
                 seen[node] = None
                 yield node
-                queue += [n for base in defined.bases for n in self.resolve(base, node.path)]
+                queue += [n for base, _ in defined.bases for n in self.resolve(base, node.path)]
 
     def _public(self, module: str, depth: int) -> list[Node]:
         """The functions and classes that a module offers: its own, imported ones, and what its stars bring."""
@@ -239,17 +253,20 @@ class Contexts:
         target = self.summaries.get(found[0]).outline.imports.get(found[1])
         return self._bound(target, found[0], depth + 1) if target is not None else found
 
-    def _made_by(self, node: Node, depth: int) -> set[Node]:
+    def _made_by(self, node: Node, depth: int) -> dict[Node, Trail]:
         """The classes that calling a class or function gives instances of."""
         defined = self.defined(node)
         if defined is None or depth > MAX_DEPTH:
-            return set()
+            return {}
         if defined.is_class:
-            return {node}
-        return {n for ref in self.summaries.get(node.path).returned(node.name) for n in self.instances(ref, node.path, depth + 1)}
+            return {node: ()}
+        found: dict[Node, Trail] = {}
+        for ref in self.summaries.get(node.path).returned(node.name):
+            found |= self.instances(ref, node.path, depth + 1)
+        return found
 
-    def passed(self, ref: Ref, path: str) -> list[tuple[Ref, str]]:
-        """What the callers of a function pass for one of its parameters, and in which file."""
+    def passed(self, ref: Ref, path: str) -> list[tuple[Ref, str, Location]]:
+        """What the callers of a function pass for one of its parameters, in which file and where."""
         name = ref.name[1:]
         defined = self.defined(Node(path, name))
         if defined is None or ref.extra not in defined.parameters:
@@ -258,7 +275,7 @@ class Contexts:
         if known is None:
             index = defined.parameters.index(ref.extra) - (defined.parameters[:1] in (("self",), ("cls",)))
             known = self._passed[path, name, ref.extra] = [
-                (argument, where)
+                (argument, where, call.place)
                 for where, call in self.callers(Node(path, name.removesuffix(".__init__")))
                 for key, argument in call.arguments
                 if key in (index, ref.extra)
@@ -267,9 +284,14 @@ class Contexts:
 
     def callers(self, node: Node) -> Iterator[tuple[str, Call]]:
         """The calls of a function (or constructor) by name, in its own file and those that import it."""
-        last = node.name.rpartition(".")[2]
-        for path in sorted({node.path, *self.graph.users(node.path)}):
-            if self.summaries.mentions(path, last):
+        owner, _, last = node.name.rpartition(".")
+        for path in sorted({node.path, *(() if owner else self.graph.users(node.path))}):  # methods are called by name within their file
+            if any(self.summaries.mentions(path, text) for text in (f"{last}(", f"{last} as ")):
                 for call in self.summaries.get(path).calls_of(last):
                     if not call.value and call.target.kind == "name" and node in self.resolve(call.target.name, path):
                         yield path, call
+
+
+def shown_name(node: Node) -> str:
+    """The name of a function or class as its readers know it."""
+    return node.name.rpartition(".")[2] if node.name.rpartition(".")[2] not in ("forward", "__call__") else node.name

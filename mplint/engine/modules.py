@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from mplint.source.imports import SIBLINGS
@@ -42,8 +42,10 @@ class Modules:
         self._loose: dict[str, set[str]] = {}  # by name: folders with a folder of that name that is no package
         self._members: dict[str, list[str]] = {}
         self._own = {place(path): [place(folder) for folder in added] for path, added in (folders or {}).items()}
+        self._adding = frozenset(folders or ())
         self._added = {folder for added in self._own.values() for folder in added}
         self._found: dict[tuple[str, str], str | None] = {}
+        self._roots: dict[str, tuple[str, ...]] = {}
         seen: set[str] = set()
         for path in sorted(paths):
             if not path.endswith(".py"):
@@ -66,7 +68,10 @@ class Modules:
 
     def find(self, name: str, importer: str) -> str | None:
         """The file that the module `name` is, as `importer` imports it; None when it is not in the project, or open which one it is."""
-        key = (name, importer if place(importer) in self._own else os.path.dirname(importer))
+        head = name.partition(".")[0]
+        if head and head not in self._solid and head not in self._loose:
+            return None
+        key = (name, importer if importer in self._adding else os.path.dirname(importer))
         if key not in self._found:
             self._found[key] = self._find(name, place(importer))
         return self._found[key]
@@ -124,14 +129,20 @@ class Modules:
         elsewhere = homes & self._added or {h for h in homes if h not in self._packages and inside(h, head) in self._packages}
         return next(iter(elsewhere)) if len(elsewhere) == 1 else None
 
-    def _search(self, importer: str) -> Iterator[str]:
+    def _search(self, importer: str) -> tuple[str, ...]:
         """The folders in which `importer` looks for modules, each once, the first one first."""
         folder = importer.rpartition("/")[0]
+        key = importer if importer in self._own else folder
+        if key not in self._roots:
+            self._roots[key] = tuple(self._folders(importer, folder))
+        return self._roots[key]
+
+    def _folders(self, importer: str, folder: str) -> Iterable[str]:
         roots = dict.fromkeys([folder, *self._own.get(importer, ())])
         while True:
             roots |= dict.fromkeys([folder, *(inside(folder, name) for name in ("src", "lib", "python"))])
             if not folder:
-                return iter(roots)
+                return roots
             folder = folder.rpartition("/")[0]
 
 

@@ -22,7 +22,7 @@ from mplint.source.parse import parse
 from mplint.source.refs import Ref
 from mplint.source.summary import Call, Conversion, Policy, SavedModel, Saver
 
-OPEN = 40  # parsed files that are kept for further questions
+OPEN = 100  # parsed files that are kept for further questions
 T = TypeVar("T")
 Known = dict[tuple[str, str], object]
 Stored = tuple[bytes, Known]  # the digest of a file's bytes, and the parts of its summary
@@ -147,14 +147,14 @@ class Summaries:
         except OSError:
             return b""
 
-    def mentions(self, path: str, word: str) -> bool:
-        """Whether a word stands in the file at all: what tells without reading closely that it can't be of interest."""
+    def mentions(self, path: str, text: str) -> bool:
+        """Whether a text stands in the file at all: what tells without reading closely that it can't be of interest."""
         if path not in self._texts:
             try:
                 self._texts[path] = self._read(path)
             except OSError:
                 self._texts[path] = b""
-        return word.encode() in self._texts[path]
+        return text.encode() in self._texts[path]
 
     def close(self) -> None:
         """Let go of every parsed file."""

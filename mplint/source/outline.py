@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.findings import Location
 from mplint.source.bindings import absolute
 from mplint.source.refs import FRAMEWORKS, Ref, name_ref
 from mplint.source.syntax import FUNCTIONS, Function
@@ -17,11 +18,11 @@ LAZY = ("def __getattr__", "_LazyModule", "lazy_loader", "attach(")
 
 
 class Defined(NamedTuple):
-    """A function or class: its qualified name, what it derives from (classes), its parameters (functions)."""
+    """A function or class: its qualified name, what it derives from and where it says so (classes), its parameters (functions)."""
 
     name: str
     is_class: bool
-    bases: tuple[str, ...] = ()
+    bases: tuple[tuple[str, Location], ...] = ()
     parameters: tuple[str, ...] = ()
 
 
@@ -86,7 +87,8 @@ def definitions(file: SourceFile) -> dict[str, Defined]:
         found[name] = Defined(name, False, parameters=tuple(a.arg for a in spec))
     for owner in file.syntax.all(ast.ClassDef):
         name = file.syntax.qualname(owner)
-        found[name] = Defined(name, True, tuple(ref.name for base in owner.bases if (ref := name_ref(file, base)) is not None))
+        bases = [(ref.name, file.location(base)) for base in owner.bases if (ref := name_ref(file, base)) is not None]
+        found[name] = Defined(name, True, tuple(bases))
     return found
 
 

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from mplint.findings import Location
 from mplint.source.keras.saved_models import saves
 from mplint.source.refs import Ref, name_ref, owner_of, refs
-from mplint.source.syntax import Function
+from mplint.source.syntax import FUNCTIONS, Function
 from mplint.source.values import UNKNOWN
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
+
+
+HALF_WORDS = ("float16", "half", "fp16", "bf16")
 
 
 class Call(NamedTuple):
@@ -92,7 +95,14 @@ def calls_under_autocast(file: SourceFile) -> tuple[Call, ...]:
     """The calls of the file around which autocast may put half in force."""
     if "autocast" not in file.document.text:
         return ()
-    return calls(file, [call for call in file.syntax.all(ast.Call) if autocast(file, call)[0]])
+    regions = file.torch.autocasts.regions
+    lines: set[int] = set()
+    for region in regions:
+        if not isinstance(region.node, (ast.With, ast.AsyncWith, *FUNCTIONS)):
+            lines.update(range(1, len(file.lines) + 1))
+        else:
+            lines.update(range(region.node.lineno, (region.node.end_lineno or region.node.lineno) + 1))
+    return calls(file, [call for call in file.syntax.all(ast.Call) if call.lineno in lines and autocast(file, call)[0]])
 
 
 def calls_by_name(file: SourceFile, last: str) -> tuple[Call, ...]:
@@ -147,7 +157,9 @@ def autocast(file: SourceFile, node: ast.AST) -> tuple[frozenset[str], bool]:
 
 def conversions(file: SourceFile) -> list[Conversion]:
     """Whole-module casts to half."""
-    found = []
+    found: list[Conversion] = []
+    if not any(word in file.document.text for word in HALF_WORDS):
+        return found
     for call in file.syntax.all(ast.Call):
         func = call.func
         if not isinstance(func, ast.Attribute) or func.attr not in ("half", "bfloat16", "to"):
