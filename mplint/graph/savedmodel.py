@@ -28,24 +28,14 @@ def load(path: str) -> ModelGraph:
         raise GraphError("saved_model.pb is larger than a protocol buffer can be")
     if os.path.getsize(file) == 0:
         raise GraphError("saved_model.pb is empty")
-    with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        data = memoryview(mapped)
-        try:
-            model = _Reader(path, file, Message(data, 0, len(data)), read_bundle(os.path.join(folder, "variables"))).read()
-        finally:
-            _release(data)
+    with open(file, "rb") as stream:
+        data = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))  # unmapped with the last that looks at it
+    model = _Reader(path, file, Message(data, 0, len(data)), read_bundle(os.path.join(folder, "variables"))).read()
     _keras_metadata(folder, model)
     connect(model.graph)
     for function in model.functions.values():
         connect(function)
     return model
-
-
-def _release(data: memoryview) -> None:
-    try:
-        data.release()
-    except BufferError:  # an exception on its way out still holds a part; the mapping goes with it
-        return
 
 
 class _Reader:

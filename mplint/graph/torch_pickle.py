@@ -100,28 +100,25 @@ def _read_stream(path: str) -> tuple[object, Locate]:
         storages[storage.key] = storage
         return storage
 
-    with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        data = memoryview(mapped)
-        try:
-            magic, place = read_pickle(data, KNOWN)
-            if magic != LEGACY_MAGIC:
-                raise GraphError("not a checkpoint of torch.save")
-            _, place = read_pickle(data, KNOWN, start=place)
-            about, place = read_pickle(data, KNOWN, start=place)
-            found, place = read_pickle(data, KNOWN, persistent, place)
-            keys, place = read_pickle(data, KNOWN, start=place)
-            little = not (isinstance(about, dict) and about.get("little_endian") is False)
-            for key in keys if isinstance(keys, list) else ():
-                storage = storages.get(str(key))
-                size = storage.count * BITS[storage.kind] // 8 if storage is not None else 0
-                if storage is None or place + 8 + size > len(data):
-                    raise GraphError("the file is cut off: it ends before the bytes of its tensors")
-                if int.from_bytes(data[place : place + 8], "little") != storage.count:
-                    raise GraphError("damaged torch checkpoint: a storage has another size than its tensors say")
-                places[storage.key] = (place + 8, size)
-                place += 8 + size
-        finally:
-            data.release()
+    with open(path, "rb") as stream:
+        data = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))  # unmapped with the last that looks at it
+    magic, place = read_pickle(data, KNOWN)
+    if magic != LEGACY_MAGIC:
+        raise GraphError("not a checkpoint of torch.save")
+    _, place = read_pickle(data, KNOWN, start=place)
+    about, place = read_pickle(data, KNOWN, start=place)
+    found, place = read_pickle(data, KNOWN, persistent, place)
+    keys, place = read_pickle(data, KNOWN, start=place)
+    little = not (isinstance(about, dict) and about.get("little_endian") is False)
+    for key in keys if isinstance(keys, list) else ():
+        storage = storages.get(str(key))
+        size = storage.count * BITS[storage.kind] // 8 if storage is not None else 0
+        if storage is None or place + 8 + size > len(data):
+            raise GraphError("the file is cut off: it ends before the bytes of its tensors")
+        if int.from_bytes(data[place : place + 8], "little") != storage.count:
+            raise GraphError("damaged torch checkpoint: a storage has another size than its tensors say")
+        places[storage.key] = (place + 8, size)
+        place += 8 + size
 
     def locate(storage: Storage, dtype: str, offset: int, nbytes: int) -> Weights | None:
         start, size = places.get(storage.key, (0, -1))
