@@ -6,9 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("onnx")
-
 from onnx_text import expectations, findings
 
 from mplint.findings import Severity

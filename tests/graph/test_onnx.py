@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("onnx_ir")
-
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from mplint.graph.load import load_graph
@@ -241,9 +238,8 @@ def test_deep_nesting_is_refused(tmp_path: Path) -> None:
     for depth, reason in ((20, ""), (300, "can't be decoded"), (3000, "can't be decoded")):
         graph = b""
         for _ in range(depth):
-            node = field(4, b"Loop") + field(
-                5, field(1, b"body") + field(6, graph) + encoded(20 << 3) + b"\x05"
-            )  # attribute: name, g, type
+            body = field(1, b"body") + field(6, graph) + encoded(20 << 3) + b"\x05"  # an attribute: name, g, type
+            node = field(4, b"Loop") + field(5, body)
             graph = field(1, node)
         path = tmp_path / "m.onnx"
         path.write_bytes(b"\x08\x08" + field(7, graph))

@@ -1,0 +1,144 @@
+"""Model files among the files of a run: found, reported, cached, and passed over where a package is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx_text import parse
+
+import mplint
+from mplint.cli import main
+from mplint.config import Config
+from mplint.engine import models
+from mplint.graph import load as loading
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+ISOLATED = Config(cache=False, isolated=True)
+
+
+def save(path: Path, fixture: str = "MP401/bad_hidden_width") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(parse((FIXTURES / f"{fixture}.onnxtxt").read_text()).SerializeToString())
+    return path
+
+
+def test_models_in_a_folder_are_checked_beside_its_programs(tmp_path: Path) -> None:
+    save(tmp_path / "runs" / "best.onnx")
+    (tmp_path / "train.py").write_text("import torch\n\nscaler = torch.cuda.amp.GradScaler()\n")
+    result = mplint.check(tmp_path, ISOLATED)
+    assert [(os.path.basename(f.location.path), f.code, f.node) for f in result.findings] == [
+        ("best.onnx", "MP401", "b"),
+        ("train.py", "MP101", None),
+    ]
+    assert result.files == 2
+
+
+def test_content_decides_and_not_the_name(tmp_path: Path) -> None:
+    result = mplint.check(save(tmp_path / "model.bin"), ISOLATED)
+    assert [f.code for f in result.findings] == ["MP401"]
+
+
+def test_bad_model_is_mp001_and_the_run_goes_on(tmp_path: Path) -> None:
+    save(tmp_path / "good.onnx")
+    (tmp_path / "bad.onnx").write_bytes(b"\0" * 100)
+    result = mplint.check(tmp_path, ISOLATED)
+    assert [(os.path.basename(f.location.path), f.code) for f in result.findings] == [("bad.onnx", "MP001"), ("good.onnx", "MP401")]
+
+
+def test_files_that_are_no_models_count_only_where_they_are_named(tmp_path: Path) -> None:
+    (tmp_path / "pointer.onnx").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    (tmp_path / "data.h5").write_bytes(b"no HDF5")
+    (tmp_path / "cache.pt").write_bytes(b"no pickle")
+    assert mplint.check(tmp_path, ISOLATED).findings == ()
+    named = [str(tmp_path / name) for name in ("pointer.onnx", "data.h5", "cache.pt")]
+    assert [f.code for f in mplint.check(named, ISOLATED).findings] == ["MP001"] * 3
+
+
+def test_missing_package_is_misuse_for_a_named_file_and_a_note_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(package: str, path: str, found: loading.Format) -> None:
+        raise loading.MissingExtra(path, found.name, found.extra, package)
+
+    monkeypatch.setattr(loading, "require", missing)
+    save(tmp_path / "a.onnx")
+    save(tmp_path / "b.onnx")
+    assert main(["check", "--isolated", str(tmp_path / "a.onnx")]) == 2
+    assert 'pip install "mplint[onnx]"' in capsys.readouterr().err
+    assert main(["check", "--isolated", "--no-cache", str(tmp_path)]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a.onnx and 1 more: not checked" in line
+
+
+def test_results_are_cached_until_the_model_or_its_weights_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLINT_CACHE_DIR", str(tmp_path / "cache"))
+    model = parse((FIXTURES / "MP401/bad_hidden_width.onnxtxt").read_text())
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="m.data", size_threshold=0)
+    read: list[str] = []
+    check = models.check_graph
+
+    def counted(path: str, *rest: object) -> object:
+        read.append(path)
+        return check(path, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(models, "check_graph", counted)
+    config = Config(isolated=True)
+    first = mplint.check(path, config)
+    assert mplint.check(path, config) == first
+    assert len(read) == 1
+    os.utime(tmp_path / "m.data", ns=(1, 1))
+    assert mplint.check(path, config) == first
+    assert len(read) == 2
+    mplint.check(path, config._replace(runtime="tensorrt"))
+    assert len(read) == 3
+
+
+def test_reports_name_the_node_and_have_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(save(tmp_path / "m.onnx"))
+    main(["check", "--isolated", path, "--output-format", "json"])
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (finding["path"], finding["node"], finding["line"], finding["code"]) == (path, "b", None, "MP401")
+    main(["check", "--isolated", path, "--output-format", "sarif"])
+    (result,) = json.loads(capsys.readouterr().out)["runs"][0]["results"]
+    (place,) = result["locations"]
+    assert place["logicalLocations"][0]["name"] == "b"
+    assert "region" not in place["physicalLocation"]
+    main(["check", "--isolated", path, "--output-format", "concise"])
+    assert capsys.readouterr().out.startswith(f"{path}: MP401[warning] b (MatMul) is 1001 wide")
+    main(["check", "--isolated", path, "--output-format", "github"])
+    assert capsys.readouterr().out.startswith("::warning file=")
+    main(["check", "--isolated", path])
+    assert " = node: b" in capsys.readouterr().out
+
+
+def test_statistics_sum_up_the_precision_of_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--isolated", "--statistics", str(save(tmp_path / "m.onnx"))]) == 1
+    text = capsys.readouterr().out
+    assert "FLOPs        148.1 k: float16 100%" in text
+    assert "parameters   74.1 k: float16 100%" in text
+    assert "0 of 2 heavy ops have sizes that suit NVIDIA Tensor Cores" in text
+
+
+def test_options_for_models_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(save(tmp_path / "m.onnx"))
+    for wrong in (["--runtime", "tensort"], ["--input-range", "x"], ["--input-range", "x=3:1"], ["--model", "nowhere"]):
+        assert main(["check", "--isolated", path, *wrong]) == 2
+        assert wrong[0] in capsys.readouterr().err
+
+
+def test_objects_and_graphs_are_checked_through_the_api(tmp_path: Path) -> None:
+    graph = mplint.load_graph(save(tmp_path / "m.onnx"))
+    assert [f.code for f in mplint.check(graph, ISOLATED).findings] == ["MP401"]
+    with pytest.raises(mplint.GraphError):
+        mplint.check(object(), ISOLATED)
+
+
+def test_suppressing_a_rule_by_file_works_for_models(tmp_path: Path) -> None:
+    save(tmp_path / "m.onnx")
+    config = ISOLATED._replace(per_file_ignores=(("*.onnx", ("MP401",)),), root=str(tmp_path))
+    assert mplint.check(tmp_path, config).findings == ()
