@@ -31,6 +31,9 @@ from mplint.source.torch.loop import (
     receiver,
     shared,
 )
+from mplint.source.trainers.bypassed import bypasses
+
+from .trainer_bypass import bypass_finding
 
 
 class UnscaledStep(Rule):
@@ -39,7 +42,8 @@ class UnscaledStep(Rule):
     Finds `optimizer.step()` on gradients of `scaler.scale(loss)`, also after `scaler.unscale_`, a plain step that follows
     `scaler.step(optimizer)`, and a plain step of an optimizer that a scaler steps. In a Keras 2 loop: gradients of a scaled loss that
     are applied without `get_unscaled_gradients`, gradients that are unscaled though the loss was never scaled, and a loss that is
-    scaled after the tape has closed.
+    scaled after the tape has closed. Around accelerate or Fabric in float16: `loss.backward()` and torch's `clip_grad_norm_` in place
+    of the trainer's own, which scale and unscale.
 
     ## Why is this bad?
     The gradients are multiplied by the loss scale, 65536 to begin with. SGD then moves the weights 65536 times too far; Adam hides the
@@ -104,7 +108,8 @@ class UnscaledStep(Rule):
 
     ## Fix safety
     Safe: `scaler.step(optimizer)` unscales and steps; `scaler.update()` is added where the loop has none. There is no fix where the
-    scaler isn't at hand, or where the step also serves a branch without a scaler. In Keras the missing half is added
+    scaler isn't at hand, or where the step also serves a branch without a scaler. accelerate's own `backward` and clipping take the place
+    of the others. In Keras the missing half is added
     (`get_unscaled_gradients`, or `get_scaled_loss` in the tape), or the scaling moves into the tape.
 
     ## Evidence
@@ -121,7 +126,7 @@ class UnscaledStep(Rule):
     severity = Severity.ERROR
     fix = Applicability.SAFE
     frameworks = ("torch", "keras")
-    tokens = (".scale(", "get_scaled_loss", "get_unscaled_gradients", "scale_loss")
+    tokens = (".scale(", "Accelerator", "Fabric", "get_scaled_loss", "get_unscaled_gradients", "scale_loss")
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report steps whose gradients are scaled, or divided by a scale, and should not be."""
@@ -133,6 +138,8 @@ class UnscaledStep(Rule):
         """The plain steps of a PyTorch loop whose gradients a scaler has scaled."""
         loop = file.torch.loop
         if loop.optimizers.managed:
+            for bypass in bypasses(file):
+                yield bypass_finding(self, file, bypass)
             return
         found: dict[ast.AST, Case] = {}
         for path in loop.paths():

@@ -30,6 +30,9 @@ UPDATE = "update"
 ZERO_GRAD = "zero_grad"
 MODIFY = "gradients changed by an amount of their own"
 HANDED = "scaler handed to other code"
+TRAINER_BACKWARD = "backward by a trainer"
+TRAINER_UNSCALE = "unscaling by a trainer"
+TRAINER_STEP = "step of an optimizer that a trainer has wrapped"
 WRAPPED = "call of a scaler wrapper"
 PRECISION_WORDS = {
     "amp",
@@ -103,6 +106,7 @@ class TrainingLoop:
         self.gradients = Gradients(file)
         self._known: dict[ast.AST, tuple[Event, ...]] = {}
         self._has_gradients = ".grad" in file.document.text
+        self._has_trainers = bool(file.torch.trainers.built)
         kinds = (ast.Call, ast.AugAssign, ast.Assign)
         self.flow = Flow(file.syntax, file.names, file.values, self._events, lambda _: (), lambda _: (), kinds)
 
@@ -251,6 +255,8 @@ class TrainingLoop:
 
     def _method(self, call: ast.Call) -> Event | None:
         """The event that a method call is by its name and its receiver."""
+        if self._has_trainers and (event := self._by_trainer(call)) is not None:
+            return event
         match call.func:
             case ast.Attribute(attr="backward", value=loss):
                 return self._backward(call, loss)
@@ -270,6 +276,18 @@ class TrainingLoop:
                 owner
             ):
                 return Event(RESCALE, call)
+        return None
+
+    def _by_trainer(self, call: ast.Call) -> Event | None:
+        """The event that a call of a trainer object of this file is, or of an optimizer that it has wrapped."""
+        trainers = self.file.torch.trainers
+        match call.func:
+            case ast.Attribute(attr="backward", value=owner) if call.args and trainers.made(owner) is not None:
+                return Event(TRAINER_BACKWARD, call, detail=(None, owner))
+            case ast.Attribute(attr="unscale_gradients" | "unscale_", value=owner) if trainers.stands_for_one(owner):
+                return Event(TRAINER_UNSCALE, call)
+            case ast.Attribute(attr="step", value=owner) if trainers.wrapped_by(owner) is not None:
+                return Event(TRAINER_STEP, call, detail=(None, owner))
         return None
 
     def _backward(self, call: ast.Call, loss: ast.expr) -> Event | None:

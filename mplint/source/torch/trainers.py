@@ -65,7 +65,8 @@ class Trainers:
     def made(self, node: ast.expr) -> Built | None:
         """The construction of the trainer that an expression stands for, or None."""
         by_call = {built.call: built for built in self.built}
-        found = [by_call.get(d) if isinstance(d, ast.Call) else None for d in self.file.values.definitions(node)]
+        definitions = [d for d in self.file.values.definitions(node) if not (isinstance(d, ast.Constant) and d.value is None)]
+        found = [by_call.get(d) if isinstance(d, ast.Call) else None for d in definitions]
         return found[0] if found and all(b is found[0] for b in found) else None
 
     def stands_for_one(self, node: ast.expr) -> bool:
@@ -82,6 +83,19 @@ class Trainers:
         else:
             values = [d for d in self.file.values.definitions(node) if isinstance(d, ast.Call)]
         return any(isinstance(v, ast.Call) and isinstance(v.func, ast.Attribute) and v.func.attr in PREPARES for v in values)
+
+    def wrapped_by(self, node: ast.expr) -> Built | None:
+        """The trainer of this file whose `prepare` or `setup` has handed out the object, whatever way leads here; None for any other."""
+        if not isinstance(node, ast.Name) or not self.built:
+            return None
+        found = []
+        for binding in self.file.names.reaching(node):
+            match binding.value:
+                case ast.Call(func=ast.Attribute(value=owner, attr=method)) if method in PREPARES:
+                    found.append(self.made(owner))
+                case _:
+                    found.append(None)
+        return found[0] if found and all(b is not None and b is found[0] for b in found) else None
 
     def host(self, node: ast.AST) -> Kind | None:
         """The trainer that runs the code at `node`: a method of a class made for it, by its bases or by the hooks that it defines."""
@@ -136,7 +150,10 @@ class Trainers:
         found = set()
         for definition in self.file.values.definitions(given):
             value = self.file.values.constant_or(definition, UNKNOWN) if isinstance(definition, ast.expr) else UNKNOWN
-            found.add(kind.default or UNKNOWN if value is None else kind.mode(value))
+            if value == UNKNOWN:
+                found |= {UNKNOWN if text is None else kind.mode(text) for text in self.file.values.strings(definition)}
+            else:
+                found.add(kind.default or UNKNOWN if value is None else kind.mode(value))
         return frozenset(found)
 
     def _switched(self, call: ast.Call, kind: Kind) -> frozenset[str]:

@@ -1,0 +1,58 @@
+"""What MP302 says of loops that go past the trainer around them."""
+
+from __future__ import annotations
+
+import ast
+
+from mplint.findings import Applicability, Confidence, Finding, Fix, Replace
+from mplint.rule import Rule
+from mplint.source.file import SourceFile
+from mplint.source.torch.loop import BACKWARD, receiver
+from mplint.source.trainers.bypassed import Bypass
+
+
+def bypass_finding(rule: Rule, file: SourceFile, bypass: Bypass) -> Finding:
+    """The finding for a clipping or a backward that goes past a trainer."""
+    trainer, sure = file.text(bypass.trainer), bypass.built.dtypes == {"float16"}
+    set_up = (bypass.built.call, f"{bypass.built.kind.title} trains in float16 here" + ("" if sure else ", where its precision says so"))
+    if bypass.act.kind == BACKWARD:
+        return rule.finding(
+            file,
+            bypass.act.node,
+            f"`{file.text(bypass.act.node)}` bypasses `{trainer}.backward`, which would scale the loss",
+            why=f"float16 gradients below 6e-8 become 0, and the step that {bypass.built.kind.title} has wrapped finds no scale and raises",
+            help=f"call `{trainer}.backward(loss)`",
+            confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
+            related=(set_up, (bypass.cause.node, f"{bypass.built.kind.title} has wrapped this optimizer")),
+            fix=through_trainer(file, bypass),
+        )
+    return rule.finding(
+        file,
+        bypass.act.node,
+        f"the gradients are clipped while they are still multiplied by the loss scale of `{trainer}`",
+        why="the scale starts at 65536: a limit of 1.0 clips gradients above 0.00002, so that nearly all updates have the same size",
+        help=f"call `{trainer}.{bypass.built.kind.clip}`, which unscales them first",
+        confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
+        related=(set_up, (bypass.cause.node, "the loss is scaled here")),
+        fix=through_trainer(file, bypass),
+    )
+
+
+def through_trainer(file: SourceFile, bypass: Bypass) -> Fix | None:
+    """The same call of the trainer's own method, where it takes the same arguments and the trainer is at hand."""
+    call, trainer = bypass.act.node, bypass.trainer
+    near = isinstance(trainer, ast.Attribute) or file.syntax.function(trainer) is file.syntax.function(call)
+    same_class = file.syntax.enclosing_class(trainer) is file.syntax.enclosing_class(call)
+    if not isinstance(call, ast.Call) or not near or not same_class or bypass.built.kind.key != "accelerate":
+        return None
+    text = file.text(trainer)
+    if bypass.act.kind == BACKWARD:
+        loss = receiver(bypass.act)
+        if loss is None or call.args:
+            return None
+        given = ", ".join([file.text(loss), *(file.text(k) for k in call.keywords)])
+        return Fix(f"Call `{text}.backward`", Applicability.SAFE, (Replace(file.span(call), f"{text}.backward({given})"),))
+    name = (file.names.resolve(call.func) or "").rpartition(".")[2]
+    if name not in ("clip_grad_norm_", "clip_grad_value_") or any(k.arg in ("error_if_nonfinite", "foreach", None) for k in call.keywords):
+        return None
+    return Fix(f"Call `{text}.{name}`", Applicability.SAFE, (Replace(file.span(call.func), f"{text}.{name}"),))
