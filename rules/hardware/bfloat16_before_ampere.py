@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from mplint.findings import Confidence, Finding, Severity
 from mplint.graph.facts import GraphFacts
 from mplint.rule import Rule
+from mplint.source.configs.file import ConfigFile
 from mplint.source.device_guards import DeviceGuards
 from mplint.source.file import SourceFile
 from mplint.source.half_choices import Choice, half_choices
 from mplint.source.syntax import walk_expressions
+from mplint.source.trainers.modes import modes
 
 if TYPE_CHECKING:
     from mplint.hardware import Target
@@ -31,11 +33,11 @@ class Bfloat16BeforeAmpere(Rule):
     """bfloat16 on GPUs that have no units for it
 
     ## What it does
-    With a known target that is older than Ampere (`--target "Tesla T4"`, `--target 7.0`), finds bfloat16 in autocast, Keras policies,
-    the precision options of trainers, sharding policies and `from_pretrained`, also behind `torch.cuda.is_bf16_supported()`: it answers
-    True on these GPUs, because torch emulates bfloat16. Without a target, reports a program that means to run on many GPUs, since it
-    scales the loss when its dtype is float16, but whose own default is a plain "bfloat16" that nothing checks. Other unchecked bfloat16
-    on CUDA is advice. Says nothing where the file reads the compute capability itself.
+    With a known target that is older than Ampere (`--target "Tesla T4"`, `--target 7.0`), finds bfloat16 in autocast, Keras policies, the
+    precision options of trainers (in programs, JSON and YAML), sharding policies and `from_pretrained`, also behind
+    `torch.cuda.is_bf16_supported()`: it answers True on these GPUs, because torch emulates bfloat16. Without a target, reports a program
+    that means to run on many GPUs, since it scales the loss when its dtype is float16, but whose own default is a plain "bfloat16" that
+    nothing checks. Other unchecked bfloat16 on CUDA is advice. Says nothing where the file reads the compute capability itself.
     In model graphs: products and convolutions in bfloat16, with such a target.
 
     ## Why is this bad?
@@ -83,6 +85,7 @@ class Bfloat16BeforeAmpere(Rule):
     frameworks = ("keras", "torch")
     graphs = True
     tokens = ("bfloat16", "bf16")
+    configs = True
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield a model that computes in bfloat16 where the target has no units for it."""
@@ -117,6 +120,24 @@ class Bfloat16BeforeAmpere(Rule):
                 yield self._on_target(file, choice, target, guards)
             elif choice.kind == "sharding" or (choice.kind == "autocast" and "cuda" in choice.devices):
                 yield self._anywhere(file, choice, guards)
+
+    def check_config(self, file: ConfigFile) -> Iterator[Finding]:
+        """Yield the bfloat16 of a configuration file that the target emulates."""
+        target = file.settings.hardware
+        if target is None or target.bf16_native is not False:
+            return
+        for setup in file.trainers:
+            for mode in modes(setup):
+                if mode.dtype == "bfloat16" and mode.fits("cuda"):
+                    yield self.finding(
+                        file,
+                        mode.option.place,
+                        f"{setup.title} uses bfloat16, which {target.label} only emulates",
+                        why=f"{target.label[0].upper()}{target.label[1:]} has no bfloat16 units: they came with compute capability 8.0.",
+                        help="Use float16 on this device.",
+                        severity=Severity.INFO if file.is_test else None,
+                        confidence=Confidence.HIGH if target.certainty in SURE else Confidence.MEDIUM,
+                    )
 
     def _on_target(self, file: SourceFile, choice: Choice, target: Target, guards: DeviceGuards) -> Finding:
         lacks = f"{target.label[0].upper()}{target.label[1:]} has no bfloat16 units"

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
 from mplint.rule import Rule
+from mplint.source.configs.file import ConfigFile
 from mplint.source.device_guards import DeviceGuards
 from mplint.source.file import SourceFile
 from mplint.source.keras.tpu import depends_on_device, is_conditional, tpu_calls
+from mplint.source.trainers.modes import modes
 
 FLOAT16 = {"mixed_float16": "mixed_bfloat16", "float16": "mixed_bfloat16"}
+BFLOAT16 = {"fp16": "bf16", "16-mixed": "bf16-true", "16-true": "bf16-true"}  # Lightning takes no bf16-mixed there
 WHY = "TPUs multiply in bfloat16: float16 gains nothing, overflows above 65504, and loss scaling raises under TPUStrategy in Keras 2."
 
 
@@ -19,6 +22,7 @@ class Float16OnTpu(Rule):
     ## What it does
     Finds float16 on a TPU: a float16 dtype policy in a program that builds a TPUStrategy or connects to a TPU, or that is checked for a TPU
     target, and float16 autocast on an XLA device (advice where the program asks for float16 by name, as in `if precision == "fp16":`).
+    Also trainers (Lightning, accelerate) that are set to a TPU and to float16, in programs and in configuration files.
 
     ## Why is this bad?
     A TPU's matrix units take bfloat16. Float16 is emulated there at no gain and overflows above 65504, where bfloat16 reaches 3.4e38 and
@@ -43,7 +47,7 @@ class Float16OnTpu(Rule):
     ```
 
     ## Fix safety
-    Safe: the policy becomes `"mixed_bfloat16"`, which TPUs run natively.
+    Safe: the policy becomes `"mixed_bfloat16"`, which TPUs run natively, and a trainer's precision its bfloat16 sibling.
 
     ## Evidence
     Shows only on a TPU; see the TensorFlow guide in the references.
@@ -58,7 +62,8 @@ class Float16OnTpu(Rule):
     severity = Severity.ERROR
     fix = Applicability.SAFE
     frameworks = ("keras", "torch")
-    tokens = ("float16",)
+    tokens = ("float16", "precision")
+    configs = True
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report float16 policies next to a TPU, then float16 autocast on XLA devices."""
@@ -66,6 +71,29 @@ class Float16OnTpu(Rule):
         target = file.settings.hardware is not None and file.settings.hardware.kind == "tpu"
         yield from self._policies(file, severity, target)
         yield from self._autocasts(file, severity, target)
+        yield from self._trainers(file)
+
+    def check_config(self, file: ConfigFile) -> Iterator[Finding]:
+        """Report trainers that are set to float16 and to a TPU."""
+        yield from self._trainers(file)
+
+    def _trainers(self, file: SourceFile | ConfigFile) -> Iterator[Finding]:
+        target = file.settings.hardware is not None and file.settings.hardware.kind == "tpu"
+        for setup in file.trainers:
+            for mode in modes(setup):
+                if mode.dtype != "float16" or not (mode.device == "xla" or (target and mode.fits("xla"))):
+                    continue
+                new = BFLOAT16.get(mode.option.text or "")
+                change = setup.options.set(mode.option, new) if new is not None else None
+                yield self.finding(
+                    file,
+                    mode.option.place,
+                    f"{setup.title} computes in float16 on a TPU",
+                    why="TPUs multiply in bfloat16: float16 gains nothing there, and Lightning and accelerate refuse its mixed form.",
+                    help="use bfloat16",
+                    severity=Severity.INFO if file.is_test else None,
+                    fix=Fix(f"use {new}", Applicability.SAFE, (change,)) if change is not None else None,
+                )
 
     def _policies(self, file: SourceFile, severity: Severity | None, target: bool) -> Iterator[Finding]:
         setters = file.keras.policy.setters

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from mplint.findings import Confidence, Finding, Severity
 from mplint.graph.facts import GraphFacts
 from mplint.rule import Rule
+from mplint.source.configs.file import ConfigFile
 from mplint.source.device_guards import DeviceGuards
 from mplint.source.file import SourceFile
 from mplint.source.half_choices import Choice, half_choices
+from mplint.source.trainers.modes import modes
 
 if TYPE_CHECKING:
     from mplint.hardware import Target
@@ -26,8 +28,8 @@ class UnsupportedHardware(Rule):
     With a known target (`--target "Tesla P100"`, `--target 6.1`, `--target auto`, or `target` in the configuration), finds float8 that
     the device can't compute in, and float16 that brings it no speed: NVIDIA GPUs below compute capability 7.0, GTX 16xx and other chips
     without Tensor Cores, CPUs. Looks at autocast, Keras policies, the precision options of trainers (Lightning, transformers, trl,
-    accelerate), sharding policies and float8 libraries. Says nothing without a target, nor where the file reads the compute capability
-    itself.
+    accelerate) in programs and in their JSON and YAML files, sharding policies and float8 libraries. Says nothing without a target, nor
+    where the file reads the compute capability itself.
     In model graphs: what the products and convolutions compute in.
 
     ## Why is this bad?
@@ -72,6 +74,7 @@ class UnsupportedHardware(Rule):
     name = "unsupported-hardware"
     severity = Severity.ERROR
     needs_target = True
+    configs = True
     frameworks = ("keras", "torch")
     graphs = True
     tokens = ("autocast", "float16", "fp16", "fp8", "float8", "precision", "_scaled_mm")
@@ -117,6 +120,34 @@ class UnsupportedHardware(Rule):
                 yield self._float8(file, choice, target, asked_for)
             elif choice.dtype == "float16" and target.half_fast is False and choice.kind != "weights":
                 yield self._float16(file, choice, target, asked_for)
+
+    def check_config(self, file: ConfigFile) -> Iterator[Finding]:
+        """Yield the dtypes that a configuration file chooses and the target does not reward."""
+        target = file.settings.hardware
+        if target is None:
+            return
+        device = "cpu" if target.kind == "cpu" else "cuda"
+        for setup in file.trainers:
+            for mode in modes(setup):
+                if not mode.fits(device):
+                    continue
+                message = why = ""
+                if mode.dtype == "float16" and target.half_fast is False:
+                    message = f"{setup.title} computes in float16, which is no faster than float32 on {target.label}"
+                    why = slowness(target)
+                elif mode.dtype == "float8" and target.fp8 is False:
+                    message = f"{setup.title} is set to float8, and {target.label} has no float8 units"
+                    why = f"float8 needs compute capability 8.9 (Ada, Hopper) or an Instinct MI300{has(target)}."
+                if message:
+                    yield self.finding(
+                        file,
+                        mode.option.place,
+                        message,
+                        why=why,
+                        help="Turn it off on this device; keep it where the smaller memory is the point.",
+                        severity=Severity.INFO if file.is_test else Severity.WARNING,
+                        confidence=Confidence.HIGH if target.certainty in SURE else Confidence.MEDIUM,
+                    )
 
     def _float8(self, file: SourceFile, choice: Choice, target: Target, asked_for: bool) -> Finding:
         runs = choice.kind != "float8"

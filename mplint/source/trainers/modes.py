@@ -1,0 +1,53 @@
+"""The dtype that the settings of a trainer choose, and the device that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mplint.source.half_choices import ACCELERATORS, MODES
+from mplint.source.trainers.setup import Option, Setup, get, is_on
+from mplint.source.values import UNKNOWN
+
+FLAGS = (("fp16", "float16"), ("bf16", "bfloat16"))
+SECTIONS = (*FLAGS, ("bfloat16", "bfloat16"))
+ON_CPU = ("use_cpu", "no_cuda", "cpu")
+
+
+class Mode(NamedTuple):
+    """One setting that chooses a low-precision dtype; `device` is "cpu", "cuda", "xla" … or "?" where none is named."""
+
+    option: Option
+    dtype: str
+    device: str
+
+    def fits(self, device: str) -> bool:
+        """Whether it may take effect on that device type."""
+        return self.device in (device, UNKNOWN)
+
+
+def modes(setup: Setup) -> Iterator[Mode]:
+    """The settings of one trainer that choose float16, bfloat16 or float8."""
+    options = setup.options
+    device = device_of(setup)
+    if setup.trainer == "transformers":
+        yield from (Mode(option, dtype, device) for flag, dtype in FLAGS if (option := is_on(options, flag)) is not None)
+    elif setup.trainer == "deepspeed":
+        found = ((is_on(options, section, "enabled"), dtype) for section, dtype in SECTIONS)
+        yield from (Mode(option, dtype, device) for option, dtype in found if option is not None)
+    else:
+        name = "mixed_precision" if setup.trainer == "accelerate" else "precision"
+        option = get(options, name)
+        if option is not None and (dtype := MODES.get(option.text or "")) is not None:
+            yield Mode(option, dtype, device)
+
+
+def device_of(setup: Setup) -> str:
+    """The device type that the settings name, "?" where they name none."""
+    options = setup.options
+    if any(is_on(options, name) for name in ON_CPU):
+        return "cpu"
+    distributed, accelerator = get(options, "distributed_type"), get(options, "accelerator")
+    if setup.trainer == "accelerate" and distributed is not None and distributed.text == "TPU":
+        return "xla"
+    return ACCELERATORS.get(accelerator.text or "", UNKNOWN) if accelerator is not None else UNKNOWN
