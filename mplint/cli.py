@@ -72,6 +72,10 @@ def _run(argv: Sequence[str]) -> int:
             return _fix(options)
         case "explain":
             return _explain(options)
+        case "convert":
+            from mplint.convert.command import run
+
+            return run(options)
         case _:
             return _rules(options)
 

@@ -39,6 +39,13 @@ exit status:
   2  misuse, or an input that could not be read"""
 
 
+_CONVERT_EPILOG = """\
+exit status:
+  0  converted and proven
+  1  the result did not pass verification: not written, unless with --force
+  2  misuse, or a model that can't be read or run"""
+
+
 class _Help(argparse.RawDescriptionHelpFormatter):
     """Help as wide as the terminal; told its width, argparse need not import shutil to ask."""
 
@@ -103,7 +110,7 @@ def configuration(options: argparse.Namespace) -> Config:
         "isolated": options.isolated,
         "cache": config.cache and not options.no_cache,
         "runtime": _runtime(getattr(options, "runtime", None)),
-        "input_ranges": tuple(map(_input_range, getattr(options, "input_range", ()))),
+        "input_ranges": tuple(map(input_range, getattr(options, "input_range", ()))),
     }
     if options.min_confidence:
         changes["min_confidence"] = Confidence(options.min_confidence)
@@ -196,6 +203,13 @@ def _add_common(parser: _Parser) -> None:
     _add_color(parser)
 
 
+def _add_convert(parser: _Parser) -> None:
+    """Its own module adds them: `check` must not pay for it."""
+    from mplint.convert.options import add_options
+
+    add_options(parser)
+
+
 def _add_source_of_configuration(parser: _Parser) -> None:
     parser.add_argument("--config", metavar="FILE", help="read this configuration file, not the nearest one")
     parser.add_argument("--isolated", action="store_true", help="read no configuration file")
@@ -213,7 +227,7 @@ def _runtime(name: str | None) -> str | None:
     return name
 
 
-def _input_range(text: str) -> tuple[str, tuple[float, float]]:
+def input_range(text: str) -> tuple[str, tuple[float, float]]:
     name, _, bounds = text.rpartition("=")
     low, colon, high = bounds.partition(":")
     try:
@@ -249,6 +263,7 @@ COMMANDS: dict[str, tuple[str, Callable[[_Parser], None], str | None]] = {
     "fix": ("show the fixes as a diff, or apply them", _add_fix, _EXIT_EPILOG),
     "explain": ("print the documentation of rules", _add_explain, None),
     "rules": ("list the rules", _add_rules, None),
+    "convert": ("convert a model to a mixed-precision policy, and prove it", _add_convert, _CONVERT_EPILOG),
 }
 
 _DESCRIPTION = """\

@@ -1,0 +1,1 @@
+"""Converting models to a mixed-precision policy: plan, write, verify."""

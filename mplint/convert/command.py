@@ -1,0 +1,79 @@
+"""The command `mplint convert`: which converter a file needs, and what is written where."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mplint.convert.policy import ConversionError, Options, policy
+from mplint.convert.result import Conversion
+from mplint.errors import UsageError
+
+CONVERTED, UNPROVEN = 0, 1
+
+
+def run(options: argparse.Namespace) -> int:
+    """Convert one model and return the exit code; raises UsageError for misuse and for a model that can't be converted."""
+    from mplint.convert.report import conversion_html, conversion_json, conversion_text
+    from mplint.options import input_range
+
+    source, target = options.input, options.output
+    check_paths(source, target, options.dry_run, options.report)
+    if options.tolerance is not None and not 0 < options.tolerance < 1:
+        raise UsageError(f"--tolerance: {options.tolerance:g} is not between 0 and 1")
+    wanted = Options(tuple(options.keep), options.half_io, dict(map(input_range, options.input_range)))
+    try:
+        result = convert_file(source, options.policy, options.tolerance, wanted, options.calibration)
+        written = not options.dry_run and (result.proven or options.force)
+        if written:
+            result.save(target)
+    except ConversionError as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"{error.filename or target}: {(error.strerror or str(error)).lower()}") from None
+    sys.stdout.write(conversion_text(result, source, target or "", written=written))
+    if options.report:
+        made = conversion_html if options.report.endswith(".html") else conversion_json
+        Path(options.report).write_text(made(result, source, target or ""), encoding="utf-8")
+    if not result.proven and not options.force:
+        sys.stderr.write(
+            "mplint: not written, since verification failed: give --calibration data of your own, --keep what is named above, or --force\n"
+        )
+    return CONVERTED if result.proven else UNPROVEN
+
+
+def convert_file(source: str, name: str, tolerance: float | None, options: Options, calibration: Sequence[str]) -> Conversion:
+    """Convert the model in a file by the converter of its format; raises ConversionError and UsageError."""
+    from mplint.graph.load import format_of
+    from mplint.graph.model import GraphError
+
+    try:
+        found = format_of(source).name
+    except GraphError as error:
+        raise ConversionError(f"{source}: {error}") from None
+    if found != "onnx":
+        raise ConversionError(f"{source} is a {found} file; `mplint convert` takes ONNX models")
+    try:
+        from mplint.convert.onnx.convert import convert
+    except ImportError as error:
+        raise ConversionError(f'converting ONNX models needs {error.name}: pip install "mplint[convert]"') from None
+    return convert(source, policy(name, tolerance), options, calibration)
+
+
+def check_paths(source: str, target: str | None, dry: bool, report: str | None) -> None:
+    """Raise UsageError where the input is missing, or where the output would overwrite it or has no folder."""
+    if not os.path.isfile(source):
+        raise UsageError(f"{source}: {'this is a folder' if os.path.isdir(source) else 'no such file'}")
+    if target is None:
+        if not dry:
+            raise UsageError("say where to write the result with -o OUT, or look at the plan with --dry-run")
+    elif os.path.exists(target) and os.path.samefile(source, target):
+        raise UsageError(f"-o {target} is the input itself, which is never overwritten")
+    for path in filter(None, (target, report)):
+        if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+            raise UsageError(f"{path}: the folder {os.path.dirname(path)} does not exist")
+    if report is not None and not report.endswith((".json", ".html")):
+        raise UsageError(f"--report {report}: the name ends with neither .json nor .html")

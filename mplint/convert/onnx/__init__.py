@@ -1,0 +1,1 @@
+"""Converting ONNX models: plan on measured tensors, write, and verify under true half semantics."""

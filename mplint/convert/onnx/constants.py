@@ -1,0 +1,74 @@
+"""The constants of an ONNX model in half, read when they are written, so that no second copy of large weights stands in memory."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from mplint.convert.policy import Policy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def tensor_of(value: ir.Value) -> ir.TensorProtocol | None:
+    """The tensor that a constant holds: an initializer's, or that of a Constant node in any of its attributes."""
+    node = value.producer()
+    if node is None:
+        return value.const_value
+    if "value" in node.attributes:
+        return node.attributes["value"].as_tensor()
+    for name in ("value_float", "value_floats"):
+        if name in node.attributes:
+            return ir.tensor(np.array(node.attributes[name].value, dtype=np.float32))
+    return None
+
+
+def rounded(array: NDArray[np.float32], half: str) -> NDArray[np.generic]:
+    """`array` in half. Finite numbers beyond the range become the largest finite one: a mask of -1e9 stays a mask and makes no -inf."""
+    if half == "float16":
+        finite = np.isfinite(array)
+        clipped = np.clip(array, -65504.0, 65504.0)
+        return np.where(finite, clipped, array).astype(np.float16)
+    import ml_dtypes
+
+    return array.astype(ml_dtypes.bfloat16)
+
+
+def in_half(tensor: ir.TensorProtocol, policy: Policy, name: str) -> ir.LazyTensor:
+    """The half form of a float32 tensor, made when it is written."""
+    dtype = ir.DataType[policy.half.upper()]
+    made = partial(_rounded_tensor, tensor, policy.half, dtype)
+    return ir.LazyTensor(made, dtype=dtype, shape=shape_of(tensor), name=name)
+
+
+def _rounded_tensor(tensor: ir.TensorProtocol, half: str, dtype: ir.DataType) -> ir.TensorProtocol:
+    return ir.tensor(rounded(tensor.numpy(), half), dtype=dtype)
+
+
+def shape_of(tensor: ir.TensorProtocol) -> ir.Shape:
+    """The shape of a tensor that is in the file."""
+    return ir.Shape([int(dim) for dim in tensor.shape.numpy()])
+
+
+def damage(tensor: ir.TensorProtocol, policy: Policy) -> str:
+    """Why a large constant loses too much in half; "" where it does not: no value overflows, and what is rounded away is small.
+
+    Reads the tensor once, in blocks.
+    """
+    array = tensor.numpy().reshape(-1)
+    lost = total = 0.0
+    for start in range(0, array.size, 1 << 22):
+        block = array[start : start + (1 << 22)].astype(np.float32, copy=False)
+        largest = float(np.max(np.abs(block), initial=0.0, where=np.isfinite(block)))
+        if largest > policy.largest:
+            return f"it holds {largest:.3g}, beyond the {policy.largest:.5g} of {policy.half}"
+        back = rounded(block, policy.half).astype(np.float32)
+        finite = np.isfinite(block)
+        lost += float(np.sum(np.square(block - back, dtype=np.float64), where=finite))
+        total += float(np.sum(np.square(block, dtype=np.float64), where=finite))
+    share = (lost / total) ** 0.5 if total else 0.0
+    return f"rounding to {policy.half} changes it by {share:.1%}" if share > (0.002 if policy.half == "float16" else 0.016) else ""

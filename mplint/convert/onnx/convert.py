@@ -1,0 +1,250 @@
+"""Converting an ONNX model: measure, cut, write, verify, and cut again until the result holds."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+
+import onnx
+import onnx_ir as ir
+
+from mplint.convert.cut import Problem, cheapest
+from mplint.convert.onnx.constants import damage, tensor_of
+from mplint.convert.onnx.inputs import OPEN_DIMS, generated, required
+from mplint.convert.onnx.measure import Measurement
+from mplint.convert.onnx.opset import raised, wanted
+from mplint.convert.onnx.patterns import ties
+from mplint.convert.onnx.program import HEAVY_GAIN, Program, analyze, is_constant
+from mplint.convert.onnx.run import INLINE_BYTES, Feed, Outputs, Session, distance, in_memory, load_feeds, weight_bytes
+from mplint.convert.onnx.strict import to_strict
+from mplint.convert.onnx.types import Declared, declared_types, infer_types
+from mplint.convert.onnx.write import write
+from mplint.convert.policy import ConversionError, Options, Policy
+from mplint.convert.result import Conversion
+
+PLAN_SHARE = 0.5  # the plan uses half of the tolerance: data not seen may be worse
+ATTEMPTS = 4
+SECONDS = 120.0  # for measuring
+# Without data, operators whose results depend on sizes that generated inputs may not reach stay float32: they cost little.
+WARY = frozenset(
+    ("Exp", "Log", "Pow", "Sqrt", "Reciprocal", "Div", "CumSum", "ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2", "ReduceL1")
+) | frozenset(
+    ("ReduceLogSumExp", "ReduceProd", "Softplus", "Erf", "Sinh", "Cosh", "Tan", "LpNormalization", "Range", "Mod", "Floor", "Ceil", "Round")
+)
+
+
+def load(path: str, opset: int | None = None) -> tuple[ir.Model, Declared]:
+    """A model with the types of its values, raised to `opset` where one is named, and what the file itself declared."""
+    try:
+        model = ir.load(path)
+    except Exception as error:
+        raise ConversionError(f"{path} can't be read as an ONNX model: {error}") from None
+    if opset is not None:
+        model = raised(model, opset) or model
+    declared = declared_types(model)
+    infer_types(model)
+    return model, declared
+
+
+def convert(path: str, policy: Policy, options: Options, calibration: Sequence[str] = ()) -> Conversion:
+    """Convert the model in a file; nothing is written. Raises ConversionError for a model that can't be read or run."""
+    notes: list[str] = []
+    opset = needed_opset(path, policy, notes)
+    model, _ = load(path, opset)
+    program = analyze(model, policy.half, options)
+    program.ties += ties(program)
+    if calibration:
+        feeds: list[Feed] = list(load_feeds(calibration, [v.name or "" for v in required(model)]))
+        references = reference(path, feeds)
+    else:
+        feeds, references = generated_feeds(path, model, options, notes)
+        be_wary(program)
+    unsafe: dict[ir.Value, str] = {}
+    if feeds:
+        measured = Measurement(program, policy, feeds, references)
+        unsafe = measured.unsafe(policy.tolerance * PLAN_SHARE, time.monotonic() + SECONDS)
+    else:
+        unsafe = unread_constants(program, policy)
+    for attempt in range(ATTEMPTS):
+        halves = plan(program, unsafe, attempt)
+        result = attempt_at(path, opset, policy, options, halves, feeds, references)
+        if result.proven or attempt == ATTEMPTS - 1:
+            result.kept = reasons(program, halves, unsafe)
+            result.notes = notes
+            return result
+    raise AssertionError("no attempt was made")
+
+
+def needed_opset(path: str, policy: Policy, notes: list[str]) -> int | None:
+    """The opset to raise the model to, None to leave it."""
+    model = ir.load(path)
+    opset = wanted(model, policy.half)
+    if opset is None:
+        return None
+    old = model.opset_imports.get("", 1)
+    if raised(model, opset) is None:
+        notes.append(f"the heavy operators take {policy.half} from opset {opset} on, and the model can't be raised to it from {old}")
+        return None
+    notes.append(f"raised from opset {old} to {opset}, in which the heavy operators take {policy.half}")
+    return opset
+
+
+def plan(program: Program, unsafe: dict[ir.Value, str], attempt: int) -> list[bool]:
+    """Which operations compute in half. Each further attempt is more careful: heavy operations alone, every other of them, none."""
+    floats = {number for number, operation in enumerate(program.operations) if operation.stays}
+    for value in unsafe:
+        floats |= program.around(value)
+    if attempt:
+        floats |= {n for n, operation in enumerate(program.operations) if operation.gain != HEAVY_GAIN}
+    if attempt > 1:
+        heavy = [n for n, operation in enumerate(program.operations) if operation.gain == HEAVY_GAIN]
+        floats |= set(heavy[:: 2 if attempt == 2 else 1])
+    gains = [operation.gain for operation in program.operations]
+    return cheapest(Problem(gains, [flow for _, flow in program.flows()], frozenset(floats), ties=program.ties))
+
+
+def be_wary(program: Program) -> None:
+    """Keep in float32 what generated inputs can't prove."""
+    for operation in program.operations:
+        if operation.node is not None and operation.node.op_type in WARY and not operation.stays:
+            operation.stays = "without calibration data its range is not known"
+
+
+def unread_constants(program: Program, policy: Policy) -> dict[ir.Value, str]:
+    """The constants that half can't hold, found by reading them."""
+    found = {}
+    for value in program.producers:
+        tensor = tensor_of(value) if is_constant(value) else None
+        if tensor is not None and (why := damage(tensor, policy)):
+            found[value] = why
+    return found
+
+
+def reference(path: str, feeds: Sequence[Feed]) -> list[Outputs]:
+    """What the original gives."""
+    try:
+        session = Session(path)
+        return [session.run(feed) for feed in feeds]
+    except Exception as error:
+        raise ConversionError(f"{path} does not run in ONNX Runtime: {str(error).splitlines()[0][:300]}") from None
+
+
+def generated_feeds(path: str, model: ir.Model, options: Options, notes: list[str]) -> tuple[list[Feed], list[Outputs]]:
+    """Inputs that the model runs on, and what it gives; none where no size of the open dimensions fits."""
+    try:
+        session = Session(path)
+    except Exception as error:
+        raise ConversionError(f"{path} does not load in ONNX Runtime: {str(error).splitlines()[0][:300]}") from None
+    for dims in OPEN_DIMS:
+        kept: list[Feed] = []
+        references: list[Outputs] = []
+        for feed in generated(model, options.ranges, dims, ("normal", "uniform", "rows", "normal")):
+            try:
+                outputs = session.run(feed)
+            except Exception:
+                continue
+            kept.append(feed)
+            references.append(outputs)
+        if kept:
+            return kept, references
+    notes.append("no generated input fits the model: give --calibration data; without it the plan rests on constants and operators alone")
+    return [], []
+
+
+def attempt_at(
+    path: str,
+    opset: int | None,
+    policy: Policy,
+    options: Options,
+    halves: Sequence[bool],
+    feeds: Sequence[Feed],
+    references: Sequence[Outputs],
+) -> Conversion:
+    """Write the plan into a fresh copy of the model and verify it."""
+    model, declared = load(path, opset)
+    before = weight_bytes(model)
+    program = analyze(model, policy.half, options)
+    written = write(program, halves, policy, declared)
+    heavy = [n for n, operation in enumerate(program.operations) if operation.gain == HEAVY_GAIN]
+    computing = [n for n, operation in enumerate(program.operations) if operation.node is not None]
+    result = Conversion(
+        policy,
+        save=lambda target: save(model, target),
+        heavy=len(heavy),
+        heavy_half=sum(halves[n] for n in heavy),
+        operations=len(computing),
+        operations_half=sum(halves[n] for n in computing),
+        casts_added=written.casts - written.removed,
+        size_before=before,
+        size_after=weight_bytes(model),
+    )
+    verify(result, model, policy, feeds, references)
+    return result
+
+
+def verify(result: Conversion, model: ir.Model, policy: Policy, feeds: Sequence[Feed], references: Sequence[Outputs]) -> None:
+    """Checker, ONNX Runtime, and strict emulation against the float32 model."""
+    try:
+        if weight_bytes(model) < INLINE_BYTES:
+            onnx.checker.check_model(in_memory(model), full_check=True)
+            result.verified.append("the ONNX checker with full type inference")
+    except Exception as error:
+        result.problems.append(f"the ONNX checker refuses it: {str(error).strip().splitlines()[0][:300]}")
+        return
+    try:
+        session = Session(model, optimize=True)
+        for feed in feeds:
+            session.run(feed)
+        session.close()
+        result.verified.append("loaded and run by ONNX Runtime")
+    except Exception as error:
+        if policy.half == "float16" or "NOT_IMPLEMENTED" not in str(error):
+            result.problems.append(f"ONNX Runtime refuses it: {str(error).strip().splitlines()[0][:300]}")
+            return
+    if not feeds:
+        return
+    strict = model.clone()
+    infer_types(strict)
+    to_strict(strict)
+    try:
+        session = Session(strict)
+        found = [distance(expected, session.run(feed)) for feed, expected in zip(feeds, references, strict=True)]
+        session.close()
+    except Exception as error:
+        result.problems.append(f"its emulation does not run: {str(error).strip().splitlines()[0][:300]}")
+        return
+    worst = next((d for d in found if d.broken), max(found, key=lambda d: d.error))
+    result.error = worst.error
+    result.verified.append(f"true {policy.half} semantics on {len(feeds)} sample{'s' if len(feeds) > 1 else ''}")
+    if not worst.within(policy.tolerance):
+        result.problems.append(worst.broken or f"the outputs are off by {worst.error:.2g}, more than {policy.tolerance:g}")
+
+
+def reasons(program: Program, halves: Sequence[bool], unsafe: dict[ir.Value, str]) -> list[tuple[str, str]]:
+    """Every operation that could compute in half in principle and does not, with the reason."""
+    culprits: dict[int, str] = {}
+    for value, why in unsafe.items():
+        for number in program.around(value):
+            culprits.setdefault(number, f"{value.name}: {why}")
+    found = []
+    for number, operation in enumerate(program.operations):
+        if operation.node is not None and not halves[number] and (operation.inputs or operation.outputs):
+            found.append((operation.name, operation.stays or culprits.get(number, "in half it would cost more casts than it gains")))
+    return found
+
+
+def save(model: ir.Model, path: str) -> None:
+    """Write a model, whole or not at all. Weights that lay in a file of their own, or exceed 1 GiB, go to one again."""
+    folder = os.path.dirname(os.path.abspath(path))
+    name = os.path.basename(path)
+    beside = any(isinstance(v.const_value, ir.ExternalTensor) for body in model.graphs() for v in body.initializers.values())
+    with tempfile.TemporaryDirectory(prefix=".mplint-", dir=folder) as partial:
+        target = os.path.join(partial, name)
+        if beside or weight_bytes(model) >= INLINE_BYTES:
+            ir.save(model, target, format="protobuf", external_data=f"{name}.data")
+        else:
+            ir.save(model, target, format="protobuf")
+        for written in sorted(os.listdir(partial), reverse=True):  # the weights first
+            os.replace(os.path.join(partial, written), os.path.join(folder, written))

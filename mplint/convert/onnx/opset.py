@@ -1,0 +1,88 @@
+"""Raising the opset of a model where its own has no half form of the operators that matter, and only there."""
+
+from __future__ import annotations
+
+import onnx
+import onnx.defs
+import onnx_ir as ir
+
+from mplint.convert.onnx.program import HEAVY
+from mplint.convert.onnx.run import INLINE_BYTES, in_memory, weight_bytes
+from mplint.convert.onnx.types import tops
+
+NEWEST = 22  # the first opset in which Conv, pooling and the recurrent operators take bfloat16
+LEAST_IR = {22: 10, 21: 10, 20: 9, 19: 9}
+
+
+def wanted(model: ir.Model, half: str) -> int | None:
+    """The opset that gives the model's heavy operators a half form, None where its own does or none would."""
+    version = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
+    if version >= NEWEST:
+        return None
+    for body in tops(model):
+        for node in body.all_nodes():
+            named = node.domain in ("", "ai.onnx") and node.op_type in HEAVY
+            if named and not _takes(node.op_type, version, half) and _takes(node.op_type, NEWEST, half):
+                return NEWEST
+    return None
+
+
+def raised(model: ir.Model, version: int) -> ir.Model | None:
+    """The model in a newer opset: in place where each operator only takes more types there, else by ONNX's version converter, else None."""
+    old = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
+    nodes = [node for body in tops(model) for node in body.all_nodes() if node.domain in ("", "ai.onnx")]
+    if all(_only_widened(op_type, old, version) for op_type in {node.op_type for node in nodes}):
+        for opsets in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
+            opsets["ai.onnx" if "ai.onnx" in opsets and "" not in opsets else ""] = version
+        model.ir_version = max(model.ir_version, LEAST_IR[version])
+        return model
+    if model.functions or weight_bytes(model) >= INLINE_BYTES:
+        return None
+    try:
+        from onnx import version_converter
+
+        other = ir.from_proto(version_converter.convert_version(in_memory(model), version))
+    except Exception:  # the converter knows no way for some operator
+        return None
+    other.metadata_props.update(model.metadata_props)
+    return other
+
+
+def _takes(op_type: str, version: int, half: str) -> bool:
+    try:
+        schema = onnx.defs.get_schema(op_type, version, "")
+    except onnx.defs.SchemaError:
+        return False
+    kind = schema.outputs[0].type_str
+    return any(f"tensor({half})" in c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == kind)
+
+
+def _only_widened(op_type: str, old: int, new: int) -> bool:
+    """Whether an operator is the same in both opsets but for the types that it takes and attributes that have defaults."""
+    try:
+        one, other = onnx.defs.get_schema(op_type, old, ""), onnx.defs.get_schema(op_type, new, "")
+    except onnx.defs.SchemaError:
+        return False
+    if one.since_version == other.since_version:
+        return True
+    if other.deprecated or op_type in ("Resize", "BatchNormalization", "GridSample"):
+        return False
+
+    def formal(schema: onnx.defs.OpSchema) -> list[tuple[str, str]]:
+        return [(p.name, str(p.option)) for p in (*schema.inputs, *schema.outputs)]
+
+    shared = all(
+        name in other.attributes
+        and _default(one, name) == _default(other, name)
+        and one.attributes[name].required == other.attributes[name].required
+        for name in one.attributes
+    )
+    return (
+        formal(one) == formal(other)
+        and shared
+        and not any(other.attributes[n].required for n in other.attributes if n not in one.attributes)
+    )
+
+
+def _default(schema: onnx.defs.OpSchema, name: str) -> bytes:
+    return bytes(schema.attributes[name].default_value.SerializeToString())

@@ -1,0 +1,90 @@
+"""Groups of operations that belong together: a normalization that is written out keeps one precision, or runtimes refuse to fuse it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from mplint.convert.onnx.program import Program, is_constant
+from mplint.convert.onnx.types import tops
+
+ROOTS = frozenset(("Sqrt", "Rsqrt"))
+# What stands between the mean and the root, and between the root and the result.
+BEFORE = frozenset(("Add", "Max", "Clip", "ReduceMean", "Pow", "Mul", "Sub", "ReduceSum", "Div", "Cast"))
+AFTER = frozenset(("Div", "Mul", "Reciprocal", "Cast"))
+
+
+def ties(program: Program) -> list[tuple[int, int]]:
+    """Pairs of operations that must get the same precision."""
+    found = []
+    for group in normalizations(program.model):
+        numbers = sorted(
+            program.numbers[node] for node in group if node in program.numbers and program.operations[program.numbers[node]].outputs
+        )
+        found += [(numbers[0], other) for other in numbers[1:]]
+    return found
+
+
+def normalizations(model: ir.Model) -> Iterator[list[ir.Node]]:
+    """The nodes of each LayerNorm or RMSNorm that the exporter has written out: from the mean to the division by the root."""
+    for body in tops(model):
+        for node in body.all_nodes():
+            if node.op_type in ROOTS and (group := _group(node)):
+                yield group
+
+
+def _group(root: ir.Node) -> list[ir.Node]:
+    """The nodes around a root of a mean of squares, [] where it is something else."""
+    before = [root]
+    means = []
+    current = root
+    for _ in range(4):
+        value = current.inputs[0]
+        makers = [(v, v.producer()) for v in current.inputs if v is not None]
+        others = [v for v, maker in makers if maker is not None and maker.op_type in BEFORE]
+        value = others[0] if others else value
+        producer = value.producer() if value is not None else None
+        if producer is None or producer.op_type not in BEFORE:
+            break
+        before.append(producer)
+        if producer.op_type == "ReduceMean":
+            means.append(producer)
+            break
+        current = producer
+    if not means:
+        return []
+    squared = means[0].inputs[0].producer() if means[0].inputs[0] is not None else None
+    if squared is None or not (squared.op_type == "Pow" or (squared.op_type == "Mul" and squared.inputs[0] is squared.inputs[1])):
+        return []
+    before.append(squared)
+    centered = squared.inputs[0].producer() if squared.inputs[0] is not None else None
+    if centered is not None and centered.op_type == "Sub":
+        before.append(centered)
+        mean = centered.inputs[1].producer() if centered.inputs[1] is not None else None
+        if mean is not None and mean.op_type == "ReduceMean":
+            before.append(mean)
+    return before + _after(root)
+
+
+def _after(root: ir.Node) -> list[ir.Node]:
+    """The division by the root, and the scale and shift that follow it."""
+    found = []
+    users = [use.node for use in root.outputs[0].uses() if use.node.op_type in AFTER]
+    if len(users) != 1:
+        return []
+    found.append(users[0])
+    if users[0].op_type == "Reciprocal":
+        users = [use.node for use in users[0].outputs[0].uses()]
+        if len(users) != 1 or users[0].op_type != "Mul":
+            return found
+        found.append(users[0])
+    for op_type in ("Mul", "Add"):
+        following = [use.node for use in found[-1].outputs[0].uses()]
+        if len(following) != 1 or following[0].op_type != op_type:
+            break
+        other = [v for v in following[0].inputs if v is not found[-1].outputs[0]]
+        if not other or other[0] is None or not is_constant(other[0]):
+            break
+        found.append(following[0])
+    return found

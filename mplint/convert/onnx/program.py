@@ -1,0 +1,273 @@
+"""An ONNX model as the planner sees it: which operations can turn to half, and which tensors flow between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from mplint.convert.cut import Flow
+from mplint.convert.onnx.schemas import ANY_INPUT, SCATTERS, precision_slots, schema_of
+from mplint.convert.onnx.types import Body, tops
+from mplint.convert.policy import Options
+
+HEAVY = frozenset(
+    ("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "LSTM", "GRU", "RNN", "Attention", "FusedMatMul", "FusedGemm", "FusedConv")
+) | frozenset(("MultiHeadAttention", "GroupQueryAttention", "DeformConv", "ConvInteger", "QAttention"))
+HEAVY_GAIN, LIGHT_GAIN = 100.0, 0.05  # in casts
+GATE_GAIN = 1000.0  # an input or output that is to be half, where its values allow it
+FLOAT = 0  # the operation that stands for everything that is float32 and stays so
+
+
+@dataclass(slots=True)
+class Operation:
+    """Something that computes in one precision: a node, or a place where values enter and leave a body (an interface; `node` is None).
+
+    `inputs` and `outputs` are the positions that turn to half with it.
+    """
+
+    node: ir.Node | None
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    gain: float = 0.0
+    stays: str = ""  # why it must stay float32
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return "interface" if self.node is None else f"{self.node.name or self.node.outputs[0].name} ({self.node.op_type})"
+
+
+@dataclass(slots=True)
+class Program:
+    """The operations (number 0 is `FLOAT`), who makes and takes each float32 tensor, and which operations must agree."""
+
+    model: ir.Model
+    operations: list[Operation] = field(default_factory=lambda: [Operation(None, stays="the model's own interface")])
+    producers: dict[ir.Value, int | None] = field(default_factory=dict)  # None: a constant
+    takers: dict[ir.Value, list[int]] = field(default_factory=dict)
+    numbers: dict[ir.Node, int] = field(default_factory=dict)
+    outputs: dict[tuple[Body, int], int] = field(default_factory=dict)  # which operation a body's output belongs to
+    calls: dict[tuple[ir.Node, int], int] = field(default_factory=dict)  # which operation takes the operand of a call or a control node
+    ties: list[tuple[int, int]] = field(default_factory=list)
+
+    def flows(self) -> Iterator[tuple[ir.Value, Flow]]:
+        """Every float32 tensor with who makes and who takes it."""
+        for value, producer in self.producers.items():
+            yield value, Flow(producer, tuple(self.takers.get(value, ())))
+
+    def around(self, value: ir.Value) -> set[int]:
+        """The operations that would make or take a tensor in half."""
+        producer = self.producers.get(value)
+        return {*self.takers.get(value, ()), *(() if producer is None else (producer,))} - {FLOAT}
+
+
+def bodies(model: ir.Model) -> Iterator[tuple[Body, dict[str, int]]]:
+    """The main graph, every function, and the bodies within them, each with the opset versions in force there."""
+    for top in tops(model):
+        opsets = dict(model.opset_imports if isinstance(top, ir.Graph) else top.opset_imports)
+        yield top, opsets
+        for body in top.subgraphs():
+            yield body, opsets
+
+
+def is_float(value: ir.Value | None) -> bool:
+    """Whether a value is a float32 tensor."""
+    return value is not None and isinstance(value.type, ir.TensorType) and value.dtype == ir.DataType.FLOAT
+
+
+def is_constant(value: ir.Value) -> bool:
+    """Whether a value is an initializer that no caller can override, or the output of a Constant node."""
+    producer = value.producer()
+    if producer is not None:
+        return producer.op_type == "Constant" and producer.domain in ("", "ai.onnx")
+    return value.is_initializer() and not value.is_graph_input()
+
+
+def analyze(model: ir.Model, half: str, options: Options) -> Program:
+    """The program of a model whose values carry their types."""
+    program = Program(model)
+    for value in model.graph.inputs:
+        if is_float(value):
+            program.producers[value] = FLOAT if value.is_initializer() else _gate(program, options)
+    for position, value in enumerate(model.graph.outputs):
+        gate = _gate(program, options)
+        _take(program, value, gate)
+        program.outputs[model.graph, position] = gate
+    formal = {key: _function_interface(program, function) for key, function in model.functions.items()}
+    for body, opsets in bodies(model):
+        if isinstance(body, ir.Graph):
+            for value in body.initializers.values():
+                if is_float(value) and is_constant(value):
+                    program.producers[value] = None
+        for node in body:
+            key = node.op_identifier()
+            if key in formal:
+                _call(program, node, *formal[key])
+            elif node.op_type in ("If", "Loop", "Scan") and node.domain in ("", "ai.onnx"):
+                _control(program, node)
+            else:
+                _node(program, node, opsets, half, options)
+    return program
+
+
+def _add(program: Program, operation: Operation) -> int:
+    program.operations.append(operation)
+    return len(program.operations) - 1
+
+
+def _gate(program: Program, options: Options) -> int:
+    """Where one value enters or leaves the model: float32 unless asked otherwise."""
+    return _add(program, Operation(None, gain=GATE_GAIN)) if options.half_io else FLOAT
+
+
+def _take(program: Program, value: ir.Value | None, operation: int) -> None:
+    if value is not None and is_float(value):
+        program.takers.setdefault(value, []).append(operation)
+
+
+def _node(program: Program, node: ir.Node, opsets: dict[str, int], half: str, options: Options) -> None:
+    if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+        if is_float(node.outputs[0]):
+            program.producers[node.outputs[0]] = None
+        return
+    for body in _graphs(node):  # a control node that nobody here knows: its bodies keep their types
+        for value in body.inputs:
+            if is_float(value):
+                program.producers[value] = FLOAT
+        for position, value in enumerate(body.outputs):
+            _take(program, value, FLOAT)
+            program.outputs[body, position] = FLOAT
+    slots, stays = _slots(node, opsets, half)
+    if stays == "" and options.kept((node.name or "", node.op_type, *(value.name or "" for value in node.outputs))):
+        stays = "asked to stay float32"
+    number = FLOAT
+    if slots is not None:
+        gain = HEAVY_GAIN if node.op_type in HEAVY else LIGHT_GAIN if is_float(node.outputs[0]) else 0.0
+        number = _add(program, Operation(node, *slots, gain=gain, stays=stays))
+        program.numbers[node] = number
+    elif any(is_float(value) for value in (*node.inputs, *node.outputs)):
+        program.numbers[node] = _add(program, Operation(node, stays=stays))
+    inputs, outputs = slots or ((), ())
+    for position, operand in enumerate(node.inputs):
+        if position in inputs:
+            _take(program, operand, number)
+        elif not (node.op_type in ANY_INPUT and node.domain in ("", "ai.onnx")):
+            _take(program, operand, FLOAT)
+    for position, value in enumerate(node.outputs):
+        if is_float(value):
+            program.producers[value] = number if position in outputs else FLOAT
+
+
+def _slots(node: ir.Node, opsets: dict[str, int], half: str) -> tuple[tuple[tuple[int, ...], tuple[int, ...]] | None, str]:
+    """The positions that follow the node's precision, or None and why there are none."""
+    if _graphs(node):
+        return None, "it holds a body of a kind that is not taken apart"
+    if any(
+        value is not None and not isinstance(value.type, ir.TensorType) for value in (*node.inputs, *node.outputs) if value and value.type
+    ):
+        return None, "it handles sequences or optional values"
+    if any(attribute.is_ref() for attribute in node.attributes.values()):
+        return None, "its attributes come from the caller of the function"
+    if node.op_type in SCATTERS and node.attributes.get_string("reduction", "none") != "none":
+        return None, "a scatter with a reduction has no half kernel"
+    schema = schema_of(node.domain, node.op_type, opsets.get(node.domain, opsets.get("", 1)))
+    if schema is None:
+        return None, "nobody knows this operator"
+    slots = precision_slots(node.domain, node.op_type, schema, [_word(v) for v in node.inputs], [_word(v) for v in node.outputs], half)
+    return slots, "" if slots else f"{node.op_type} has no {half} form in this opset"
+
+
+def _word(value: ir.Value | None) -> str | None:
+    return None if value is None or value.dtype is None else value.dtype.name.lower()
+
+
+def _graphs(node: ir.Node) -> list[ir.Graph]:
+    found: list[ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            found.append(attribute.as_graph())
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            found.extend(attribute.as_graphs())
+    return found
+
+
+def _link(program: Program, number: int, operand: ir.Value | None, node: ir.Node, position: int) -> None:
+    """The operation `number` takes an operand of a control node or a call."""
+    if is_float(operand):
+        _take(program, operand, number)
+        program.calls[node, position] = number
+
+
+def _enters(program: Program, number: int, value: ir.Value) -> None:
+    if is_float(value):
+        program.producers[value] = number
+
+
+def _leaves(program: Program, number: int, body: Body, position: int) -> None:
+    value = body.outputs[position]
+    if is_float(value):
+        _take(program, value, number)
+        program.outputs[body, position] = number
+
+
+def _control(program: Program, node: ir.Node) -> None:
+    """What flows through an If, a Loop or a Scan: each carried, scanned or chosen value is one interface."""
+    if node.op_type == "If":
+        branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+        for position, value in enumerate(node.outputs):
+            number = _interface(program, (value, *(branch.outputs[position] for branch in branches)))
+            for branch in branches:
+                _leaves(program, number, branch, position)
+            _enters(program, number, value)
+        return
+    body = node.attributes["body"].as_graph()
+    if node.op_type == "Loop":
+        first_in, first_out, states = 2, 1, len(node.inputs) - 2
+        scanned: list[int] = []
+    else:
+        scans = node.attributes.get_int("num_scan_inputs", 0)
+        first_in, first_out, states = 0, 0, len(node.inputs) - scans
+        scanned = list(range(states, len(node.inputs)))
+    formal = 2 if node.op_type == "Loop" else 0
+    for state in range(states):
+        values = (node.inputs[first_in + state], body.inputs[formal + state], body.outputs[first_out + state], node.outputs[state])
+        number = _interface(program, values)
+        _link(program, number, values[0], node, first_in + state)
+        _enters(program, number, body.inputs[formal + state])
+        _leaves(program, number, body, first_out + state)
+        _enters(program, number, node.outputs[state])
+    for position in scanned:
+        number = _interface(program, (node.inputs[position], body.inputs[position]))
+        _link(program, number, node.inputs[position], node, position)
+        _enters(program, number, body.inputs[position])
+    for position in range(states, len(node.outputs)):
+        number = _interface(program, (node.outputs[position], body.outputs[first_out + position]))
+        _leaves(program, number, body, first_out + position)
+        _enters(program, number, node.outputs[position])
+
+
+def _interface(program: Program, values: tuple[ir.Value | None, ...]) -> int:
+    """A new interface where all the values are float32 tensors, else `FLOAT`."""
+    return _add(program, Operation(None)) if all(is_float(value) for value in values) else FLOAT
+
+
+def _function_interface(program: Program, function: ir.Function) -> tuple[list[int], list[int]]:
+    """The interfaces of a function's inputs and outputs, which all its calls share."""
+    inputs = [_interface(program, (value,)) for value in function.inputs]
+    outputs = [_interface(program, (value,)) for value in function.outputs]
+    for number, value in zip(inputs, function.inputs, strict=True):
+        _enters(program, number, value)
+    for position, number in enumerate(outputs):
+        _leaves(program, number, function, position)
+    return inputs, outputs
+
+
+def _call(program: Program, node: ir.Node, inputs: list[int], outputs: list[int]) -> None:
+    for position, value in enumerate(node.inputs):
+        _link(program, inputs[position] if position < len(inputs) else FLOAT, value, node, position)
+    for position, value in enumerate(node.outputs):
+        _enters(program, outputs[position], value)

@@ -1,0 +1,140 @@
+"""Running ONNX models on the CPU to measure them: sessions, feeds, and how far one result is from another."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from mplint.convert.policy import ConversionError
+
+Feed = Mapping[str, np.ndarray]
+Outputs = list[object]
+INLINE_BYTES = 1 << 30  # protobuf stops at 2 GiB; above this, weights go to a file beside the model
+
+
+class Distance(NamedTuple):
+    """How far results are from the reference: the largest relative error, and whether something became infinite, NaN or another integer."""
+
+    error: float
+    broken: str = ""
+
+    def within(self, tolerance: float) -> bool:
+        """Whether the results may stand."""
+        return not self.broken and self.error <= tolerance
+
+
+class Session:
+    """A loaded model. Large models are loaded from a temporary folder that `close` removes."""
+
+    def __init__(self, model: ir.Model | str, *, optimize: bool = False) -> None:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = min(4, os.cpu_count() or 1)
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        if not optimize:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
+        source: str | bytes
+        if isinstance(model, str):
+            source = model
+        elif weight_bytes(model) < INLINE_BYTES:
+            source = in_memory(model).SerializeToString()
+        else:
+            self.folder = tempfile.TemporaryDirectory(prefix="mplint-")
+            source = os.path.join(self.folder.name, "model.onnx")
+            ir.save(model, source, external_data="model.data")
+        self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        self.inputs = {item.name: item.type for item in self.session.get_inputs()}
+
+    def run(self, feed: Feed) -> Outputs:
+        """The outputs in order."""
+        given = {name: _fitting(value, self.inputs[name]) for name, value in feed.items() if name in self.inputs}
+        result: Outputs = self.session.run(None, given)
+        return result
+
+    def close(self) -> None:
+        """Free the model and its temporary files."""
+        del self.session
+        if self.folder is not None:
+            self.folder.cleanup()
+
+
+def _fitting(array: np.ndarray, kind: str) -> np.ndarray:
+    """Floats in the dtype that an input of a converted model has."""
+    wanted = {"tensor(float16)": np.float16, "tensor(float)": np.float32}.get(kind)
+    return array.astype(wanted) if wanted is not None and array.dtype.kind == "f" else array
+
+
+def in_memory(model: ir.Model) -> onnx.ModelProto:
+    """A model of less than 1 GiB as one message, with the weights that lie in other files."""
+    if any(isinstance(v.const_value, ir.ExternalTensor) for body in model.graphs() for v in body.initializers.values()):
+        model = ir.external_data.load_to_model(model.clone())
+    return ir.to_proto(model)
+
+
+def weight_bytes(model: ir.Model) -> int:
+    """The size of all initializers and constants."""
+    total = 0
+    for graph in model.graphs():
+        total += sum(v.const_value.nbytes for v in graph.initializers.values() if v.const_value is not None)
+    return total
+
+
+def distance(reference: Sequence[object], got: Sequence[object]) -> Distance:
+    """How far `got` is from `reference`: per output max |y - y32| / (max |y32| + 1e-6), over finite references."""
+    worst = 0.0
+    for expected, actual in zip(_flat(reference), _flat(got), strict=True):
+        if expected.shape != actual.shape:
+            return Distance(float("inf"), f"an output has the shape {actual.shape} instead of {expected.shape}")
+        if expected.dtype.kind in "iub":
+            if not np.array_equal(expected, actual):
+                return Distance(float("inf"), "an integer output differs")
+            continue
+        if expected.dtype.kind not in "fV" or expected.size == 0:
+            continue
+        one, other = expected.astype(np.float64), actual.astype(np.float64)
+        finite = np.isfinite(one)
+        if not np.isfinite(other[finite]).all():
+            return Distance(float("inf"), "an output became infinite or NaN")
+        if finite.any():
+            worst = max(worst, float(np.abs(one - other)[finite].max() / (np.abs(one[finite]).max() + 1e-6)))
+    return Distance(worst)
+
+
+def _flat(outputs: Sequence[object]) -> list[np.ndarray]:
+    found: list[np.ndarray] = []
+    for item in outputs:
+        found += _flat(item) if isinstance(item, (list, tuple)) else [np.asarray(item)]
+    return found
+
+
+def load_feeds(paths: Sequence[str], names: Sequence[str]) -> list[dict[str, np.ndarray]]:
+    """The calibration data in .npz files, or in all .npz files of folders; raises ConversionError where an input is missing."""
+    files: list[str] = []
+    for path in paths:
+        if os.path.isdir(path):
+            files += sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(".npz"))
+        else:
+            files.append(path)
+    feeds = []
+    for file in files:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                feed = {name: archive[name] for name in archive.files}
+        except (OSError, ValueError) as error:
+            raise ConversionError(f"{file} can't be read as calibration data: {error}") from None
+        missing = [name for name in names if name not in feed]
+        if missing:
+            raise ConversionError(f"{file} has no array for the input {missing[0]!r}; it holds {', '.join(feed) or 'nothing'}")
+        feeds.append(feed)
+    if not feeds:
+        raise ConversionError(f"no .npz file in {', '.join(paths)}")
+    return feeds

@@ -1,0 +1,78 @@
+"""True half semantics on a CPU: the same model in float32, in which every half result is rounded where it is made.
+
+ONNX Runtime's CPU provider computes most half operators in float32 and drops the casts in between, so that overflow and underflow of a half
+result stay unseen. An explicit pair of casts after each of them is kept: every operator computes in float32 and stores in half, as tensor
+cores do. Works for bfloat16 too, and for operators with no half kernel.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from mplint.convert.onnx.constants import shape_of
+from mplint.convert.onnx.program import bodies
+from mplint.convert.onnx.schemas import DTYPE_ATTRIBUTE
+
+HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+def to_strict(model: ir.Model) -> None:
+    """Rewrite a half or mixed model whose values carry their types into its float32 emulation, in place."""
+    for body, _ in bodies(model):
+        for value in (*body.inputs, *body.outputs):
+            _widen(value)
+        if isinstance(body, ir.Graph):
+            for value in body.initializers.values():
+                if value.const_value is not None and value.const_value.dtype in HALVES:
+                    value.const_value = _float32(value.const_value)
+                _widen(value)
+        for node in list(body):
+            _node(body, node)
+
+
+def _node(body: ir.Graph | ir.Function, node: ir.Node) -> None:
+    kinds = [value.dtype for value in node.outputs]
+    for name, attribute in list(node.attributes.items()):
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in HALVES:
+            node.attributes[name] = ir.AttrTensor(name, _float32(attribute.as_tensor()))
+        elif attribute.type == ir.AttributeType.INT and name in DTYPE_ATTRIBUTE.values() and attribute.as_int() in tuple(map(int, HALVES)):
+            node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
+    if node.op_type == "Constant" or any(
+        not attribute.is_ref() and attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values()
+    ):
+        for value in node.outputs:
+            _widen(value)
+        return
+    for value, kind in zip(node.outputs, kinds, strict=True):
+        if kind not in HALVES or not isinstance(value.type, ir.TensorType):
+            _widen(value)
+            continue
+        _widen(value)
+        down = ir.node("Cast", [value], {"to": int(kind)}, outputs=[ir.Value(name=f"{value.name}__stored")])
+        up = ir.node("Cast", [down.outputs[0]], {"to": int(ir.DataType.FLOAT)}, outputs=[ir.Value(name=f"{value.name}__rounded")])
+        uses = [(use.node, use.idx) for use in value.uses() if use.node is not down]
+        body.insert_after(node, [down, up])
+        for user, position in uses:
+            user.replace_input_with(position, up.outputs[0])
+        for position, output in enumerate(body.outputs):
+            if output is value:
+                up.outputs[0].name, value.name = value.name, f"{value.name}__raw"
+                up.outputs[0].type, up.outputs[0].shape = value.type, value.shape
+                body.outputs[position] = up.outputs[0]
+
+
+def _widen(value: ir.Value) -> None:
+    if isinstance(value.type, ir.TensorType) and value.dtype in HALVES:
+        value.type = ir.TensorType(ir.DataType.FLOAT)
+    elif isinstance(value.type, (ir.SequenceType, ir.OptionalType)) and value.dtype in HALVES:
+        value.dtype = ir.DataType.FLOAT
+
+
+def _float32(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    import numpy as np
+
+    return ir.LazyTensor(
+        lambda: ir.tensor(tensor.numpy().astype(np.float32)), dtype=ir.DataType.FLOAT, shape=shape_of(tensor), name=tensor.name
+    )

@@ -1,0 +1,59 @@
+"""What a policy asks for: the half dtype, what it can hold, and how far outputs may move."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+FLOAT16_MAX = 65504.0
+BFLOAT16_MAX = 3.3895313892515355e38
+
+
+class ConversionError(Exception):
+    """A model that can't be converted: `str(error)` says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A precision policy for a model graph.
+
+    `half` is "float16" or "bfloat16". `tolerance` is the largest error of an output that is accepted: max |y - y32| divided by max |y32|.
+    """
+
+    name: str
+    half: str
+    tolerance: float
+
+    @property
+    def largest(self) -> float:
+        """The largest finite number of the half dtype."""
+        return FLOAT16_MAX if self.half == "float16" else BFLOAT16_MAX
+
+
+# bfloat16 keeps 8 bits of a number where float16 keeps 11, so its rounding errors are eight times as large.
+POLICIES = {"mixed_float16": Policy("mixed_float16", "float16", 0.02), "mixed_bfloat16": Policy("mixed_bfloat16", "bfloat16", 0.08)}
+
+
+def policy(name: str, tolerance: float | None = None) -> Policy:
+    """The policy called `name`; raises ConversionError for an unknown one."""
+    known = POLICIES.get(name)
+    if known is None:
+        raise ConversionError(f"unknown policy {name!r}: choose {' or '.join(POLICIES)}")
+    return known if tolerance is None else Policy(known.name, known.half, tolerance)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked of a conversion besides its policy.
+
+    `keep` are names of nodes, op types or patterns of either that stay float32. `ranges` are declared input ranges by name.
+    """
+
+    keep: tuple[str, ...] = ()
+    half_io: bool = False
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def kept(self, names: Iterable[str]) -> bool:
+        """Whether one of a node's `names` is to stay float32."""
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.keep for name in names if name)

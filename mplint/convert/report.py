@@ -1,0 +1,98 @@
+"""What a conversion did, as text for a terminal, and as JSON or HTML for a file."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections import Counter
+
+from mplint.convert.result import Conversion
+
+SHOWN = 12
+
+
+def conversion_text(result: Conversion, source: str, target: str, *, written: bool) -> str:
+    """What was done and how it was proven; what stays float32 is listed by reason."""
+    half = result.policy.half
+    lines = [f"{source} -> {target} ({result.policy.name})" if written else f"{source} ({result.policy.name}): not written"]
+    heavy = f"{result.heavy_half} of {result.heavy} matmuls and convolutions in {half}"
+    lines.append(f"  {heavy}, {result.operations_half} of {result.operations} operations")
+    lines.append(f"  {_casts(result.casts_added)}; weights {_size(result.size_before)} -> {_size(result.size_after)}")
+    if result.error is not None:
+        lines.append(f"  largest error of an output: {result.error:.2g} (allowed: {result.policy.tolerance:g})")
+    if result.verified:
+        lines.append(f"  verified by {', '.join(result.verified)}")
+    lines += [f"  problem: {problem}" for problem in result.problems]
+    lines += [f"  note: {note}" for note in result.notes]
+    if result.kept:
+        lines.append(f"  stays float32 ({len(result.kept)}):")
+        lines += [f"    {name}: {reason}" for name, reason in result.kept[:SHOWN]]
+        if len(result.kept) > SHOWN:
+            counts = Counter(reason for _, reason in result.kept[SHOWN:])
+            lines += [f"    and {count} more: {reason}" for reason, count in counts.most_common(5)]
+            lines.append("    (--report FILE lists all)")
+    if result.advice:
+        lines += ["", *result.advice]
+    return "\n".join(lines) + "\n"
+
+
+def conversion_json(result: Conversion, source: str, target: str) -> str:
+    """One object with every figure, and every operation that stays float32."""
+    return json.dumps(_described(result, source, target), indent=2, ensure_ascii=False) + "\n"
+
+
+def conversion_html(result: Conversion, source: str, target: str) -> str:
+    """One page that needs nothing else."""
+    facts = _described(result, source, target)
+    kept = facts.pop("kept_float32")
+    assert isinstance(kept, list)
+    figures = "".join(
+        f"<tr><th>{html.escape(key.replace('_', ' '))}</th><td>{html.escape(_shown(value))}</td></tr>" for key, value in facts.items()
+    )
+    rows = "".join(f"<tr><td>{html.escape(item['operation'])}</td><td>{html.escape(item['reason'])}</td></tr>" for item in kept)
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>mplint convert</title>'
+        "<style>body{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}table{border-collapse:collapse;width:100%}"
+        "th,td{text-align:left;vertical-align:top;padding:.3rem .6rem;border-bottom:1px solid #8884}</style>"
+        f"<h1>{html.escape(source)}</h1><table>{figures}</table><h2>Stays float32</h2><table>{rows}</table></html>\n"
+    )
+
+
+def _described(result: Conversion, source: str, target: str) -> dict[str, object]:
+    return {
+        "input": source,
+        "output": target,
+        "policy": result.policy.name,
+        "tolerance": result.policy.tolerance,
+        "proven": result.proven,
+        "problems": result.problems,
+        "verified_by": result.verified,
+        "largest_error": result.error,
+        "heavy_operations": result.heavy,
+        "heavy_operations_in_half": result.heavy_half,
+        "operations": result.operations,
+        "operations_in_half": result.operations_half,
+        "casts_added": result.casts_added,
+        "weight_bytes_before": result.size_before,
+        "weight_bytes_after": result.size_after,
+        "notes": result.notes,
+        "advice": result.advice,
+        "kept_float32": [{"operation": name, "reason": reason} for name, reason in result.kept],
+    }
+
+
+def _shown(value: object) -> str:
+    return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _casts(count: int) -> str:
+    if count < 0:
+        return f"{-count} cast{'s' if count < -1 else ''} fewer"
+    return f"{count or 'no'} cast{'' if count == 1 else 's'} added"
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"

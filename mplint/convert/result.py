@@ -1,0 +1,40 @@
+"""What a conversion gave: the figures, the proof, and what stays float32 and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mplint.convert.policy import Policy
+
+
+@dataclass(slots=True)
+class Conversion:
+    """A converted model that is not written yet; `save` writes it, whole or not at all.
+
+    `heavy` counts the operations that half makes faster (matmuls, convolutions …), `operations` all that compute on floats. Sizes are in
+    bytes. `error` is the largest error of an output against the original, relative to that output's largest value, None where nothing could
+    be run. `verified` says by what the result was proven, `problems` what is wrong with it. `kept` are the operations that stay float32,
+    each with the reason. `advice` are lines that the user's own program needs.
+    """
+
+    policy: Policy
+    save: Callable[[str], None]
+    heavy: int = 0
+    heavy_half: int = 0
+    operations: int = 0
+    operations_half: int = 0
+    casts_added: int = 0
+    size_before: int = 0
+    size_after: int = 0
+    error: float | None = None
+    kept: list[tuple[str, str]] = field(default_factory=list)
+    verified: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+
+    @property
+    def proven(self) -> bool:
+        """Whether verification found nothing wrong."""
+        return not self.problems
