@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from mplint.findings import Applicability, Finding, Severity
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
+from mplint.source.keras.modified_gradients import modified_gradients
 from mplint.source.syntax import argument, walk_expressions
 from mplint.source.torch.gradients import RESCALE
 from mplint.source.torch.loop import HANDED, MODIFY, SCALED, SCALER_STEP, UNSCALE, ZERO_GRAD, Act, TrainingLoop, receiver
@@ -28,6 +29,13 @@ WHYS = {
     NAN: "the scaler finds an overflow by them; without them it steps with gradients that have lost it, and never lowers a scale of 65536",
     THRESHOLD: "the gradients are 65536 times too large here to begin with, and jump whenever the scale changes",
 }
+KERAS_3 = {
+    THRESHOLD: "let the optimizer clip (`clipnorm`, `global_clipnorm`), which it does after unscaling, or multiply the threshold by "
+    "`optimizer.dynamic_scale`",
+    NOISE: "multiply the noise by `optimizer.dynamic_scale`",
+    PENALTY: "add the penalty to the loss, or use the optimizer's `weight_decay`",
+    NAN: "leave them: the optimizer skips such a step and lowers the scale",
+}
 MEASURES = frozenset({"norm", "vector_norm", "pow", "square", "clamp", "relu"})
 
 
@@ -35,7 +43,8 @@ class ScaledGradientsModified(Rule):
     """
     ## What it does
     Finds noise, weight penalties, thresholds and the removal of NaNs that are applied to gradients between the scaled backward and
-    `unscale_`, and `torch.autograd.grad` of a scaled loss whose result is measured without dividing by the scale.
+    `unscale_`, and `torch.autograd.grad` of a scaled loss whose result is measured without dividing by the scale. In Keras the same, and
+    clipping, between the gradients of a scaled loss and `get_unscaled_gradients` (Keras 2) or the update, which unscales (Keras 3).
 
     ## Why is this bad?
     Gradients are multiplied by the scale there, 65536 to begin with: noise and penalties count for 65536 times less than intended, a
@@ -77,10 +86,11 @@ class ScaledGradientsModified(Rule):
 
     ## Fix safety
     No fix is applied: call `scaler.unscale_(optimizer)` before the gradients are changed. Divide gradients from `torch.autograd.grad` by
-    `scaler.get_scale()`.
+    `scaler.get_scale()`. In Keras 2 change them after `get_unscaled_gradients`; in Keras 3 let the optimizer clip (`clipnorm`,
+    `global_clipnorm`), or multiply the threshold by `optimizer.dynamic_scale`.
 
     ## Evidence
-    Shown on the CPU by tests/witness/test_mp314.py
+    Shown on the CPU by tests/witness/test_mp314.py, for Keras 3 by tests/witness/test_mp314_keras.py
 
     ## References
     - <https://docs.pytorch.org/docs/stable/notes/amp_examples.html#working-with-unscaled-gradients>
@@ -91,8 +101,8 @@ class ScaledGradientsModified(Rule):
     name = "scaled-gradients-modified"
     severity = Severity.WARNING
     fix = Applicability.DISPLAY
-    frameworks = ("torch",)
-    tokens = (".scale(",)
+    frameworks = ("torch", "keras")
+    tokens = (".scale(", "scale_loss", "get_scaled_loss")
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report each change of scaled gradients, and each penalty on them."""
@@ -101,6 +111,20 @@ class ScaledGradientsModified(Rule):
             yield from self._changes(file)
         if "autograd.grad" in text or "import grad" in text:
             yield from self._penalties(file)
+        if "GradientTape" in text and ("scale_loss" in text or "get_scaled_loss" in text):
+            yield from self._in_keras(file)
+
+    def _in_keras(self, file: SourceFile) -> Iterator[Finding]:
+        for found in modified_gradients(file):
+            late = isinstance(found.unscaled, ast.Call) and "get_unscaled" in ast.unparse(found.unscaled.func)
+            yield self.finding(
+                file,
+                found.node,
+                MESSAGES[found.kind],
+                why=WHYS[found.kind].replace("65536", "32768"),
+                help="do it after `get_unscaled_gradients`" if late else KERAS_3.get(found.kind, "change them by as much as the scale"),
+                related=((found.scaled, "the loss is scaled here"), (found.unscaled, "the gradients are unscaled only here")),
+            )
 
     def _changes(self, file: SourceFile) -> Iterator[Finding]:
         loop = file.torch.loop
