@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity
+from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity, When
 from mplint.graph.facts import GraphFacts
 from mplint.graph.model import OpKind
 from mplint.graph.numerics import Unstable, overflowing, unstable
 from mplint.rule import Rule
+from mplint.source.arguments import quoted, set_keyword
 from mplint.source.file import SourceFile
+from mplint.source.keras.late_casts import LateCast, late_casts
 from mplint.source.torch.unstable import LOSSES, HalfOp, LateLoss, half_ops, late_losses
 
 BREAKS = {
@@ -24,7 +26,8 @@ class UnstableOpInHalf(Rule):
 
     ## What it does
     Finds losses that a training step takes after its autocast region has ended, on the half outputs that the region produced, and
-    softmax, exp, pow, norm and losses on tensors that an explicit cast made float16 (or that `dtype=torch.float16` asks for).
+    softmax, exp, pow, norm and losses on tensors that an explicit cast made float16 (or that `dtype=torch.float16` asks for); in Keras
+    a softmax or sigmoid under a mixed policy whose result is cast to float32, instead of what it is computed from.
     In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and in
     float32 graphs the results that leave the range of float16 for inputs within their declared range.
 
@@ -76,7 +79,7 @@ class UnstableOpInHalf(Rule):
     fix = Applicability.UNSAFE
     frameworks = ("torch", "keras")
     graphs = True
-    tokens = ("autocast", "float16", "half()")
+    tokens = ("autocast", "float16", "half()", "softmax", "sigmoid")
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the operations that a model computes in half, one finding a kind, and those of a float32 model that float16 would break."""
@@ -86,7 +89,8 @@ class UnstableOpInHalf(Rule):
         for (name, dtype), members in groups.items():
             node = members[0].node
             given = next((t.described for t in node.inputs if t is not None), "its input")
-            others = f", as do {len(members) - 1} more {name} nodes" if len(members) > 1 else ""
+            more = len(members) - 1
+            others = f"; so {'does' if more == 1 else 'do'} {more} more {name} {'node' if more == 1 else 'nodes'}" if more else ""
             yield self.graph_finding(
                 graph,
                 node,
@@ -114,11 +118,13 @@ class UnstableOpInHalf(Rule):
         )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report late losses, then operations on what the file casts to float16."""
+        """Report late losses, then operations on what the file casts to float16, then late casts."""
         for late in late_losses(file):
             yield self.late(file, late)
         for op in half_ops(file):
             yield self.half(file, op)
+        for found in late_casts(file):
+            yield self.late_cast(file, found)
 
     def late(self, file: SourceFile, late: LateLoss) -> Finding:
         """The finding for a loss after the region."""
@@ -151,6 +157,40 @@ class UnstableOpInHalf(Rule):
             related=((op.cast, "the tensor becomes float16 here"),) if op.cast is not op.call else (),
             fix=upcast(file, op),
         )
+
+    def late_cast(self, file: SourceFile, found: LateCast) -> Finding:
+        """The finding for probabilities that are cast to float32 after they were computed in half."""
+        layer = found.made.layer
+        name = f"`{layer.kind}` with {found.made.activation}" if layer is not None else f"`{file.text(found.made.node.func)}`"
+        dtype = " or ".join(sorted(found.dtype.half)) or "half precision"
+        sure = found.dtype.certain and layer is not None
+        return self.finding(
+            file,
+            found.made.node,
+            f"{name} computes in {dtype}, and the cast to float32 comes after it",
+            why="The cast restores nothing: in float16 probabilities under 6e-8 are 0 already, and those over 0.9998 are 1.",
+            help='give this layer dtype="float32"' if layer is not None else "cast its argument to float32 instead",
+            severity=Severity.INFO if file.is_test or found.dtype.half == {"bfloat16"} else None,
+            confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
+            related=((found.cast, "the cast to float32 stands here"), *((s, "the policy is set here") for s in found.dtype.setters[:1])),
+            fix=self._cast_first(file, found),
+            when=None if found.dtype.half else When("half", file.syntax.qualname(found.made.node)),
+        )
+
+    def _cast_first(self, file: SourceFile, found: LateCast) -> Fix | None:
+        """The layer in float32, or the cast moved to the argument."""
+        made, cast = found.made.node, found.cast
+        if found.made.layer is not None:
+            change = set_keyword(file, made, "dtype", quoted(file, made, "float32"))
+            return Fix('compute it in float32 with dtype="float32"', Applicability.UNSAFE, (change,))
+        if len(cast.args) != 2 or cast.args[0] is not made or cast.keywords:
+            return None
+        inner = f"{file.text(cast.func)}({file.text(made.args[0])}, {file.text(cast.args[1])})"
+        if len(made.args) > 1 or "\n" in file.text(made):
+            return None
+        keywords = "".join(f", {k.arg}={file.text(k.value)}" for k in made.keywords if k.arg is not None)
+        whole = Replace(file.span(cast), f"{file.text(made.func)}({inner}{keywords})")
+        return Fix("cast the argument to float32 first", Applicability.UNSAFE, (whole,))
 
 
 def enter(file: SourceFile, late: LateLoss) -> Fix | None:
