@@ -34,6 +34,8 @@ class Result(NamedTuple):
     refused: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     output: bytes | None = None
+    notes: tuple[str, ...] = ()
+    profiles: tuple[object, ...] = ()
 
 
 @dataclass
@@ -233,7 +235,7 @@ def test_standard_input_is_read_once_it_is_named(run: Run, engine: Engine, monke
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"clip(x)\n")))
     engine.result = Result((clip_before_unscale(Location("src/a.py", 1, 1, 1, 8), related=()),))
     _, out, _ = run("check", "-", "--stdin-filename", "src/a.py")
-    assert engine.options == {"stdin": b"clip(x)\n", "stdin_filename": "src/a.py"}
+    assert engine.options == {"stdin": b"clip(x)\n", "stdin_filename": "src/a.py", "models": []}
     assert "1 | clip(x)\n" in out
 
 
