@@ -84,8 +84,8 @@ class Tensor:
     name: str
     dtype: str | None = None
     shape: tuple[Dim, ...] | None = None
-    producer: Node | None = None
-    consumers: list[Node] = field(default_factory=list)
+    producer: Node | None = field(default=None, repr=False)
+    consumers: list[Node] = field(default_factory=list, repr=False)
     weights: Weights | None = None
 
     @property

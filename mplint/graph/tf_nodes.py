@@ -14,7 +14,17 @@ BOOLS = frozenset((
     "Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalOr", "LogicalNot", "IsNan", "IsInf",
     "IsFinite", "All", "Any", "VarIsInitializedOp", "InTopKV2", "StaticRegexFullMatch",
 ))  # fmt: skip
-INTEGERS = {"Rank": "int32", "Where": "int64", "StringLength": "int32", "StringToHashBucketFast": "int64"}
+# Outputs of one dtype, whatever goes in.
+FIXED = {
+    "Rank": "int32", "Where": "int64", "StringLength": "int32", "StringToHashBucketFast": "int64",
+    **dict.fromkeys(("ResizeBilinear", "ResizeBicubic", "ResizeArea", "CropAndResize"), "float32"),
+    **dict.fromkeys(("TensorListReserve", "TensorListFromTensor", "TensorListSetItem", "TensorListPushBack", "EmptyTensorList"), "variant"),
+}  # fmt: skip
+# Which attribute says what comes out where the usual ones say something else, and the default, which exporters leave out.
+ASKED = {
+    "Range": ("Tidx", "int32"), **dict.fromkeys(("Shape", "ShapeN", "Size"), ("out_type", "int32")),
+    **dict.fromkeys(("ArgMax", "ArgMin"), ("output_type", "int64")), "Bitcast": ("type", None),
+}  # fmt: skip
 # Outputs in order, for operations whose outputs have names of their own in functions.
 OUTPUTS = {
     **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), ("y", "batch_mean", "batch_variance")),
@@ -64,17 +74,14 @@ def output_dtype(node: NodeDef, place: int) -> str | None:
     """The dtype of an output."""
     if node.op in BOOLS:
         return "bool"
-    if node.op in INTEGERS:
-        return INTEGERS[node.op]
+    if node.op in FIXED:
+        return FIXED[node.op]
     if place and node.op.startswith("FusedBatchNorm") and "U" in node.attributes:
         return dtype_of(node.attributes["U"].number(6))
     if place and node.op in ("TopK", "TopKV2", "Unique"):
         return "int32"
-    if node.op in ("Shape", "ShapeN", "Size") and "out_type" not in node.attributes:
-        return "int32"
-    if node.op in ("ArgMax", "ArgMin") and "output_type" not in node.attributes:
-        return "int64"
-    for key in TYPES:
+    own, default = ASKED.get(node.op, (None, None))
+    for key in TYPES if own is None else (own,):
         value = node.attributes.get(key)
         if value is None:
             continue
@@ -85,7 +92,7 @@ def output_dtype(node: NodeDef, place: int) -> str | None:
         code = value.number(6)
         if code:
             return dtype_of(code)
-    return None
+    return default
 
 
 def output_shape(node: NodeDef, place: int) -> tuple[Dim, ...] | None:
