@@ -51,9 +51,9 @@ def test_a_broken_file_that_was_meant_for_a_trainer_is_mp001(tmp_path: Path, nam
 
 def test_another_broken_file_is_mp001_only_where_it_is_named(tmp_path: Path) -> None:
     path = tmp_path / "values.yaml"
-    path.write_text("precision: {{ .Values.precision }}\n- x\n")
+    path.write_text("enabled: true\nprecision: {{ .Values.precision }}\n- x\n")
     assert codes(tmp_path) == []
-    assert codes(path) == [("values.yaml", 2, "MP001")]
+    assert codes(path) == [("values.yaml", 3, "MP001")]
     unrelated = tmp_path / "chart.yaml"
     unrelated.write_text("name: {{ .Release.Name }}\n- x\n")
     assert codes(unrelated) == []  # it says nothing of precision, so it is no input
@@ -139,6 +139,7 @@ def test_pins_decide_which_spellings_are_old(tmp_path: Path) -> None:
 
 
 def test_words_are_looked_for_before_anything_is_parsed() -> None:
-    assert may_set_precision(b'{"fp16" : {}}')
-    assert may_set_precision(b"precision: 16")
+    assert may_set_precision(b'{"fp16" : {"enabled": true}}')
+    assert may_set_precision(b"trainer: {max_epochs: 3, precision: 16}")
+    assert not may_set_precision(b'{"precision": 0.9, "recall": 0.8}')
     assert not may_set_precision(b'{"note": "fp16 is on", "precision_recall": [1]}')

@@ -39,8 +39,12 @@ def may_be_trainer_file(path: str) -> bool:
 
 
 def may_set_precision(data: bytes) -> bool:
-    """Whether a JSON or YAML text is small enough and mentions a key that sets a precision."""
-    return len(data) <= MAX_CONFIG and any(word in data for word in _WORDS) and re.search(_KEY, data) is not None
+    """Whether a JSON or YAML text is small enough, mentions a key that sets a precision, and one that a trainer has beside it."""
+    if len(data) > MAX_CONFIG or not any(word in data for word in _WORDS) or re.search(_KEY, data) is None:
+        return False
+    from mplint.source.trainers.kinds import MARKS
+
+    return any(mark in data for mark in MARKS)
 
 
 def meant_for_trainer(text: str) -> bool:

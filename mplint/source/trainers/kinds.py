@@ -79,6 +79,10 @@ LIGHTNING_TOO = frozenset(
 )
 NOT_LIGHTNING = frozenset(("per_device_train_batch_size", "lr", "learning_rate", "batch_size", "epochs", "optimizer", "model", "amp"))
 
+# One of these stands in every file that configures a trainer.
+COMMON = frozenset(("enabled", "distributed_type", "compute_environment", "_target_", "class_path"))
+MARKS = tuple(name.encode() for name in sorted(DEEPSPEED | TRANSFORMERS | LIGHTNING | COMMON))
+
 
 def is_deepspeed(options: Options) -> bool:
     """Whether the settings are a DeepSpeed configuration that says something about precision."""
