@@ -178,6 +178,11 @@ class Contexts:
             case "method":
                 for node, trail in self.methods(ref, path, depth):
                     found |= {made: (*trail, *inner) for made, inner in self._made_by(node, depth + 1).items()}
+            case "attribute":
+                for owner in sorted(self.instances(ref.of, path, depth + 1) if ref.of is not None else ()):
+                    for holder in self._line(owner):
+                        for value in self.summaries.get(holder.path).attribute(f"{holder.name}.{ref.name}"):
+                            found |= self.instances(value, holder.path, depth + 1)
             case "param":
                 for argument, where, place in self.passed(ref, path):
                     for node, trail in self.instances(argument, where, depth + 1).items():
@@ -274,13 +279,31 @@ class Contexts:
         known = self._passed.get((path, name, ref.extra))
         if known is None:
             index = defined.parameters.index(ref.extra) - (defined.parameters[:1] in (("self",), ("cls",)))
+            makers = [Node(path, name)]
+            if name.endswith(".__init__"):
+                makers = self._made_as(Node(path, name.removesuffix(".__init__")))
             known = self._passed[path, name, ref.extra] = [
                 (argument, where, call.place)
-                for where, call in self.callers(Node(path, name.removesuffix(".__init__")))
+                for maker in makers
+                for where, call in self.callers(maker)
                 for key, argument in call.arguments
                 if key in (index, ref.extra)
             ]
         return known
+
+    def _made_as(self, owner: Node) -> list[Node]:
+        """A class and those derived from it that are made in the same way."""
+        found = [owner]
+        for node in found:
+            for path in sorted({node.path, *self.graph.users(node.path)}) if len(found) < MAX_CLASSES else ():
+                if self.summaries.mentions(path, f"{node.name})") or self.summaries.mentions(path, f"{node.name},"):
+                    outline = self.summaries.get(path).outline
+                    for name, defined in outline.definitions.items():
+                        fresh = Node(path, name)
+                        bases = [base for base, _ in defined.bases if base.rpartition(".")[2].lstrip(":") == node.name]
+                        if fresh not in found and f"{name}.__init__" not in outline.definitions:
+                            found += [fresh] if any(node in self.resolve(base, path) for base in bases) else []
+        return found
 
     def callers(self, node: Node) -> Iterator[tuple[str, Call]]:
         """The calls of a function (or constructor) by name, in its own file and those that import it."""

@@ -85,7 +85,7 @@ def by_calls(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str,
     speaking = sorted(path for path in graph.below(above) if ENTERS_AUTOCAST in words[path] and not is_test_path(path)) if waiting else []
     if not speaking:
         return {}
-    contexts = Contexts(summaries, graph, frozenset(above), speaking)
+    contexts = Contexts(summaries, graph, frozenset(above).union(speaking), speaking)
     proven: Proofs = {}
     for finding in waiting:
         cause = contexts.of(finding.location.path, finding.when.scope) if finding.when is not None else None

@@ -89,6 +89,10 @@ class Summary:
         """What its function `name` returns."""
         return self._part("returned", name, lambda o: facts.returned(o.file, name), ())
 
+    def attribute(self, name: str) -> tuple[Ref, ...]:
+        """What its class of `name` ("Trainer.model") gives to the attribute after it."""
+        return self._part("attribute", name, lambda o: facts.attribute(o.file, name), ())
+
     def calls_in(self, name: str) -> tuple[Call, ...]:
         """The calls that stand in its function or class `name`."""
         return self._part("in", name, lambda o: facts.calls(o.file, o.calls.get(name, [])), ())

@@ -28,7 +28,7 @@ class Ref(NamedTuple):
     "name": the object with this dotted name. "made": what calling it gives (an instance, or a function's result). "any": what calling
     something out of the module gives (`module.__dict__[name]()`, `getattr(module, name)()`). "picked": what calling an entry of
     the table or registry gives (`MODELS[name]()`, `MODELS.build(cfg)`). "param": the parameter `extra` of the function `name`.
-    "method": what the method `name` of the object `of` gives.
+    "method": what the method `name` of the object `of` gives. "attribute": its attribute `name`, which a base class sets.
     """
 
     kind: str
@@ -72,13 +72,11 @@ def refs_of(file: SourceFile, node: Definition, depth: int = 0) -> Iterator[Ref]
         return
     match node:
         case ast.arg(arg=name):
-            function = file.syntax.function(node)
-            if function is not None:
-                yield Ref("param", ":" + file.syntax.qualname(function), name)
-        case ast.Name(id="self"):
-            owner = file.syntax.enclosing_class(node)
-            if owner is not None:
+            function, owner = file.syntax.function(node), file.syntax.enclosing_class(node)
+            if name == "self" and owner is not None:
                 yield Ref("made", ":" + file.syntax.qualname(owner))
+            elif function is not None:
+                yield Ref("param", ":" + file.syntax.qualname(function), name)
         case ast.Call(func=ast.Attribute(attr=attr, value=inner)) if attr in FLUENT and file.names.resolve(node.func) is None:
             yield from refs(file, inner, depth + 1)
         case ast.Call(func=func, args=arguments):
@@ -87,6 +85,10 @@ def refs_of(file: SourceFile, node: Definition, depth: int = 0) -> Iterator[Ref]
             ref = name_ref(file, node)
             if ref is not None:
                 yield ref
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                owner = file.syntax.enclosing_class(node)
+                if owner is not None and any(name_ref(file, base) is not None for base in owner.bases):
+                    yield Ref("attribute", node.attr, of=Ref("made", ":" + file.syntax.qualname(owner)))
 
 
 def called(file: SourceFile, func: ast.expr, arguments: list[ast.expr], depth: int) -> Iterator[Ref]:

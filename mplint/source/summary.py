@@ -75,6 +75,13 @@ def returned(file: SourceFile, name: str) -> tuple[Ref, ...]:
     return tuple(dict.fromkeys(ref for function in found for value in file.values.returns(function) for ref in refs(file, value)))
 
 
+def attribute(file: SourceFile, name: str) -> tuple[Ref, ...]:
+    """What the class of `name` ("Trainer.model") gives to the attribute after it."""
+    owner, _, attr = name.rpartition(".")
+    values = [v for (c, a), found in file.values.attributes.items() if a == attr and file.syntax.qualname(c) == owner for v in found]
+    return tuple(dict.fromkeys(ref for value in values for ref in refs(file, value)))
+
+
 def functions(file: SourceFile) -> list[Function]:
     """Every function of the file."""
     return [*file.syntax.all(ast.FunctionDef), *file.syntax.all(ast.AsyncFunctionDef)]
