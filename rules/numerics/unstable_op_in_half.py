@@ -12,6 +12,7 @@ from mplint.graph.numerics import Unstable, overflowing, unstable
 from mplint.rule import Rule
 from mplint.source.arguments import quoted, set_keyword
 from mplint.source.file import SourceFile
+from mplint.source.keras.half_losses import HalfLoss, half_losses
 from mplint.source.keras.late_casts import LateCast, late_casts
 from mplint.source.torch.unstable import LOSSES, HalfOp, LateLoss, half_ops, late_losses
 
@@ -26,8 +27,9 @@ class UnstableOpInHalf(Rule):
 
     ## What it does
     Finds losses that a training step takes after its autocast region has ended, on the half outputs that the region produced, and
-    softmax, exp, pow, norm and losses on tensors that an explicit cast made float16 (or that `dtype=torch.float16` asks for); in Keras
-    a softmax or sigmoid under a mixed policy whose result is cast to float32, instead of what it is computed from.
+    softmax, log, exp, pow, norm and losses on tensors that an explicit cast made float16 (or that `dtype=torch.float16` asks for); in Keras
+    a softmax or sigmoid under a mixed policy whose result is cast to float32, instead of what it is computed from, and functional losses
+    (`keras.losses.mse`) on predictions that a model gives in half precision.
     In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and in
     float32 graphs the results that leave the range of float16 for inputs within their declared range.
 
@@ -67,7 +69,7 @@ class UnstableOpInHalf(Rule):
     probabilities, raises inside the region. The loss moves into the region where it follows it at once, else its input is cast.
 
     ## Evidence
-    Shown on the CPU by tests/witness/test_mp202.py.
+    Shown on the CPU by tests/witness/test_mp202.py, for Keras by tests/witness/test_mp202_keras.py.
 
     ## References
     - PyTorch: operations that autocast to float32, https://pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32
@@ -125,6 +127,8 @@ class UnstableOpInHalf(Rule):
             yield self.half(file, op)
         for found in late_casts(file):
             yield self.late_cast(file, found)
+        for taken in half_losses(file):
+            yield self.half_loss(file, taken)
 
     def late(self, file: SourceFile, late: LateLoss) -> Finding:
         """The finding for a loss after the region."""
@@ -156,6 +160,24 @@ class UnstableOpInHalf(Rule):
             confidence=Confidence.MEDIUM,
             related=((op.cast, "the tensor becomes float16 here"),) if op.cast is not op.call else (),
             fix=upcast(file, op),
+        )
+
+    def half_loss(self, file: SourceFile, found: HalfLoss) -> Finding:
+        """The finding for a functional Keras loss on half predictions."""
+        dtype = " or ".join(sorted(found.dtype.half))
+        float32 = f"tf.cast({file.text(found.predictions)}, tf.float32)" if "tensorflow" in file.document.text else "a cast to float32"
+        return self.finding(
+            file,
+            found.call,
+            f"`{file.text(found.call.func)}` computes in {dtype}, the dtype of the predictions of `{found.layer.kind}`",
+            why="Functional losses cast the targets to the predictions: a square over 255 is inf, and a probability over 0.9995 is 1.",
+            help=f'give the last layer dtype="float32", or take the loss on {float32}',
+            severity=Severity.INFO if file.is_test or found.dtype.half == {"bfloat16"} else None,
+            confidence=Confidence.HIGH if found.dtype.certain else Confidence.MEDIUM,
+            related=(
+                (found.layer.call, "the predictions come from this layer"),
+                *((s, "the policy is set here") for s in found.dtype.setters[:1]),
+            ),
         )
 
     def late_cast(self, file: SourceFile, found: LateCast) -> Finding:
