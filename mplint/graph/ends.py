@@ -22,9 +22,21 @@ def half_outputs(graph: GraphFacts) -> Iterator[tuple[Tensor, Node]]:
     for tensor in graph.model.graph.outputs:
         if tensor.dtype not in HALF or STATE.search(tensor.name) or tensor.shape in inputs:
             continue
-        node = source(tensor).producer
+        node = maker(tensor)
         if node is not None and node.kind not in (OpKind.EMBEDDING, OpKind.POOLING, OpKind.OPAQUE):
             yield tensor, node
+
+
+def maker(tensor: Tensor) -> Node | None:
+    """The operation that computes a tensor, inside of the region or body that it comes out of."""
+    for _ in range(20):
+        origin = source(tensor)
+        node = origin.producer
+        bodies = list(node.graphs.values()) if node is not None and node.kind is OpKind.CONTROL else []
+        if node is None or len(bodies) != 1 or len(bodies[0].outputs) != len(node.outputs):
+            return node
+        tensor = next(inner for outer, inner in zip(node.outputs, bodies[0].outputs, strict=True) if outer is origin)
+    return None
 
 
 def half_inputs(graph: GraphFacts) -> Iterator[Tensor]:

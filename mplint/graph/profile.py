@@ -16,8 +16,8 @@ Shares = tuple[tuple[str, int], ...]
 class Profile(NamedTuple):
     """Sums by dtype, the largest first: floating-point operations of the heavy nodes, parameters, and bytes of activations.
 
-    A symbolic dimension counts as 1. `heavy` nodes do matrix work; of those whose sizes are known (`sized`), `suited` have sizes that the
-    matrix units of `target` tile without padding.
+    A symbolic dimension counts as 1. `heavy` nodes do matrix work, grouped convolutions (which use no matrix units) left out; of those
+    whose sizes are known (`sized`), `suited` have sizes that the matrix units of `target` tile without padding.
     """
 
     path: str
@@ -35,13 +35,14 @@ def profile(graph: GraphFacts) -> Profile:
     flops: Counter[str] = Counter()
     parameters: Counter[str] = Counter()
     activations: Counter[str] = Counter()
-    sized = suited = 0
+    sized = suited = grouped = 0
     for node in graph.nodes:
         found = work(node)
         dtype = node.compute_dtype or "unknown"
         if found is not None:
             flops[dtype] += found.flops
-            fits = found.suits(multiple_for(dtype))
+            fits = found.suits(multiple_for(dtype)) if found.groups == 1 else None
+            grouped += found.groups > 1
             sized += fits is not None
             suited += bool(fits)
         if node.kind is not OpKind.SHAPE:
@@ -54,7 +55,7 @@ def profile(graph: GraphFacts) -> Profile:
             parameters[tensor.dtype or "unknown"] += tensor.size
     hardware = graph.settings.hardware
     label = hardware.label if hardware is not None else "NVIDIA Tensor Cores"
-    return Profile(graph.path, _sorted(flops), _sorted(parameters), _sorted(activations), len(graph.heavy), sized, suited, label)
+    return Profile(graph.path, _sorted(flops), _sorted(parameters), _sorted(activations), len(graph.heavy) - grouped, sized, suited, label)
 
 
 def multiple_for(dtype: str | None) -> int:

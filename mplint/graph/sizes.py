@@ -26,19 +26,29 @@ def hidden_widths(graph: GraphFacts) -> Iterator[Width]:
     """The channels that half products and convolutions make for other ones and that are no multiple of 8, each number once."""
     found: dict[int, list[tuple[Node, Node]]] = {}
     for node in graph.heavy:
-        if node.compute_dtype not in HALF or node.kind not in (OpKind.MATMUL, OpKind.CONV):
+        width = _made(node) if node.compute_dtype in HALF else None
+        if width is None or width <= STEP or width % STEP == 0:
             continue
-        size = work(node)
-        if size is None or size.groups != 1 or not isinstance(size.outer, int) or size.outer <= STEP or size.outer % STEP == 0:
-            continue
-        kernel = kernel_of(node)
-        if kernel is None or (source(kernel).weights is None and not node.weights):
-            continue  # the size comes from the data: a product of activations
         reader = next_heavy(node)
         if reader is not None:
-            found.setdefault(size.outer, []).append((node, reader))
+            found.setdefault(width, []).append((node, reader))
     for number, pairs in found.items():
         yield Width(number, tuple(node for node, _ in pairs), pairs[0][1])
+
+
+def _made(node: Node) -> int | None:
+    """The number of channels or units that a node's weights make; None where the data decides, or groups do."""
+    if node.kind is OpKind.RECURRENT:
+        hidden = node.attributes.get("hidden_size")
+        inner = node.weights.get("recurrent_kernel")
+        if inner is not None and inner.shape:
+            hidden = inner.shape[0]
+        return hidden if isinstance(hidden, int) else None
+    size, kernel = work(node), kernel_of(node)
+    if size is None or size.groups != 1 or kernel is None or node.kind not in (OpKind.MATMUL, OpKind.CONV):
+        return None
+    from_data = source(kernel).weights is None and not node.weights
+    return size.outer if isinstance(size.outer, int) and not from_data else None
 
 
 def vocabularies(graph: GraphFacts) -> Iterator[Width]:

@@ -72,6 +72,14 @@ def _conv(node: Node) -> Work | None:
     if "kernel" in node.weights or "depthwise_kernel" in node.weights:  # Keras: the channels stand last
         each, made = kernel[-2], kernel[-1]
         window = known(kernel[:-2])
+        pointwise = _shape(node.weights.get("pointwise_kernel"))
+        if node.op_type.startswith(("Depthwise", "Separable")) and isinstance(each, int):
+            channels = each * (made if isinstance(made, int) else 1)
+            if pointwise is None:
+                return Work(2 * known(out) * window, channels, channels, each)
+            made = pointwise[-1]
+            rows = known(out) // (made if isinstance(made, int) and made else 1)
+            return Work(2 * rows * channels * (window + (made if isinstance(made, int) else 1)), channels, made)
     elif node.op_type.startswith(TRANSPOSED):
         each, made = kernel[0], kernel[1]
         window = known(kernel[2:])

@@ -81,7 +81,7 @@ class ChannelsNotMultipleOf8(Rule):
         """Yield the unaligned widths between the products of a model that run in half, each once."""
         for found in hidden_widths(graph):
             node, new = found.nodes[0], multiple(found.number, STEP)
-            more = f", as are {len(found.nodes) - 1} more" if len(found.nodes) > 1 else ""
+            more = f" ({len(found.nodes)} such nodes)" if len(found.nodes) > 1 else ""
             yield self.graph_finding(
                 graph,
                 node,
