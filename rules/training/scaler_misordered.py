@@ -206,8 +206,8 @@ def second_unscale(loop: TrainingLoop, path: tuple[Act, ...], first: Act, act: A
             yield Disorder(AGAIN, act, first)
         return
     around = next((here for (here, turn), (_, before) in zip(act.loops, first.loops, strict=False) if turn != before), None)
-    if around is None:
-        return
+    if around is None or any(loop.is_scaler(act, s) and around in loop.file.syntax.ancestors(s.node) for s in loop.scalers.built):
+        return  # each round may have a scaler of its own, which MP312 speaks of
     changing = bound_names(around)
     updates = [u for u in loop.acts(UPDATE) if u.scaler == act.scaler and around in [n for n, _ in u.loops] and not loop.exclusive(u, act)]
     if updates and all(runs_less_often(u, act, changing) for u in updates):

@@ -10,6 +10,7 @@ from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.syntax import FUNCTIONS, Function
+from mplint.source.torch.autocast import last_name
 from mplint.source.torch.loop import SCALER_STEP, WRAPPED, Act, TrainingLoop, optimizer_of
 from mplint.source.torch.scaler import Scaler, words_of
 
@@ -80,7 +81,7 @@ class ScalerRecreated(Rule):
         for scaler in loop.scalers.live:
             if kept(file, scaler):
                 continue
-            steps = [a for kind in (SCALER_STEP, WRAPPED) for a in loop.acts(kind) if a.scaler == scaler.key]
+            steps = [a for kind in (SCALER_STEP, WRAPPED) for a in loop.acts(kind) if loop.is_scaler(a, scaler)]
             made = next((m for step in steps if (m := built_anew(file, loop, scaler, step)) is not None), None)
             if made is None:
                 continue
@@ -113,7 +114,7 @@ def kept(file: SourceFile, scaler: Scaler) -> bool:
         if (
             isinstance(parent, ast.If)
             and child is not parent.test
-            and any(isinstance(n, (ast.Compare, ast.Call)) for n in ast.walk(parent.test))
+            and any(asks_what_is_there(n) for n in ast.walk(parent.test))
         ):
             return True
         if isinstance(parent, (*FUNCTIONS, *LOOPS)):
@@ -121,6 +122,13 @@ def kept(file: SourceFile, scaler: Scaler) -> bool:
         child = parent
     loaded = [c.func.value for c in file.syntax.all(ast.Call) if isinstance(c.func, ast.Attribute) and c.func.attr == "load_state_dict"]
     return any(file.torch.scalers.scaler_of(owner) == scaler.key for owner in loaded)
+
+
+def asks_what_is_there(node: ast.AST) -> bool:
+    """Whether a part of a condition may hold once only; what compares a setting (`dtype == "float16"`) or asks for a device holds again."""
+    if isinstance(node, ast.Compare):
+        return not any(isinstance(n, ast.Constant) and isinstance(n.value, str) for n in node.comparators)
+    return isinstance(node, ast.Call) and not last_name(node.func).startswith("is_")
 
 
 def built_anew(file: SourceFile, loop: TrainingLoop, scaler: Scaler, step: Act) -> Anew | None:

@@ -14,7 +14,7 @@ from mplint.source.syntax import FUNCTIONS, Function, argument, walk_expressions
 from mplint.source.torch.gradients import RESCALE, Gradients, of_gradients
 from mplint.source.torch.modifications import modification
 from mplint.source.torch.optimizer import Optimizers
-from mplint.source.torch.scaler import words_of
+from mplint.source.torch.scaler import Scaler, words_of
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
@@ -174,6 +174,12 @@ class TrainingLoop:
     def chooses_precision(self, act: Act, than: Act) -> bool:
         """Whether `act` is under a condition about precision under which `than` is not: it may belong to the float32 branch."""
         return any(words_of(g.text) & PRECISION_WORDS for g in act.guards if g not in than.guards)
+
+    def is_scaler(self, act: Act, scaler: Scaler) -> bool:
+        """Whether the scaler of an act may be the one built there."""
+        if act.scaler == scaler.key:
+            return True
+        return act.owner is not None and any(o is scaler.node for o in self.scalers.subjects.origins(act.owner, act.calls))
 
     def region_around(self, act: Act) -> Region | None:
         """The innermost autocast region in which `act` happens, through the calls that lead to it."""
