@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from mplint.findings import Applicability, Confidence, Finding, Severity, When
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
-from mplint.source.syntax import FUNCTIONS
+from mplint.source.syntax import FUNCTIONS, argument
+from mplint.source.torch.autocast import Autocast, Region
+from mplint.source.torch.forward import region_behind
+from mplint.source.torch.loop import SCALED
 from mplint.source.torch.modules import MOVES, WRAPPERS
+from mplint.source.torch.scaler import Scaler
 from mplint.source.values import HALF, UNKNOWN
 
 # Any of these says that something in the program may compute in half precision.
@@ -125,13 +129,12 @@ class ScalerWithoutAutocast(Rule):
 
 
     def _switched_off(self, file: SourceFile) -> Iterator[Finding]:
-        """Scalers of a program that switches autocast off, and never on, around the forward pass."""
-        autocasts = file.torch.autocasts
-        if any(a.enabled is not False for a in autocasts.constructions) or any(region.foreign for region in autocasts.regions):
-            return
-        places = [region for region in autocasts.regions if region.kind == "with" and runs_a_model(file, region.node)]
-        for scaler in file.torch.scalers.live if places else ():
-            if not scaler.wrapper and scaler.key in file.torch.scalers.used:
+        """Scalers whose losses come from a forward pass around which autocast is switched off."""
+        for scaler in file.torch.scalers.live:
+            if scaler.wrapper or scaler.key not in file.torch.scalers.used:
+                continue
+            region = region_switched_off(file, scaler)
+            if region is not None:
                 yield self.finding(
                     file,
                     scaler.node,
@@ -139,15 +142,47 @@ class ScalerWithoutAutocast(Rule):
                     why="switched off, all of it is float32: nothing is gained, and each step pays for one more pass over the gradients",
                     help="enable autocast for the forward pass and the loss, or leave the scaler out",
                     confidence=Confidence.MEDIUM,
-                    related=((places[0].expression, "autocast is switched off here"),),
+                    related=((region.expression, "autocast is switched off here"),),
                 )
 
 
+def region_switched_off(file: SourceFile, scaler: Scaler) -> Region | None:
+    """The region without autocast in which the forward passes of all losses of a scaler run; None where one may run in half."""
+    loop, found = file.torch.loop, None
+    for act in loop.acts(SCALED):
+        if not loop.is_scaler(act, scaler):
+            continue
+        losses = [loss for loss in scaled(file, act.node) if isinstance(loss, ast.Name)]
+        bindings = [b for loss in losses for b in file.names.reaching(loss)]
+        regions = [r for b in bindings for r in file.torch.autocasts.regions_around(b.node)[:1]]
+        off = [r for r in regions if not r.foreign and all(is_off(a) for a in r.autocasts) and runs_a_model(file, r.node)]
+        if not off or len(off) < len(bindings) or any(region_behind(file, loss) is not None for loss in losses):
+            return None
+        found = found or off[0]
+    return found
+
+
+def is_off(autocast: Autocast) -> bool:
+    """Whether autocast is switched off where it is entered, and not by a flag that may decide about the scaler as well."""
+    given = argument(autocast.call, "enabled", 0 if autocast.old else 2) if autocast.call is not None else None
+    return autocast.enabled is False and isinstance(given, ast.Constant)
+
+
+def scaled(file: SourceFile, backward: ast.AST) -> Iterator[ast.expr]:
+    """What `scaler.scale(loss).backward()` scales, also where the scaled loss has a name."""
+    if isinstance(backward, ast.Call) and isinstance(backward.func, ast.Attribute):
+        for definition in file.values.definitions(backward.func.value):
+            if isinstance(definition, ast.Call) and isinstance(definition.func, ast.Attribute) and definition.func.attr == "scale":
+                yield from definition.args[:1]
+
+
 def runs_a_model(file: SourceFile, region: ast.AST) -> bool:
-    """Whether a region calls something that the file puts in training mode or takes the parameters of."""
-    called = {file.text(c.func) for c in ast.walk(region) if isinstance(c, ast.Call) and isinstance(c.func, (ast.Name, ast.Attribute))}
+    """Whether a region calls or passes on something that the file puts in training mode or takes the parameters of."""
+    calls = [call for call in ast.walk(region) if isinstance(call, ast.Call)]
+    used = [part for call in calls for part in (call.func, *call.args, *(k.value for k in call.keywords))]
+    names = {file.text(part) for part in used if isinstance(part, (ast.Name, ast.Attribute))}
     return any(
-        isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "train") and file.text(call.func.value) in called
+        isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "train") and file.text(call.func.value) in names
         for call in file.syntax.all(ast.Call)
     )
 
