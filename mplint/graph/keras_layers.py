@@ -51,8 +51,9 @@ def is_own(entry: Config) -> bool:
 def is_operation(entry: Config) -> bool:
     """A function of keras.ops or tf in a model: it has no policy and computes in the dtype of its inputs."""
     module = entry.get("module")
-    if module is None and "inbound_nodes" in entry and "trainable" not in layer_config(entry):  # .h5 files of Keras 3 leave out modules
-        return entry.get("class_name") != "InputLayer"
+    config = layer_config(entry)
+    if module is None and "inbound_nodes" in entry and "trainable" not in config:  # .h5 files of Keras 3 leave out modules
+        return entry.get("class_name") != "InputLayer" and not isinstance(config.get("dtype"), dict)
     return (isinstance(module, str) and ".ops" in module) or entry.get("class_name") in FUNCTIONS
 
 

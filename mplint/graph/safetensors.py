@@ -26,10 +26,10 @@ def load(path: str) -> ModelGraph:
         first = stream.read(9)
     graph = Graph()
     model = ModelGraph(path, "safetensors", graph, producer="safetensors")
-    if first[8:9] == b"{" and int.from_bytes(first[:8], "little") <= MAX_HEADER:
-        graph.constants, model.metadata = read_file(path)
-    else:
+    if first.lstrip()[:1] == b"{" and int.from_bytes(first[:8], "little") > MAX_HEADER:
         _read_index(path, model)
+    else:
+        graph.constants, model.metadata = read_file(path)
     return model
 
 

@@ -58,6 +58,9 @@ def read_archive(archive: Archive, member: str, folder: str = "") -> tuple[objec
     data = folder or f"{top}data/"
 
     def locate(storage: Storage, dtype: str, offset: int, nbytes: int) -> Weights | None:
+        info, claimed = archive.members.get(data + storage.key), storage.count * BITS.get(storage.kind, 8) // 8
+        if info is not None and claimed > info.file_size:
+            raise GraphError(f"a storage claims {claimed} bytes; {info.filename} has {info.file_size}")
         return archive.weights(data + storage.key, dtype, nbytes, offset, swapped)
 
     return found, locate
