@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SUMS = ("sum", "nansum", "cumsum", "reduce_sum")
 MEANS = ("mean", "nanmean", "reduce_mean")
+VARIANCES = ("var", "var_mean", "reduce_variance")  # means of squared deviations
 SQUARES = ("square", "pow")
 CASTS = frozenset({"half", "to", "type", "astype", "cast", "saturate_cast"})
 
@@ -30,8 +31,8 @@ class HalfReduction(NamedTuple):
 
 
 def half_reductions(file: SourceFile) -> Iterator[HalfReduction]:
-    """Sums of float16 tensors, and means of their squares, where autocast does not promote them, in source order."""
-    for call in file.names.calls_of(*SUMS, *MEANS):
+    """Sums and variances of float16 tensors, and means of their squares, where autocast does not promote them, in source order."""
+    for call in file.names.calls_of(*SUMS, *MEANS, *VARIANCES):
         path = file.names.resolve(call.func)
         if path is not None:
             name, operand = path.rpartition(".")[2], call.args[0] if call.args else None
@@ -40,7 +41,7 @@ def half_reductions(file: SourceFile) -> Iterator[HalfReduction]:
         else:
             continue
         known = path is None or path.startswith(("torch.", "tensorflow."))
-        if not known or operand is None or name not in SUMS + MEANS or argument(call, "dtype") is not None:
+        if not known or operand is None or name not in SUMS + MEANS + VARIANCES or argument(call, "dtype") is not None:
             continue
         torch = path is None or path.startswith("torch.")
         if (torch and "torch" not in file.document.text) or keras_path(path) is not None or wrapped(file, call):
@@ -50,7 +51,7 @@ def half_reductions(file: SourceFile) -> Iterator[HalfReduction]:
             continue
         cast = made_half(file, squared or operand)
         if cast is not None and not file.precision.dtype_guard(call):
-            yield HalfReduction(call, name, operand, cast, squared is not None, torch)
+            yield HalfReduction(call, name, operand, cast, squared is not None or name in VARIANCES, torch)
 
 
 def square_of(file: SourceFile, node: ast.expr) -> ast.expr | None:

@@ -11,13 +11,18 @@ from mplint.graph.facts import GraphFacts
 from mplint.graph.numerics import Epsilon, vanishing
 from mplint.rule import Rule
 from mplint.source import constants
+from mplint.source.arguments import set_keyword
 from mplint.source.constants import Use
 from mplint.source.file import SourceFile
+from mplint.source.syntax import argument, has_star
+from mplint.source.torch.half_training import HalfTraining
 
 ZERO = 2.0**-25  # float16 rounds this and less to 0
 SMALLEST_NORMAL = 6.103515625e-05
 LARGEST_RECIPROCAL = 1 / 65504.0
 GUARDED = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "log_")
+# The optimizers of torch that divide by a root plus an epsilon, and its default.
+EPSILONS = {"Adam": 1e-8, "AdamW": 1e-8, "NAdam": 1e-8, "Adamax": 1e-8, "RMSprop": 1e-8, "Adagrad": 1e-10}
 SMALL = re.compile(r"\d[eE]-\d|0\.00000|\beps")
 
 
@@ -27,6 +32,7 @@ class EpsilonUnderflows(Rule):
     ## What it does
     Finds epsilons that guard a division, a logarithm or a square root of a float16 tensor and that float16 cannot hold:
     `x / (norm + 1e-8)`, `(p + 1e-8).log()`, `torch.log(p.clamp(min=1e-8))`.
+    Also optimizers such as Adam over float16 parameters, whose epsilon is added to float16 state.
     In model graphs: small constants that are added, or that bound from below, before a division, a logarithm or a root in float16; in
     float32 graphs those that float16 would lose.
 
@@ -98,6 +104,8 @@ class EpsilonUnderflows(Rule):
             )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
+        if "half()" in file.document.text or "float16" in file.document.text:
+            yield from self.optimizers(file)
         if not SMALL.search(file.document.text):
             return
         for use in constants.uses(file):
@@ -108,6 +116,28 @@ class EpsilonUnderflows(Rule):
                 and not file.precision.dtype_guard(use.node)
             ):
                 yield from self.judge(file, use, guard)
+
+    def optimizers(self, file: SourceFile) -> Iterator[Finding]:
+        """Optimizers over float16 parameters, which add their epsilon to float16 state; fused ones compute in float32."""
+        for optimizer, conversion in {c.optimizer: c for c in HalfTraining(file).conversions}.items():
+            name = (file.names.resolve(optimizer.func) or "").rpartition(".")[2]
+            given = argument(optimizer, "eps")
+            eps = file.values.number(given) if given is not None else EPSILONS.get(name)
+            fused = file.values.constant_or(argument(optimizer, "fused")) is True
+            if name not in EPSILONS or eps is None or not 0 < eps <= ZERO or fused or has_star(optimizer) or len(optimizer.args) > 3:
+                continue
+            yield self.finding(
+                file,
+                given if given is not None else optimizer,
+                f"`{name}` adds eps={eps:g} to float16 state, where it is 0",
+                why=f"A gradient of 0 gives 0 / 0: one step of {name} makes the weight NaN. float16 rounds everything up to 2.98e-8 to 0.",
+                help="train float32 parameters under autocast, or give the optimizer eps=1e-4",
+                confidence=Confidence.HIGH if conversion.certain else Confidence.MEDIUM,
+                related=((conversion.node, "the parameters become float16 here"),),
+                fix=Fix("use an epsilon that float16 can hold", Applicability.SAFE, (set_keyword(file, optimizer, "eps", "1e-4"),))
+                if conversion.certain
+                else None,
+            )
 
     def judge(self, file: SourceFile, use: Use, guard: str) -> Iterator[Finding]:
         precision = file.precision.of(use.tensor)

@@ -11,20 +11,20 @@ from mplint.graph.model import OpKind
 from mplint.graph.numerics import long_sums, overflowing
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
-from mplint.source.half_reductions import HalfReduction, half_reductions
+from mplint.source.half_reductions import VARIANCES, HalfReduction, half_reductions
 
 
 class HalfPrecisionReduction(Rule):
     """Sum kept in float16
 
     ## What it does
-    Finds sums of tensors that a cast (or a placeholder) made float16, and means of their squares, outside autocast regions, which would
-    promote them.
+    Finds sums and variances of tensors that a cast (or a placeholder) made float16, and means of their squares, outside autocast regions,
+    which would promote the sums.
     In model graphs: sums and means over 2048 elements or more in float16, and sums of float32 graphs whose bounds float16 can't hold.
 
     ## Why is this bad?
     The largest finite float16 is 65504: a sum of 300 squares of 16 is inf, and the squared norm of a vector overflows once the norm
-    exceeds 256. Above 2048 the result is a multiple of 2 or more.
+    exceeds 256, a variance once the standard deviation does. Above 2048 the result is a multiple of 2 or more.
 
     ## Example
     ```python
@@ -92,11 +92,12 @@ class HalfPrecisionReduction(Rule):
         for found in half_reductions(file):
             what = "squares of float16 values" if found.squares else "float16 values"
             limit = "squares overflow once a value or the norm exceeds 256" if found.squares else "a sum beyond 65504 is inf"
+            spread = found.name in VARIANCES
             yield self.finding(
                 file,
                 found.call,
-                f"`{found.name}` adds up {what} in float16",
-                why=f"float16 ends at 65504: {limit}.",
+                f"`{found.name}` gives a variance in float16" if spread else f"`{found.name}` adds up {what} in float16",
+                why=f"float16 ends at 65504: {'a standard deviation over 256 has an infinite variance' if spread else limit}.",
                 help="cast the tensor to float32 before the reduction, and the result back where that is needed",
                 confidence=Confidence.MEDIUM,
                 related=((found.cast, "the tensor becomes float16 here"),),
@@ -110,7 +111,7 @@ def widen(file: SourceFile, found: HalfReduction) -> Fix | None:
     None for TensorFlow, which raises where the float32 result then meets float16 tensors.
     """
     target: ast.expr | None = found.operand
-    if found.squares:
+    if found.squares and found.name not in VARIANCES:
         target = found.operand.args[0] if isinstance(found.operand, ast.Call) and found.operand.args else None
     if not found.torch or not isinstance(target, (ast.Name, ast.Attribute, ast.Subscript)):
         return None

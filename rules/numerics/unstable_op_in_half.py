@@ -27,7 +27,7 @@ class UnstableOpInHalf(Rule):
 
     ## What it does
     Finds losses that a training step takes after its autocast region has ended, on the half outputs that the region produced, and
-    softmax, log, exp, pow, norm and losses on tensors that an explicit cast made float16 (or that `dtype=torch.float16` asks for); in Keras
+    softmax, exp, pow, norm and losses on tensors that an explicit cast made float16 (or that `dtype=torch.float16` asks for); in Keras
     a softmax or sigmoid under a mixed policy whose result is cast to float32, instead of what it is computed from, and functional losses
     (`keras.losses.mse`) on predictions that a model gives in half precision.
     In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and in

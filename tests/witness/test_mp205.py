@@ -16,3 +16,14 @@ def test_log_guard_is_lost_and_a_larger_one_holds() -> None:
     p = torch.zeros(1, dtype=torch.float16)
     assert p.clamp(min=1e-8).log().isinf().all()
     assert p.clamp(min=1e-4).log().isfinite().all()
+
+
+def test_one_step_of_adam_makes_float16_weights_nan_and_a_larger_epsilon_holds() -> None:
+    def stepped(eps: float) -> list[float]:
+        weight = torch.nn.Parameter(torch.ones(2, dtype=torch.float16))
+        weight.grad = torch.tensor([0.0, 1.0], dtype=torch.float16)
+        torch.optim.Adam([weight], lr=1e-3, eps=eps).step()
+        return list(weight.detach().tolist())
+
+    assert stepped(1e-8)[0] != stepped(1e-8)[0]
+    assert stepped(1e-4) == [1.0, pytest.approx(0.999, abs=1e-3)]

@@ -19,3 +19,10 @@ def test_a_mean_of_squares_overflows_above_256() -> None:
     x = torch.full((4,), 257.0).half()
     assert torch.isinf((x * x).mean())
     assert float((x.float() * x.float()).mean()) == 257.0**2
+
+
+def test_a_variance_overflows_where_the_standard_deviation_exceeds_256() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([-300.0, 300.0]).half()
+    assert torch.isinf(x.var())
+    assert float(x.float().var()) == 180000.0

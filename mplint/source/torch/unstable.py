@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LOSS = re.compile(r"(?:^|_)(?:loss|losses|criterion|criteria|crit|cross_entropy|mse|nll)(?:_|$|fn|func|s$)|Loss$", re.I)
 NOT_LOSS = re.compile(r"scale|log_loss|print|update|reduce|record|backward|plot|meter|avg|average|weight|get_|save", re.I)
 HOMES = ("torch.", "tensorflow.")
-UNSTABLE = frozenset({"softmax", "log_softmax", "log", "exp", "expm1", "logsumexp", "reduce_logsumexp", "pow", "norm"})
+UNSTABLE = frozenset({"softmax", "log_softmax", "exp", "expm1", "logsumexp", "reduce_logsumexp", "pow", "norm"})
 LOSSES = frozenset(
     {"cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "huber_loss", "binary_cross_entropy_with_logits"}
 )
