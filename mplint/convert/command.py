@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mplint.convert.policy import ConversionError, Options, policy
+from mplint.convert.policy import ConversionError, Options, Policy, policy
 from mplint.convert.result import Conversion
 from mplint.errors import UsageError
 
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--tolerance: {options.tolerance:g} is not between 0 and 1")
     wanted = Options(tuple(options.keep), options.half_io, dict(map(input_range, options.input_range)))
     try:
-        result = convert_file(source, options.policy, options.tolerance, wanted, options.calibration)
+        result = convert_file(source, target or "converted.keras", options.policy, options.tolerance, wanted, options.calibration)
         written = not options.dry_run and (result.proven or options.force)
         if written:
             result.save(target)
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     return CONVERTED if result.proven else UNPROVEN
 
 
-def convert_file(source: str, name: str, tolerance: float | None, options: Options, calibration: Sequence[str]) -> Conversion:
+def convert_file(source: str, target: str, name: str, tolerance: float | None, options: Options, calibration: Sequence[str]) -> Conversion:
     """Convert the model in a file by the converter of its format; raises ConversionError and UsageError."""
     from mplint.graph.load import format_of
     from mplint.graph.model import GraphError
@@ -54,13 +54,33 @@ def convert_file(source: str, name: str, tolerance: float | None, options: Optio
         found = format_of(source).name
     except GraphError as error:
         raise ConversionError(f"{source}: {error}") from None
+    if found == "keras":
+        return convert_keras(source, target, policy(name, tolerance), options, calibration)
     if found != "onnx":
-        raise ConversionError(f"{source} is a {found} file; `mplint convert` takes ONNX models")
+        raise ConversionError(f"{source} is a {found} file; `mplint convert` takes ONNX models and .keras archives")
     try:
         from mplint.convert.onnx.convert import convert
     except ImportError as error:
         raise ConversionError(f'converting ONNX models needs {error.name}: pip install "mplint[convert]"') from None
     return convert(source, policy(name, tolerance), options, calibration)
+
+
+def convert_keras(source: str, target: str, wanted: Policy, options: Options, calibration: Sequence[str]) -> Conversion:
+    """Convert a .keras archive, and prove it with Keras where Keras is installed."""
+    from mplint.convert.feeds import load_feeds
+    from mplint.convert.keras import convert
+    from mplint.convert.keras_verify import verify
+
+    if options.half_io:
+        raise ConversionError("--half-io is for ONNX: Keras models keep float32 inputs and outputs")
+    feeds = load_feeds(calibration, ()) if calibration else []
+    largest = {name: max(abs(low), abs(high)) for name, (low, high) in options.ranges.items()}
+    for feed in feeds:
+        for name, array in feed.items():
+            largest[name] = max(largest.get(name, 0.0), float(abs(array).max(initial=0)))
+    result = convert(source, target, wanted, options, largest)
+    verify(result, source, feeds, options.ranges)
+    return result
 
 
 def check_paths(source: str, target: str | None, dry: bool, report: str | None) -> None:

@@ -9,7 +9,7 @@ from mplint.convert.policy import POLICIES
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `mplint convert`."""
-    parser.add_argument("input", metavar="INPUT", help="an ONNX model")
+    parser.add_argument("input", metavar="INPUT", help="an ONNX model or a .keras archive")
     parser.add_argument("-o", "--output", metavar="OUT", help="where to write the converted model")
     parser.add_argument(
         "--policy",

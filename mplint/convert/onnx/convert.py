@@ -11,13 +11,14 @@ import onnx
 import onnx_ir as ir
 
 from mplint.convert.cut import Problem, cheapest
+from mplint.convert.feeds import load_feeds
 from mplint.convert.onnx.constants import damage, tensor_of
 from mplint.convert.onnx.inputs import OPEN_DIMS, generated, required
 from mplint.convert.onnx.measure import Measurement
 from mplint.convert.onnx.opset import raised, wanted
 from mplint.convert.onnx.patterns import ties
 from mplint.convert.onnx.program import HEAVY_GAIN, Program, analyze, is_constant
-from mplint.convert.onnx.run import INLINE_BYTES, Feed, Outputs, Session, distance, in_memory, load_feeds, weight_bytes
+from mplint.convert.onnx.run import INLINE_BYTES, Feed, Outputs, Session, distance, in_memory, weight_bytes
 from mplint.convert.onnx.strict import to_strict
 from mplint.convert.onnx.types import Declared, declared_types, infer_types
 from mplint.convert.onnx.write import write

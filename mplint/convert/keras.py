@@ -1,0 +1,280 @@
+"""Converting Keras 3 archives: only the dtype policies in config.json change, every other member stays byte for byte.
+
+No framework is imported and nothing of the archive runs, so weights are bit-equal. Inputs and outputs stay float32, and so do layers whose
+results depend on sizes that half can't hold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from mplint.convert.policy import ConversionError, Options, Policy
+from mplint.convert.result import Conversion
+from mplint.graph.keras_layers import Config, class_of, is_operation, is_own, layer_config, name_of
+from mplint.graph.keras_policy import policy_of
+from mplint.graph.model import GraphError
+from mplint.graph.storage import Archive, Json, parse_json
+
+HEAVY = (
+    "Dense",
+    "EinsumDense",
+    "Conv",
+    "Separable",
+    "Depthwise",
+    "LSTM",
+    "GRU",
+    "SimpleRNN",
+    "Attention",
+    "MultiHead",
+    "GroupedQuery",
+    "GroupQuery",
+)
+# What hands values on: a float32 output behind them is still one that was computed in half.
+PASSING = frozenset(
+    (
+        "Reshape",
+        "Flatten",
+        "Permute",
+        "Identity",
+        "Dropout",
+        "RepeatVector",
+        "Squeeze",
+        "Cropping1D",
+        "Cropping2D",
+        "ActivityRegularization",
+    )
+)
+FINAL = frozenset(("Softmax", "Activation", "ReLU", "LeakyReLU"))
+FRAGILE = {
+    "Normalization": "it takes raw features, which may exceed {max}",
+    "UnitNormalization": "it squares its inputs, and the smallest of them vanish",
+    "Discretization": "it compares raw features with boundaries",
+    "Lambda": "what its function needs is not known",
+    "TorchModuleWrapper": "what the wrapped module needs is not known",
+    "JaxLayer": "what the wrapped function needs is not known",
+}
+EXACT_INTEGERS = {"float16": 2048, "bfloat16": 256}
+ADVICE = """Loss scaling depends on the policy when the model is loaded. To train it under mixed_float16, before loading:
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    model = keras.models.load_model({path!r})
+  or compile it with keras.mixed_precision.LossScaleOptimizer(optimizer)."""
+
+
+def convert(path: str, target: str, policy: Policy, options: Options, largest: Mapping[str, float]) -> Conversion:
+    """Convert an archive that is to be called `target`; nothing is written.
+
+    `largest` is the largest |value| of inputs by name, as far as data or ranges tell.
+
+    Raises ConversionError for an archive that can't be read, or whose layers are not in its configuration.
+    """
+    try:
+        with Archive(path) as archive:
+            config = parse_json(archive.read("config.json"), "config.json")
+    except GraphError as error:
+        raise ConversionError(f"{path}: {error}") from None
+    if not isinstance(config, dict) or _layers(config) is None:
+        what = f"the layers of {class_of(config)!r} are" if isinstance(config, dict) else "its layers are"
+        raise ConversionError(
+            f"{path}: {what} made by its own class and are not in the file, so no policy can be set there. "
+            f"Convert the live model: make it under keras.mixed_precision.set_global_policy({policy.name!r}) and load the weights"
+        )
+    editor = _Editor(policy, options, largest)
+    editor.model(config, output=True)
+    if not editor.found:
+        raise ConversionError(f"{path}: no layer of it has a dtype policy")
+    result = Conversion(policy, save=partial(save, path, json.dumps(config)), kept=editor.kept, notes=editor.notes)
+    result.operations, result.operations_half = len(editor.found), sum(half for _, half in editor.found)
+    heavy = [half for kind, half in editor.found if kind.startswith(HEAVY)]
+    result.heavy, result.heavy_half = len(heavy), sum(heavy)
+    result.size_before = result.size_after = os.path.getsize(path)
+    if policy.half == "float16":
+        result.advice = ADVICE.format(path=target).split("\n")
+    return result
+
+
+def save(source: str, config: str, target: str) -> None:
+    """Write the archive with another config.json, whole or not at all; the other members are copied as they are."""
+    folder = os.path.dirname(os.path.abspath(target))
+    handle, partial_path = tempfile.mkstemp(prefix=".mplint-", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(source) as given, zipfile.ZipFile(stream, "w") as made:
+            for info in given.infolist():
+                if info.filename == "config.json":
+                    made.writestr(info, config)
+                    continue
+                with given.open(info) as member, made.open(info, "w", force_zip64=True) as copy:
+                    while block := member.read(1 << 20):
+                        copy.write(block)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(partial_path, 0o666 & ~umask)
+        os.replace(partial_path, target)
+    except BaseException:
+        os.unlink(partial_path)
+        raise
+
+
+class _Editor:
+    """Walks a configuration and sets the policy of each layer that can compute in half."""
+
+    def __init__(self, policy: Policy, options: Options, largest: Mapping[str, float]) -> None:
+        self.policy, self.options, self.largest = policy, options, largest
+        self.found: list[tuple[str, bool]] = []
+        self.kept: list[tuple[str, str]] = []
+        self.notes: list[str] = []
+
+    def model(self, entry: Config, *, output: bool, path: str = "") -> None:
+        """Convert the layers of a model; `output`: what it returns leaves the whole model."""
+        layers = _layers(entry)
+        if layers is None:
+            return
+        config = layer_config(entry)
+        producers = {name_of(layer): _inputs(layer) for layer in layers}
+        ends = set(_names(config.get("output_layers"))) or {name_of(layer) for layer in layers[-1:]}
+        if not any(producers.values()):  # sequential: each layer takes the one before
+            names = [name_of(layer) for layer in layers]
+            producers = {name: names[at - 1 : at] if at else [] for at, name in enumerate(names)}
+        by_name = {name_of(layer): layer for layer in layers}
+        final = _final(ends, producers, by_name) if output else frozenset()
+        for layer in layers:
+            self.layer(
+                layer, path, output=name_of(layer) in final, inputs=[by_name[name] for name in producers[name_of(layer)] if name in by_name]
+            )
+
+    def layer(self, entry: Config, path: str, *, output: bool, inputs: list[Config]) -> None:
+        """Convert one layer, and what it holds."""
+        kind, name = class_of(entry), path + name_of(entry)
+        config = layer_config(entry)
+        if kind == "InputLayer":
+            return
+        if _layers(entry) is not None:
+            self.model(entry, output=output, path=f"{name}/")
+            return
+        reason = self.reason(entry, name, output=output, inputs=inputs)
+        self.set(config, kind, name, reason)
+        for part in ("layer", "forward_layer", "backward_layer", "cell"):
+            inner = config.get(part)
+            if isinstance(inner, dict) and "class_name" in inner:
+                if reason:
+                    self.set(layer_config(inner), class_of(inner), f"{name}/{part}", reason)
+                elif _layers(inner) is not None:
+                    self.model(inner, output=False, path=f"{name}/{part}/")
+                else:
+                    self.layer(inner, f"{name}/", output=False, inputs=[])
+
+    def reason(self, entry: Config, name: str, *, output: bool, inputs: list[Config]) -> str:
+        """Why a layer stays float32; "" where it may compute in half."""
+        kind, config = class_of(entry), layer_config(entry)
+        if self.options.kept((name, name_of(entry), kind)):
+            return "asked to stay float32"
+        if output:
+            return "it produces an output of the model, which stays float32"
+        if not is_own(entry) and not is_operation(entry):
+            return "a custom layer: what its code does with half is not known (convert it by hand, in its class)"
+        if kind in FRAGILE:
+            return FRAGILE[kind].format(max=f"{self.policy.largest:g}")
+        if kind == "Rescaling" and (why := self.rescaling(config)):
+            return why
+        raw = [layer for layer in inputs if class_of(layer) == "InputLayer"]
+        for layer in raw:
+            limit = self.largest.get(name_of(layer), 0.0)
+            if limit > self.policy.largest / 4:
+                return f"its input {name_of(layer)!r} reaches {limit:g}, and {self.policy.half} ends at {self.policy.largest:g}"
+        exact = EXACT_INTEGERS[self.policy.half]
+        rows = config.get("input_dim")
+        if kind == "Embedding" and isinstance(rows, int) and rows > exact and not all(_is_integer(layer) for layer in raw or [entry]):
+            return f"its ids come as floats, and {self.policy.half} holds integers up to {exact} exactly"
+        return ""
+
+    def rescaling(self, config: Config) -> str:
+        """Why a Rescaling stays float32: numbers beyond the range, or a factor so large that ordinary inputs leave it."""
+        numbers = [abs(number) for key in ("scale", "offset") for number in _numbers(config.get(key))]
+        if any(number > self.policy.largest / 256 for number in numbers):
+            return f"it scales by {max(numbers):g}, and results may exceed {self.policy.largest:g}"
+        return ""
+
+    def set(self, config: Config, kind: str, name: str, reason: str) -> None:
+        """Write the policy into one layer's configuration, or note why not."""
+        given = config.get("dtype")
+        if not isinstance(given, dict):
+            return  # operations of the functional API follow their inputs
+        known = policy_of(given)
+        if given.get("class_name") != "DTypePolicy" or known is None or known.name != "float32":
+            if not reason:
+                self.kept.append((f"{name} ({kind})", f"its policy is {known.name if known else given.get('class_name')} already"))
+            return
+        self.found.append((kind, not reason))
+        # A policy object may be shared by many layers in the file; each keeps its own from now on.
+        given.pop("shared_object_id", None)
+        if reason:
+            self.kept.append((f"{name} ({kind})", reason))
+            return
+        config["dtype"] = {**given, "config": {"name": self.policy.name}}
+
+
+def _layers(entry: Config) -> list[Config] | None:
+    """The layers of a functional or sequential model, None for anything else."""
+    layers = layer_config(entry).get("layers")
+    return [layer for layer in layers if isinstance(layer, dict)] if isinstance(layers, list) else None
+
+
+def _final(ends: set[str], producers: Mapping[str, list[str]], by_name: Mapping[str, Config]) -> frozenset[str]:
+    """The layers that make the outputs, with what only hands them on and the activation before that."""
+    found: set[str] = set()
+    stack = list(ends)
+    while stack:
+        name = stack.pop()
+        if name in found or name not in by_name:
+            continue
+        found.add(name)
+        if class_of(by_name[name]) in PASSING or is_operation(by_name[name]):
+            stack += producers.get(name, [])
+        elif class_of(by_name[name]) in FINAL:
+            stack += [before for before in producers.get(name, []) if before in by_name and class_of(by_name[before]) in PASSING]
+    return frozenset(found)
+
+
+def _inputs(layer: Config) -> list[str]:
+    """The names of the layers whose tensors a layer takes."""
+    return list(dict.fromkeys(_histories(layer.get("inbound_nodes"))))
+
+
+def _histories(value: Json) -> Iterator[str]:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            history = item.get("keras_history")
+            if isinstance(history, list) and history and isinstance(history[0], str):
+                yield history[0]
+            stack += item.values()
+        elif isinstance(item, list):
+            stack += item
+
+
+def _names(value: Json) -> Iterator[str]:
+    """The layer names in `output_layers`: ["name", 0, 0], or any nesting of such."""
+    if isinstance(value, list) and len(value) == 3 and isinstance(value[0], str) and isinstance(value[1], int):
+        yield value[0]
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _names(item)
+
+
+def _numbers(value: Json) -> list[float]:
+    if isinstance(value, bool):
+        return []
+    if isinstance(value, int | float):
+        return [float(value)]
+    return [number for item in value for number in _numbers(item)] if isinstance(value, list) else []
+
+
+def _is_integer(entry: Config) -> bool:
+    """Whether an input layer gives integers."""
+    dtype = layer_config(entry).get("dtype")
+    return class_of(entry) != "InputLayer" or (isinstance(dtype, str) and dtype.startswith(("int", "uint", "bool")))
