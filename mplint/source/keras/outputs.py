@@ -95,7 +95,7 @@ class Outputs:
         return table
 
     def _call(self, call: ast.Call, depth: int) -> list[Chain]:
-        if (step := self._op(call)) is not None:
+        if (step := self.op(call)) is not None:
             if step.kind == "cast":
                 return [(step,)]
             return [(step, *rest) for rest in self.of(call.args[0], depth)] if call.args else []
@@ -127,16 +127,16 @@ class Outputs:
         if layer.kind == "Lambda":
             function = argument(layer.call, "function", 0)
             body = function.body if isinstance(function, ast.Lambda) else None
-            op = self._op(body) if isinstance(body, ast.Call) else None
+            op = self.op(body) if isinstance(body, ast.Call) else None
             return op._replace(node=layer.call) if op is not None and op.kind == "cast" else Step(layer.call, layer, "cast", dtype="?")
         source = self.models.layer(layer.inner) if layer.kind == "TimeDistributed" and layer.inner is not None else None
         return Step(layer.call, layer, "layer", activation(self.file, source or layer))
 
     def casts(self) -> list[Step]:
         """The casts of the program."""
-        return [step for call in self.file.syntax.all(ast.Call) if (step := self._op(call)) is not None and step.kind == "cast"]
+        return [step for call in self.file.syntax.all(ast.Call) if (step := self.op(call)) is not None and step.kind == "cast"]
 
-    def _op(self, call: ast.Call) -> Step | None:
+    def op(self, call: ast.Call) -> Step | None:
         """The step of a call of an op: a cast, an activation function, a change of shape; None for anything else."""
         for name in self.file.names.candidates(call.func):
             last = name.rpartition(".")[2]
