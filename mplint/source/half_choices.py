@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from mplint.source.device_guards import EMULATED
 from mplint.source.syntax import argument
 from mplint.source.torch.autocast import DEFAULT_DTYPES, last_name
+from mplint.source.trainers.duties import configured
 from mplint.source.values import DTYPES, HALF, UNKNOWN
 
 if TYPE_CHECKING:
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
     from mplint.source.torch.autocast import Autocast
 
 Kind = Literal["autocast", "policy", "trainer", "sharding", "weights", "float8"]
-LIGHTNING = {
-    f"{home}.{name}"
-    for home in ("pytorch_lightning", "pytorch_lightning.trainer", "lightning", "lightning.pytorch", "lightning.fabric", "lightning_fabric")
-    for name in ("Trainer", "Fabric")
-}
-ACCELERATE = {"accelerate.Accelerator", "accelerate.accelerator.Accelerator"}
 SHARDING = {
     f"torch.distributed.{home}.{name}"
     for home in ("fsdp", "fsdp.api", "fsdp.fully_sharded_data_parallel", "_composable.fsdp")
@@ -135,15 +130,16 @@ def _of_call(file: SourceFile, call: ast.Call) -> Iterator[Choice]:
     if last == "quantize" and call.args and file.values.constant_or(call.args[0]) == "float8":
         yield Choice("policy", "float8", call.args[0], call, last)
     for name in file.names.candidates(call.func):
-        if name in LIGHTNING:
+        kind = configured(name)
+        if kind is not None and kind.key in ("lightning", "fabric"):
             given = file.values.strings(argument(call, "accelerator"))
             gpus = argument(call, "gpus") is not None
             devices = frozenset(ACCELERATORS.get(text or "", UNKNOWN) for text in given) or frozenset(["cuda"] if gpus else ANYWHERE)
             yield from _modes(file, call, argument(call, "precision"), devices, raises=True)
-        elif name in ACCELERATE:
+        elif kind is not None and kind.key == "accelerate":
             cpu = file.values.constant_or(argument(call, "cpu")) is True
             yield from _modes(file, call, argument(call, "mixed_precision"), frozenset(["cpu"]) if cpu else ANYWHERE, raises=False)
-        elif takes_flags(name):
+        elif kind is not None and kind.switch:
             yield from _flags(file, call)
         elif name in SHARDING:
             for node, dtype in named(file, argument(call, "param_dtype", 0)):
@@ -155,14 +151,6 @@ def _of_call(file: SourceFile, call: ast.Call) -> Iterator[Choice]:
             for node, dtype in named(file, argument(call, "torch_dtype") or argument(call, "dtype")):
                 if dtype in HALF:
                     yield Choice("weights", dtype, node, call, last)
-
-
-def takes_flags(name: str) -> bool:
-    """Whether the class is configured by `fp16=` and `bf16=` flags, as transformers' TrainingArguments and trl's Config classes are."""
-    root, last = name.partition(".")[0], name.rpartition(".")[2]
-    return root in ("transformers", "trl") and last.endswith(
-        ("TrainingArguments",) if root == "transformers" else ("TrainingArguments", "Config")
-    )
 
 
 def _modes(file: SourceFile, call: ast.Call, value: ast.expr | None, devices: frozenset[str], *, raises: bool) -> Iterator[Choice]:

@@ -30,6 +30,7 @@ class Kind(NamedTuple):
     passive: frozenset[str] = frozenset()
     makers: frozenset[str] = frozenset()
     hosts: frozenset[str] = frozenset()
+    settings: frozenset[str] = frozenset()
     hooks: frozenset[str] = frozenset()
     prepares: frozenset[str] = frozenset()
     objects: frozenset[str] = frozenset()
@@ -62,19 +63,34 @@ class Kind(NamedTuple):
 
     def makes(self, name: str) -> bool:
         """Whether the dotted name is a class or function whose result trains."""
-        rest = self.rest(name)
-        last = rest.rpartition(".")[2] if rest else ""
-        return last in self.makers or (self.key == "transformers" and last.endswith("Trainer"))
+        return self.rest(name) is not None and fits(name, self.makers)
 
     def runs(self, name: str) -> bool:
         """Whether classes derived from the one with this dotted name hold code that the trainer runs."""
-        rest = self.rest(name)
-        last = rest.rpartition(".")[2] if rest else ""
-        return last in self.hosts or (self.key == "transformers" and last.endswith("Trainer"))
+        return self.rest(name) is not None and fits(name, self.hosts)
+
+    def configures(self, name: str) -> bool:
+        """Whether the precision of the trainer is an argument of the class with this dotted name."""
+        return self.rest(name) is not None and fits(name, self.settings)
 
     def mode(self, value: object) -> str:
         """The dtype that a value of the precision argument means ("float16", "pure float16", "bfloat16", …), "?" for an unknown one."""
         return dict(self.modes).get(str(value), UNKNOWN)
+
+
+def fits(name: str, patterns: frozenset[str]) -> bool:
+    """Whether the last part of a dotted name is one of `patterns`; "*Config" fits every end like that, "trl:*Config" those of trl."""
+    last, package = name.rpartition(".")[2], name.partition(".")[0]
+    if last in patterns:
+        return True
+    ends = (pattern.partition("*") for pattern in patterns if "*" in pattern)
+    return any(last.endswith(end) and home in ("", package + ":") for home, _, end in ends)
+
+
+def configured(name: str) -> Kind | None:
+    """The trainer whose precision is an argument of the class with this dotted name, or None."""
+    kind = kind_of(name)
+    return kind if kind is not None and kind.configures(name) else None
 
 
 @cache
@@ -108,7 +124,8 @@ def _kind(key: str, section: dict[str, object]) -> Kind:
     def text(field: str) -> str:
         return str(section.get(field, ""))
 
-    sets = {field: frozenset(names(field)) for field in ("active", "passive", "makers", "hosts", "hooks", "prepares", "objects", "does")}
+    fields = ("active", "passive", "makers", "hosts", "settings", "hooks", "prepares", "objects", "does")
+    sets = {field: frozenset(names(field)) for field in fields}
     return Kind(
         key=key,
         homes=tuple(sorted(names("homes"), key=len, reverse=True)),

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mplint.source.half_choices import ACCELERATE, LIGHTNING, takes_flags
 from mplint.source.syntax import argument
+from mplint.source.trainers.duties import configured
 from mplint.source.trainers.kinds import DEEPSPEED_SECTIONS, is_deepspeed
 from mplint.source.trainers.setup import Setup
 from mplint.source.trainers.source_options import Given, SourceOptions
@@ -36,11 +36,8 @@ def setups(file: SourceFile) -> list[Setup]:
 
 def trainer_of(name: str) -> tuple[str, str] | None:
     """The trainer and its distribution that the class called `name` belongs to, or None."""
-    if takes_flags(name):
-        return "transformers", "transformers"
-    if name in LIGHTNING:
-        return ("fabric" if name.endswith("Fabric") else "lightning"), "lightning"
-    return ("accelerate", "accelerate") if name in ACCELERATE else None
+    kind = configured(name)
+    return (kind.key, "lightning" if kind.key == "fabric" else kind.key) if kind is not None else None
 
 
 def _calls(file: SourceFile) -> Iterator[Setup]:
@@ -80,7 +77,7 @@ def _of_dict(file: SourceFile, value: ast.expr, trainer: str, title: str, home: 
 
 def _classes(file: SourceFile) -> Iterator[Setup]:
     for owner in file.syntax.all(ast.ClassDef):
-        names = [name for name in file.names.base_names(owner) if takes_flags(name)] if owner.bases else []
+        names = [name for name in file.names.base_names(owner) if (trainer_of(name) or ("",))[0] == "transformers"] if owner.bases else []
         if names:
             entries = []
             for item in owner.body:
