@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.slow
+CONFIGURATION = '{"train_batch_size": 8, "zero_optimization": {"stage": 1}, "bfloat16": {"enabled": true}}\n'
 BAD = "import torch\n\nscaler = torch.cuda.amp.GradScaler(1024.0)\n"
 
 
@@ -50,12 +51,15 @@ def test_check_hook_fails_on_a_finding_and_fix_hook_rewrites_it(hooks: Path, tmp
     project = repository(tmp_path / "project")
     program = project / "train.py"
     program.write_text(BAD)
+    (project / "ds.json").write_text(CONFIGURATION)
     git(project, "add", "--all")
     checked = try_hook(hooks, project, "mplint")
     assert checked.returncode == 1
     assert "MP101" in checked.stdout
+    assert "MP110" in checked.stdout
     fixed = try_hook(hooks, project, "mplint-fix")
     assert fixed.returncode == 1, fixed.stdout  # pre-commit fails where a hook changes a file
     assert 'torch.amp.GradScaler("cuda", init_scale=1024.0)' in program.read_text()
+    assert (project / "ds.json").read_text() == CONFIGURATION.replace("bfloat16", "bf16")
     git(project, "add", "--all")
     assert try_hook(hooks, project, "mplint").returncode == 0

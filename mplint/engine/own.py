@@ -13,6 +13,9 @@ class UnreadableInput(Rule):
     ## What it does
     Reports a file that cannot be opened, decoded or parsed, and a notebook cell that is no Python once
     its magics and shell lines are set aside. The other files, and the other cells, are still checked.
+    Of JSON and YAML files those that were meant as a trainer's configuration: they set a precision and have other settings of a trainer.
+    Comments and trailing commas in JSON are read over, since some loaders take them; templates (`{{ … }}`) are reported only where they
+    are named.
 
     ## Why is this bad?
     Nothing in that file or cell was checked, so a run without findings would say too much.

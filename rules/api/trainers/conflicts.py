@@ -15,6 +15,8 @@ from mplint.source.trainers.setup import Option, Options, Setup, get, is_on
 
 BOTH_FLAGS = (("fp16", "bf16"), ("fp16_full_eval", "bf16_full_eval"))
 DEEPSPEED_MODES = ("amp", "fp16", "torch_autocast", "bf16")  # of two the first one goes
+BOTH_SINCE = "0.18.3"  # this release lets autocast run over weights in half precision
+LOW_PRECISION_STATE = (("bf16", "bf16_master_weights_and_grads"), ("fp16", "fp16_master_weights_and_grads"))
 LIGHTNING_MODES = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
 SHARDED = ("32-true", "16-true", "bf16-true", "16-mixed", "bf16-mixed")
 STRATEGIES = {
@@ -94,9 +96,13 @@ def _deepspeed(options: Options, settings: Settings) -> Iterator[Conflict]:
     on = [(mode, option) for mode, name in sections.items() if (option := is_on(options, name, "enabled")) is not None]
     if _lacks_bfloat16(settings):
         on.sort(key=_bfloat16_first)
+    pinned = settings.trainer("deepspeed")
+    early = pinned is not None and pinned.below(BOTH_SINCE)
+    mixes = (pinned is not None and pinned.at_least(BOTH_SINCE)) or any(get(options, *path) is not None for path in LOW_PRECISION_STATE)
     gone: set[str] = set()
     for (mode, first), (other, second) in combinations(on, 2):
-        if mode in gone:
+        autocast = "torch_autocast" in (mode, other)
+        if mode in gone or (autocast and mixes and "amp" not in (mode, other)):
             continue
         gone.add(mode)
         section = get(options, sections[mode])
@@ -107,6 +113,7 @@ def _deepspeed(options: Options, settings: Settings) -> Iterator[Conflict]:
             "Enable one of them: `bf16` for Ampere and newer GPUs, `fp16` for older ones.",
             ((second.place, f"`{other}` is enabled here"),),
             _off(section.section if section is not None else None, first, f"switch `{mode}` off"),
+            severity=Severity.WARNING if autocast and not early else None,
             sure=first.sure and second.sure,
         )
     stage, amp = get(options, "zero_optimization", "stage"), is_on(options, "amp", "enabled")
@@ -115,7 +122,7 @@ def _deepspeed(options: Options, settings: Settings) -> Iterator[Conflict]:
         related = ((stage.place, "ZeRO is in use"),)
         yield Conflict(amp.place, "DeepSpeed's `amp` does not go with ZeRO", why, "Enable `bf16` or `fp16` in place of `amp`.", related)
     master = is_on(options, "fp16", "fp16_master_weights_and_grads")
-    if master is not None and is_on(options, "fp16", "enabled") and stage is not None and stage.text in ("0", "1", "3"):
+    if early and master is not None and is_on(options, "fp16", "enabled") and stage is not None and stage.text in ("0", "1", "3"):
         why = 'It raises AssertionError: "Fp16_master_weights_and_grads is only supported with ZeRO Stage 2 for now".'
         message = f"`fp16_master_weights_and_grads` does not go with ZeRO stage {stage.text}"
         yield Conflict(master.place, message, why, "Switch it off, or use stage 2.", ((stage.place, "the stage is set here"),))
@@ -126,11 +133,11 @@ def _bfloat16_first(item: tuple[str, Option]) -> int:
 
 
 def _deepspeed_says(mode: str, other: str) -> str:
-    if "torch_autocast" in (mode, other):
+    if "torch_autocast" in (mode, other) and "amp" not in (mode, other):
         named = {"bf16": "bfloat16"}.get(other, other) if mode == "torch_autocast" else mode
-        return f'It raises AssertionError: "Cannot enable both torch autocast and {named}".'
+        return f'Before DeepSpeed {BOTH_SINCE} it raises AssertionError: "Cannot enable both torch autocast and {named}"; then both cast.'
     if "amp" in (mode, other):
-        return f"`amp` hands the model to NVIDIA apex, which current apex releases no longer do, and `{other}` casts it a second time."
+        return 'It raises NotImplementedError: "Cannot enable both amp with (legacy) fp16 or bfloat16 mode".'
     return 'It raises AssertionError: "bfloat16 and fp16 modes cannot be simultaneously enabled".'
 
 
