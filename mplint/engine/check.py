@@ -43,7 +43,7 @@ class FileResult(NamedTuple):
     `comments`: its text has comments that may suppress findings. `imports` are the modules that it mentions, `words` what links need to
     know of it (see `mplint.engine.modules.words_of`), `folders` those that it adds to the import path. `doubtful`: it could not be read,
     and may be no file for mplint; that counts only where it was named. `note` says why a model was passed over, `sidecars` are the
-    other files that a model lies in.
+    other files that a model lies in, `remarks` what its loader could not tell.
     """
 
     path: str
@@ -57,6 +57,7 @@ class FileResult(NamedTuple):
     note: str = ""
     sidecars: tuple[str, ...] = ()
     profile: Profile | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[Entry]) -> FileResult:

@@ -90,7 +90,7 @@ def check_graph(path: str, model: ModelGraph, settings: Settings, rules: Sequenc
         except Exception as error:  # one rule's fault must not cost the others' findings
             faults.append(Fault(path, entry.code, describe(error)))
     ordered = tuple(sorted(findings, key=lambda f: f.sort_key))
-    return FileResult(path, ordered, tuple(faults), sidecars=sidecars(path, model), profile=profile(graph))
+    return FileResult(path, ordered, tuple(faults), sidecars=sidecars(path, model), profile=profile(graph), remarks=tuple(model.notes))
 
 
 def sidecars(path: str, model: ModelGraph) -> tuple[str, ...]:

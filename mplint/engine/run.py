@@ -212,7 +212,14 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
     ordered = tuple(sorted(set(findings), key=lambda f: f.sort_key))
     checked = sum(1 for result in results if not result.note)
     profiles = tuple(result.profile for result in results if result.profile is not None)
-    return CheckResult(ordered, checked, tuple(sorted(faults)), notes_of(results), profiles)
+    notes = notes_of(results) + remarks_of(results, job.named)
+    return CheckResult(ordered, checked, tuple(sorted(faults)), notes, profiles)
+
+
+def remarks_of(results: Iterable[FileResult], named: frozenset[str]) -> tuple[str, ...]:
+    """What could not be told of the models that were named, or that live in memory."""
+    asked = (r for r in results if r.remarks and (os.path.abspath(r.path) in named or not os.path.exists(r.path)))
+    return tuple(f"{result.path}: {remark}" for result in asked for remark in result.remarks)
 
 
 def notes_of(results: Iterable[FileResult]) -> tuple[str, ...]:

@@ -33,11 +33,12 @@ def load(path: str) -> ModelGraph:
     """The ONNX model at `path`; its weights stay in their files. Raises GraphError for what can't be read."""
     import onnx_ir as ir
 
-    from mplint.graph.onnx_types import complete, infer, mark_shapes, settle
+    from mplint.graph.onnx_types import complete, drop_maps, infer, mark_shapes, settle
 
     proto = read_proto(path)
     check_depth(proto.graph)
     notes = infer(proto)
+    drop_maps(proto)
     try:
         with silenced("onnx_ir"):
             model = ir.from_proto(proto)

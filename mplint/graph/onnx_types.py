@@ -47,6 +47,18 @@ def infer(proto: onnx.ModelProto) -> list[str]:
     return []
 
 
+def drop_maps(proto: onnx.ModelProto) -> None:
+    """Forget the types of values that are maps, as classifiers of ai.onnx.ml emit them: onnx-ir knows no such type."""
+    for info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        kind = info.type
+        for _ in range(8):
+            if not kind.HasField("sequence_type"):
+                break
+            kind = kind.sequence_type.elem_type
+        if kind.HasField("map_type"):
+            info.ClearField("type")
+
+
 def is_recursive(proto: onnx.ModelProto) -> bool:
     """Whether local functions call each other in a circle."""
     calls = {(f.domain, f.name): {(n.domain, n.op_type) for n in f.node} for f in proto.functions}

@@ -142,3 +142,32 @@ def test_suppressing_a_rule_by_file_works_for_models(tmp_path: Path) -> None:
     save(tmp_path / "m.onnx")
     config = ISOLATED._replace(per_file_ignores=(("*.onnx", ("MP401",)),), root=str(tmp_path))
     assert mplint.check(tmp_path, config).findings == ()
+
+
+@pytest.mark.framework
+def test_model_that_a_factory_makes_is_checked_and_the_run_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "own_factories.py").write_text(
+        "import torch\n\n"
+        "def model():\n    return torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.Softmax(-1)).half()\n\n"
+        "def called():\n    return model(), (torch.zeros(2, 64, dtype=torch.float16),)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["check", "--isolated", "--model", "own_factories:called", "--output-format", "concise"]) == 1
+    out, err = capsys.readouterr()
+    assert "own_factories:called: MP201[error]" in out
+    assert "runs your code" in err
+    assert main(["check", "--isolated", "--model", "own_factories:model"]) == 0
+    assert "example inputs" in capsys.readouterr().err
+    assert main(["check", "--isolated", "--model", "own_factories:missing"]) == 2
+
+
+def test_fix_leaves_models_alone(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx")
+    before = path.read_bytes()
+    result = mplint.fix([str(path)], ISOLATED, unsafe=True, apply=True)
+    assert [f.code for f in result.remaining] == ["MP401"]
+    assert path.read_bytes() == before
