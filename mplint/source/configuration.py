@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.source.bindings import position
 from mplint.source.syntax import FUNCTIONS, argument
 
 if TYPE_CHECKING:
@@ -263,22 +264,25 @@ class Configuration:
         return None
 
     @cached_property
-    def _declared(self) -> dict[str, Setting]:
-        """The command-line flags of the program by the name of the attribute that holds them."""
+    def flags(self) -> dict[str, Setting]:
+        """The command-line flags of the program by the name of the attribute or parameter that holds them, in source order."""
         found: dict[str, Setting] = {}
-        doubtful: set[str] = set()
-        for call in self.names.calls_of("add_argument"):
+        options = [call for call in self.names.calls_of("option") if isinstance(call.func, ast.Attribute)]
+        for call in sorted([*self.names.calls_of("add_argument"), *options], key=position):
             if (declared := declaration(call)) is not None:
-                name, setting = declared
-                if name in found:
-                    doubtful.add(name)
-                found[name] = setting
+                found[declared[0]] = declared[1]
         for call in self.syntax.all(ast.Call):
             if isinstance(call.func, ast.Attribute) and call.func.attr.startswith("DEFINE_") and (declared := absl_flag(call)) is not None:
                 found[declared[0]] = declared[1]
-        for call in self.names.calls_of("set_defaults"):
-            doubtful |= {k.arg for k in call.keywords if k.arg}
-        return {name: setting for name, setting in found.items() if name not in doubtful and name not in self.written}
+        return found
+
+    @cached_property
+    def _declared(self) -> dict[str, Setting]:
+        """The flags that are declared once, and that nothing else in the program gives a value or another default."""
+        doubtful = {k.arg for call in self.names.calls_of("set_defaults") for k in call.keywords}
+        names = [declared[0] for call in self.names.calls_of("add_argument") if (declared := declaration(call)) is not None]
+        doubtful |= {name for name in names if names.count(name) > 1} | set(self.written)
+        return {name: setting for name, setting in self.flags.items() if name not in doubtful}
 
 
 def declaration(call: ast.Call) -> tuple[str, Setting] | None:

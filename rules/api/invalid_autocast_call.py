@@ -283,17 +283,8 @@ class InvalidAutocastCall(Rule):
 
     def is_switch(self, file: SourceFile, node: ast.Attribute) -> bool:
         """Whether the attribute is an on/off flag of the parsed command line."""
-        from mplint.source.flags import flags
-
-        return self.is_parsed(file, node.value) and any(flag.switch and flag.name == node.attr for flag in flags(file))
-
-    def is_parsed(self, file: SourceFile, node: ast.expr) -> bool:
-        """Whether the expression holds the parsed command line."""
-        return any(
-            (isinstance(d, ast.Call) and isinstance(d.func, ast.Attribute) and d.func.attr.startswith("parse_"))
-            or (isinstance(d, ast.arg) and d.arg in ("args", "opt", "opts"))
-            for d in file.values.definitions(node)
-        )
+        setting = file.values.configuration.setting(node)
+        return setting is not None and setting.switch
 
     def is_torch_device(self, file: SourceFile, node: ast.expr) -> bool:
         """Whether the expression is certainly a torch.device."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Change, Replace, Span
 from mplint.source.arguments import drop_argument
-from mplint.source.flags import strings_in
-from mplint.source.syntax import argument
 from mplint.source.torch.autocast import last_name
 from mplint.source.trainers.setup import OPEN, Constant, Open, Option, Options
 from mplint.source.values import NotConstant
@@ -116,7 +114,7 @@ class SourceOptions:
         try:
             value = self.file.values.constant(entry.value)
         except NotConstant:
-            default = self._flag_default(entry.value)
+            default = self._default(entry.value)
             return (OPEN, True) if default is None else (default, False)
         if isinstance(value, bytes | complex):
             return OPEN, True
@@ -126,21 +124,13 @@ class SourceOptions:
         made = {last_name(d.func) for d in self.file.values.definitions(value) if isinstance(d, ast.Call)}
         return made.pop() if len(made) == 1 else ""
 
-    def _flag_default(self, node: ast.expr) -> Constant:
-        """The default of the command-line flag that `args.name` reads, where one is declared in this file."""
-        if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name | ast.Attribute):
-            return None
-        if any(a.attr == node.attr and isinstance(a.ctx, ast.Store) for a in self.file.syntax.all(ast.Attribute)):
-            return None
-        found: set[Constant] = set()
-        for call in self.file.names.calls_of("add_argument"):
-            names = [text.lstrip("-").replace("-", "_") for text in strings_in(call.args[0])] if call.args else []
-            if node.attr in [*names, *strings_in(argument(call, "dest"))]:
-                switch = "store_true" in strings_in(argument(call, "action"))
-                found.add(self.file.values.constant_or(argument(call, "default"), False if switch else None))  # type: ignore[arg-type]
-        made = [d for d in self.file.values.definitions(node.value) if isinstance(d, ast.Call) and isinstance(d.func, ast.Attribute)]
-        parsed = any(isinstance(d.func, ast.Attribute) and d.func.attr == "parse_args" for d in made)
-        return found.pop() if len(found) == 1 and parsed else None
+    def _default(self, node: ast.expr) -> Constant:
+        """What the flag or the setting that the expression reads is by default; None where the program does not say."""
+        configuration = self.file.values.configuration
+        definitions = self.file.values.definitions(node)
+        setting = configuration.setting(definitions[0]) if len(definitions) == 1 else None
+        value = configuration.default(setting) if setting is not None else None
+        return value if isinstance(value, bool | int | float | str) else None
 
     @cached_property
     def _changed(self) -> frozenset[str]:
