@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 INDEX = ".safetensors.index.json"
 SAVEDMODEL = "saved_model.pb"
 MODELS = (".onnx", ".keras", ".h5", ".hdf5", ".safetensors", ".pt2", ".pt", ".pth", INDEX, SAVEDMODEL)
 PROGRAMS = (".py", ".pyi", ".ipynb", ".json", ".yaml", ".yml", ".toml", ".txt", ".md", ".cfg", ".ini")
-_SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
 # Names that say nothing of whether a file is a model: data sets, arrays and caches go by them, too.
 VAGUE = (".h5", ".hdf5", ".pt", ".pth")
 
@@ -29,6 +27,11 @@ def is_model(path: str) -> bool:
 
 
 def without_shards(paths: Sequence[str]) -> list[str]:
-    """The model files but for the parts of those whose index is among them."""
+    """The model files but for the parts of those whose index is among them: `model-00001-of-00007.safetensors`."""
     indexed = {path.rpartition("/")[0] for path in paths if path.endswith(INDEX)}
-    return [path for path in paths if path.rpartition("/")[0] not in indexed or not _SHARD.search(path)]
+    if not indexed:
+        return list(paths)
+    import re
+
+    shard = re.compile(r"-\d+-of-\d+\.safetensors$")
+    return [path for path in paths if path.rpartition("/")[0] not in indexed or not shard.search(path)]
