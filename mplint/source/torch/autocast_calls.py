@@ -90,7 +90,7 @@ def built(file: SourceFile, call: ast.Call, name: str, shift: int) -> Autocast:
     given = {p: argument(call, p, i + shift) for i, p in enumerate(PARAMETERS[old])}
     devices, dtypes = defaults(name) if old else (devices_of(file, given["device_type"]), frozenset())
     if given["dtype"] is not None and file.values.constant_or(given["dtype"], UNKNOWN) is not None:
-        dtypes = frozenset(file.values.dtypes(given["dtype"]))
+        dtypes = chosen_dtypes(file, given["dtype"])
     elif has_star(call):
         dtypes = frozenset([UNKNOWN])
     elif not old:
@@ -103,6 +103,15 @@ def built(file: SourceFile, call: ast.Call, name: str, shift: int) -> Autocast:
     chosen = default_dtype(file.values, given["dtype"]) if given["dtype"] is not None and len(dtypes | {UNKNOWN}) > 1 else None
     default, setting = chosen if chosen is not None else ("", "")
     return Autocast(call, call, name, old, devices, dtypes, enabled, guard, caches, shift > 0, default, setting)
+
+
+def chosen_dtypes(file: SourceFile, node: ast.expr) -> frozenset[str]:
+    """The dtypes that a dtype argument names; None beside others of them is how programs write "off"."""
+    definitions = file.values.definitions(node)
+    named = [d for d in definitions if not (isinstance(d, ast.Constant) and d.value is None)]
+    if len(named) in (0, len(definitions)):
+        return frozenset(file.values.dtypes(node))
+    return frozenset(dtype for d in named for dtype in (file.values.dtypes(d) if isinstance(d, ast.expr) else {UNKNOWN}))
 
 
 def home(file: SourceFile, node: ast.expr) -> str | None:

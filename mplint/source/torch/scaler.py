@@ -131,6 +131,8 @@ class Scalers:
         return found
 
     def _speaks_of_dtype(self, node: ast.expr, depth: int = 0) -> bool:
+        if self._asks_for_any(node):
+            return False
         if words_of(ast.unparse(node)) & DTYPE_WORDS:
             return True
         if depth >= 3:
@@ -143,6 +145,15 @@ class Scalers:
             if d is not item
         ]
         return any(self._speaks_of_dtype(d, depth + 1) for d in followed if isinstance(d, ast.expr))
+
+    def _asks_for_any(self, node: ast.expr) -> bool:
+        """Whether a condition only asks if there is a dtype: `dtype is not None`, `if dtype:`."""
+        match node:
+            case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]):
+                return self._asks_for_any(left)
+            case ast.Name() | ast.Attribute():
+                return len(self.values.dtypes(node) & {"float16", "bfloat16"}) == 2
+        return False
 
     def _scaler(self, call: ast.Call) -> Scaler | None:
         for name in self.names.candidates(call.func):
