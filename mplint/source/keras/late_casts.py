@@ -36,15 +36,13 @@ def late_casts(file: SourceFile) -> Iterator[LateCast]:
 
 
 def after_casts(file: SourceFile) -> Iterator[LateCast]:
-    """What `tf.cast(tf.nn.softmax(x), tf.float32)` computes, the cast around it or further down."""
+    """The softmax of `tf.cast(tf.nn.softmax(x), tf.float32)`, and the layer whose result is cast, there or further down."""
     steps = file.keras.models.steps
     for cast in steps.casts():
         given = cast.node.args[0] if cast.dtype == "float32" and cast.node.args else None
-        definitions = file.values.definitions(given) if given is not None else []
-        ops = [steps.op(d) for d in definitions if isinstance(d, ast.Call)]
-        for op in ops if len(ops) == len(definitions) else ():
-            if op is not None and op.kind == "op" and op.node.args and not is_float32(file, op.node.args[0]):
-                yield LateCast(op, cast.node, policy_at(file, op.node))
+        op = steps.op(given) if isinstance(given, ast.Call) else None
+        if op is not None and op.kind == "op" and op.node.args and not is_float32(file, op.node.args[0]):
+            yield LateCast(op, cast.node, policy_at(file, op.node))
         for chain in steps.of(given):
             yield from in_chain(file, chain, cast.node)
 
