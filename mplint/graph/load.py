@@ -19,6 +19,7 @@ from mplint.graph.recognize import (
     is_safetensors_index,
     is_savedmodel,
     is_torch_export,
+    is_torchscript,
 )
 
 
@@ -45,6 +46,7 @@ FORMATS: tuple[Format, ...] = (
     Format("safetensors", is_safetensors, "mplint.graph.safetensors", (".safetensors",)),
     Format("safetensors", is_safetensors_index, "mplint.graph.safetensors"),
     Format("torch-export", is_torch_export, "mplint.graph.torch_export", (".pt2",)),
+    Format("torchscript", is_torchscript, "mplint.graph.torchscript", (".pt",)),
     Format("state-dict", is_pickled, "mplint.graph.torch_pickle", (".pt", ".pth")),
     Format("savedmodel", is_savedmodel, "mplint.graph.savedmodel"),
 )

@@ -246,6 +246,31 @@ def saved_model(*more: bytes) -> bytes:
     return field(1, 1) + field(2, meta + field(5, field(1, "serving_default") + field(2, signature)))
 
 
+def torchscript() -> bytes:
+    """A TorchScript module of one product, as torch.jit.save lays it out."""
+    code = """class Own(Module):
+  __parameters__ = ["weight", ]
+  weight : Tensor
+  def forward(self: __torch__.Own,
+    x: Tensor) -> Tensor:
+    weight = self.weight
+    if torch.gt(torch.dim(x), 1):
+      _0 = torch.linear(x, weight, CONSTANTS.c0)
+    else:
+      _0 = torch.mul(torch.to(x, 5), 2.)
+    return torch.softmax(_0, -1)
+"""
+    module = b"\x80\x02c__torch__\nOwn\n)\x81}X\x06\x00\x00\x00weight" + pickled(tensor("0", (2, 3), 6))[2:-1] + b"sb."
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("own/data.pkl", module)
+        archive.writestr("own/data/0", bytes(12))
+        archive.writestr("own/code/__torch__.py", code)
+        archive.writestr("own/constants.pkl", pickled((tensor("0", (2,), 2),)))
+        archive.writestr("own/constants/0", bytes(4))
+    return buffer.getvalue()
+
+
 FILES = {
     "model.keras": keras_archive,
     "model.h5": keras_h5,
@@ -253,5 +278,6 @@ FILES = {
     "model.pt": checkpoint,
     "old.pth": legacy_checkpoint,
     "model.pt2": exported,
+    "script.pt": torchscript,
     "saved_model.pb": saved_model,
 }

@@ -17,7 +17,7 @@ from torch import nn  # noqa: E402
 from torch_models import MODELS  # noqa: E402
 
 from mplint.graph.load import load_graph  # noqa: E402
-from mplint.graph.model import GraphError, ModelGraph, Node, OpKind, Tensor  # noqa: E402
+from mplint.graph.model import HEAVY, GraphError, ModelGraph, Node, OpKind, Tensor  # noqa: E402
 
 
 class Autocast(nn.Module):
@@ -97,6 +97,30 @@ def test_a_module_without_example_inputs_shows_its_parameters_alone() -> None:
     found = load_graph(nn.Linear(3, 2).half())
     assert [tensor.described for tensor in found.constants()] == ["float16[2, 3]", "float16[2]"]
     assert "example inputs" in found.notes[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("how", ["traced", "scripted"])
+@pytest.mark.parametrize("name", MODELS)
+def test_torchscript_shows_its_operations_and_weights(name: str, how: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    build, inputs = MODELS[name]
+    model = build().eval().to(dtype)
+    inputs = tuple(value.to(dtype) if value.is_floating_point() else value for value in inputs)
+    if how == "scripted" and name in ("vit", "gpt"):
+        pytest.skip("torch.jit.script can't compile the attention of these modules")
+    script = torch.jit.trace(model, inputs) if how == "traced" else torch.jit.script(model)
+    torch.jit.save(script, tmp_path / "model.pt")
+    found = load_graph(tmp_path / "model.pt")
+    assert found.format == "torchscript"
+    compare_weights(model.state_dict(), found)
+    theirs = [node.kind().rstrip("_") for node in torch.jit.load(tmp_path / "model.pt").inlined_graph.nodes()]
+    sizes = ("aten::size", "aten::len", "aten::Int", "aten::dim", "aten::add_", "aten::IntImplicit", "aten::ScalarImplicit")
+    if how == "traced":
+        assert [node.op_type for node in found.nodes()] == [op for op in theirs if op.startswith("aten::") and op not in sizes]
+        assert [tensor.dtype for tensor in found.graph.inputs] == [str(value.dtype).removeprefix("torch.") for value in inputs]
+    assert [tensor.dtype for tensor in found.graph.outputs] == [str(script(*inputs).dtype).removeprefix("torch.")]
+    assert {node.compute_dtype for node in found.nodes() if node.kind in HEAVY} == {str(dtype).removeprefix("torch.")}
+    assert not [node.described for node in found.nodes() if node.kind is OpKind.OPAQUE]
 
 
 @pytest.mark.parametrize("zipped", [True, False])

@@ -1,0 +1,90 @@
+"""TorchScript archives: weights and constants from their pickles, the operations from the text of code/. None of it is run."""
+
+from __future__ import annotations
+
+import ast
+
+from mplint.graph.checkpoints import describe
+from mplint.graph.model import Graph, GraphError, ModelGraph, Tensor, connect
+from mplint.graph.pickles import Instance
+from mplint.graph.storage import Archive, reads
+from mplint.graph.torch_pickle import View, read_archive, tensor_maker
+from mplint.graph.torchscript_code import Function, read_code
+
+MAX_CODE = 1 << 24
+
+
+@reads("TorchScript archive")
+def load(path: str) -> ModelGraph:
+    """The weights and the operations of a TorchScript module. Raises GraphError."""
+    with Archive(path) as archive:
+        top = archive.folder
+        root, locate = read_archive(archive, f"{top}data.pkl")
+        make = tensor_maker(locate)
+        model = ModelGraph(path, "torchscript", Graph(), producer="torch")
+        describe(root, model, make)
+        constants = _pickled(archive, "constants")
+        examples = _pickled(archive, "traced_inputs")
+        functions = _functions(archive, model)
+    if isinstance(root, Instance):
+        read_code(model, root, functions, make, _tensors(constants), _inputs(examples))
+        connect(model.graph)
+    return model
+
+
+def _pickled(archive: Archive, name: str) -> tuple[object, object]:
+    """The object in a further pickle of the archive, and what makes tensors of it."""
+    member = f"{archive.folder}{name}.pkl"
+    if member not in archive.members:
+        return None, None
+    try:
+        found, locate = read_archive(archive, member, f"{archive.folder}{name}/")
+    except GraphError:
+        if name == "traced_inputs":  # inputs may be of any class; nothing else depends on them
+            return None, None
+        raise
+    return found, tensor_maker(locate)
+
+
+def _tensors(pickled: tuple[object, object]) -> list[Tensor | None]:
+    """The constants of the code, CONSTANTS.c0 first."""
+    found, make = pickled
+    if not isinstance(found, tuple | list) or not callable(make):
+        return []
+    return [make(f"CONSTANTS.c{place}", value) for place, value in enumerate(found)]
+
+
+def _inputs(pickled: tuple[object, object]) -> list[Tensor | None]:
+    """The inputs that a module was traced with; their values are not kept."""
+    found, _ = pickled
+    values = found.get("forward") if isinstance(found, dict) else None
+    if not isinstance(values, tuple | list):
+        return []
+    return [Tensor("", value.dtype, value.shape) if isinstance(value, View) else None for value in values]
+
+
+def _functions(archive: Archive, model: ModelGraph) -> dict[str, Function]:
+    """The functions and methods in code/, by their qualified names."""
+    front = f"{archive.folder}code/"
+    found: dict[str, Function] = {}
+    left = MAX_CODE
+    for name, info in archive.members.items():
+        if not name.startswith(front) or not name.endswith(".py"):
+            continue
+        left -= info.file_size
+        if left < 0:
+            raise GraphError("more code than any module has")
+        try:
+            tree = ast.parse(archive.read(name, MAX_CODE))
+        except (SyntaxError, ValueError, MemoryError):
+            model.notes.append(f"The operations in {name.removeprefix(front)} could not be read.")
+            continue
+        module = name.removeprefix(front).removesuffix(".py").replace("/", ".")
+        for part in tree.body:
+            if isinstance(part, ast.FunctionDef):
+                found[f"{module}.{part.name}"] = Function(part)
+            elif isinstance(part, ast.ClassDef):
+                for method in part.body:
+                    if isinstance(method, ast.FunctionDef):
+                        found[f"{module}.{part.name}.{method.name}"] = Function(method)
+    return found
