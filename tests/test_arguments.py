@@ -33,6 +33,8 @@ def applied(text: str, change: Replace) -> str:
         ("Dense(5)", "Dense(5, dtype=d)"),
         ("Dense((5))", "Dense((5), dtype=d)"),
         ("Dense(5, )", "Dense(5, dtype=d, )"),
+        ("Dense(\n    5, name='a'\n)(x)", "Dense(\n    5, name='a', dtype=d\n)(x)"),
+        ("Dense(\n    5, (2 *\n    3)\n    )(x)", "Dense(\n    5, (2 *\n    3), dtype=d\n    )(x)"),
         ("Dense(units=(2 * (3)))", "Dense(units=(2 * (3)), dtype=d)"),
         ("Dense(5, dtype=None, name='é')", "Dense(5, dtype=d, name='é')"),
         ("Dense(5, **options)", "Dense(5, **options, dtype=d)"),

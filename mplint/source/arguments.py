@@ -72,10 +72,11 @@ def argument_end(file: SourceFile, node: ast.expr | ast.keyword, call: ast.Call)
     while (line, column) < (end_line, end_column - 1):
         text = file.lines[line - 1]
         rest = text[column:].lstrip()
+        at = len(text) - len(rest)
         if not rest or rest.startswith(("#", "\\")):
             line, column = line + 1, 0
-        elif rest[0] in CLOSING:
-            column = len(text) - len(rest) + 1
+        elif rest[0] in CLOSING and (line, at) < (end_line, end_column - 1):  # what stands there closes the call itself
+            column = at + 1
             end = (line, column)
         else:
             break
