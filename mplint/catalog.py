@@ -64,7 +64,7 @@ def concerned(entries: Iterable[Entry], text: str) -> list[Entry]:
                 found.append(entry)
                 break
         else:
-            if not entry.tokens:
+            if not entry.tokens and not entry.graphs:
                 found.append(entry)
     return found
 

@@ -31,7 +31,7 @@ class Rule:
     A rule defines `check_source` and/or the other `check_*` methods as generators of findings; a
     method it does not define is not called. `tokens` are plain strings (no regular expressions): a file
     in which none of them occurs is never shown to the rule. `needs_target`: it can only fire for a named hardware target.
-    `configs`: it defines `check_config`; `graphs`: it defines `check_graph`.
+    `configs`: it defines `check_config`; `graphs`: it defines `check_graph` (such a rule is shown programs only where it has tokens).
     """
 
     code: ClassVar[str]

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Confidence, Finding, Severity
-from mplint.graph.facts import GraphFacts
 from mplint.rule import Rule
 from mplint.source.configs.file import ConfigFile
 from mplint.source.device_guards import DeviceGuards
@@ -18,6 +17,7 @@ from mplint.source.syntax import walk_expressions
 from mplint.source.trainers.modes import modes
 
 if TYPE_CHECKING:
+    from mplint.graph.facts import GraphFacts
     from mplint.hardware import Target
 
 SURE = ("checked", "part-checked")

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Confidence, Finding, Severity
-from mplint.graph.facts import GraphFacts
 from mplint.rule import Rule
 from mplint.source.configs.file import ConfigFile
 from mplint.source.device_guards import DeviceGuards
@@ -15,6 +14,7 @@ from mplint.source.half_choices import Choice, half_choices
 from mplint.source.trainers.modes import modes
 
 if TYPE_CHECKING:
+    from mplint.graph.facts import GraphFacts
     from mplint.hardware import Target
 
 SURE = ("checked", "part-checked")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, When
-from mplint.graph.facts import GraphFacts
-from mplint.graph.numerics import Constant, large_constants
 from mplint.rule import Rule
 from mplint.source import constants
 from mplint.source.constants import Use
 from mplint.source.file import SourceFile
 from mplint.source.promotion import FOLLOWS
+
+if TYPE_CHECKING:
+    from mplint.graph.facts import GraphFacts
+    from mplint.graph.numerics import Constant
 
 FLOAT16_MAX = 65504.0
 BFLOAT16_MAX = 3.3895313892515355e38
@@ -101,6 +104,8 @@ class ConstantOutOfRange(Rule):
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the constants of a model that float16 can't hold, each with what becomes of it, once a value and operation."""
+        from mplint.graph.numerics import large_constants
+
         groups: dict[tuple[float, str, str], list[Constant]] = {}
         for found in large_constants(graph):
             groups.setdefault((found.value, found.effect, found.node.op_type), []).append(found)

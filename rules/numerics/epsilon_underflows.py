@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, When
-from mplint.graph.facts import GraphFacts
-from mplint.graph.numerics import Epsilon, vanishing
 from mplint.rule import Rule
 from mplint.source import constants
 from mplint.source.arguments import set_keyword
@@ -16,6 +15,10 @@ from mplint.source.constants import Use
 from mplint.source.file import SourceFile
 from mplint.source.syntax import argument, has_star
 from mplint.source.torch.half_training import HalfTraining
+
+if TYPE_CHECKING:
+    from mplint.graph.facts import GraphFacts
+    from mplint.graph.numerics import Epsilon
 
 ZERO = 2.0**-25  # float16 rounds this and less to 0
 SMALLEST_NORMAL = 6.103515625e-05
@@ -82,6 +85,8 @@ class EpsilonUnderflows(Rule):
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the epsilons of a model that float16 loses, once a value and pair of operations."""
+        from mplint.graph.numerics import vanishing
+
         groups: dict[tuple[float, str, str], list[Epsilon]] = {}
         for found in vanishing(graph):
             groups.setdefault((found.value, found.node.op_type, found.guarded.op_type), []).append(found)

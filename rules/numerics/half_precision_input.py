@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity, When
-from mplint.graph.ends import half_inputs
-from mplint.graph.facts import GraphFacts
 from mplint.rule import Rule
 from mplint.source.arguments import drop_argument
 from mplint.source.file import SourceFile
 from mplint.source.keras.layers import keras_name
 from mplint.source.syntax import argument
 from mplint.source.values import HALF
+
+if TYPE_CHECKING:
+    from mplint.graph.facts import GraphFacts
 
 INPUTS = frozenset({"Input", "layers.Input", "layers.InputLayer", "InputLayer"})
 LOSSES = {
@@ -69,6 +71,8 @@ class HalfPrecisionInput(Rule):
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the inputs of a model that take data in half."""
+        from mplint.graph.ends import half_inputs
+
         for tensor in half_inputs(graph):
             yield self.graph_finding(
                 graph,

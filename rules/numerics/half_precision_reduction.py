@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
-from mplint.graph.facts import GraphFacts
-from mplint.graph.model import OpKind
-from mplint.graph.numerics import long_sums, overflowing
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.half_reductions import VARIANCES, HalfReduction, half_reductions
+
+if TYPE_CHECKING:
+    from mplint.graph.facts import GraphFacts
 
 
 class HalfPrecisionReduction(Rule):
@@ -65,6 +66,9 @@ class HalfPrecisionReduction(Rule):
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the long sums that a model takes in float16, and those of a float32 model that float16 can't hold."""
+        from mplint.graph.model import OpKind
+        from mplint.graph.numerics import long_sums, overflowing
+
         for node, count in long_sums(graph):
             over = f"{count:,} elements" if count is not None else "an unknown number of elements"
             yield self.graph_finding(

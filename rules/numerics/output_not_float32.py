@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, When
-from mplint.graph.ends import half_outputs, is_probability
-from mplint.graph.facts import GraphFacts
 from mplint.rule import Rule
 from mplint.source.arguments import quoted, set_keyword
 from mplint.source.file import SourceFile
@@ -18,6 +17,9 @@ from mplint.source.keras.models import ComputeDtype, Model
 from mplint.source.keras.outputs import Step
 from mplint.source.keras.purpose import only_tried_out, purpose
 from mplint.source.keras.settled import casts_predictions
+
+if TYPE_CHECKING:
+    from mplint.graph.facts import GraphFacts
 
 # Words in the names of models whose output is raw material for something else.
 FEATURES = re.compile(r"backbone|encod|extract|feature|embed|trunk|stem|neck|block|gate|attention", re.I)
@@ -82,6 +84,8 @@ class OutputNotFloat32(Rule):
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the outputs of a model that it emits in half."""
+        from mplint.graph.ends import half_outputs, is_probability
+
         for tensor, node in half_outputs(graph):
             dtype = tensor.dtype or ""
             sure = is_probability(node) and dtype == "float16" and node.compute_dtype == dtype

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity, When
-from mplint.graph.facts import GraphFacts
-from mplint.graph.model import OpKind
-from mplint.graph.numerics import Unstable, overflowing, unstable
 from mplint.rule import Rule
 from mplint.source.arguments import quoted, set_keyword
 from mplint.source.file import SourceFile
 from mplint.source.keras.half_losses import HalfLoss, half_losses
 from mplint.source.keras.late_casts import LateCast, late_casts
 from mplint.source.torch.unstable import LOSSES, HalfOp, LateLoss, half_ops, late_losses
+
+if TYPE_CHECKING:
+    from mplint.graph.facts import GraphFacts
+    from mplint.graph.numerics import Unstable
 
 BREAKS = {
     "float16": "float16 has 11 bits and ends at 65504: exp(12) and 256 squared are inf, log(1e-8) is -inf, probabilities below 3e-8 are 0.",
@@ -85,6 +87,9 @@ class UnstableOpInHalf(Rule):
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the operations that a model computes in half, one finding a kind, and those of a float32 model that float16 would break."""
+        from mplint.graph.model import OpKind
+        from mplint.graph.numerics import overflowing, unstable
+
         groups: dict[tuple[str, str], list[Unstable]] = {}
         for found in unstable(graph):
             groups.setdefault((found.node.op_type, found.dtype), []).append(found)

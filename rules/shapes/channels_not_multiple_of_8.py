@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity, When
-from mplint.graph.facts import GraphFacts
-from mplint.graph.sizes import hidden_widths
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.keras.layers import PROBABILITIES, Layer, activation, size_argument
 from mplint.source.torch.modules import Module
 from mplint.source.widths import Width, multiple, replace_number, width
+
+if TYPE_CHECKING:
+    from mplint.graph.facts import GraphFacts
 
 STEP = 8
 SMALL = 64
@@ -79,6 +81,8 @@ class ChannelsNotMultipleOf8(Rule):
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the unaligned widths between the products of a model that run in half, each once."""
+        from mplint.graph.sizes import hidden_widths
+
         for found in hidden_widths(graph):
             node, new = found.nodes[0], multiple(found.number, STEP)
             more = f" ({len(found.nodes)} such nodes)" if len(found.nodes) > 1 else ""

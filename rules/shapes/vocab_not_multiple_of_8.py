@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity, When
-from mplint.graph.facts import GraphFacts
-from mplint.graph.sizes import vocabularies
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.syntax import argument
 from mplint.source.widths import Width, multiple, replace_number, width
+
+if TYPE_CHECKING:
+    from mplint.graph.facts import GraphFacts
 
 SMALLEST = 1000
 STEP, PAD = 8, 64
@@ -97,6 +98,8 @@ class VocabNotMultipleOf8(Rule):
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the vocabularies of a model that runs in half, each once."""
+        from mplint.graph.sizes import vocabularies
+
         for found in vocabularies(graph):
             new = multiple(found.number, PAD)
             head = f", as has the head {found.reader.described}" if found.reader is not None else ""
