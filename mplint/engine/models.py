@@ -10,7 +10,7 @@ from mplint.engine.check import Fault, FileResult
 from mplint.engine.own import unreadable
 from mplint.errors import UsageError, describe
 from mplint.findings import Finding
-from mplint.graph.names import SAVEDMODEL, VAGUE, without_shards
+from mplint.graph.names import SAVEDMODEL, without_shards
 from mplint.source.document import InputError
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ def check_model(path: str, settings: Settings, rules: Sequence[Entry], *, named:
             raise UsageError(f"{path}: {missing}") from None
         return FileResult(path, note=str(missing))
     except GraphError as error:
-        doubtful = isinstance(error, NotAModel) or path.endswith(VAGUE)
-        return FileResult(path, (unreadable(path, InputError(str(error))),), doubtful=doubtful)
+        return FileResult(path, (unreadable(path, InputError(str(error))),), doubtful=isinstance(error, NotAModel))
     except (MemoryError, RecursionError):
         return FileResult(path, (unreadable(path, InputError("needs more memory than there is, or nests too deeply")),))
     except Exception as error:  # one file's fault must not cost the others' findings

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from mplint.graph.model import GraphError, ModelGraph, NotAModel
+from mplint.graph.names import VAGUE
 from mplint.graph.recognize import (
     LFS,
     Probe,
@@ -102,14 +103,15 @@ def format_of(path: str) -> Format:
         raise GraphError(f"can't be read: {(error.strerror or str(error)).lower()}") from None
     if probe.folder:
         raise NotAModel("not a model: the folder has no saved_model.pb")
-    if not head:
-        raise NotAModel("the file is empty")
     if head.startswith(LFS):
         raise NotAModel("a Git LFS pointer, not the model itself; fetch it with `git lfs pull`")
     named = next((f.name for f in FORMATS if path.lower().endswith(f.suffixes)), None)
-    if named is not None:
-        raise GraphError(f"the name says {named}, but the content is no {named} file, or is cut off")
-    raise NotAModel("not a model file of a known format")
+    reason = "the file is empty" if not head else "not a model file of a known format"
+    if named is not None and head:
+        reason = f"the name says {named}, but the content is no {named} file, or is cut off"
+    if named is None or path.lower().endswith(VAGUE):
+        raise NotAModel(reason)
+    raise GraphError(reason)
 
 
 def require(package: str, path: str, found: Format) -> None:
