@@ -196,12 +196,12 @@ class Finding(NamedTuple):
 class When(NamedTuple):
     """A context that must hold at `scope` (a dotted function or class name of the file, "" for the module).
 
-    `kind` is one of "float16", "half", "raw half", "autocast", "policy", "trained", "tpu", "float32", "never", "saves", "saved".
+    `kind` is one of "float16", "half", "raw half", "autocast", "policy", "trained", "tpu", "float32", "never", "saves", "saved", "trainer".
     "raw half" is "half" for the output of a model that no other file casts to float32 or builds upon. "float32" holds where no file
     that is imported together with this one can put half precision in force; then `scope` lists the imported names that the project
     must hold. "never" is the same for all files of the project, connected or not. "saves" holds where the imported function that
     `scope` names saves the state of the argument after it ("utils.save 1"), "saved" where the model at the path `scope` is saved
-    under mixed_float16.
+    under mixed_float16, "trainer" where the class that `scope` names is made for the trainer before it ("lightning tasks.Base").
     """
 
     kind: str

@@ -211,6 +211,12 @@ class Contexts:
                 yield node
                 queue += [n for base, _ in defined.bases for n in self.resolve(base, node.path)]
 
+    def foreign_bases(self, owner: Node) -> Iterator[tuple[str, Location]]:
+        """The dotted names of all base classes of a class, through those that the project defines, and where each is named."""
+        for node in self._line(owner):
+            defined = self.defined(node)
+            yield from defined.bases if defined is not None else ()
+
     def _public(self, module: str, depth: int) -> list[Node]:
         """The functions and classes that a module offers: its own, imported ones, and what its stars bring."""
         if depth > MAX_DEPTH:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from os.path import dirname
 
 from mplint.engine.contexts import Contexts
+from mplint.engine.hosted import by_base
 from mplint.engine.modules import ENABLES, ENTERS_AUTOCAST, KERAS, NAMES_HALF, SAVES, SETS_POLICY, TORCH, ImportGraph
 from mplint.engine.summaries import Summaries
 from mplint.findings import Finding, Related
@@ -17,7 +18,7 @@ Proofs = dict[Finding, tuple[Related, ...]]
 FLOAT16_POLICIES = ("mixed_float16", "float16")
 HALF_POLICIES = (*FLOAT16_POLICIES, "mixed_bfloat16", "bfloat16")
 RAW = "raw half"
-APART = ("float32", "never", "saves", "saved")  # contexts that are not half precision
+APART = ("float32", "never", "saves", "saved", "trainer")  # contexts that are not half precision
 MAX_USERS = 60
 
 
@@ -27,10 +28,10 @@ def link(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, fro
     `graph` says which file imports which, `words` what each mentions (see `words_of`), and `summaries` what each tells (the only step that
     reads files again).
     """
-    absent, never, saved, loaded = ([f for f in pending if f.when is not None and f.when.kind == kind] for kind in APART)
+    absent, never, saved, loaded, adopted = ([f for f in pending if f.when is not None and f.when.kind == kind] for kind in APART)
     wanted = [f for f in pending if f.when is not None and f.when.kind not in APART]
     proofs = {**by_absence(absent, graph, words), **by_silence(never, graph, words), **by_saving(saved, graph, summaries)}
-    proofs |= by_loading(loaded, graph, words, summaries)
+    proofs |= {**by_loading(loaded, graph, words, summaries), **by_base(adopted, graph, summaries)}
     proofs |= {**by_policy(wanted, graph, words, summaries), **by_calls(wanted, graph, words, summaries)}
     return [f._replace(when=None, related=(*proofs[f], *f.related)) for f in pending if f in proofs]
 

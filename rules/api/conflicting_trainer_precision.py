@@ -10,6 +10,7 @@ from mplint.source.configs.file import ConfigFile
 from mplint.source.file import SourceFile
 
 from .trainers.conflicts import Conflict, conflicts
+from .trainers.plugin_scalers import plugin_scalers
 from .trainers.regions import regions
 
 
@@ -69,7 +70,7 @@ class ConflictingTrainerPrecision(Rule):
         for setup in file.trainers:
             for conflict in conflicts(setup, file.settings, file):
                 yield self._report(file, conflict)
-        for conflict in regions(file):
+        for conflict in (*plugin_scalers(file), *regions(file)):
             yield self._report(file, conflict)
 
     def check_config(self, file: ConfigFile) -> Iterator[Finding]:
@@ -89,4 +90,5 @@ class ConflictingTrainerPrecision(Rule):
             confidence=Confidence.HIGH if conflict.sure else Confidence.MEDIUM,
             related=conflict.related,
             fix=conflict.fix,
+            when=conflict.when,
         )

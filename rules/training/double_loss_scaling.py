@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mplint.findings import Applicability, Change, Finding, Fix, RemoveStatement, Replace, Severity
+from mplint.findings import Applicability, Change, Confidence, Finding, Fix, RemoveStatement, Replace, Severity, When
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.keras.loss_scale import is_loss_scale_optimizer, is_model_optimizer, makes_loss_scale_optimizer
@@ -64,6 +64,8 @@ class DoubleLossScaling(Rule):
         for scaling in own_scalings(file):
             if scaling.dtypes == {"float16"}:
                 yield self._by_trainer(file, scaling)
+            elif scaling.needs and scaling.built is None:
+                yield self._by_trainer(file, scaling)._replace(when=When("trainer", scaling.needs), confidence=Confidence.MEDIUM)
         for call in file.syntax.all(ast.Call):
             if makes_loss_scale_optimizer(file, call):
                 yield from self._nested(file, call)
@@ -78,11 +80,14 @@ class DoubleLossScaling(Rule):
         text = file.text(scaler)
         used = {f.attr for c in file.syntax.all(ast.Call) if isinstance(f := c.func, ast.Attribute) and file.text(f.value) == text}
         change = Replace(file.span(scaling.call), file.text(scaling.call.args[0]))
+        twice = scaling.dtypes == {"float16"}
         return self.finding(
             file,
             scaling.call,
-            f"`{file.text(scaling.call.func)}` scales a loss that {scaling.trainer} scales again",
-            why="The loss is multiplied by 65536 twice, and only one scale is divided out of the gradients.",
+            f"`{file.text(scaling.call.func)}` scales a loss that {scaling.trainer} {'scales again' if twice else 'takes over'}",
+            why="The loss is multiplied by 65536 twice, and only one scale is divided out of the gradients."
+            if twice
+            else f"{scaling.trainer} runs backward and steps by itself: it never divides by this scale, which starts at 65536.",
             help=f"hand {scaling.trainer} the plain loss, and leave the scaler out",
             severity=Severity.INFO if file.is_test else None,
             related=((scaling.built, f"{scaling.trainer} is set to float16 here"),) if scaling.built is not None else (),

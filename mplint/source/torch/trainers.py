@@ -14,6 +14,9 @@ from mplint.source.values import UNKNOWN
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
 
+# Methods that a class has for the sake of a trainer, by a name of that trainer's.
+ADOPTING = {"training_step": "pytorch_lightning", "compute_loss": "transformers"}
+
 
 class Built(NamedTuple):
     """One place that builds a trainer (or a class derived from one), and the dtypes in which it may train ("?": can't be told)."""
@@ -117,6 +120,19 @@ class Trainers:
             return lightning
         return None
 
+    def adopted_by(self, node: ast.AST) -> tuple[Kind, str] | None:
+        """The trainer that runs the code at `node` if a base class of another file is made for it, and the dotted name of that base.
+
+        Asked of the methods that only such classes have; None where the class is known, or has no base of that kind.
+        """
+        function, owner = self.file.syntax.function(node), self.file.syntax.enclosing_class(node)
+        name = ADOPTING.get(function.name) if function is not None else None
+        if name is None or owner is None or self.host(node) is not None:
+            return None
+        bases = [base for base in self.file.names.base_names(owner) if not base.startswith(("torch.", "abc.", "typing."))]
+        kind = kind_of(name)
+        return (kind, bases[0]) if kind is not None and len(bases) == 1 and kind_of(bases[0]) is None else None
+
     def is_manual(self, node: ast.AST) -> bool:
         """Whether the class around `node` steps its optimizers itself: automatic optimization is off, or it asks for the optimizers."""
         owner = self.file.syntax.enclosing_class(node)
@@ -132,6 +148,8 @@ class Trainers:
     def does(self, node: ast.AST) -> frozenset[str]:
         """Which of autocast, scale, unscale, step and save the trainer that runs `node` does by itself; none where there is no trainer."""
         kind = self.host(node)
+        if kind is None and (adopted := self.adopted_by(node)) is not None:
+            kind = adopted[0]
         if kind is None:
             return frozenset()
         return kind.by_hand if kind.by_hand is not None and self.is_manual(node) else kind.does

@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from mplint.source.file import SourceFile
     from mplint.source.torch.scaler import Scaler
     from mplint.source.torch.trainers import Built
+    from mplint.source.trainers.duties import Kind
 
 STEPS = ("training_step", "compute_loss")
-NONE: frozenset[str] = frozenset()
 
 
 class OwnRegion(NamedTuple):
     """An autocast region around the training forward pass of a trainer.
 
-    `dtypes` are those of the trainer ("?": can't be told), `manual` says that the user's code steps the optimizers.
+    `dtypes` are those of the trainer ("?": can't be told), `manual` says that the user's code steps the optimizers. `needs` is the
+    trainer's key and the base class of another file that must be made for it, "" where this file shows that.
     """
 
     region: Region
@@ -30,6 +31,7 @@ class OwnRegion(NamedTuple):
     dtypes: frozenset[str]
     built: ast.AST | None
     manual: bool = False
+    needs: str = ""
 
 
 class OwnScaling(NamedTuple):
@@ -39,21 +41,29 @@ class OwnScaling(NamedTuple):
     trainer: str
     dtypes: frozenset[str]
     built: ast.AST | None
+    needs: str = ""
+
+
+class OwnScaler(NamedTuple):
+    """A scaler that a class run by a trainer builds for itself."""
+
+    scaler: Scaler
+    trainer: str
 
 
 def own_regions(file: SourceFile) -> Iterator[OwnRegion]:
     """The regions in which a trainer's own autocast is in force as well, or would be."""
     trainers = file.torch.trainers
-    for region in file.torch.autocasts.regions if trainers.imported else ():
+    for region in file.torch.autocasts.regions if concerned(file) else ():
         if region.kind != "with" or not region.sure or any(a.name.partition(".")[0] != "torch" for a in region.autocasts):
             continue
         if is_conditional(file, region.node) or file.torch.autocasts.is_probe(region.node):
             continue
-        kind = trainers.host(region.node)
+        kind, needs = host(file, region.node)
         function = file.syntax.function(region.node)
         if kind is not None and function is not None and function.name in STEPS and "autocast" in trainers.does(region.node):
             place = next((b.call for b in trainers.built if b.kind is kind), None)
-            yield OwnRegion(region, kind.title, trainers.dtypes(kind), place, trainers.is_manual(region.node))
+            yield OwnRegion(region, kind.title, trainers.dtypes(kind), place, trainers.is_manual(region.node), needs)
         elif kind is None and (built := _backward_after(file, region)) is not None and "autocast" in built.kind.does:
             yield OwnRegion(region, built.kind.title, built.dtypes, built.call)
 
@@ -61,31 +71,42 @@ def own_regions(file: SourceFile) -> Iterator[OwnRegion]:
 def own_scalings(file: SourceFile) -> Iterator[OwnScaling]:
     """The losses that are scaled by the program and then handed to a trainer: by its backward, or as a training step's result."""
     trainers = file.torch.trainers
-    for call in file.syntax.all(ast.Call) if trainers.imported else ():
+    for call in file.syntax.all(ast.Call) if concerned(file) else ():
         if not isinstance(call.func, ast.Attribute) or not call.args:
             continue
         if call.func.attr == "scale" and len(call.args) == 1 and file.torch.scalers.scaler_of(call.func.value):
-            kind = trainers.host(call)
+            kind, needs = host(file, call)
             function = file.syntax.function(call)
             if kind is None or function is None or function.name not in STEPS or trainers.is_manual(call):
                 continue
             if "scale" in trainers.does(call) and not is_conditional(file, call):
                 place = next((b.call for b in trainers.built if b.kind is kind), None)
-                yield OwnScaling(call, kind.title, trainers.dtypes(kind), place)
+                yield OwnScaling(call, kind.title, trainers.dtypes(kind), place, needs)
         elif (built := taken_by(file, call)) is not None and "scale" in built.kind.does:
             for scaling in scaled(file, call.args[0]):
                 yield OwnScaling(scaling, built.kind.title, built.dtypes, built.call)
 
 
-def own_scalers(file: SourceFile) -> Iterator[tuple[Scaler, str]]:
-    """The scalers that a class run by a trainer builds for itself, while the trainer steps the optimizers, with the trainer's title."""
+def own_scalers(file: SourceFile) -> Iterator[OwnScaler]:
+    """The scalers that a class run by a trainer builds for itself, while the trainer steps the optimizers."""
     trainers = file.torch.trainers
     for scaler in file.torch.scalers.live if trainers.imported else ():
         kind = trainers.host(scaler.node)
         if kind is None or kind.key != "lightning" or scaler.enabled is not True or scaler.wrapper or trainers.is_manual(scaler.node):
             continue
         if not is_conditional(file, scaler.node):
-            yield scaler, kind.title
+            yield OwnScaler(scaler, kind.title)
+
+
+def concerned(file: SourceFile) -> bool:
+    """Whether a trainer may run code of the file."""
+    return bool(file.torch.trainers.imported) or any(f"def {name}(" in file.document.text for name in STEPS)
+
+
+def host(file: SourceFile, node: ast.AST) -> tuple[Kind | None, str]:
+    """The trainer that runs the code at `node`, and what must be true of another file for that ("" for nothing)."""
+    adopted = file.torch.trainers.adopted_by(node)
+    return (adopted[0], f"{adopted[0].key} {adopted[1]}") if adopted is not None else (file.torch.trainers.host(node), "")
 
 
 def scaled(file: SourceFile, loss: ast.expr) -> Iterator[ast.Call]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from mplint.findings import Applicability, Fix, Severity, Span
+from mplint.findings import Applicability, Fix, Severity, Span, When
 from mplint.settings import Settings
 from mplint.source.file import SourceFile
 from mplint.source.syntax import argument
@@ -38,6 +38,7 @@ class Conflict(NamedTuple):
     fix: Fix | None = None
     severity: Severity | None = None
     sure: bool = True
+    when: When | None = None
 
 
 def conflicts(setup: Setup, settings: Settings, file: SourceFile | None = None) -> Iterator[Conflict]:
