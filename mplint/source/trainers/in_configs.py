@@ -104,7 +104,8 @@ class ConfigOptions:
         fixed = entry.merged or entry.value.shared or entry.key.shared or self.node.shared
         start, end = entry.key.span, entry.value.span
         place = Span(start.line, start.column, end.end_line, end.end_column) if isinstance(entry.value, Scalar) and not fixed else start
-        return Option(name, entry.key.span, value, place, fixed, made=made_by(entry.value))
+        held = tuple(made_by(item) for item in entry.value.items) if isinstance(entry.value, Sequence) else ()
+        return Option(name, entry.key.span, value, place, fixed, made=made_by(entry.value), held=held)
 
     def set(self, option: Option, value: Constant) -> Change | None:
         """Write another value in the style of the old one."""

@@ -64,7 +64,15 @@ class SourceOptions:
         if entry is None:
             return None
         value, sure = self._value(entry)
-        return Option(name, self._key_span(entry), value, self._entry_span(entry), sure=sure, made=self._made(entry.value))
+        return Option(
+            name,
+            self._key_span(entry),
+            value,
+            self._entry_span(entry),
+            sure=sure,
+            made=self._made(entry.value),
+            held=self._held(entry.value),
+        )
 
     def set(self, option: Option, value: Constant) -> Change | None:
         """Write another value in the place of the expression that gives the old one."""
@@ -123,6 +131,10 @@ class SourceOptions:
     def _made(self, value: ast.expr) -> str:
         made = {last_name(d.func) for d in self.file.values.definitions(value) if isinstance(d, ast.Call)}
         return made.pop() if len(made) == 1 else ""
+
+    def _held(self, value: ast.expr) -> tuple[str, ...]:
+        lists = [d for d in self.file.values.definitions(value) if isinstance(d, ast.List | ast.Tuple)]
+        return tuple(self._made(item) for item in lists[0].elts) if len(lists) == 1 else ()
 
     def _default(self, node: ast.expr) -> Constant:
         """What the flag or the setting that the expression reads is by default; None where the program does not say."""

@@ -24,6 +24,7 @@ STRATEGIES = {
     "FSDPStrategy": SHARDED, "fsdp": SHARDED, "DeepSpeedStrategy": SHARDED,
     "XLAStrategy": ("32-true", "16-true", "bf16-true"), "xla": ("32-true", "16-true", "bf16-true"),
 }  # fmt: skip
+FLOAT8_RECIPES = ("FP8RecipeKwargs", "TERecipeKwargs", "AORecipeKwargs", "MSAMPRecipeKwargs")
 TPU_MODES = STRATEGIES["xla"]
 
 
@@ -50,7 +51,9 @@ def conflicts(setup: Setup, settings: Settings, file: SourceFile | None = None) 
             yield from _deepspeed(setup.options, settings)
         case "accelerate":
             yield from _accelerate(setup.options)
+            yield from _float8(setup.options)
         case _:
+            yield from _plugins(setup.options)
             yield from _lightning(setup, file)
 
 
@@ -157,6 +160,34 @@ def _accelerate(options: Options) -> Iterator[Conflict]:
             ((cpu.place, "the CPU is asked for here"),),
             Fix("use `bf16`", Applicability.UNSAFE, (change,)) if change is not None else None,
             severity=Severity.WARNING,
+        )
+
+
+def _float8(options: Options) -> Iterator[Conflict]:
+    mode, handlers = get(options, "mixed_precision"), get(options, "kwargs_handlers")
+    recipe = next((name for name in handlers.held if name in FLOAT8_RECIPES), "") if handlers is not None else ""
+    if mode is not None and handlers is not None and recipe and mode.text is not None and mode.text != "fp8":
+        message = f"`{recipe}` is given, and the precision is {mode.text}"
+        why = 'accelerate raises ValueError: recipes for float8 are taken with `mixed_precision` "fp8" only.'
+        help = 'Write "fp8", or leave the recipe out.'
+        yield Conflict(mode.place, message, why, help, ((handlers.place, "the recipe is given here"),))
+
+
+def _plugins(options: Options) -> Iterator[Conflict]:
+    """A precision and a precision plugin, which is one, too."""
+    precision, plugins = get(options, "precision"), get(options, "plugins")
+    if precision is None or plugins is None or precision.value is None:
+        return
+    named = [name for name in (plugins.made, *plugins.held) if name.endswith(("Precision", "PrecisionPlugin"))]
+    if named:
+        change = None if precision.fixed else options.remove(precision)
+        yield Conflict(
+            precision.place,
+            f"`precision` and the plugin `{named[0]}` are both given",
+            'Lightning raises ValueError, since the plugin is a precision, too: "Received both `precision` and `plugins`. Choose one."',
+            "Give the plugin alone; it names the precision.",
+            ((plugins.place, "the plugin is given here"),),
+            Fix("leave `precision` out", Applicability.SAFE, (change,)) if change is not None else None,
         )
 
 
