@@ -287,7 +287,8 @@ def idle_wrapper(rule: Rule, file: SourceFile, update: Update) -> Iterator[Findi
     major = loop_major(file)
     certain = half.level == "certain" or (half.level == "open" and not wrapped)
     harm = LOST if major == 2 else f"in Keras 2 {LOST}; in Keras 3 every update is divided by it"
-    changes = together(scale_in_tape(file, update, "get_scaled_loss"), unscale_after(file, update)) if major == 2 else None
+    certainly = not update.optimizer.plain or not any(is_conditional(file, call) for call in wrapped)  # else it may have no such methods
+    changes = together(scale_in_tape(file, update, "get_scaled_loss"), unscale_after(file, update)) if major == 2 and certainly else None
     who = "the optimizer becomes a LossScaleOptimizer here" if wrapped else "under this policy `compile()` wraps the optimizer"
     yield rule.finding(
         file,
@@ -302,6 +303,13 @@ def idle_wrapper(rule: Rule, file: SourceFile, update: Update) -> Iterator[Findi
         fix=Fix("Scale the loss in the tape and unscale the gradients", Applicability.UNSAFE, changes) if changes else None,
         when=When("float16", file.syntax.qualname(update.node)) if half.level == "open" and not wrapped else None,
     )
+
+
+def is_conditional(file: SourceFile, node: ast.AST) -> bool:
+    """Whether a condition in its function decides if `node` runs."""
+    scope = file.syntax.function(node)
+    parents = file.syntax.ancestors(node)
+    return any(isinstance(parent, (ast.If, ast.IfExp)) and file.syntax.function(parent) is scope for parent in parents)
 
 
 def mixed_layers(rule: Rule, file: SourceFile) -> Iterator[Finding]:
