@@ -87,15 +87,17 @@ def bare_decorator(file: SourceFile, decorator: ast.expr) -> Autocast | None:
 def built(file: SourceFile, call: ast.Call, name: str, shift: int) -> Autocast:
     """What a call of torch builds; `shift` arguments stand before those of autocast (1 for functools.partial)."""
     old = name in OLD_HOMES
-    given = {p: argument(call, p, i + shift) for i, p in enumerate(PARAMETERS[old])}
+    spread = spread_keywords(file, call)
+    star = has_star(call) and spread is None
+    given = {p: argument(call, p, i + shift) or (spread or {}).get(p) for i, p in enumerate(PARAMETERS[old])}
     devices, dtypes = defaults(name) if old else (devices_of(file, given["device_type"]), frozenset())
     if given["dtype"] is not None and file.values.constant_or(given["dtype"], UNKNOWN) is not None:
         dtypes = chosen_dtypes(file, given["dtype"])
-    elif has_star(call):
+    elif star:
         dtypes = frozenset([UNKNOWN])
     elif not old:
         dtypes = frozenset(DEFAULT_DTYPES.get(d, UNKNOWN) for d in devices)
-    enabled, guard = enabled_of(file, given["enabled"], call)
+    enabled, guard = enabled_of(file, given["enabled"], star)
     if shift == 0 and not all(n in NEW_HOMES or n in OLD_HOMES for n in file.names.candidates(call.func)):
         enabled = enabled and "maybe"
     cache = file.values.constant_or(given["cache_enabled"])
@@ -103,6 +105,45 @@ def built(file: SourceFile, call: ast.Call, name: str, shift: int) -> Autocast:
     chosen = default_dtype(file.values, given["dtype"]) if given["dtype"] is not None and len(dtypes | {UNKNOWN}) > 1 else None
     default, setting = chosen if chosen is not None else ("", "")
     return Autocast(call, call, name, old, devices, dtypes, enabled, guard, caches, shift > 0, default, setting)
+
+
+def spread_keywords(file: SourceFile, call: ast.Call) -> dict[str, ast.expr] | None:
+    """The keyword arguments that `**options` passes, where every dictionary behind it is written down and they agree; else None."""
+    found: dict[str, ast.expr] = {}
+    if any(isinstance(a, ast.Starred) for a in call.args):
+        return None
+    for spread in [k.value for k in call.keywords if k.arg is None]:
+        if is_filled_later(file, spread):
+            return None
+        for definition in file.values.definitions(spread):
+            for name, value in written(definition) or (("", spread),):
+                if not name or ast.dump(found.setdefault(name, value)) != ast.dump(value):
+                    return None
+    return found
+
+
+def is_filled_later(file: SourceFile, options: ast.expr) -> bool:
+    """Whether the file puts entries into the dictionary, or an option of autocast into any."""
+    text = file.text(options)
+    for item in file.syntax.all(ast.Subscript):
+        if isinstance(item.ctx, (ast.Store, ast.Del)):
+            key = item.slice.value if isinstance(item.slice, ast.Constant) else None
+            if key in PARAMETERS[False] or file.text(item.value) == text:
+                return True
+    methods = ("update", "pop", "setdefault", "clear")
+    return any(a.attr in methods and file.text(a.value) == text for a in file.syntax.all(ast.Attribute))
+
+
+def written(node: ast.AST) -> list[tuple[str, ast.expr]]:
+    """The entries of a dictionary display or `dict(…)` call; none where one is open."""
+    match node:
+        case ast.Dict(keys=keys, values=values):
+            entries = [(k.value, v) for k, v in zip(keys, values, strict=True) if isinstance(k, ast.Constant) and isinstance(k.value, str)]
+            return entries if len(entries) == len(keys) else []
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
+            entries = [(k.arg, k.value) for k in keywords if k.arg is not None]
+            return entries if len(entries) == len(keywords) else []
+    return []
 
 
 def chosen_dtypes(file: SourceFile, node: ast.expr) -> frozenset[str]:
@@ -152,9 +193,9 @@ def device_names(file: SourceFile, node: ast.expr | None, depth: int) -> Iterato
                 yield UNKNOWN
 
 
-def enabled_of(file: SourceFile, node: ast.expr | None, call: ast.Call) -> tuple[bool | Literal["maybe"], str]:
+def enabled_of(file: SourceFile, node: ast.expr | None, star: bool) -> tuple[bool | Literal["maybe"], str]:
     """Whether autocast is on, and the text that decides where that is open."""
     if node is None:
-        return ("maybe" if has_star(call) else True), ""
+        return ("maybe" if star else True), ""
     value = file.values.constant_or(node, UNKNOWN)
     return (bool(value), "") if isinstance(value, (bool, int)) else ("maybe", file.text(node))
