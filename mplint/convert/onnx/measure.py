@@ -19,6 +19,7 @@ from mplint.convert.onnx.types import tops
 from mplint.convert.policy import Policy
 
 FLAGS = "mplint_flags"
+FIRST_WHERE = 9  # the first opset with Where; in older ones each test is a session of its own
 LARGE = 1 << 16  # elements; larger constants are judged by reading them, and are not part of the session
 # Operators whose results are values of their inputs: what goes in rounded comes out rounded.
 EXACT = frozenset(
@@ -40,6 +41,8 @@ EXACT = frozenset(
 ) | frozenset(
     ("Neg", "Abs", "Flatten", "Split", "Expand", "Tile", "MaxPool", "GlobalMaxPool", "Where", "DepthToSpace", "SpaceToDepth", "Compress")
 )
+# What commonly bounds the argument of an exp: the maximum taken off, a negative square, a limit.
+BOUNDING = frozenset(("Sub", "Neg", "Clip", "Min", "Tanh", "Sigmoid", "LogSoftmax", "Softmax"))
 MARGIN = 2.0  # activations must survive at twice their size, since data not seen may be larger
 
 
@@ -77,6 +80,8 @@ class Measurement:
         self.candidates: list[ir.Value] = []
         self.derived: dict[ir.Value, list[ir.Value]] = {}
         for value in program.producers:
+            if grows(value):
+                self.reasons[value] = "an exp grows beyond any sample: data not seen may exceed the range"
             if not any(not program.operations[number].stays for number in program.around(value)):
                 continue
             if is_constant(value):
@@ -88,6 +93,8 @@ class Measurement:
                     if why := damage(tensor, policy):
                         self.reasons[value] = why
                     continue
+            if value in self.reasons:
+                continue
             sources = self._sources(value)
             if sources:
                 self.derived[value] = sources
@@ -95,6 +102,7 @@ class Measurement:
                 self.candidates.append(value)
         self.candidates.sort(key=self._weight)
         self.runs = 0
+        self.session: Session | None = None
 
     def _sources(self, value: ir.Value) -> list[ir.Value]:
         """The tensors whose values `value` only hands on; [] where it is computed anew."""
@@ -112,13 +120,15 @@ class Measurement:
 
     def passes(self, chosen: set[int], tolerance: float) -> bool:
         """Whether the outputs stay within `tolerance` when the chosen candidates are rounded."""
+        if self.session is None:
+            return self.all_pass(tolerance, chosen)
         flags = np.zeros(max(1, len(self.candidates)), dtype=bool)
         flags[list(chosen)] = True
         return self._holds(self.session, {FLAGS: flags}, tolerance)
 
-    def all_pass(self, tolerance: float) -> bool:
-        """Whether the outputs stay within `tolerance` when every candidate is rounded: no flags needed, and most often the answer."""
-        session = Session(self._instrumented(flagged=False))
+    def all_pass(self, tolerance: float, chosen: set[int] | None = None) -> bool:
+        """Whether the outputs stay within `tolerance` when every candidate (or each of `chosen`) is rounded; no flags needed."""
+        session = Session(self._instrumented(chosen, flagged=False))
         try:
             return self._holds(session, {}, tolerance)
         finally:
@@ -135,9 +145,11 @@ class Measurement:
         """The tensors that must stay float32, and why."""
         found = dict(self.reasons)
         if not self.all_pass(tolerance):
-            self.session = Session(self._instrumented())
+            if self.program.model.opset_imports.get("", 1) >= FIRST_WHERE:
+                self.session = Session(self._instrumented())
             bad = unsafe_groups(range(len(self.candidates)), lambda chosen: self.passes(chosen, tolerance), deadline=deadline)
-            self.session.close()
+            if self.session is not None:
+                self.session.close()
             late = time.monotonic() > deadline
             moved = f"rounded to {self.policy.half}, it moves an output too far"
             found |= {self.candidates[number]: "not measured in the time allowed" if late else moved for number in bad}
@@ -147,8 +159,8 @@ class Measurement:
                 found[value] = found[culprit]
         return found
 
-    def _instrumented(self, *, flagged: bool = True) -> ir.Model:
-        """A copy of the model in which candidates are rounded: those that their flags choose, or all."""
+    def _instrumented(self, only: set[int] | None = None, *, flagged: bool = True) -> ir.Model:
+        """A copy of the model in which candidates are rounded: those that their flags choose, or those of `only`, or all."""
         twin = self.program.model.clone()
         twins = dict(_pairs(self.program.model, twin))
         flags = ir.Value(name=FLAGS, type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([max(1, len(self.candidates))]))
@@ -162,6 +174,8 @@ class Measurement:
             for at, output in enumerate(body.outputs):
                 ends.setdefault(output, []).append((body, at))
         for number, candidate in enumerate(self.candidates):
+            if only is not None and number not in only:
+                continue
             value = twins[candidate]
             owner = _owner(value)
             assert owner is not None
@@ -206,6 +220,19 @@ class Measurement:
         for node, position in uses:
             node.replace_input_with(position, result)
         return result
+
+
+def grows(value: ir.Value) -> bool:
+    """Whether a tensor is an exp, or a sum of exps, whose argument nothing bounds from above."""
+    node = value.producer()
+    for _ in range(2):
+        if node is None or node.op_type not in ("ReduceSum", "Identity", "Unsqueeze", "Squeeze"):
+            break
+        node = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if node is None or node.op_type != "Exp" or node.inputs[0] is None:
+        return False
+    before = node.inputs[0].producer()
+    return before is None or before.op_type not in BOUNDING
 
 
 def _rounding(value: ir.Value, half: str, name: str) -> list[ir.Node]:

@@ -79,8 +79,22 @@ def _propagate(body: ir.Graph | ir.Function, opsets: Mapping[str, int], function
         if node.op_identifier() in functions:
             continue
         for position, value in enumerate(node.outputs):
-            if value.type is None and (dtype := _output_dtype(node, position, opsets)) is not None:
+            if _is_sequence(node, position, opsets):
+                if not isinstance(value.type, ir.SequenceType):  # inference calls it a tensor
+                    element = next((v.dtype for v in node.inputs if v is not None and v.dtype is not None), None)
+                    value.type = None if element is None else ir.SequenceType(ir.TensorType(element))
+            elif value.type is None and (dtype := _output_dtype(node, position, opsets)) is not None:
                 value.type = ir.TensorType(dtype)
+
+
+def _is_sequence(node: ir.Node, position: int, opsets: Mapping[str, int]) -> bool:
+    """Whether an operator's output is always a sequence."""
+    schema = schema_of(node.domain, node.op_type, opsets.get(node.domain, opsets.get("", 1)))
+    slot = schema.output(position) if schema is not None else None
+    if schema is None or slot is None:
+        return False
+    allowed = schema.allowed.get(slot.type, frozenset((slot.type,)))
+    return bool(allowed) and all(kind.startswith("seq(") for kind in allowed)
 
 
 def _output_dtype(node: ir.Node, position: int, opsets: Mapping[str, int]) -> ir.DataType | None:
