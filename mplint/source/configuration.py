@@ -136,7 +136,17 @@ class Configuration:
                 return self._declared.get(attr) if holder.arg in ("args", "opt", "opts", "options", "flags", "hparams") else None
             case ast.Name() | ast.Attribute() if self.names.resolve(holder) in ("absl.flags.FLAGS", "tensorflow.compat.v1.flags.FLAGS"):
                 return self._declared.get(attr)
+            case ast.Attribute() | ast.Subscript() if (outer := self.setting(holder)) is not None:
+                return self._nested(outer, attr)
         return None
+
+    def _nested(self, outer: Setting, attr: str) -> Setting | None:
+        """A setting of a section: of the configuration class that a field is annotated with, or of the namespace that is its default."""
+        owner = self.names.local_function(outer.node.annotation) if isinstance(outer.node, ast.AnnAssign) else None
+        if isinstance(owner, ast.ClassDef):
+            return self.field(owner, attr)
+        inner = self._of_entries(outer.default, attr) if isinstance(outer.default, (ast.Dict, ast.Call)) else None
+        return inner._replace(closed=inner.closed and outer.closed) if inner is not None else None
 
     def _of_parsed(self, parser: ast.expr, index: int, attr: str) -> Setting | None:
         """A field of one of the dataclasses that HfArgumentParser fills."""
@@ -171,7 +181,9 @@ class Configuration:
         if isinstance(node, ast.Call):
             found += [k.value for k in node.keywords if k.arg == key]
         found += self.written.get(key, [])
-        return Setting(key, found[0], found[0], closed=len(found) == 1 and self._is_complete(node)) if found else None
+        if len(found) > 1:  # one of them replaces the others, or they belong to different sections
+            return Setting(key, found[0], values=tuple(found))
+        return Setting(key, found[0], found[0], closed=self._is_complete(node)) if found else None
 
     def _is_complete(self, node: ast.Call | ast.Dict) -> bool:
         """Whether nothing merges other values into the settings later."""

@@ -71,6 +71,25 @@ flags.DEFINE_string("dtype", "float16", "help")
 PRECISION = flags.DEFINE_enum("precision", "bf16", ["bf16", "fp16"], "help")
 use({read})
 """
+NESTED = """
+from dataclasses import dataclass, field
+from yacs.config import CfgNode as CN
+@dataclass
+class Train:
+    dtype: str = "float16"
+@dataclass
+class Config:
+    train: Train = field(default_factory=Train)
+_C = CN()
+_C.SOLVER = CN()
+_C.SOLVER.DTYPE = "bfloat16"
+_C.TEST = CN()
+_C.TEST.DTYPE = "float32"
+_C.SOLVER.PRECISION = "fp16"
+_C.merge_from_file(path)
+def main(config: Config):
+    use({read})
+"""
 TYPER = """
 import typer
 app = typer.Typer()
@@ -102,12 +121,15 @@ def read(text: str, expression: str) -> tuple[SourceFile, ast.expr]:
         (CLASSES, "handed.dtype", {"float16", "?"}, "Base.dtype = float16"),
         (CLASSES, "CFG.dtype", {"float16"}, ""),
         (DICTS, "space.dtype", {"bfloat16"}, ""),
-        (DICTS, "space.other", {"float16", "?"}, "other = float16"),
+        (DICTS, "space.other", {"float16", "?"}, ""),
         (DICTS, "entries['dtype']", {"float16"}, ""),
         (DICTS, "merged['dtype']", {"float16", "?"}, "dtype = float16"),
         (HF, "precision.dtype", {"float16", "?"}, "Precision.dtype = float16"),
         (ABSL, "FLAGS.dtype", {"float16", "?"}, "--dtype float16"),
         (ABSL, "PRECISION.value", {"bfloat16", "float16"}, "--precision bf16"),
+        (NESTED, "config.train.dtype", {"float16", "?"}, "Train.dtype = float16"),
+        (NESTED, "_C.TEST.DTYPE", {"float32", "bfloat16", "?"}, ""),
+        (NESTED, "_C.SOLVER.PRECISION", {"float16", "?"}, "PRECISION = fp16"),
         (TYPER, "dtype", {"float16", "?"}, "--dtype float16"),
         (TYPER, "half", {"bfloat16", "?"}, "--half bf16"),
     ],
