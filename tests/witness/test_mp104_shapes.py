@@ -126,9 +126,18 @@ def registered_half_function(scope: dict[str, Any]) -> list[float]:
     return list(scope["main"](options(lr=0.05, fp16=True, fp16_opt_level="O1", steps=10, width=8), Named(), batches()))
 
 
+def level_by_option(scope: dict[str, Any]) -> list[float]:
+    return list(scope["main"](network(), batches(), ["--loss-scale", "128"]))
+
+
+def clip_by_option(scope: dict[str, Any]) -> list[float]:
+    return list(scope["Trainer"](options(fp16=True, steps=2, max_norm=1.0), network()).fit(batches()))
+
+
 SHAPES: list[Callable[[dict[str, Any]], list[float]]] = [
     clip_in_every_round, clip_in_the_scaled_arm, adversarial_lists, two_optimizers_one_backward, delayed_unscaling, backward_in_a_method,
-    distributed_script, level_o0, new_names, branch_with_more, function_of_a_function, registered_half_function,
+    distributed_script, level_o0, new_names, branch_with_more, function_of_a_function, registered_half_function, level_by_option,
+    clip_by_option,
 ]  # fmt: skip
 
 

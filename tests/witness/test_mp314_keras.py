@@ -1,4 +1,4 @@
-"""In Keras 3 gradients are scaled until the optimizer applies them: a threshold of 1 acts as one of 1 / 32768, and so does what is added."""
+"""In Keras 3 gradients are scaled until the optimizer applies them: a threshold in the loop is 32768 times too small, like what is added."""
 
 from __future__ import annotations
 

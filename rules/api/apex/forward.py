@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from mplint.findings import Change, WrapStatements
@@ -76,9 +77,7 @@ class Forward:
         """Put every run of the chosen statements under autocast."""
         for block, indices in self.chosen.values():
             for first, last in self._runs(block, sorted(indices)):
-                for index in (first, last):
-                    self._see_condition(block[index])
-                header = f"with {self.setup.autocast}:"
+                header = f"with {self._autocast_at(block[first])}:"
                 yield WrapStatements(self.file.span(block[first]), self.file.span(block[last]), header)
 
     def _runs(self, block: list[ast.stmt], indices: list[int]) -> Iterator[tuple[int, int]]:
@@ -96,19 +95,26 @@ class Forward:
         held = list(ast.walk(statement))
         return any(id(n) in self.barriers for n in held) or any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in held)
 
-    def _see_condition(self, place: ast.stmt) -> None:
-        """Make sure that the condition means the same where the forward pass stands."""
+    def _autocast_at(self, place: ast.stmt) -> str:
+        """The autocast as it is written where the forward pass stands, whose names must mean the same there."""
+        text = self.setup.autocast
         function = self.file.syntax.function(place)
         if not self.setup.enabled or function is self.owner:
-            return
+            return text
         inside = function is not None and self.owner is not None and any(p is self.owner for p in self.file.syntax.ancestors(function))
         tree = ast.parse(self.setup.enabled, mode="eval")
         for name in {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - {"self"}:
             scopes = [scope for scope in (function, self.owner, self.file.syntax.tree) if scope is not None]
             bound = [scope for scope in scopes if name in self.file.names.bindings.get(scope, {})]
             handed = function is not None and any(a.arg == name for a in (*function.args.args, *function.args.kwonlyargs))
-            known = handed or bound[:1] == [self.file.syntax.tree] or (inside and bound[:1] == [self.owner])
-            require(known, f"`{name}` is not known where the forward pass runs")
+            held = next((attribute for held, attribute in self.setup.aliases if held == name), None)
+            if handed or bound[:1] == [self.file.syntax.tree] or (inside and bound[:1] == [self.owner]):
+                continue
+            if held is not None and function is not None and self.file.syntax.enclosing_class(function) is not None:
+                text = re.sub(rf"\b{re.escape(name)}\b", held, text)
+                continue
+            raise NoFix(f"`{name}` is not known where the forward pass runs")
+        return text
 
 
 def simple_statements(statement: ast.AST) -> Iterator[ast.stmt]:

@@ -62,17 +62,22 @@ class Looks:
         line = ast.unparse(clip)
         for master in (m for m in self.masters if any(m is n for n in ast.walk(clip))):
             line = line.replace(ast.unparse(master), self._parameters(master))
-        arm = self.syntax.parents[clip]
         lines = [f"{self.setup.scaler}.unscale_({optimizer})", line]
         self.needs_scaler.append(step)
-        if isinstance(arm, ast.If) and arm.body == [clip] and [ast.unparse(s) for s in arm.orelse] in ([], [line]):
-            yield RemoveStatement(self.file.span(arm))
-        else:
-            require(not isinstance(arm, ast.If) or len(self.syntax.block(clip)) > 1, ONCE)
-            yield RemoveStatement(self.file.span(clip))
-            if self.setup.enabled:
-                require(isinstance(arm, ast.If) and bool(arm.orelse) and all(is_plain_arm(s) for s in arm.orelse), ONCE)
-                lines = [f"if {self.setup.enabled}:", *(f"    {text}" for text in lines)]
+        arm = self.syntax.parents[clip]
+        outer = arm if isinstance(arm, ast.If) else clip
+        require(any(p is self.syntax.parents[outer] for p in self.syntax.ancestors(step)), ONCE)
+        gone: ast.stmt = clip
+        if isinstance(arm, ast.If):
+            require(any(s is clip for s in arm.body), ONCE)
+            alone = arm.body == [clip]
+            if alone and (not arm.orelse or [ast.unparse(s) for s in arm.orelse] == [line]):
+                gone = arm
+            else:
+                require(not alone and all(is_plain_arm(s) for s in arm.orelse), ONCE)
+            if not (gone is arm and arm.orelse):
+                lines = [f"if {ast.unparse(arm.test)}:", *(f"    {text}" for text in lines)]
+        yield RemoveStatement(self.file.span(gone))
         yield InsertStatements(self.file.span(step), tuple(lines))
 
     def _parameters(self, call: ast.Call) -> str:

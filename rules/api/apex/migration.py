@@ -107,7 +107,7 @@ class Migration:
         return False
 
     def _condition(self, test: ast.expr) -> str:
-        return without_availability(self.file, self.apex, test)
+        return self.setup.canonical(without_availability(self.file, self.apex, test))
 
     def _is_implied(self, test: str) -> bool:
         """Whether mixed precision is off where a condition does not hold: it is the setup's, or a part of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import NamedTuple
 
 from mplint.source.file import SourceFile
@@ -20,7 +21,7 @@ class Setup(NamedTuple):
 
     `branch` is the `if` around the call that decides about mixed precision, `alone` whether it holds nothing else. `rebound` assigns
     what got a new name in the call, "" where nothing did. `enabled` is the text of the condition under which mixed precision is on, ""
-    where it always is.
+    where it always is. `aliases` are the attributes of `self` that hold a name of that condition.
     """
 
     call: ast.Call
@@ -33,6 +34,13 @@ class Setup(NamedTuple):
     construction: str
     autocast: str
     enabled: str
+    aliases: tuple[tuple[str, str], ...]
+
+    def canonical(self, text: str) -> str:
+        """A condition in the words of the function that calls `initialize`: `self.args.fp16` is `args.fp16` there."""
+        for name, attribute in self.aliases:
+            text = re.sub(rf"\b{re.escape(attribute)}\b", name, text)
+        return text
 
 
 def setup_of(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Call]) -> Setup:
@@ -51,7 +59,19 @@ def setup_of(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Call
     construction = f"torch.{'cuda.' if old else ''}amp.GradScaler({', '.join(options)})"
     autocast = f'torch.autocast("cuda", dtype=torch.float16{shown})'
     alone = branch is not None and not branch.orelse and holds_only(file, branch, file.syntax.statement(call))
-    return Setup(call, branch, alone, models, optimizers, rebound, scaler, construction, autocast, enabled)
+    return Setup(call, branch, alone, models, optimizers, rebound, scaler, construction, autocast, enabled, aliases_of(file, call, enabled))
+
+
+def aliases_of(file: SourceFile, call: ast.Call, enabled: str) -> tuple[tuple[str, str], ...]:
+    """The names of a condition that the function around `call` also keeps as attributes of `self`."""
+    owner, function = file.syntax.enclosing_class(call), file.syntax.function(call)
+    names = {n.id for n in ast.walk(ast.parse(enabled or "None", mode="eval")) if isinstance(n, ast.Name)} - {"self"}
+    found = []
+    for (holder, attribute), values in file.values.attributes.items():
+        match values:
+            case [ast.Name(id=name)] if holder is owner and name in names and file.syntax.function(values[0]) is function:
+                found.append((name, f"self.{attribute}"))
+    return tuple(found)
 
 
 def names_of(file: SourceFile, call: ast.Call) -> tuple[tuple[str, ...], tuple[str, ...], str]:
@@ -97,11 +117,11 @@ def condition(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Cal
         require(not nested, "the condition around `amp.initialize` stands in another one")
         enabled = without_availability(file, apex, branch.test)
     given = argument(call, "enabled", 2)
-    if given is not None and file.values.constant_or(given) is not True:
+    if given is not None and not (is_written(file, given) and file.values.constant_or(given) is True):
         require(not enabled, "mixed precision depends on two conditions")
         enabled = ast.unparse(given)
     level = argument(call, "opt_level", 3)
-    levels = file.values.strings(level) if level is not None else {"O1"}
+    levels = levels_of(file, level)
     if levels == {"O0"}:
         return "False", branch
     if "O3" in levels:
@@ -111,6 +131,20 @@ def condition(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Cal
     if levels <= {"O1", "O2"} or enabled:
         return enabled, branch
     return f"{ast.unparse(level)} != 'O0'" if level is not None else "", branch
+
+
+def levels_of(file: SourceFile, level: ast.expr | None) -> set[str | None]:
+    """The levels that a program asks for, None where its user may choose."""
+    if level is None:
+        return {"O1"}
+    return file.values.strings(level) if is_written(file, level) else {None}
+
+
+def is_written(file: SourceFile, node: ast.expr) -> bool:
+    """Whether the value of an expression stands in the program, so that no option of the user's can be another than its default."""
+    bound = [b.value for b in file.names.reaching(node)] if isinstance(node, ast.Name) else [node]
+    own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    return own or (bool(bound) and all(isinstance(v, ast.Constant) for v in bound))
 
 
 def without_availability(file: SourceFile, apex: Apex, test: ast.expr) -> str:
@@ -160,7 +194,7 @@ def switch(file: SourceFile, enabled: str) -> str:
 def scale_options(file: SourceFile, call: ast.Call) -> list[str]:
     """The options of the scaler for the `loss_scale` that was asked for."""
     given = argument(call, "loss_scale")
-    value = file.values.constant_or(given, "?") if given is not None else "dynamic"
+    value = "dynamic" if given is None else file.values.constant_or(given, "?") if is_written(file, given) else "?"
     if value is None or value == "dynamic":
         return []
     try:
