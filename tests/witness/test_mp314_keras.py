@@ -1,4 +1,4 @@
-"""In Keras 3 gradients are scaled until the optimizer applies them: a threshold in the loop is 32768 times too small, like what is added."""
+"""In Keras 3 gradients stay scaled until the optimizer applies them: a threshold in the loop acts on 32768 times the gradient."""
 
 from __future__ import annotations
 
