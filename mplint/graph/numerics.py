@@ -179,6 +179,8 @@ def vanishing(graph: GraphFacts) -> Iterator[Epsilon]:
         if small is None or guarded is None:
             continue
         value, rounded = small
+        if value == 0 and operation(node) != "add" and operation(guarded) == "sqrt":
+            continue  # max(x, 0) before a root is meant
         if value <= ZERO or (value < 1 / MAX and operation(guarded) in ("div", "reciprocal")):
             yield Epsilon(value, node, guarded, rounded)
 
@@ -197,7 +199,7 @@ def _small(node: Node) -> tuple[float, bool] | None:
         if value is None or (origin.size or 0) != 1:
             continue
         rounded = origin.dtype == "float16"
-        if 0 < value < SMALLEST_NORMAL or (value == 0 and rounded and operation(node) == "add"):
+        if 0 < value < SMALLEST_NORMAL or (value == 0 and rounded):
             return value, rounded
     return None
 

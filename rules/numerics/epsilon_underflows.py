@@ -97,7 +97,7 @@ class EpsilonUnderflows(Rule):
             fate = f"float16 {would} it to 0" if value <= ZERO else f"its reciprocal overflows float16: 1/{value:.3g} is {1 / value:.3g}"
             message = f"the epsilon {value:.3g} at {node.described} guards {members[0].guarded.described}{more}, and {fate}"
             if value == 0:
-                message = f"{node.described} adds a float16 0 before {members[0].guarded.described}{more}: an epsilon that was rounded away"
+                message = f"{node.described} guards {members[0].guarded.described}{more} by a float16 0: an epsilon that was rounded away"
             yield self.graph_finding(
                 graph,
                 node,
