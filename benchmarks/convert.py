@@ -1,0 +1,159 @@
+"""mplint's ONNX conversion to mixed_float16 beside other converters, on the hard models of tests/convert: one table, one run.
+
+    python benchmarks/convert.py [--only NAME,NAME]
+
+A result is valid if the ONNX checker and ONNX Runtime take it and its inputs and outputs are unchanged; it is accurate if its outputs stay
+within the tolerance under true float16 semantics, on two inputs that no converter has seen. Coverage is the share of heavy operations in
+float16, counted as 0 where the result is wrong. Converters that are not installed are left out.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import io
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "convert"))
+from hard_cases import CASES, Case
+
+from mplint.convert.onnx.convert import convert
+from mplint.convert.onnx.program import HEAVY, bodies
+from mplint.convert.onnx.run import Session, distance
+from mplint.convert.onnx.strict import HALVES, to_strict
+from mplint.convert.onnx.types import infer_types
+from mplint.convert.policy import Options, policy
+
+Converter = Callable[[Case, Path, Path], None]
+
+
+class Outcome(NamedTuple):
+    """What one converter did with one model."""
+
+    converted: bool = False
+    valid: bool = False
+    accurate: bool = False
+    casts: int = 0
+    heavy: int = 0
+    half: int = 0
+    seconds: float = 0.0
+
+
+def with_data(case: Case, source: Path, target: Path) -> None:
+    np.savez(target.with_suffix(".npz"), **case.feed(0))
+    ours(case, source, target, [str(target.with_suffix(".npz"))])
+
+
+def without_data(case: Case, source: Path, target: Path) -> None:
+    ours(case, source, target, [])
+
+
+def ours(case: Case, source: Path, target: Path, data: list[str]) -> None:
+    result = convert(str(source), policy("mixed_float16", case.tolerance), Options(), data)
+    if result.problems:
+        raise ValueError(result.problems[0])
+    result.save(str(target))
+
+
+def common(case: Case, source: Path, target: Path) -> None:
+    from onnxconverter_common import float16
+
+    onnx.save(float16.convert_float_to_float16(onnx.load(source), keep_io_types=True), target)
+
+
+def transformers(case: Case, source: Path, target: Path) -> None:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+    from onnxruntime.transformers.onnx_model import OnnxModel
+
+    OnnxModel(convert_float_to_float16(str(source), keep_io_types=True)).save_model_to_file(str(target))
+
+
+CONVERTERS: dict[str, tuple[str, Converter]] = {
+    "mplint, with data": ("mplint", with_data),
+    "mplint, without data": ("mplint", without_data),
+    "onnxconverter-common float16": ("onnxconverter_common", common),
+    "onnxruntime.transformers float16": ("onnxruntime", transformers),
+}
+
+
+def outcome(case: Case, converter: Converter, folder: Path) -> Outcome:
+    """Convert one model and judge the result."""
+    source, target = folder / "a.onnx", folder / "b.onnx"
+    target.unlink(missing_ok=True)
+    onnx.save(case.model(), source)
+    start = time.perf_counter()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            converter(case, source, target)
+    except Exception:
+        return Outcome()
+    seconds = time.perf_counter() - start
+    if not is_valid(source, target):
+        return Outcome(True, seconds=seconds)
+    heavy, half, casts = figures(target)
+    return Outcome(True, True, is_accurate(case, source, target), casts - figures(source)[2], heavy, half, seconds)
+
+
+def is_valid(source: Path, target: Path) -> bool:
+    try:
+        onnx.checker.check_model(str(target), full_check=True)
+        Session(str(target), optimize=True)
+    except Exception:
+        return False
+    before, after = onnx.load(source).graph, onnx.load(target).graph
+    return list(before.input) == list(after.input) and list(before.output) == list(after.output)
+
+
+def is_accurate(case: Case, source: Path, target: Path) -> bool:
+    try:
+        strict = ir.load(target)
+        infer_types(strict)
+        to_strict(strict)
+        original, emulated = Session(str(source)), Session(strict)
+        return all(distance(original.run(case.feed(seed)), emulated.run(case.feed(seed))).within(case.tolerance) for seed in (1, 2))
+    except Exception:
+        return False
+
+
+def figures(path: Path) -> tuple[int, int, int]:
+    """Heavy operations, those in half, and casts."""
+    model = ir.load(path)
+    infer_types(model)
+    nodes = [node for body, _ in bodies(model) for node in body]
+    heavy = [node for node in nodes if node.op_type in HEAVY]
+    half = [node for node in heavy if any(value is not None and value.dtype in HALVES for value in node.inputs)]
+    return len(heavy), len(half), sum(node.op_type == "Cast" for node in nodes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="names of models, separated by commas")
+    only = set(filter(None, parser.parse_args().only.split(",")))
+    cases = {name: case for name, case in CASES.items() if not only or name in only}
+    print(f"| converter ({len(cases)} models) | converts | valid | accurate | coverage | casts | median s |")
+    print("|---|---|---|---|---|---|---|")
+    for label, (package, converter) in CONVERTERS.items():
+        if importlib.util.find_spec(package) is None:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            found = [outcome(case, converter, Path(folder)) for case in cases.values()]
+        right = [one for one in found if one.accurate]
+        shares = [one.half / one.heavy if one.accurate and one.heavy else 0.0 for one in found]
+        columns = [sum(one.converted for one in found), sum(one.valid for one in found), len(right), f"{statistics.mean(shares):.2f}"]
+        columns += [sum(one.casts for one in right), f"{statistics.median(one.seconds for one in found if one.converted):.2f}"]
+        print(f"| {label} | " + " | ".join(map(str, columns)) + " |")
+
+
+if __name__ == "__main__":
+    main()
