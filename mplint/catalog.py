@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 # What a program that uses a framework mentions somewhere, fragments without imports included.
 MENTIONS = {
-    "torch": ("torch", "lightning", "accelerate", "transformers", "deepspeed", ".backward(", "GradScaler"),
+    "torch": ("torch", "lightning", "accelerate", "transformers", "deepspeed", "apex", ".backward(", "GradScaler"),
     "keras": ("keras", "tensorflow", "tf.", "layers.", "mixed_precision"),
 }
 MENTIONS["tensorflow"] = MENTIONS["keras"]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
+from mplint.source.torch.modules import MOVES
 
 DATA_PARALLEL = frozenset({"torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel"})
 
@@ -81,7 +82,8 @@ class DataParallelLosesAutocastDtype(Rule):
         for call in file.syntax.all(ast.Call):
             if not isinstance(call.func, (ast.Name, ast.Attribute)) or autocasts.half_reaching(call) != {"bfloat16"}:
                 continue
-            for made in file.values.definitions(call.func):
+            for definition in file.values.definitions(call.func):
+                made = unmoved(definition)
                 if made not in wrapped or not isinstance(made, ast.Call) or made in reported or self._enters(file, made):
                     continue
                 around = [r for r in autocasts.regions_around(call) if any(a.devices & {"cuda", "?"} for a in r.autocasts)]
@@ -103,3 +105,10 @@ class DataParallelLosesAutocastDtype(Rule):
         owner = file.values.instance_class(made.args[0]) if made.args else None
         regions = file.torch.autocasts.regions if owner is not None else ()
         return any(parent is owner for region in regions for parent in file.syntax.ancestors(region.expression))
+
+
+def unmoved(node: ast.AST) -> ast.AST:
+    """What `.cuda()`, `.to(device)` and the like are called on."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVES:
+        node = node.func.value
+    return node
