@@ -84,12 +84,12 @@ def optimizer_of(compiled: Json, source: Source) -> Optimizer | None:
     name = ""
     match compiled:
         case {"optimizer": {"class_name": str(name), "config": inner}}:
-            if name == "LossScaleOptimizer" and isinstance(inner, dict):
+            if name.rpartition(">")[2].startswith("LossScaleOptimizer") and isinstance(inner, dict):
                 match inner.get("inner_optimizer"):
                     case {"class_name": str(below)}:
                         return Optimizer(below, tuple(_states(group, source, "optimizer")), True)
         case {"optimizer": str(name)}:
-            pass
+            name = {"sgd": "SGD", "rmsprop": "RMSprop"}.get(name, name.capitalize())
     if not name and group is None:
         return None
     held = group.group("inner_optimizer") if group is not None else None

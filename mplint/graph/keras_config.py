@@ -65,7 +65,7 @@ class _Reader:
             return self._subclassed(entry, source, path)
         entries = [layer for layer in layers if isinstance(layer, dict)]
         sources = children(source, [(name_of(layer), class_of(layer)) for layer in entries])
-        if "input_layers" in config or any("inbound_nodes" in layer for layer in entries):
+        if class_of(entry) != "Sequential" and ("input_layers" in config or any("inbound_nodes" in layer for layer in entries)):
             return self._functional(config, entries, sources, path, depth)
         return self._sequential(entry, entries, sources, path, depth)
 
@@ -73,6 +73,8 @@ class _Reader:
         graph = Graph(str(config.get("name", "")))
         by_name = {name_of(entry): entry for entry in entries}
         calls = {name: _calls(entry.get("inbound_nodes")) for name, entry in by_name.items()}
+        ends = _keys(config.get("output_layers"))
+        _renumber(calls, ends, by_name)
         recorded = _recorded(entries)
         tensors: dict[Key, Tensor] = {}
         waiting: dict[tuple[str, int], list[tuple[str, int]]] = {}
@@ -118,7 +120,7 @@ class _Reader:
             raise GraphError(f"the configuration is cyclic or refers to a layer that is not there: {stuck[:100]} never gets its inputs")
         names = [key for key in _keys(config.get("input_layers")) if key in tensors]
         graph.inputs = [tensors[key] for key in names] or graph.inputs
-        graph.outputs = [_tensor(tensors, key) for key in _keys(config.get("output_layers"))]
+        graph.outputs = [_tensor(tensors, key) for key in ends]
         return graph
 
     def _sequential(self, entry: Config, entries: list[Config], sources: dict[str, Source], path: str, depth: int) -> Graph:
@@ -200,6 +202,24 @@ class _Reader:
         if not node.weights:
             node.weights = variables(source, path + name, "", {})
         return Graph(name, [node])
+
+
+def _renumber(calls: dict[str, list[Call]], ends: list[Key], by_name: dict[str, Config]) -> None:
+    """Number the calls of nested models from 0: Keras 2 counts the one that built the model itself, too."""
+    highest: dict[str, int] = {}
+    for keys in (ends, *(call.inputs for made in calls.values() for call in made)):
+        for name, index, _ in keys:
+            highest[name] = max(index, highest.get(name, 0))
+    nested = {
+        name: highest[name] + 1 - len(calls[name])
+        for name, entry in by_name.items()
+        if isinstance(layer_config(entry).get("layers"), list) and highest.get(name, 0) >= len(calls[name]) > 0
+    }
+    if not nested:
+        return
+    for made in calls.values():
+        made[:] = [call._replace(inputs=tuple((n, i - nested.get(n, 0), o) for n, i, o in call.inputs)) for call in made]
+    ends[:] = [(n, i - nested.get(n, 0), o) for n, i, o in ends]
 
 
 def _input(entry: Config, path: str) -> Tensor:

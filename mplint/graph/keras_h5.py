@@ -92,7 +92,7 @@ def _optimizer(root: Group, source: Source) -> Optimizer | None:
     ]
     match config:
         case {"optimizer_config": {"class_name": str(name), "config": inner}}:
-            scaled = name == "LossScaleOptimizer"
+            scaled = name.rpartition(">")[2].startswith("LossScaleOptimizer")
             match inner:
                 case {"inner_optimizer": {"class_name": str(below)}} if scaled:
                     name = below

@@ -66,7 +66,7 @@ def layer_node(
     attributes: dict[str, Attribute] = {**attributes_of(config), **scalars}
     kind = _kind(entry, config, attributes)
     shapes = [tensor.shape for tensor in inputs]
-    dtype = _output_dtype(entry, kind, policy, inputs, recorded[0][1] if recorded else None)
+    dtype = _output_dtype(entry, kind, policy, inputs, recorded[0][1] if recorded else None, scalars)
     node = Node(
         name_of(entry),
         kind,
@@ -80,7 +80,7 @@ def layer_node(
         layer=scope,
     )
     node.graphs = _parts(config, node, path, source, inputs)
-    shape = (recorded[0][0] if recorded else None) or output_shape(kind_name, config, shapes) or _wrapped_shape(node, config)
+    shape = (recorded[0][0] if recorded else None) or _shape(entry, config, kind, shapes, scalars) or _wrapped_shape(node, config)
     if kind is OpKind.ACTIVATION and attributes.get("activation") == "linear" and inputs and inputs[0].dtype != dtype:
         node.kind = OpKind.CAST
     outputs = [Tensor(path, dtype, shape)]
@@ -121,44 +121,70 @@ def _kind(entry: Config, config: Config, attributes: dict[str, Attribute]) -> Op
     if name == "Lambda" or not is_own(entry):
         return OpKind.OPAQUE
     if name in ("TFOpLambda", "SlicingOpLambda"):
-        function = str(config.get("function", "")).rpartition(".")[2].removeprefix("reduce_")
-        return OpKind.MOVE if name == "SlicingOpLambda" else kind_of("keras", "".join(p.capitalize() for p in function.split("_")))
+        return OpKind.MOVE if name == "SlicingOpLambda" else kind_of("keras", _function(config))
     if name == "Activation" and attributes.get("activation") in ("softmax", "log_softmax", "sparsemax"):
         return OpKind.SOFTMAX
     return kind_of("keras", name)
 
 
-def _output_dtype(entry: Config, kind: OpKind, policy: Policy | None, inputs: list[Tensor], noted: str | None) -> str | None:
+def _function(config: Config) -> str:
+    """The operation that a function of TensorFlow is in a model of Keras 2, as Keras 3 names it: "Mean" for "math.reduce_mean"."""
+    name = str(config.get("function", "")).rpartition(".")[2].removeprefix("reduce_")
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _shape(
+    entry: Config, config: Config, kind: OpKind, shapes: list[tuple[Dim, ...] | None], scalars: dict[str, Attribute]
+) -> tuple[Dim, ...] | None:
+    name = class_of(entry)
+    if name not in FUNCTIONS:
+        return output_shape(name, config, shapes)
+    if kind not in (OpKind.ELEMENTWISE, OpKind.REDUCTION, OpKind.ACTIVATION, OpKind.SOFTMAX, OpKind.CAST):
+        return None
+    given: Config = {key: value for key, value in scalars.items() if isinstance(value, int | str)}
+    return output_shape(_function(config), {"axis": None, **given} if kind is OpKind.REDUCTION else given, shapes)
+
+
+def _is_keras2(entry: Config) -> bool:
+    """Whether Keras 2 wrote the entry: it lists calls, where Keras 3 has dicts."""
+    calls = entry.get("inbound_nodes")
+    return isinstance(calls, list) and bool(calls) and isinstance(calls[0], list)
+
+
+def _output_dtype(
+    entry: Config, kind: OpKind, policy: Policy | None, inputs: list[Tensor], noted: str | None, scalars: dict[str, Attribute]
+) -> str | None:
     """The dtype of what a layer gives, by its policy now: what the file notes may be older than the policy."""
     name, config = class_of(entry), layer_config(entry)
     given = [tensor.dtype for tensor in inputs]
     if policy is None:
-        return _operation_dtype(entry, name, given, noted)
+        return _operation_dtype(entry, name, given, noted, scalars)
     if noted is not None and noted not in FLOATS:
         return noted
     if name in LOOKUPS and noted is None and config.get("output_mode", "int") == "int":
         return "int64"
-    if name == "UpSampling2D" and config.get("interpolation") == "bilinear" and entry.get("module") is None and noted is None:
+    if name == "UpSampling2D" and config.get("interpolation") == "bilinear" and _is_keras2(entry):
         return "float32"  # Keras 2 resizes in float32 and leaves it at that
     if inputs and kind not in FLOAT_MAKERS and noted is None and all(dtype is not None and dtype not in FLOATS for dtype in given):
         return given[0] if kind in (OpKind.MOVE, OpKind.ELEMENTWISE, OpKind.POOLING, OpKind.RANDOM) else policy.compute
     return policy.compute
 
 
-def _operation_dtype(entry: Config, name: str, given: list[str | None], noted: str | None) -> str | None:
+def _operation_dtype(entry: Config, name: str, given: list[str | None], noted: str | None, scalars: dict[str, Attribute]) -> str | None:
     config = layer_config(entry)
     asked = config.get("dtype")
-    function = str(config.get("function", "")).rpartition(".")[2]
-    if function == "cast":
-        return None
+    function = _function(config)
+    if function == "Cast":
+        target = scalars.get("dtype")
+        return target if isinstance(target, str) else None
     if isinstance(asked, str) and not function:
         return asked
     if not is_operation(entry):  # a layer whose policy the file leaves open
         return noted
-    if BOOLS.fullmatch(name):
+    if BOOLS.fullmatch(function or name):
         return "bool"
-    if name in INDICES:
-        return "int32"
+    if name in INDICES or function in INDICES:
+        return "int32" if not function else "int64"
     floats = {dtype for dtype in given if dtype is not None and dtype in FLOATS}
     if noted is not None and (noted not in FLOATS or not floats):
         return noted
