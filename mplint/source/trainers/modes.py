@@ -11,6 +11,10 @@ from mplint.source.values import UNKNOWN
 
 FLAGS = (("fp16", "float16"), ("bf16", "bfloat16"))
 SECTIONS = (*FLAGS, ("bfloat16", "bfloat16"))
+DISTRIBUTED = {
+    "TPU": "xla", "MULTI_GPU": "cuda", "MULTI_CPU": "cpu", "MULTI_XPU": "xpu", "MULTI_HPU": "hpu", "MULTI_NPU": "npu",
+    "MULTI_MLU": "mlu", "MULTI_MUSA": "musa", "MULTI_SDAA": "sdaa", "MULTI_NEURON": "neuron", "MPS": "mps",
+}  # fmt: skip
 ON_CPU = ("use_cpu", "no_cuda", "cpu")
 
 
@@ -48,6 +52,6 @@ def device_of(setup: Setup) -> str:
     if any(is_on(options, name) for name in ON_CPU):
         return "cpu"
     distributed, accelerator = get(options, "distributed_type"), get(options, "accelerator")
-    if setup.trainer == "accelerate" and distributed is not None and distributed.text == "TPU":
-        return "xla"
+    if setup.trainer == "accelerate" and distributed is not None and distributed.text in DISTRIBUTED:
+        return DISTRIBUTED[distributed.text]
     return ACCELERATORS.get(accelerator.text or "", UNKNOWN) if accelerator is not None else UNKNOWN
