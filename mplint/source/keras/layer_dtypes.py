@@ -62,8 +62,9 @@ class LayerDtypes:
         found = []
         for owner in self.file.syntax.all(ast.ClassDef):
             method = next((m for m in owner.body if isinstance(m, ast.FunctionDef) and m.name == "call"), None)
-            if method is not None and self.file.precision.is_keras_layer(owner) and not self._has_own_dtype(owner):
-                found += list(self._of(owner, method))
+            if method is not None and self.file.precision.is_keras_layer(owner):
+                mixed = list(self._of(owner, method))
+                found += mixed if mixed and not self._has_own_dtype(owner) else []
         return found
 
     def _has_own_dtype(self, owner: ast.ClassDef) -> bool:

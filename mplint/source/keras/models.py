@@ -118,6 +118,8 @@ class KerasModels:
 
     def kind(self, call: ast.Call) -> str | None:
         """Which kind of model `call` makes: "sequential", "functional" or "application"; None: no model."""
+        if not self.file.names.may_be_class(call.func) and not (isinstance(call.func, ast.Name) and call.func.id in self._classes):
+            return None
         path = keras_name(self.file, call.func)
         if path is None:
             owner = self.file.names.local_function(call.func) if isinstance(call.func, (ast.Name, ast.Attribute)) else None
@@ -129,6 +131,10 @@ class KerasModels:
         if last == "Sequential":
             return "sequential"
         return "functional" if last in MODEL_NAMES and self.model_outputs(call) is not None else None
+
+    @cached_property
+    def _classes(self) -> set[str]:
+        return {owner.name for owner in self.file.syntax.all(ast.ClassDef)}
 
     def model_outputs(self, call: ast.Call) -> ast.expr | None:
         """The outputs expression of `Model(inputs, outputs)`, or None."""

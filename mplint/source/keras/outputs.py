@@ -134,7 +134,7 @@ class Outputs:
 
     def casts(self) -> list[Step]:
         """The casts of the program."""
-        return [step for call in self.file.syntax.all(ast.Call) if (step := self.op(call)) is not None and step.kind == "cast"]
+        return [step for call in self.file.names.calls_of(*CAST_OPS) if (step := self.op(call)) is not None and step.kind == "cast"]
 
     def op(self, call: ast.Call) -> Step | None:
         """The step of a call of an op: a cast, an activation function, a change of shape; None for anything else."""
@@ -255,7 +255,8 @@ class Outputs:
         """The constructions of models that this program uses inside a network: listed, added, or followed by further layers."""
         found: set[ast.Call] = set()
         for call in self.file.syntax.all(ast.Call):
-            if (keras_name(self.file, call.func) or "").endswith("Sequential"):
+            built = self.file.names.may_be_class(call.func)
+            if built and (keras_name(self.file, call.func) or "").endswith("Sequential"):
                 for item in (*(self._listed(argument(call, "layers", 0)) or []), *self._adds.get(call, [])):
                     found.update(self.models.made(item))
             elif self._is_layer_call(call):
@@ -263,7 +264,7 @@ class Outputs:
                     found.update(self._models_within(given))
             elif self.models.kind(call) == "functional":
                 found.update(self._models_within(self.models.model_outputs(call)) - {call})
-            if self._holds_models(call):
+            if built and self._holds_models(call):
                 for given in (*call.args, *(k.value for k in call.keywords)):
                     found.update(made for made in self.models.made(given) if self.models.kind(made) in ("sequential", "functional"))
         return found

@@ -49,9 +49,10 @@ def known_names() -> Known:
 def bad_policy_names(file: SourceFile) -> Iterator[BadName]:
     """Every literal policy name that Keras rejects: of the global policy, of policy objects, of floatx and of layers."""
     policy = file.keras.policy
-    makers = {*policy.setters, *file.names.calls_of("Policy", "PolicyV1", "DTypePolicy", "FloatDTypePolicy", "get")}
+    getters = ("get",) if "dtype_policies" in file.document.text else ()
+    makers = {*policy.setters, *file.names.calls_of("Policy", "PolicyV1", "DTypePolicy", "FloatDTypePolicy", *getters)}
     for call in file.syntax.all(ast.Call):
-        if call not in makers and not any(k.arg in ("dtype", None) for k in call.keywords):
+        if call not in makers and not (file.names.may_be_class(call.func) and any(may_be_bad(k) for k in call.keywords)):
             continue
         setter = policy.setters.get(call)
         if setter is not None:
@@ -68,6 +69,16 @@ def bad_policy_names(file: SourceFile) -> Iterator[BadName]:
             continue
         if not accepted(literal.value, kind, keras_major(file)):
             yield BadName(given, literal, literal.value, nearest(literal.value, kind))
+
+
+def may_be_bad(keyword: ast.keyword) -> bool:
+    """Whether a keyword argument may give a layer a dtype that Keras rejects (a cheap test before the layer is looked at)."""
+    match keyword:
+        case ast.keyword(arg="dtype", value=ast.Constant(value=str(name)) | ast.Attribute(attr=name)):  # "float32", tf.float32
+            return not accepted(name, "layer", 3)
+        case ast.keyword(arg="dtype" | None):
+            return not isinstance(keyword.value, ast.Constant)
+    return False
 
 
 def accepted(name: str, kind: str, major: int | None) -> bool:
