@@ -28,7 +28,8 @@ class Format(NamedTuple):
     """One kind of model file.
 
     `module` defines `load(path: str) -> ModelGraph`, which raises GraphError for what it can't read. `needs` are the packages that it
-    imports, `extra` the extra of mplint that brings them. `suffixes` are the names such files go by, for files that no content gives away.
+    imports, or that rules need for the values of weights; `extra` is the extra of mplint that brings them. `suffixes` are the names such
+    files go by, for files that no content gives away.
     """
 
     name: str
@@ -42,14 +43,14 @@ class Format(NamedTuple):
 # The first that recognizes a file reads it.
 FORMATS: tuple[Format, ...] = (
     Format("onnx", is_onnx, "mplint.graph.onnx", (".onnx",), ("onnx", "onnx_ir", "numpy", "ml_dtypes"), "onnx"),
-    Format("keras", is_keras, "mplint.graph.keras_archive", (".keras",)),
-    Format("keras-h5", is_hdf5, "mplint.graph.keras_h5", (".h5", ".hdf5")),
-    Format("safetensors", is_safetensors, "mplint.graph.safetensors", (".safetensors",)),
-    Format("safetensors", is_safetensors_index, "mplint.graph.safetensors"),
-    Format("torch-export", is_torch_export, "mplint.graph.torch_export", (".pt2",)),
-    Format("torchscript", is_torchscript, "mplint.graph.torchscript", (".pt",)),
-    Format("state-dict", is_pickled, "mplint.graph.torch_pickle", (".pt", ".pth")),
-    Format("savedmodel", is_savedmodel, "mplint.graph.savedmodel"),
+    Format("keras", is_keras, "mplint.graph.keras_archive", (".keras",), ("numpy",), "keras"),
+    Format("keras-h5", is_hdf5, "mplint.graph.keras_h5", (".h5", ".hdf5"), ("numpy",), "keras"),
+    Format("safetensors", is_safetensors, "mplint.graph.safetensors", (".safetensors",), ("numpy",), "torch"),
+    Format("safetensors", is_safetensors_index, "mplint.graph.safetensors", (), ("numpy",), "torch"),
+    Format("torch-export", is_torch_export, "mplint.graph.torch_export", (".pt2",), ("numpy",), "torch"),
+    Format("torchscript", is_torchscript, "mplint.graph.torchscript", (".pt",), ("numpy",), "torch"),
+    Format("state-dict", is_pickled, "mplint.graph.torch_pickle", (".pt", ".pth"), ("numpy",), "torch"),
+    Format("savedmodel", is_savedmodel, "mplint.graph.savedmodel", (), ("numpy",), "keras"),
 )
 LIVE = "mplint.graph.live"  # defines `load(model: object, inputs: object) -> ModelGraph` for keras.Model and torch.nn.Module
 

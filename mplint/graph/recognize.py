@@ -38,9 +38,13 @@ class Probe:
             return frozenset()
         from zipfile import BadZipFile, ZipFile
 
+        from mplint.graph.storage import check_directory
+
         try:
-            with ZipFile(self.path) as archive:
-                return frozenset(archive.namelist()[:MAX_MEMBERS])
+            with open(self.path, "rb") as stream:
+                check_directory(stream)
+                with ZipFile(stream) as archive:
+                    return frozenset(archive.namelist()[:MAX_MEMBERS])
         except (BadZipFile, OSError, ValueError, NotImplementedError):
             return frozenset()
 

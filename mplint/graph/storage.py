@@ -209,10 +209,16 @@ def _whole(size: int, dtype: str) -> int:
 
 
 def _arrays(pieces: Iterator[bytearray], dtype: str, big_endian: bool) -> Iterator[np.ndarray]:
+    from importlib.util import find_spec
+
     import numpy as np
 
     if BITS.get(dtype, 8) < 8:
         raise GraphError(f"values of dtype {dtype} can't be read one by one")
+    if dtype == "bfloat16" and find_spec("ml_dtypes") is None:  # the same values in float32
+        for piece in pieces:
+            yield (np.frombuffer(piece, ">u2" if big_endian else "<u2").astype("u4") << 16).view("f4")
+        return
     element = numpy_dtype(dtype, big_endian)
     for piece in pieces:
         yield np.frombuffer(piece, element)
@@ -226,7 +232,7 @@ class Archive:
         self.base = base  # where the archive begins in the file, None for one that is held in memory
         self._stream = stream if stream is not None else open(path, "rb")  # noqa: SIM115
         try:
-            _check_directory(self._stream)
+            check_directory(self._stream)
             self.zip = ZipFile(self._stream)
             self.members: dict[str, ZipInfo] = {info.filename: info for info in self.zip.infolist()}
             if len(self.members) < len(self.zip.infolist()):
@@ -345,8 +351,8 @@ class Window(RawIOBase):
         super().close()
 
 
-def _check_directory(stream: BinaryIO) -> None:
-    """Refuse a table of contents that would take long to read."""
+def check_directory(stream: BinaryIO) -> None:
+    """Refuse a zip archive whose table of contents would take long to read; raises GraphError."""
     size = stream.seek(0, os.SEEK_END)
     stream.seek(max(0, size - (1 << 16) - 64))
     tail = stream.read()
