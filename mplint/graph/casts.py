@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mplint.graph.facts import GraphFacts
+from mplint.graph.facts import GraphFacts, source
 from mplint.graph.model import BITS, HALF, HEAVY, Node, OpKind, Tensor
 from mplint.graph.operations import operation
 from mplint.graph.work import known
@@ -14,6 +14,8 @@ from mplint.graph.work import known
 EXACT = frozenset(
     ("relu", "leakyrelu", "prelu", "clip", "max", "min", "neg", "abs", "sign", "maxpool", "globalmaxpool", "dropout", "identity")
 )
+# One of these on half operands, computed in float32 and rounded, gives the bits that half gives: 24 bits are at least twice 11 and 2 more.
+ROUNDED = frozenset(("add", "sub", "mul"))
 # Operations that are kept in float32 on purpose.
 DELICATE = frozenset(
     (
@@ -88,7 +90,13 @@ class Island(NamedTuple):
     @property
     def is_exact(self) -> bool:
         """Whether all that is computed gives the same bits in half."""
-        return all(operation(node) in EXACT for node in self.work)
+        work = self.work
+        if all(operation(node) in EXACT for node in work):
+            return True
+        if len(work) != 1 or operation(work[0]) not in ROUNDED:
+            return False
+        makers = [source(t, (OpKind.MOVE,)).producer if t is not None else None for t in work[0].inputs]
+        return all(maker is not None and is_cast_up(maker) for maker in makers)
 
     @property
     def is_needed(self) -> bool:

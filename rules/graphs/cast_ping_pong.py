@@ -15,7 +15,7 @@ class CastPingPong(Rule):
 
     ## What it does
     Finds casts from half to float32 that are cast back at once, or with only such nodes in between as give the same bits in half
-    (reshapes, Relu, Clip, Max, MaxPool), and casts to half that are cast back to float32 at once.
+    (reshapes, Relu, Clip, Max, MaxPool, or one Add, Sub or Mul of half operands), and casts to half that are cast back at once.
 
     ## Why is this bad?
     A cast reads and writes every element: from float16 to float32 and back moves 12 bytes an element, six times the tensor's own
