@@ -47,10 +47,11 @@ class Contexts:
         self._decorated: dict[tuple[str, str], list[Node]] = {}
         self._passed: dict[tuple[str, str, str], list[tuple[Ref, str, Location]]] = {}
 
-    def of(self, path: str, scope: str) -> Cause | None:
-        """What is in force in the function or class `scope` of a file, or in what it is part of."""
+    def of(self, path: str, scope: str, whole: bool = False) -> Cause | None:
+        """What is in force in the function or class `scope` of a file, or in what it is part of; with `whole` by a cast of the model."""
+        known = self.cast_as_a_whole if whole else self.known
         while scope:
-            if (cause := self.known.get(Node(path, scope))) is not None:
+            if (cause := known.get(Node(path, scope))) is not None:
                 return cause
             scope = scope.rpartition(".")[0]
         return None
@@ -59,22 +60,32 @@ class Contexts:
     def known(self) -> dict[Node, Cause]:
         """Every function and class that runs in half; in float16, where more than one dtype may be."""
         found: dict[Node, Cause] = {}
-        seeds = sorted(self._seeds(), key=lambda seed: ("float16" not in seed[1].dtypes, len(seed[1].chain), seed[0], seed[1].chain))
+        seeds = sorted([*self._under_autocast(), *self._casts()], key=order_of_seeds)
         self._spread([seed for seed in seeds if "float16" in seed[1].dtypes], found)
         self._spread([seed for seed in seeds if "float16" not in seed[1].dtypes], found)
         return found
 
-    def _seeds(self) -> Iterator[tuple[Node, Cause]]:
-        """What runs directly under an autocast, or in a model that is cast to half."""
+    @cached_property
+    def cast_as_a_whole(self) -> dict[Node, Cause]:
+        """Every function and class that runs in a model which is cast to float16 as a whole, so that its inputs are in float16, too."""
+        found: dict[Node, Cause] = {}
+        self._spread(sorted((seed for seed in self._casts() if "float16" in seed[1].dtypes), key=order_of_seeds), found)
+        return found
+
+    def _under_autocast(self) -> Iterator[tuple[Node, Cause]]:
+        """What is called under an autocast."""
         for path in self.speaking:
-            summary = self.summaries.get(path)
-            for call in summary.under_autocast:
+            for call in self.summaries.get(path).under_autocast:
                 dtypes = call.half & HALF
                 shown = " or ".join(sorted(dtypes))
                 for node, trail in self.entered(call, path) if dtypes else ():
                     message = f"{shown} is in force here, where `{shown_name(node)}` is called under autocast"
                     yield node, Cause(dtypes, (Related(call.place, message), *trail))
-            for cast in summary.conversions:
+
+    def _casts(self) -> Iterator[tuple[Node, Cause]]:
+        """The models that are cast to half."""
+        for path in self.speaking:
+            for cast in self.summaries.get(path).conversions:
                 for node, trail in self.instances(cast.target, path).items():
                     message = f"`{shown_name(node)}` is cast to {cast.dtype} as a whole here"
                     yield node, Cause(frozenset({cast.dtype}), (Related(cast.place, message), *trail))
@@ -167,7 +178,7 @@ class Contexts:
         match ref.kind:
             case "made":
                 for node in self.resolve(ref.name, path):
-                    found |= self._made_by(node, depth)
+                    found |= self._made_by(node, depth, ref.of, path)
             case "any":
                 module = self.located(ref.name, path) if ref.name else (path, "")
                 for node in self._public(module[0], depth) if module is not None and not module[1] else ():
@@ -264,8 +275,8 @@ class Contexts:
         target = self.summaries.get(found[0]).outline.imports.get(found[1])
         return self._bound(target, found[0], depth + 1) if target is not None else found
 
-    def _made_by(self, node: Node, depth: int) -> dict[Node, Trail]:
-        """The classes that calling a class or function gives instances of."""
+    def _made_by(self, node: Node, depth: int, given: Ref | None = None, where: str = "") -> dict[Node, Trail]:
+        """The classes that calling a class or function gives instances of; `given` is its first argument, in the file `where`."""
         defined = self.defined(node)
         if defined is None or depth > MAX_DEPTH:
             return {}
@@ -273,7 +284,10 @@ class Contexts:
             return {node: ()}
         found: dict[Node, Trail] = {}
         for ref in self.summaries.get(node.path).returned(node.name):
-            found |= self.instances(ref, node.path, depth + 1)
+            if (ref.kind, ref.name) != ("param", f":{node.name}"):
+                found |= self.instances(ref, node.path, depth + 1)
+            elif given is not None and ref.extra in defined.parameters[:1]:  # what the call passes, not what any call does
+                found |= self.instances(given, where, depth + 1)
         return found
 
     def passed(self, ref: Ref, path: str) -> list[tuple[Ref, str, Location]]:
@@ -319,6 +333,11 @@ class Contexts:
                 for call in self.summaries.get(path).calls_of(last):
                     if not call.value and call.target.kind == "name" and node in self.resolve(call.target.name, path):
                         yield path, call
+
+
+def order_of_seeds(seed: tuple[Node, Cause]) -> tuple[int, Node, Trail]:
+    """The shortest chain first, then the first place."""
+    return len(seed[1].chain), seed[0], seed[1].chain
 
 
 def shown_name(node: Node) -> str:

@@ -17,7 +17,7 @@ from mplint.source.values import UNKNOWN
 Proofs = dict[Finding, tuple[Related, ...]]
 FLOAT16_POLICIES = ("mixed_float16", "float16")
 HALF_POLICIES = (*FLOAT16_POLICIES, "mixed_bfloat16", "bfloat16")
-RAW = "raw half"
+RAW, CAST = "raw half", "cast"
 APART = ("float32", "never", "saves", "saved", "trainer")  # contexts that are not half precision
 MAX_USERS = 60
 
@@ -89,8 +89,10 @@ def by_calls(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str,
     contexts = Contexts(summaries, graph, frozenset(above).union(speaking), speaking)
     proven: Proofs = {}
     for finding in waiting:
-        cause = contexts.of(finding.location.path, finding.when.scope) if finding.when is not None else None
-        if cause is not None and finding.when is not None and (finding.when.kind != "float16" or "float16" in cause.dtypes):
+        if finding.when is None:
+            continue
+        cause = contexts.of(finding.location.path, finding.when.scope, finding.when.kind == CAST)
+        if cause is not None and (finding.when.kind != "float16" or "float16" in cause.dtypes):
             proven[finding] = cause.chain
     return proven
 
@@ -101,7 +103,7 @@ def by_policy(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str
     Where several policies are set around a file and not all of them fit, nothing is proven; nor for raw outputs that an importing file may
     cast or build upon.
     """
-    waiting = [f for f in pending if KERAS in words[f.location.path]]
+    waiting = [f for f in pending if KERAS in words[f.location.path] and f.when is not None and f.when.kind != CAST]
     setters = sorted(path for path in words if SETS_POLICY in words[path] and not is_test_path(path)) if waiting else []
     policies = {path: own for path in setters if (own := summaries.get(path).policies)}
     entries = {path: graph.above([path]) for path in policies}

@@ -22,7 +22,7 @@ from mplint.source.parse import parse
 from mplint.source.refs import Ref
 from mplint.source.summary import Call, Conversion, Policy, SavedModel, Saver
 
-OPEN = 100  # parsed files that are kept for further questions
+OPEN = 200  # parsed files that are kept for further questions
 T = TypeVar("T")
 Known = dict[tuple[str, str], object]
 Stored = tuple[bytes, Known]  # the digest of a file's bytes, and the parts of its summary

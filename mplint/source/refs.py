@@ -25,7 +25,8 @@ FRAMEWORKS = ("torch.", "numpy.", "tensorflow.")
 class Ref(NamedTuple):
     """What a value is. Names of the same file begin with a colon, relative ones with their dots.
 
-    "name": the object with this dotted name. "made": what calling it gives (an instance, or a function's result). "any": what calling
+    "name": the object with this dotted name. "made": what calling it gives (an instance, or a function's result); `of` is its
+    first argument. "any": what calling
     something out of the module gives (`module.__dict__[name]()`, `getattr(module, name)()`). "picked": what calling an entry of
     the table or registry gives (`MODELS[name]()`, `MODELS.build(cfg)`). "param": the parameter `extra` of the function `name`.
     "method": what the method `name` of the object `of` gives. "attribute": its attribute `name`, which a base class sets.
@@ -101,7 +102,8 @@ def called(file: SourceFile, func: ast.expr, arguments: list[ast.expr], depth: i
     elif isinstance(func, ast.Name) and func.id == "cls" and (owner := file.syntax.enclosing_class(func)) is not None:
         yield Ref("made", ":" + file.syntax.qualname(owner))
     elif target is not None:
-        yield Ref("made", target.name)
+        given = refs(file, arguments[0], depth + 1) if arguments and isinstance(arguments[0], (ast.Name, ast.Attribute, ast.Call)) else []
+        yield Ref("made", target.name, of=next((ref for ref in given if ref.kind != "name"), None))
         if isinstance(func, ast.Attribute) and (table := name_ref(file, func.value)) is not None:
             yield Ref("picked", table.name)  # `MODELS.build(cfg)`, where MODELS is a registry
     elif path is None:

@@ -13,6 +13,7 @@ from mplint.source import constants
 from mplint.source.constants import Use
 from mplint.source.file import SourceFile
 from mplint.source.promotion import FOLLOWS
+from mplint.source.values import UNKNOWN
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
@@ -150,12 +151,16 @@ class ConstantOutOfRange(Rule):
         dtype = precision.only
         if dtype == "bfloat16" and abs(use.value) <= BFLOAT16_MAX:
             return
+        given = False
         if dtype not in ("float16", "bfloat16", FOLLOWS) and file.precision_in_float16.of(use.tensor).only != "float16":
-            return
+            given = dtype == UNKNOWN and use.how == "fill" and use.torch and is_given(file, use.tensor)
+            if not given:
+                return
         proven = dtype in ("float16", "bfloat16")
         if not proven and (use.how == "clamp" or not masks(file, use)):
             return
-        when = None if proven or dtype == FOLLOWS else When("float16", file.syntax.qualname(file.syntax.statement(use.number)))
+        scope = file.syntax.qualname(file.syntax.statement(use.number))
+        when = None if proven or dtype == FOLLOWS else When("cast" if given else "float16", scope)
         shown = dtype if proven else "float16"
         text = file.text(use.number)
         severity, effect = consequence(use, shown)
@@ -182,6 +187,15 @@ class ConstantOutOfRange(Rule):
             help=advice(use),
             fix=repair(file, use),
         )
+
+
+def is_given(file: SourceFile, tensor: ast.expr) -> bool:
+    """Whether a tensor comes into the `forward` of a module as it is: in a model that is cast to float16, it is float16 too."""
+    function = file.syntax.function(tensor)
+    owner = file.syntax.enclosing_class(tensor)
+    if not isinstance(tensor, ast.Name) or function is None or owner is None or function.name != "forward":
+        return False
+    return [b.node for b in file.names.reaching(tensor)] == [a for a in function.args.args[1:] if a.arg == tensor.id]
 
 
 def masks(file: SourceFile, use: Use) -> bool:
