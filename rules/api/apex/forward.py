@@ -67,7 +67,9 @@ class Forward:
             for index in range(next(i for i, s in enumerate(block) if s is here) - 1, -1, -1):
                 if binds(block[index]) & wanted and not isinstance(block[index], (*FUNCTIONS, ast.ClassDef)):
                     found.append((block, index))
-                    wanted |= reads(block[index])
+                    parts = list(simple_statements(block[index]))
+                    for part in (*parts[::-1], *parts[::-1]):  # twice, for what a loop carries on
+                        wanted |= reads(part) if binds(part) & wanted else set()
             here = self.file.syntax.parents[here]
             if isinstance(here, (*LOOPS, ast.ExceptHandler)):
                 break
@@ -91,8 +93,10 @@ class Forward:
         yield first, last
 
     def is_barrier(self, statement: ast.stmt) -> bool:
-        """Whether a statement holds a backward pass, or what the migration rewrites."""
+        """Whether a statement, or a function of the file that it calls, holds a backward pass or what the migration rewrites."""
         held = list(ast.walk(statement))
+        called = [f for n in held if isinstance(n, ast.Call) and (f := self.file.values.callee(n)) is not None]
+        held += [n for function in called for n in ast.walk(function)]
         return any(id(n) in self.barriers for n in held) or any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in held)
 
     def _autocast_at(self, place: ast.stmt) -> str:
