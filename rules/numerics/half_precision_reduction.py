@@ -70,7 +70,8 @@ class HalfPrecisionReduction(Rule):
         from mplint.graph.numerics import long_sums, overflowing
 
         for node, count in long_sums(graph):
-            over = f"{count:,} elements" if count is not None else "an unknown number of elements"
+            given = next((f" of {t.described}" for t in node.inputs if t is not None), "")
+            over = f"{count:,} elements{given}" if count is not None else f"an unknown number of elements{given}"
             yield self.graph_finding(
                 graph,
                 node,

@@ -89,7 +89,7 @@ class ChannelsNotMultipleOf8(Rule):
             yield self.graph_finding(
                 graph,
                 node,
-                f"{node.described} is {found.number} wide, which is no multiple of {STEP}{more}",
+                f"{node.described} is {found.number} wide ({node.outputs[0].described}), which is no multiple of {STEP}{more}",
                 why=WHY,
                 help=f"Use {new} in the model's source, and leave the sizes that the data or the classes fix as they are.",
                 severity=Severity.INFO if found.number < SMALL else None,
