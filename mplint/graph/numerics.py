@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mplint.graph.facts import GraphFacts, users
 from mplint.graph.model import Node, OpKind, Tensor
-from mplint.graph.operations import number, operation
+from mplint.graph.operations import chunks, number, operation
 from mplint.graph.ranges import Range
 
 MAX = 65504.0
@@ -116,14 +116,11 @@ def large_constants(graph: GraphFacts) -> Iterator[Constant]:
 
 def _extreme(tensor: Tensor) -> float | None:
     """The value of greatest magnitude that float16 can't hold: finite in float32, already infinite in float16."""
-    import numpy as np
-
     worst = 0.0
-    for chunk in tensor.weights.chunks() if tensor.weights is not None else ():
+    for chunk in chunks(tensor):
         if not chunk.size:
             continue
-        low, high = float(np.nanmin(chunk)) if np.isnan(chunk).any() else float(chunk.min()), float(chunk.max())
-        for value in (low, high):
+        for value in (float(chunk.min()), float(chunk.max())):  # NaN, which nothing exceeds, is not what this looks for
             if abs(value) > max(MAX, abs(worst)) and (math.isfinite(value) or tensor.dtype == "float16"):
                 worst = value
     return worst or None

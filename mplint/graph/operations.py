@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
+from typing import TYPE_CHECKING
 
 from mplint.graph.model import Node, Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _SYNONYMS = {
     "multiply": "mul",
@@ -60,6 +65,12 @@ def _plain(name: str) -> str:
     return _SYNONYMS.get(text, text)
 
 
+def chunks(tensor: Tensor) -> Iterator[np.ndarray]:
+    """The elements of a constant in flat arrays, none for anything else."""
+    if tensor.weights is not None:
+        yield from tensor.weights.chunks()
+
+
 def constant(tensor: Tensor | None, limit: int = 1) -> tuple[float, ...] | None:
     """The values of a constant of at most `limit` elements; None for a larger one, and for what is no constant of numbers."""
     if tensor is None or tensor.weights is None or tensor.dtype in (None, "string", "complex64", "complex128"):
@@ -67,7 +78,7 @@ def constant(tensor: Tensor | None, limit: int = 1) -> tuple[float, ...] | None:
     size = tensor.size
     if size is None or not 0 < size <= limit:
         return None
-    return tuple(float(value) for chunk in tensor.weights.chunks() for value in chunk.tolist())
+    return tuple(float(value) for chunk in chunks(tensor) for value in chunk.tolist())
 
 
 def number(tensor: Tensor | None) -> float | None:

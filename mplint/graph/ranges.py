@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from mplint.graph.model import Graph, ModelGraph, Node, OpKind, Tensor
-from mplint.graph.operations import operation
+from mplint.graph.operations import chunks, operation
 
 INFINITY = math.inf
 SCANNED = 1 << 16  # elements of a constant that are looked at
@@ -85,7 +85,7 @@ def _constant(tensor: Tensor) -> Range:
     if (tensor.size or SCANNED + 1) > SCANNED or tensor.weights is None or tensor.dtype in (None, "string", "complex64", "complex128"):
         return ANY
     low, high = INFINITY, -INFINITY
-    for chunk in tensor.weights.chunks():
+    for chunk in chunks(tensor):
         if chunk.size:
             values = chunk if chunk.dtype.kind in "biuf" else chunk.astype("float32")
             low, high = min(low, float(values.min())), max(high, float(values.max()))
