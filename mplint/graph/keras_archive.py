@@ -56,7 +56,7 @@ def _weights(archive: Archive, notes: list[str], stack: ExitStack) -> Source:
                 return None
             return MemoryWeights(data[dataset.offset : dataset.offset + dataset.nbytes], dataset.dtype, dataset.big_endian)
 
-        return Source(read_hdf5(read_memory, len(data)), place=copy)
+        return Source(read_hdf5(read_memory, len(data)), place=copy, made={})
     stream = stack.enter_context(open(archive.path, "rb"))  # noqa: SIM115
     return open_hdf5(archive.path, stream.fileno(), start, info.file_size)
 
@@ -75,7 +75,7 @@ def open_hdf5(path: str, descriptor: int, start: int, size: int) -> Source:
             return None
         return FileWeights(path, start + dataset.offset, dataset.nbytes, dataset.dtype, dataset.big_endian)
 
-    return Source(read_hdf5(read, size), place=place)
+    return Source(read_hdf5(read, size), place=place, made={})
 
 
 def optimizer_of(compiled: Json, source: Source) -> Optimizer | None:

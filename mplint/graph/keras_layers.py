@@ -6,7 +6,7 @@ import re
 
 from mplint.graph.keras_policy import Policy, policy_of
 from mplint.graph.keras_shapes import output_shape
-from mplint.graph.keras_weights import Source, inner, variables
+from mplint.graph.keras_weights import Source, inner, listed, variables
 from mplint.graph.model import FLOATS, Attribute, Dim, Graph, Node, OpKind, Tensor
 from mplint.graph.op_kinds import kind_of
 from mplint.graph.storage import Json, shape_of
@@ -80,6 +80,8 @@ def layer_node(
         layer=scope,
     )
     node.graphs = _parts(config, node, path, source, inputs)
+    if node.graphs and kind is not OpKind.OPAQUE:
+        node.kind = OpKind.CALL  # a wrapper: what it computes is what its parts compute
     shape = (recorded[0][0] if recorded else None) or _shape(entry, config, kind, shapes, scalars) or _wrapped_shape(node, config)
     if kind is OpKind.ACTIVATION and attributes.get("activation") == "linear" and inputs and inputs[0].dtype != dtype:
         node.kind = OpKind.CAST
@@ -207,6 +209,8 @@ def _parts(config: Config, node: Node, path: str, source: Source, inputs: list[T
     """The layers that a wrapper or a custom layer holds in its settings, each as a graph of its own with the wrapper's variables of it."""
     graphs: dict[str, Graph] = {}
     for key, value in config.items():
+        several = [(name_of(e), class_of(e)) for e in value if isinstance(e, dict) and _is_layer(e)] if isinstance(value, list) else []
+        sources = listed(source, key, several) if several else {}
         for index, entry in enumerate(value if isinstance(value, list) else [value]):
             if not isinstance(entry, dict) or not _is_layer(entry) or len(graphs) >= 1000:
                 continue
@@ -216,26 +220,10 @@ def _parts(config: Config, node: Node, path: str, source: Source, inputs: list[T
             if path.count("/") > MAX_NESTED:
                 continue
             given = _part_inputs(node, key, entry, inputs)
-            made = layer_node(entry, below, path, given, _part_source(source, group, entry), [], {})
-            _share(made, node.weights, f"{group}/")
+            below_source = sources.get(name_of(entry)) or inner(source, name_of(entry) if source.named else group)
+            made = layer_node(entry, below, path, given, below_source, [], {})
             graphs[part] = Graph(below, [made], given, list(made.outputs))
     return graphs
-
-
-def _part_source(source: Source, group: str, entry: Config) -> Source:
-    return inner(source, name_of(entry)) if source.named else inner(source, group)
-
-
-def _share(made: Node, weights: dict[str, Tensor], prefix: str) -> None:
-    """Where the wrapper has a variable already, its part holds the same one."""
-    for name in made.weights:
-        made.weights[name] = weights.get(prefix + name) or next(
-            (t for n, t in weights.items() if n.endswith(f"{made.name}/{name}")), made.weights[name]
-        )
-    for graph in made.graphs.values():
-        for node in graph.nodes:
-            for key, name in [(k, f"{p}{k}") for p in ("", "cell/") for k in node.weights]:
-                node.weights[key] = made.weights.get(name, node.weights[key])
 
 
 def _part_inputs(node: Node, key: str, entry: Config, inputs: list[Tensor]) -> list[Tensor]:

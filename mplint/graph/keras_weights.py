@@ -36,6 +36,13 @@ class Source(NamedTuple):
     path: str = ""
     named: tuple[tuple[tuple[str, ...], str, Dataset], ...] = ()  # (name in parts, path in the file, dataset)
     place: Place = lambda path, dataset: None
+    made: Variables = {}  # by their paths in the file: a wrapper and the layer in it hold the same variables
+
+    def variable(self, name: str, path: str, dataset: Dataset) -> Tensor:
+        """The variable at a path of the file, one tensor however often it is asked for."""
+        if path not in self.made:
+            self.made[path] = Tensor(name, dataset.dtype, dataset.shape, weights=self.place(path, dataset))
+        return self.made[path]
 
 
 NOTHING = Source()
@@ -50,10 +57,14 @@ def children(source: Source, layers: list[tuple[str, str]]) -> dict[str, Source]
                 index.setdefault(part, []).append(entry)
         return {name: source._replace(named=tuple(index[name])) for name, _ in layers if name in index}
     holder = next((name for name in ("layers", "_layer_checkpoint_dependencies") if source.group and source.group.group(name)), None)
-    if holder is None or source.group is None:
-        return {}
-    group = source.group.group(holder)
-    assert group is not None
+    return listed(source, holder, layers) if holder is not None else {}
+
+
+def listed(source: Source, holder: str, layers: list[tuple[str, str]]) -> dict[str, Source]:
+    """The source of every layer of a list that a model or layer keeps under the name `holder`."""
+    group = source.group.group(holder) if source.group is not None else None
+    if group is None:
+        return {name: inner(source, name) for name, _ in layers}
     by_name = {}
     for key, member in group.members.items():
         if isinstance(member, Group):
@@ -107,7 +118,7 @@ def _collect(source: Source, group: Group, layer: str, part: str, names: tuple[s
                 place = int(index) if index.isdecimal() and len(index) < 9 else -1
                 name = part + (names[place] if 0 <= place < len(names) else index)
                 path = f"{source.path}{part}vars/{index}"
-                found[name] = Tensor(f"{layer}/{name}", dataset.dtype, dataset.shape, weights=source.place(path, dataset))
+                found[name] = source.variable(f"{layer}/{name}", path, dataset)
 
 
 def _named(source: Source, layer: str) -> Variables:
@@ -116,7 +127,7 @@ def _named(source: Source, layer: str) -> Variables:
     for parts, path, dataset in source.named:
         start = max((i for i, part in enumerate(parts[:-1]) if part == own), default=-1)
         name = "/".join(parts[start + 1 :])
-        found[name] = Tensor(f"{layer}/{name}", dataset.dtype, dataset.shape, weights=source.place(path, dataset))
+        found[name] = source.variable(f"{layer}/{name}", path, dataset)
     return found
 
 

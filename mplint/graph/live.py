@@ -126,7 +126,7 @@ def _variables(model: object) -> Source:
         tensor = Tensor("", dataset.dtype, dataset.shape)
         return LiveWeights(values[path], tensor.nbytes or 0)
 
-    return Source(named=tuple(named), place=place)
+    return Source(named=tuple(named), place=place, made={})
 
 
 def _optimizer(model: object) -> Optimizer | None:
