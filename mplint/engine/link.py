@@ -106,7 +106,7 @@ def by_policy(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str
     waiting = [f for f in pending if KERAS in words[f.location.path] and f.when is not None and f.when.kind != CAST]
     setters = sorted(path for path in words if SETS_POLICY in words[path] and not is_test_path(path)) if waiting else []
     policies = {path: own for path in setters if (own := summaries.get(path).policies)}
-    entries = {path: graph.above([path]) for path in policies}
+    entries = {path: graph.above(run_with(path, graph)) for path in policies}
     proven: Proofs = {}
     for path in sorted({f.location.path for f in waiting}):
         above = graph.above([path]) if policies else set()
@@ -117,8 +117,41 @@ def by_policy(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str
                 continue
             policy = deciding(finding, found)
             if policy is not None and not (finding.when.kind == RAW and is_settled(users, summaries)):
-                proven[finding] = (Related(policy.place, f"the policy {policy.name} is in force where this module is used"),)
+                proven[finding] = (
+                    Related(policy.place, f"the policy {policy.name} is set here"),
+                    *connection(policy.place.path, path, graph, summaries),
+                )
     return proven
+
+
+def run_with(path: str, graph: ImportGraph) -> list[str]:
+    """The files whose import runs a file: itself, and for the `__init__` of a package every module of that."""
+    folder, _, name = path.rpartition("/")
+    return [path, *(other for other in graph.paths if other.startswith(f"{folder}/"))] if name == "__init__.py" and folder else [path]
+
+
+def connection(one: str, other: str, graph: ImportGraph, summaries: Summaries) -> tuple[Related, ...]:
+    """The imports by which two files run together: from `one` up to a file that leads to both, and down to `other`."""
+    ways = [graph.ways_to(path) for path in (one, other)]
+    common = [[steps(entry, way) for way in ways] for entry in sorted(ways[0].keys() & ways[1].keys())]
+    up, down = min(common, key=lambda pair: len(pair[0]) + len(pair[1]), default=([], []))
+    chain = []
+    for importer, module in [*reversed(up), *down]:
+        places = summaries.get(importer).import_places
+        place = next((place for name, place in places if module in graph.modules.named(name, importer)), None)
+        if place is not None:
+            shown = "/".join(module.split("/")[-2:]) if module.endswith("__init__.py") else module.rpartition("/")[2]
+            chain.append(Related(place, f"`{shown}` is imported here"))
+    return tuple(chain)
+
+
+def steps(entry: str, way: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The imports that lead from `entry` to the end of a way."""
+    found = []
+    while way[entry] != entry:
+        found.append((entry, way[entry]))
+        entry = way[entry]
+    return found
 
 
 def by_loading(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]], summaries: Summaries) -> Proofs:

@@ -165,6 +165,7 @@ class ImportGraph:
     def __init__(self, imports: Mapping[str, tuple[str, ...]], folders: Mapping[str, tuple[str, ...]] | None = None) -> None:
         self.modules = Modules(imports, folders)
         self._imports = imports
+        self.paths = sorted(imports)
         self._users: dict[str, set[str]] = {}
 
     @cached_property
@@ -200,6 +201,20 @@ class ImportGraph:
     def below(self, start: Iterable[str]) -> set[str]:
         """`start` and everything it imports, directly or not."""
         return closure(start, self.targets)
+
+    def ways_to(self, path: str) -> dict[str, str]:
+        """Every file that imports `path`, directly or not, with the next file on a shortest way to it; and `path` itself."""
+        found = {path: path}
+        fresh = [path]
+        while fresh:
+            reached: dict[str, str] = {}
+            for target in sorted(fresh):
+                for source in self.sources.get(target, ()):
+                    if source not in found:
+                        reached.setdefault(source, target)
+            found |= reached
+            fresh = list(reached)
+        return found
 
     def above(self, start: Iterable[str]) -> set[str]:
         """`start` and everything that imports it, directly or not."""

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 
 from mplint.engine.check import Fault
 from mplint.errors import describe
+from mplint.findings import Location
 from mplint.settings import Settings
 from mplint.source import summary as facts
 from mplint.source.document import InputError
@@ -74,6 +75,11 @@ class Summary:
     def models(self) -> tuple[SavedModel, ...]:
         """The whole Keras models that it saves."""
         return self._part("models", "", lambda o: tuple(facts.saved_models(o.file)), ())
+
+    @property
+    def import_places(self) -> tuple[tuple[str, Location], ...]:
+        """Its imports by the dotted names that they mention."""
+        return self._part("import places", "", lambda o: facts.import_places(o.file), ())
 
     @property
     def settles(self) -> bool:

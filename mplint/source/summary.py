@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Location
+from mplint.source.imports import imported
 from mplint.source.keras.saved_models import saves
 from mplint.source.refs import Ref, name_ref, owner_of, refs
 from mplint.source.syntax import FUNCTIONS, Function
@@ -67,6 +68,16 @@ class Saver(NamedTuple):
     name: str
     parameter: str
     place: Location
+
+
+def import_places(file: SourceFile) -> tuple[tuple[str, Location], ...]:
+    """The imports of the file, by the dotted names that they mention."""
+    statements: list[ast.Import | ast.ImportFrom] = [*file.syntax.all(ast.Import), *file.syntax.all(ast.ImportFrom)]
+    found = []
+    for statement in sorted(statements, key=lambda s: s.lineno):
+        names = imported(ast.Module([statement], []))
+        found += [(name, file.location(statement)) for name in names]
+    return tuple(found)
 
 
 def returned(file: SourceFile, name: str) -> tuple[Ref, ...]:
@@ -172,7 +183,7 @@ def conversions(file: SourceFile) -> list[Conversion]:
         if not isinstance(func, ast.Attribute) or func.attr not in ("half", "bfloat16", "to"):
             continue
         dtypes = {"half": {"float16"}, "bfloat16": {"bfloat16"}}.get(func.attr) or {
-            d for a in [*call.args, *(k.value for k in call.keywords)] for d in file.values.dtypes(a)
+            d for a in [*call.args, *(k.value for k in call.keywords)] if len(named := file.values.dtypes(a)) == 1 for d in named
         }
         half = dtypes & {"float16", "bfloat16"}
         if len(half) == 1 and isinstance(func.value, (ast.Name, ast.Attribute)):

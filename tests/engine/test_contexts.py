@@ -218,3 +218,38 @@ def test_float16_wins_over_bfloat16_where_both_run_the_model(tmp_path: Path) -> 
     }
     (finding,) = found_in(tmp_path, files)
     assert chain(finding, tmp_path)[0].startswith("b.py:")
+
+
+KERAS_NET = """
+import keras
+from keras import layers
+
+
+def build():
+    inputs = keras.Input((32,))
+    outputs = layers.Dense(10, activation="softmax")(inputs)
+    return keras.Model(inputs, outputs)
+"""
+SETS = 'import keras\n\nkeras.mixed_precision.set_global_policy("mixed_float16")\n'
+
+
+def test_a_policy_shows_the_imports_that_bring_it_to_the_layers(tmp_path: Path) -> None:
+    files = {
+        "main.py": "import setup_precision\nfrom models import build\n\nmodel = build()\nmodel.fit(x, y)\n",
+        "setup_precision.py": SETS,
+        "models/__init__.py": "from .net import build\n",
+        "models/net.py": KERAS_NET,
+    }
+    (finding,) = found_in(tmp_path, files, "MP201")
+    assert chain(finding, tmp_path)[:4] == [
+        "setup_precision.py:3 the policy mixed_float16 is set here",
+        "main.py:1 `setup_precision.py` is imported here",
+        "main.py:2 `models/__init__.py` is imported here",
+        "models/__init__.py:1 `net.py` is imported here",
+    ]
+
+
+def test_a_policy_that_a_package_sets_is_in_force_in_its_modules(tmp_path: Path) -> None:
+    files = {"app/__init__.py": SETS, "app/net.py": KERAS_NET, "train.py": "from app.net import build\n\nbuild().fit(x, y)\n"}
+    (finding,) = found_in(tmp_path, files, "MP201")
+    assert finding.related[0].location.path.endswith("app/__init__.py")
