@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mplint.source.device_guards import EMULATED
+from mplint.source.dtype_names import default_dtype
 from mplint.source.syntax import argument
 from mplint.source.torch.autocast import DEFAULT_DTYPES, last_name
 from mplint.source.trainers.duties import configured
@@ -76,16 +77,19 @@ def named(file: SourceFile, value: ast.expr | None, depth: int = 0) -> Iterator[
                         yield from _picked(file, source, index, depth)
             case ast.Call(func=ast.Name(id="getattr"), args=[_, inner]):
                 yield from named(file, inner, depth + 1)
+            case ast.expr() if (default := default_dtype(file.values, definition)) is not None:
+                yield definition, default.dtype  # what else its user may choose is not the program's choice
             case ast.expr():
-                dtypes = file.values.dtypes(definition)
-                yield from ((definition, dtype) for dtype in dtypes)
+                yield from ((definition, dtype) for dtype in file.values.dtypes(definition))
 
 
 def _picked(file: SourceFile, table: ast.Dict, index: ast.expr, depth: int) -> Iterator[tuple[ast.expr, str]]:
     entries = {k.value: v for k, v in zip(table.keys, table.values, strict=True) if isinstance(k, ast.Constant)}
     for pick in file.values.definitions(index):
-        if isinstance(pick, ast.Constant) and pick.value in entries:
-            for _, dtype in named(file, entries[pick.value], depth + 1):
+        setting = file.values.configuration.setting(pick)
+        key = pick.value if isinstance(pick, ast.Constant) else file.values.configuration.default(setting) if setting is not None else None
+        if isinstance(pick, ast.expr) and key is not None and key in entries:
+            for _, dtype in named(file, entries[key], depth + 1):
                 yield pick, dtype
 
 
@@ -98,7 +102,7 @@ def _autocasts(file: SourceFile) -> Iterator[Choice]:
             yield from _default(made)
         for node, dtype in named(file, given):
             if dtype in HALF:
-                yield Choice("autocast", dtype, node, made.node, "autocast", made.devices, made.enabled is True)
+                yield Choice("autocast", dtype, node, made.node, "autocast", made.devices, made.enabled is True and not made.setting)
 
 
 def _default(made: Autocast) -> Iterator[Choice]:

@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.source.conditions import Guard, literals_of
+from mplint.source.dtype_names import default_dtype
 from mplint.source.names import alternatives
 from mplint.source.syntax import argument
-from mplint.source.values import Definition
+from mplint.source.values import UNKNOWN, Definition
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
@@ -99,8 +100,11 @@ class HalfTraining:
                 return {"float32"}
             case ast.Attribute(attr="to" | "type"):
                 given = [*call.args[:2], *(k.value for k in call.keywords if k.arg in ("dtype", "dst_type"))]
-                found = {dtype for value in given for dtype in self.file.values.dtypes(value)}
-                return found - {"?"}
+                defaults = [default_dtype(self.file.values, value) for value in given]
+                if any(default is not None for default in defaults):  # what else a flag may name is not the program's choice
+                    return {UNKNOWN, *(default.dtype for default in defaults if default is not None)}
+                named = [self.file.values.dtypes(value) for value in given]
+                return {dtype for found in named if found != {UNKNOWN} for dtype in found}  # all but the device
         return set()
 
     def _is_undone(self, call: ast.Call) -> bool:
