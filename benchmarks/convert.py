@@ -27,12 +27,12 @@ import onnx_ir as ir
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "convert"))
 from hard_cases import CASES, Case
 
-from mplint.convert.onnx.convert import convert
-from mplint.convert.onnx.program import HEAVY, bodies
-from mplint.convert.onnx.run import Session, distance
-from mplint.convert.onnx.strict import HALVES, to_strict
-from mplint.convert.onnx.types import infer_types
-from mplint.convert.policy import Options, policy
+from mplint.conversion.onnx.convert import convert
+from mplint.conversion.onnx.program import HEAVY, bodies
+from mplint.conversion.onnx.run import Session, distance
+from mplint.conversion.onnx.strict import HALVES, to_strict
+from mplint.conversion.onnx.types import infer_types
+from mplint.conversion.policy import Options, policy
 
 Converter = Callable[[Case, Path, Path], None]
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mplint.api import check, check_text, fix, fix_text
     from mplint.config import Config, load_config
+    from mplint.conversion.api import convert
+    from mplint.conversion.policy import ConversionError
+    from mplint.conversion.result import Conversion
     from mplint.engine.run import CheckResult
     from mplint.errors import UsageError
     from mplint.findings import Applicability, Confidence, Finding, Fix, Location, Severity
@@ -21,6 +24,8 @@ __all__ = [
     "CheckResult",
     "Confidence",
     "Config",
+    "Conversion",
+    "ConversionError",
     "Finding",
     "Fix",
     "GraphError",
@@ -31,6 +36,7 @@ __all__ = [
     "UsageError",
     "check",
     "check_text",
+    "convert",
     "fix",
     "fix_text",
     "load_config",
@@ -41,6 +47,9 @@ __all__ = [
 _HOMES = {
     "mplint.api": ("check", "check_text", "fix", "fix_text"),
     "mplint.config": ("Config", "load_config"),
+    "mplint.conversion.api": ("convert",),
+    "mplint.conversion.policy": ("ConversionError",),
+    "mplint.conversion.result": ("Conversion",),
     "mplint.engine.run": ("CheckResult",),
     "mplint.errors": ("UsageError",),
     "mplint.findings": ("Applicability", "Confidence", "Finding", "Fix", "Location", "Severity"),

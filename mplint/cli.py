@@ -75,7 +75,7 @@ def _run(argv: Sequence[str]) -> int:
         case "explain":
             return _explain(options)
         case "convert":
-            from mplint.convert.command import run
+            from mplint.conversion.command import run
 
             return run(options)
         case _:

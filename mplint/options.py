@@ -205,7 +205,7 @@ def _add_common(parser: _Parser) -> None:
 
 def _add_convert(parser: _Parser) -> None:
     """Its own module adds them: `check` must not pay for it."""
-    from mplint.convert.options import add_options
+    from mplint.conversion.options import add_options
 
     add_options(parser)
 

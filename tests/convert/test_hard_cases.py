@@ -11,12 +11,12 @@ import onnxruntime as ort
 import pytest
 from hard_cases import CASES, Case
 
-from mplint.convert.onnx.convert import convert
-from mplint.convert.onnx.run import Session, distance
-from mplint.convert.onnx.strict import to_strict
-from mplint.convert.onnx.types import infer_types
-from mplint.convert.policy import Options, policy
-from mplint.convert.result import Conversion
+from mplint.conversion.onnx.convert import convert
+from mplint.conversion.onnx.run import Session, distance
+from mplint.conversion.onnx.strict import to_strict
+from mplint.conversion.onnx.types import infer_types
+from mplint.conversion.policy import Options, policy
+from mplint.conversion.result import Conversion
 
 
 def converted(case: Case, folder: Path, *, data: bool) -> Conversion:

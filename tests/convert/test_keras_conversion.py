@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mplint.cli import main
-from mplint.convert.keras import convert
-from mplint.convert.policy import ConversionError, Options, policy
+from mplint.conversion.keras import convert
+from mplint.conversion.policy import ConversionError, Options, policy
 
 FLOAT16 = policy("mixed_float16")
 

@@ -11,10 +11,10 @@ import pytest
 from onnx_models import dtypes, model, rng
 
 from mplint.cli import main
-from mplint.convert.cut import Flow, Problem, cheapest
-from mplint.convert.onnx.convert import convert
-from mplint.convert.policy import ConversionError, Options, policy
-from mplint.convert.result import Conversion
+from mplint.conversion.cut import Flow, Problem, cheapest
+from mplint.conversion.onnx.convert import convert
+from mplint.conversion.policy import ConversionError, Options, policy
+from mplint.conversion.result import Conversion
 
 FLOAT16 = policy("mixed_float16")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from mplint.convert.policy import POLICIES
+from mplint.conversion.policy import POLICIES
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `mplint convert`."""
-    parser.add_argument("input", metavar="INPUT", help="an ONNX model or a .keras archive")
+    parser.add_argument("input", metavar="INPUT", help="an ONNX model, a .keras archive or a torch program (.pt2)")
     parser.add_argument("-o", "--output", metavar="OUT", help="where to write the converted model")
     parser.add_argument(
         "--policy",
@@ -31,6 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="ERROR",
         help="the largest error of an output, relative to its largest value (default: 0.02, bfloat16 0.08)",
     )
+    parser.add_argument("--device", default="cuda", metavar="TYPE", help="the device type that a torch program is for (default: cuda)")
     plan = parser.add_argument_group("plan")
     plan.add_argument(
         "--keep", action="append", default=[], metavar="NAME", help="a node, an op type or a pattern (*/head/*) that stays float32"

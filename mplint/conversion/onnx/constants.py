@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from mplint.convert.policy import Policy
+from mplint.conversion.policy import Policy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mplint.convert.policy import Policy
+from mplint.conversion.policy import Policy
 
 
 @dataclass(slots=True)

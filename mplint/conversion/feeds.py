@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mplint.convert.policy import ConversionError
+from mplint.conversion.policy import ConversionError
 
 
 def load_feeds(paths: Sequence[str], names: Sequence[str]) -> list[dict[str, np.ndarray]]:

@@ -10,20 +10,20 @@ from collections.abc import Sequence
 import onnx
 import onnx_ir as ir
 
-from mplint.convert.cut import Problem, cheapest
-from mplint.convert.feeds import load_feeds
-from mplint.convert.onnx.constants import damage, tensor_of
-from mplint.convert.onnx.inputs import OPEN_DIMS, generated, required
-from mplint.convert.onnx.measure import Measurement
-from mplint.convert.onnx.opset import raised, wanted
-from mplint.convert.onnx.patterns import ties
-from mplint.convert.onnx.program import HEAVY_GAIN, Program, analyze, is_constant
-from mplint.convert.onnx.run import INLINE_BYTES, Feed, Outputs, Session, distance, in_memory, weight_bytes
-from mplint.convert.onnx.strict import to_strict
-from mplint.convert.onnx.types import Declared, declared_types, infer_types
-from mplint.convert.onnx.write import write
-from mplint.convert.policy import ConversionError, Options, Policy
-from mplint.convert.result import Conversion
+from mplint.conversion.cut import Problem, cheapest
+from mplint.conversion.feeds import load_feeds
+from mplint.conversion.onnx.constants import damage, tensor_of
+from mplint.conversion.onnx.inputs import OPEN_DIMS, generated, required
+from mplint.conversion.onnx.measure import Measurement
+from mplint.conversion.onnx.opset import raised, wanted
+from mplint.conversion.onnx.patterns import ties
+from mplint.conversion.onnx.program import HEAVY_GAIN, Program, analyze, is_constant
+from mplint.conversion.onnx.run import INLINE_BYTES, Feed, Outputs, Session, distance, in_memory, weight_bytes
+from mplint.conversion.onnx.strict import to_strict
+from mplint.conversion.onnx.types import Declared, declared_types, infer_types
+from mplint.conversion.onnx.write import write
+from mplint.conversion.policy import ConversionError, Options, Policy
+from mplint.conversion.result import Conversion
 
 PLAN_SHARE = 0.5  # the plan uses half of the tolerance: data not seen may be worse
 ATTEMPTS = 4

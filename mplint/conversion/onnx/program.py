@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from mplint.convert.cut import Flow
-from mplint.convert.onnx.schemas import ANY_INPUT, SCATTERS, precision_slots, schema_of
-from mplint.convert.onnx.types import Body, tops
-from mplint.convert.policy import Options
+from mplint.conversion.cut import Flow
+from mplint.conversion.onnx.schemas import ANY_INPUT, SCATTERS, precision_slots, schema_of
+from mplint.conversion.onnx.types import Body, tops
+from mplint.conversion.policy import Options
 
 HEAVY = frozenset(
     ("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "LSTM", "GRU", "RNN", "Attention", "FusedMatMul", "FusedGemm", "FusedConv")

@@ -6,9 +6,9 @@ import onnx
 import onnx.defs
 import onnx_ir as ir
 
-from mplint.convert.onnx.program import HEAVY
-from mplint.convert.onnx.run import INLINE_BYTES, in_memory, weight_bytes
-from mplint.convert.onnx.types import tops
+from mplint.conversion.onnx.program import HEAVY
+from mplint.conversion.onnx.run import INLINE_BYTES, in_memory, weight_bytes
+from mplint.conversion.onnx.types import tops
 
 NEWEST = 22  # the first opset in which Conv, pooling and the recurrent operators take bfloat16
 LEAST_IR = {22: 10, 21: 10, 20: 9, 19: 9}

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from mplint.convert.onnx.constants import damage, rounded, tensor_of
-from mplint.convert.onnx.program import HEAVY_GAIN, Program, bodies, is_constant
-from mplint.convert.onnx.run import Feed, Outputs, Session, distance
-from mplint.convert.onnx.types import tops
-from mplint.convert.policy import Policy
+from mplint.conversion.onnx.constants import damage, rounded, tensor_of
+from mplint.conversion.onnx.program import HEAVY_GAIN, Program, bodies, is_constant
+from mplint.conversion.onnx.run import Feed, Outputs, Session, distance
+from mplint.conversion.onnx.types import tops
+from mplint.conversion.policy import Policy
 
 FLAGS = "mplint_flags"
 FIRST_WHERE = 9  # the first opset with Where; in older ones each test is a session of its own

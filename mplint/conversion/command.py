@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mplint.convert.policy import ConversionError, Options, Policy, policy
-from mplint.convert.result import Conversion
+from mplint.conversion.policy import ConversionError, Options, Policy, policy
+from mplint.conversion.result import Conversion
 from mplint.errors import UsageError
 
 CONVERTED, UNPROVEN = 0, 1
@@ -17,7 +17,7 @@ CONVERTED, UNPROVEN = 0, 1
 
 def run(options: argparse.Namespace) -> int:
     """Convert one model and return the exit code; raises UsageError for misuse and for a model that can't be converted."""
-    from mplint.convert.report import conversion_html, conversion_json, conversion_text
+    from mplint.conversion.report import conversion_html, conversion_json, conversion_text
     from mplint.options import input_range
 
     source, target = options.input, options.output
@@ -26,7 +26,9 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--tolerance: {options.tolerance:g} is not between 0 and 1")
     wanted = Options(tuple(options.keep), options.half_io, dict(map(input_range, options.input_range)))
     try:
-        result = convert_file(source, target or "converted.keras", options.policy, options.tolerance, wanted, options.calibration)
+        result = convert_file(
+            source, target or "converted.keras", options.policy, options.tolerance, wanted, options.calibration, options.device
+        )
         written = not options.dry_run and (result.proven or options.force)
         if written:
             result.save(target)
@@ -45,7 +47,9 @@ def run(options: argparse.Namespace) -> int:
     return CONVERTED if result.proven else UNPROVEN
 
 
-def convert_file(source: str, target: str, name: str, tolerance: float | None, options: Options, calibration: Sequence[str]) -> Conversion:
+def convert_file(
+    source: str, target: str, name: str, tolerance: float | None, options: Options, calibration: Sequence[str], device: str
+) -> Conversion:
     """Convert the model in a file by the converter of its format; raises ConversionError and UsageError."""
     from mplint.graph.load import format_of
     from mplint.graph.model import GraphError
@@ -56,10 +60,12 @@ def convert_file(source: str, target: str, name: str, tolerance: float | None, o
         raise ConversionError(f"{source}: {error}") from None
     if found == "keras":
         return convert_keras(source, target, policy(name, tolerance), options, calibration)
+    if found == "torch-export":
+        return convert_torch(source, policy(name, tolerance), options, device, calibration)
     if found != "onnx":
-        raise ConversionError(f"{source} is a {found} file; `mplint convert` takes ONNX models and .keras archives")
+        raise ConversionError(f"{source} is a {found} file; `mplint convert` takes ONNX models, .keras archives and .pt2 programs")
     try:
-        from mplint.convert.onnx.convert import convert
+        from mplint.conversion.onnx.convert import convert
     except ImportError as error:
         raise ConversionError(f'converting ONNX models needs {error.name}: pip install "mplint[convert]"') from None
     return convert(source, policy(name, tolerance), options, calibration)
@@ -67,9 +73,9 @@ def convert_file(source: str, target: str, name: str, tolerance: float | None, o
 
 def convert_keras(source: str, target: str, wanted: Policy, options: Options, calibration: Sequence[str]) -> Conversion:
     """Convert a .keras archive, and prove it with Keras where Keras is installed."""
-    from mplint.convert.feeds import load_feeds
-    from mplint.convert.keras import convert
-    from mplint.convert.keras_verify import verify
+    from mplint.conversion.feeds import load_feeds
+    from mplint.conversion.keras import convert
+    from mplint.conversion.keras_verify import verify
 
     if options.half_io:
         raise ConversionError("--half-io is for ONNX: Keras models keep float32 inputs and outputs")
@@ -81,6 +87,25 @@ def convert_keras(source: str, target: str, wanted: Policy, options: Options, ca
     result = convert(source, target, wanted, options, largest)
     verify(result, source, feeds, options.ranges)
     return result
+
+
+def convert_torch(source: str, wanted: Policy, options: Options, device: str, calibration: Sequence[str]) -> Conversion:
+    """Convert a .pt2 program with torch."""
+    if options.half_io or calibration:
+        raise ConversionError(
+            "--half-io and --calibration are for ONNX: programs keep their signature, and are proven on their example inputs"
+        )
+    try:
+        import torch  # noqa: F401
+
+        from mplint.conversion.torch_export import convert
+    except ImportError:
+        raise ConversionError(f"converting {source} needs torch: pip install torch") from None
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return convert(source, wanted, options, device)
 
 
 def check_paths(source: str, target: str | None, dry: bool, report: str | None) -> None:

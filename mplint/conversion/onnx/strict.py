@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from mplint.convert.onnx.constants import shape_of
-from mplint.convert.onnx.program import bodies
-from mplint.convert.onnx.schemas import DTYPE_ATTRIBUTE
+from mplint.conversion.onnx.constants import shape_of
+from mplint.conversion.onnx.program import bodies
+from mplint.conversion.onnx.schemas import DTYPE_ATTRIBUTE
 
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 

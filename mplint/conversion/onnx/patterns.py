@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from mplint.convert.onnx.program import Program, is_constant
-from mplint.convert.onnx.types import tops
+from mplint.conversion.onnx.program import Program, is_constant
+from mplint.conversion.onnx.types import tops
 
 ROOTS = frozenset(("Sqrt", "Rsqrt"))
 # What stands between the mean and the root, and between the root and the result.

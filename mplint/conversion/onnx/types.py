@@ -8,7 +8,7 @@ from contextlib import suppress
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
-from mplint.convert.onnx.schemas import DTYPE_ATTRIBUTE, schema_of
+from mplint.conversion.onnx.schemas import DTYPE_ATTRIBUTE, schema_of
 
 Body = ir.Graph | ir.Function
 Declared = dict[ir.Value, tuple[ir.TypeProtocol | None, ir.Shape | None]]

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from mplint.convert.onnx.constants import in_half, tensor_of
-from mplint.convert.onnx.program import Program, bodies, is_constant
-from mplint.convert.onnx.schemas import ANY_INPUT, DTYPE_ATTRIBUTE
-from mplint.convert.onnx.types import Body, Declared
-from mplint.convert.policy import Policy
+from mplint.conversion.onnx.constants import in_half, tensor_of
+from mplint.conversion.onnx.program import Program, bodies, is_constant
+from mplint.conversion.onnx.schemas import ANY_INPUT, DTYPE_ATTRIBUTE
+from mplint.conversion.onnx.types import Body, Declared
+from mplint.conversion.policy import Policy
 
 
 @dataclass(slots=True)

@@ -12,9 +12,10 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
-from mplint.convert.policy import ConversionError, Options, Policy
-from mplint.convert.result import Conversion
+from mplint.conversion.policy import ConversionError, Options, Policy
+from mplint.conversion.result import Conversion
 from mplint.graph.keras_layers import Config, class_of, is_operation, is_own, layer_config, name_of
 from mplint.graph.keras_policy import policy_of
 from mplint.graph.model import GraphError
@@ -278,3 +279,20 @@ def _is_integer(entry: Config) -> bool:
     """Whether an input layer gives integers."""
     dtype = layer_config(entry).get("dtype")
     return class_of(entry) != "InputLayer" or (isinstance(dtype, str) and dtype.startswith(("int", "uint", "bool")))
+
+
+def convert_live(model: Any, policy: Policy, options: Options, calibration: list[str]) -> Conversion:
+    """Convert a keras.Model in memory, through an archive of it; the model itself does not change."""
+    from mplint.conversion.command import convert_keras
+
+    folder = tempfile.TemporaryDirectory(prefix="mplint-")
+    source = os.path.join(folder.name, "model.keras")
+    model.save(source)
+    result = convert_keras(source, "converted.keras", policy, options, calibration)
+    write = result.save
+
+    def keeping(target: str, _folder: object = folder) -> None:  # the archive must live as long as it may be written
+        write(target)
+
+    result.save = keeping
+    return result

@@ -6,7 +6,7 @@ import html
 import json
 from collections import Counter
 
-from mplint.convert.result import Conversion
+from mplint.conversion.result import Conversion
 
 SHOWN = 12
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mplint.convert.result import Conversion
+from mplint.conversion.result import Conversion
 
 SAMPLES = 2
 OPEN_DIM = 16
