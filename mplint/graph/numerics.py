@@ -97,9 +97,10 @@ def _power_leaves(base: Range, exponent: float | None) -> bool:
 def large_constants(graph: GraphFacts) -> Iterator[Constant]:
     """The constants that float16 turns, or has turned, into infinity, at each node that computes with them."""
     left = SCANNED
+    variables = {id(tensor) for node in graph.nodes for tensor in node.weights.values()}  # layers keep theirs in float32
     for tensor in graph.model.constants():
         size = tensor.nbytes or 0
-        if tensor.dtype not in ("float32", "float64", "float16") or not tensor.consumers or size > left:
+        if id(tensor) in variables or tensor.dtype not in ("float32", "float64", "float16") or not tensor.consumers or size > left:
             continue
         readers = [node for node in users(tensor, (OpKind.MOVE, OpKind.CAST)) if graph.concerns(node)]
         if not readers:
