@@ -16,6 +16,7 @@ from mplint.source.values import HALF
 
 MAX_DEPTH = 8
 MAX_CLASSES = 60
+MANY = 2
 
 
 Trail = tuple[Related, ...]
@@ -181,8 +182,12 @@ class Contexts:
                     found |= self._made_by(node, depth, ref.of, path)
             case "any":
                 module = self.located(ref.name, path) if ref.name else (path, "")
-                for node in self._public(module[0], depth) if module is not None and not module[1] else ():
+                offered = self._public(module[0], depth) if module is not None and not module[1] else []
+                makers = [node for node in offered if (defined := self.defined(node)) is not None and not defined.is_class]
+                for node in makers:
                     found |= self._made_by(node, depth + 1)
+                if len(found) < MANY:  # where functions make the models, a class beside them is a part of one
+                    found |= {node: () for node in offered if node not in makers}
             case "picked":
                 for node in self.entries(ref.name, path, depth):
                     found |= self._made_by(node, depth + 1)
