@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.source.names import keras_path
@@ -33,6 +34,7 @@ NOT_LAYERS = frozenset({"Sequential", "Model", "Functional", "Input", "InputSpec
 ACTIVATION_CALLS = ("activations.", "ops.", "backend.", "nn.")
 PROBABILITIES = frozenset({"softmax", "sigmoid", "log_softmax", "log_sigmoid"})
 UNKNOWN = "?"
+IMPORTS_TORCH = re.compile(r"^[ \t]*(?:import|from)[ \t]+torch\b", re.M)
 
 
 class Layer(NamedTuple):
@@ -57,9 +59,11 @@ def keras_name(file: SourceFile, node: ast.expr) -> str | None:
 
 
 def is_keras_code(file: SourceFile) -> bool:
-    """Whether the program speaks of TensorFlow or Keras and not of torch: what unbound layer names are judged by."""
+    """Whether the program speaks of TensorFlow or Keras and does not import torch: what unbound layer names are judged by."""
     text = file.document.text
-    return "torch" not in text and any(word in text for word in ("keras", "tensorflow", "tf.", "layers."))
+    if "torch" in text and IMPORTS_TORCH.search(text):
+        return False
+    return any(word in text for word in ("keras", "tensorflow", "tf.", "layers."))
 
 
 def layer_of(file: SourceFile, call: ast.Call) -> Layer | None:
