@@ -115,12 +115,12 @@ class MissingLossScaling(Rule):
 
     ## Fix safety
     Unsafe: the fix builds a scaler before the loop, beside the optimizer of a class, or beside the optimizer that a function hands to its
-    loops, and scales every loss, unscales before clipping, steps and updates through it. A checkpoint with the optimizer's state gets the
-    scaler's too, and what loads the one loads the other where it is there. Steps with infinite gradients are skipped from then on. There is
-    no fix where gradients are clipped after every backward pass of several, or where some of this is in another file. In Keras the fix
-    wraps the optimizer and scales the loss in the tape, where the version of Keras is known. In Keras 2 it also unscales the gradients; in
-    Keras 3 the optimizer does, and clipping in the loop becomes `clipnorm`, `global_clipnorm` or `clipvalue` of the optimizer. There is no
-    fix where something else is done to the gradients of Keras 3.
+    loops, and scales every loss, unscales before clipping, steps and updates through it; where the dtype is chosen, the scaler is on for
+    float16 only. A checkpoint with the optimizer's state gets the scaler's too, and what loads the one loads the other where it is there.
+    Steps with infinite gradients are skipped from then on. There is no fix where gradients are clipped after every backward pass of
+    several, or where some of this is in another file. In Keras the fix wraps the optimizer and scales the loss in the tape, where the
+    version of Keras is known. In Keras 2 it also unscales the gradients; in Keras 3 the optimizer does, and clipping in the loop becomes
+    `clipnorm`, `global_clipnorm` or `clipvalue` of the optimizer. There is no fix where something else is done to the gradients of Keras 3.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp301.py, for Keras by tests/witness/test_mp301_keras.py. The loops that the fix writes train in
@@ -156,8 +156,7 @@ class MissingLossScaling(Rule):
                 step = step_after(path, index) if act.kind == BACKWARD else None
                 if step is not None and act.node not in cases and (region := float16_region(file, loop, act)) is not None:
                     cases[act.node] = Case(act, step, region)
-        doubtful = any(a.dtypes != {"float16"} for case in cases.values() for a in case.region.autocasts if a.half)
-        fix = scale_the_losses(file, loop, [(case.act, case.region) for case in cases.values()]) if cases and not doubtful else None
+        fix = scale_the_losses(file, loop, [(case.act, case.region) for case in cases.values()]) if cases else None
         for node, case in cases.items():
             chosen = any(autocast.dtypes != {"float16"} for autocast in case.region.autocasts if autocast.half)
             setting = next((a.setting for a in case.region.autocasts if a.half and a.default == "float16"), "")

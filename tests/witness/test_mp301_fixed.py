@@ -64,6 +64,14 @@ def flag(scope: dict[str, Any], folder: Path) -> list[float]:
     return [loss.item() for loss in model.losses]
 
 
+def rest_after_the_loop(scope: dict[str, Any], folder: Path) -> list[float]:
+    return list(scope["train"](network(), batches(7), 2))
+
+
+def dtype_by_option(scope: dict[str, Any], folder: Path) -> list[float]:
+    return list(scope["train"](options(dtype="float16", device="any"), network(), batches()))
+
+
 def in_float32(scope: dict[str, Any]) -> dict[str, Any]:
     """A program whose autocast is off."""
     real = torch.autocast
@@ -72,7 +80,9 @@ def in_float32(scope: dict[str, Any]) -> dict[str, Any]:
     return scope
 
 
-LOOPS: list[Callable[[dict[str, Any], Path], list[float]]] = [accumulation, epoch_function, trainer_methods, two_optimizers, flag]
+LOOPS: list[Callable[[dict[str, Any], Path], list[float]]] = [
+    accumulation, epoch_function, trainer_methods, two_optimizers, flag, rest_after_the_loop, dtype_by_option,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("run", LOOPS, ids=lambda run: run.__name__)

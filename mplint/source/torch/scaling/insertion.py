@@ -22,7 +22,7 @@ from mplint.source.values import UNKNOWN
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
-    from mplint.source.torch.autocast import Region
+    from mplint.source.torch.autocast import Autocast, Region
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 ROUND = {"epoch", "step", "batch", "iteration"}
@@ -200,16 +200,31 @@ class Insertion:
         known = len(devices) == 1 and UNKNOWN not in devices and not any(a.name.endswith(".Accelerator") for a in autocasts)
         require(known, "the device is not known")
         (device,) = devices
-        switches = {a.guard if a.enabled == "maybe" else "" for a in autocasts}
-        require(len(switches) == 1, "the regions are enabled differently")
-        (flag,) = switches
-        enabled = f"enabled={flag}" if flag else ""
-        if any(a.enabled == "maybe" for a in autocasts):
-            require(all(self._is_known(a.node, flag) for a in autocasts), "the condition is not known where the scaler is built")
+        switch = self._switch(autocasts)
+        enabled = f"enabled={switch}" if switch else ""
         if self.file.settings.torch_lacks("2.3"):
             require(device == "cuda", "this torch has a scaler for CUDA only")
             return f"torch.cuda.amp.GradScaler({enabled})"
         return f'torch.amp.GradScaler("{device}"{", " if enabled else ""}{enabled})'
+
+    def _switch(self, autocasts: Sequence[Autocast]) -> str:
+        """The condition under which the regions run in float16, "" where they always do."""
+        flags = {a.guard if a.enabled == "maybe" else "" for a in autocasts}
+        dtypes = {self._dtype(a) for a in autocasts}
+        require(len(flags) == len(dtypes) == 1, "the regions are enabled differently")
+        (flag,), (dtype,) = flags, dtypes
+        known = all(self._is_known(a.node, text) for a in autocasts for text in (flag, dtype) if text)
+        unnamed = any(a.enabled == "maybe" for a in autocasts) and not flag
+        require(known and not unnamed, "the condition is not known where the scaler is built")
+        return " and ".join([*([flag] if flag else []), *([f"{dtype} == torch.float16"] if dtype else [])])
+
+    def _dtype(self, autocast: Autocast) -> str:
+        """The expression that decides about the dtype of a region, "" where that is float16 and nothing else."""
+        if autocast.dtypes == {"float16"}:
+            return ""
+        given = argument(autocast.call, "dtype", 1) if autocast.call is not None else None
+        require(isinstance(given, (ast.Name, ast.Attribute)), "the dtype has no name")
+        return ast.unparse(given) if given is not None else ""
 
     def _is_known(self, node: ast.expr, flag: str) -> bool:
         """Whether a condition has its value since before the scaler is built."""
@@ -237,13 +252,15 @@ class Insertion:
 
     def _checkpoints(self) -> Iterator[Change]:
         """Save and load the scaler's state beside the optimizer's, where the scaler is reached."""
+        saved = False
         for call, owner in methods(self.file, "state_dict"):
             store = store_of(self.file, call)
             if store is not None and ast.unparse(owner) in self.optimizers and self._reaches(call):
                 change = saved_beside(self.file, call, store, self.place.scaler)
                 if change is not None:
+                    saved = True
                     yield change
-        for call, owner in methods(self.file, "load_state_dict"):
+        for call, owner in methods(self.file, "load_state_dict") if saved else ():
             if ast.unparse(owner) in self.optimizers and self._reaches(call):
                 change = loaded_after(self.file, call, argument(call, "state_dict", 0), self.place.scaler)
                 if change is not None:
