@@ -8,6 +8,7 @@ from os.path import dirname
 from mplint.engine.contexts import Contexts
 from mplint.engine.hosted import by_base
 from mplint.engine.modules import ENABLES, ENTERS_AUTOCAST, KERAS, NAMES_HALF, SAVES, SETS_POLICY, TORCH, ImportGraph
+from mplint.engine.references import References
 from mplint.engine.summaries import Summaries
 from mplint.findings import Finding, Related
 from mplint.source.document import is_test_path
@@ -63,13 +64,13 @@ def by_silence(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[st
 
 def by_saving(pending: Sequence[Finding], graph: ImportGraph, summaries: Summaries) -> Proofs:
     """The findings at calls of functions that save the state of the argument which they speak of, and no scaler's."""
-    contexts = Contexts(summaries, graph, frozenset(), ())
+    references = References(summaries, graph)
     proven: Proofs = {}
     for finding in pending:
         name, _, key = finding.when.scope.partition(" ") if finding.when is not None else ("", "", "")
-        for node in contexts.resolve(name, finding.location.path):
+        for node in references.resolve(name, finding.location.path):
             summary = summaries.get(node.path)
-            defined = contexts.defined(node)
+            defined = references.defined(node)
             if defined is None or defined.is_class:
                 continue
             parameter = defined.parameters[int(key)] if key.isdecimal() and int(key) < len(defined.parameters) else key
@@ -86,7 +87,7 @@ def by_calls(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str,
     speaking = sorted(path for path in graph.below(above) if ENTERS_AUTOCAST in words[path] and not is_test_path(path)) if waiting else []
     if not speaking:
         return {}
-    contexts = Contexts(summaries, graph, frozenset(above).union(speaking), speaking)
+    contexts = Contexts(References(summaries, graph), frozenset(above).union(speaking), speaking)
     proven: Proofs = {}
     for finding in waiting:
         if finding.when is None:
