@@ -129,8 +129,8 @@ class KerasPolicy:
 
     def _definition(self, node: ast.expr | ast.arg, depth: int) -> Iterator[str]:
         setting = self.file.values.configuration.setting(node)
-        if setting is not None:
-            yield from (text if text is not None else UNKNOWN for text in sorted(self.file.values.strings(node), key=str))
+        if setting is not None and not isinstance(node, ast.arg):
+            yield from (text or UNKNOWN for text in sorted(self.file.values.strings(node), key=str)) if setting.closed else (UNKNOWN,)
             return
         match node:
             case ast.Constant(value=str(text)):
