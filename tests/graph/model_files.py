@@ -246,6 +246,21 @@ def saved_model(*more: bytes) -> bytes:
     return field(1, 1) + field(2, meta + field(5, field(1, "serving_default") + field(2, signature)))
 
 
+def block(entries: list[tuple[bytes, bytes]]) -> bytes:
+    """A block of a table in the format of LevelDB, uncompressed, its checksum left out."""
+    body = b"".join(varint(0) + varint(len(key)) + varint(len(value)) + key + value for key, value in entries)
+    return body + struct.pack("<II", 0, 1) + bytes(5)
+
+
+def variables_index() -> bytes:
+    """A variables.index with one variable of two half numbers."""
+    shape = field(2, field(1, 2))
+    data = block([(b"", field(1, 1)), (b"w/.ATTRIBUTES/VARIABLE_VALUE", field(1, 19) + field(2, shape) + field(5, 4))])
+    index = block([(b"z", varint(0) + varint(len(data) - 5))])
+    foot = varint(0) + varint(0) + varint(len(data)) + varint(len(index) - 5)
+    return data + index + foot.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
+
+
 def torchscript() -> bytes:
     """A TorchScript module of one product, as torch.jit.save lays it out."""
     code = """class Own(Module):

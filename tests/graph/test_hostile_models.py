@@ -34,10 +34,12 @@ from model_files import (
     safetensors,
     saved_model,
     tensor,
+    variables_index,
 )
 
 from mplint.graph.load import load_graph
 from mplint.graph.model import GraphError, ModelGraph, OpKind
+from mplint.graph.tf_bundle import read_bundle
 
 CONTENT = {name: make() for name, make in FILES.items()}
 MEMORY = 200 << 20
@@ -323,6 +325,25 @@ def test_savedmodels_with_circles_and_functions_that_are_not_there(tmp_path: Pat
     model = load(tmp_path, "saved_model.pb", saved_model(*loop, missing))
     assert [node.name for node in model.graph.nodes] == ["x", "y"]
     refused(tmp_path, "saved_model.pb", saved_model()[:-7], "cut off|no graph")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_tables_of_variables_with_changed_bytes_are_read_or_refused(data: st.DataObject, tmp_path: Path) -> None:
+    folder = tmp_path / "variables"
+    folder.mkdir(exist_ok=True)
+    (folder / "variables.data-00000-of-00001").write_bytes(bytes(4))
+    content = bytearray(variables_index())
+    (folder / "variables.index").write_bytes(content)
+    (stored,) = read_bundle(str(folder)).values()
+    assert (stored.described, stored.weights is not None) == ("float16[2]", True)
+    for _ in range(data.draw(st.integers(1, 5))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    (folder / "variables.index").write_bytes(content[: data.draw(st.integers(len(content) // 2, len(content)))])
+    try:
+        read(load(tmp_path, "saved_model.pb", CONTENT["saved_model.pb"]))
+    except GraphError as error:
+        assert "\n" not in str(error)
 
 
 def test_a_savedmodel_whose_variables_are_damaged_is_refused(tmp_path: Path) -> None:
