@@ -175,9 +175,11 @@ class PrecisionFacts:
         return "autocast" in self.file.document.text and bool(self.file.torch.autocasts.regions_around(node))
 
     def _lower(self, node: ast.AST, operands: list[ast.expr], depth: int) -> Precision:
-        if (region := self.autocast(node)) is not None:
+        region = self.autocast(node)
+        if region is not None and (self.assume is None or self.in_region(node)):
             return region
-        return promote([self.of(operand, depth + 1) for operand in operands])
+        given = promote([self.of(operand, depth + 1) for operand in operands])
+        return given if region is None or given.only == "float32" else region  # a module cast to half leaves float32 operands alone
 
     def _call(self, node: ast.Call, depth: int) -> Precision:
         func = node.func
