@@ -89,7 +89,21 @@ def check_graph(path: str, model: ModelGraph, settings: Settings, rules: Sequenc
         except Exception as error:  # one rule's fault must not cost the others' findings
             faults.append(Fault(path, entry.code, describe(error)))
     ordered = tuple(sorted(findings, key=lambda f: f.sort_key))
-    return FileResult(path, ordered, tuple(faults), sidecars=sidecars(path, model), profile=profile(graph), remarks=tuple(model.notes))
+    return FileResult(
+        path,
+        ordered,
+        tuple(faults),
+        sidecars=sidecars(path, model),
+        profile=profile(graph),
+        remarks=(*model.notes, *unbounded(model, settings)),
+    )
+
+
+def unbounded(model: ModelGraph, settings: Settings) -> list[str]:
+    """What to say where a range is declared for an input that the model does not have."""
+    names = [tensor.name for tensor in model.graph.inputs]
+    has = ", ".join(names) or "none"
+    return [f'It has no input "{name}" to bound; it has {has}.' for name in settings.input_ranges if name not in names]
 
 
 def sidecars(path: str, model: ModelGraph) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ SMALL = 64  # tensors in attributes up to this many elements are shown as tuples
 MAX_BODIES = 60  # bodies within bodies
 # Exporters put a call's scope before its name, and some begin with a wrapper that says nothing.
 _WRAPPERS = re.compile(r"^(?:StatefulPartitionedCall(?:_\d+)?|PartitionedCall(?:_\d+)?|functional(?:_\d+)?)/")
+_MADE_UP = re.compile(r"unk__\d+")
 SCOPES = "pkg.torch.onnx.name_scopes"
 
 
@@ -275,7 +276,12 @@ def small_values(constant: ir.TensorProtocol) -> Attribute:
 
 def shape_of(shape: ir.ShapeProtocol | None) -> tuple[int | str | None, ...] | None:
     """Numbers, names of symbolic dimensions, None for unknown ones."""
-    return None if shape is None else tuple(d if isinstance(d, int) else d.value for d in shape)
+    return None if shape is None else tuple(d if isinstance(d, int) else _symbol(d.value) for d in shape)
+
+
+def _symbol(name: str | None) -> str | None:
+    """The name of a dimension; None for those that ONNX's inference makes up."""
+    return None if name is None or _MADE_UP.fullmatch(name) else name
 
 
 def dtype_name(dtype: ir.DataType) -> str | None:

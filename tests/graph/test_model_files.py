@@ -131,6 +131,11 @@ def test_options_for_models_are_checked(tmp_path: Path, capsys: pytest.CaptureFi
         assert wrong[0] in capsys.readouterr().err
 
 
+def test_range_for_an_input_that_is_not_there_is_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "--isolated", "--no-cache", str(save(tmp_path / "m.onnx")), "--input-range", "pixels=0:255"])
+    assert 'no input "pixels" to bound; it has x' in capsys.readouterr().err
+
+
 def test_objects_and_graphs_are_checked_through_the_api(tmp_path: Path) -> None:
     graph = mplint.load_graph(save(tmp_path / "m.onnx"))
     assert [f.code for f in mplint.check(graph, ISOLATED).findings] == ["MP401"]
