@@ -110,7 +110,10 @@ class Bfloat16BeforeAmpere(Rule):
         guards = DeviceGuards(file)
         if guards.asks_capability or (target is None and (guards.emulated or file.is_test)):
             return
-        for choice in half_choices(file):
+        choices = half_choices(file)
+        if target is None and any(choice.dtype == "float8" for choice in choices):
+            return  # float8 asks for a GPU that has bfloat16 as well
+        for choice in choices:
             if choice.dtype != "bfloat16" or not choice.fits("cuda"):
                 continue
             places = (choice.node, choice.site)
@@ -118,6 +121,8 @@ class Bfloat16BeforeAmpere(Rule):
                 continue
             if target is not None:
                 yield self._on_target(file, choice, target, guards)
+            elif any(guards.requests(place, "bfloat16") for place in places):
+                continue  # who asks for bfloat16 by name knows the GPU
             elif choice.kind == "sharding" or (choice.kind == "autocast" and "cuda" in choice.devices):
                 yield self._anywhere(file, choice, guards)
 
