@@ -88,13 +88,19 @@ class Modules:
         found = width(self.file, node)
         if found is None and isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
             owners = {self.file.names.local_function(p.annotation) for p in self._parameters(node.value)}
+            made = [d.func for d in self.file.values.definitions(node.value) if isinstance(d, ast.Call)]
+            owners |= {self.file.names.local_function(func) for func in made}  # its default, whatever a call may give instead
             classes = [owner for owner in owners if isinstance(owner, ast.ClassDef)]
             values = [v for owner in classes for v in self.file.values.attributes.get((owner, node.attr), [])]
             return width(self.file, values[0]) if len(values) == 1 else None
         return found
 
     def _parameters(self, node: ast.expr) -> list[ast.arg]:
-        return [d for d in self.file.values.definitions(node) if isinstance(d, ast.arg)]
+        """The parameters that `node` comes from, whatever calls of this file pass for them."""
+        given = [node] if isinstance(node, ast.Name) else []
+        if isinstance(node, ast.Attribute):
+            given = [v for v in self.file.values.attribute_values(node.value, node.attr) if isinstance(v, ast.Name)]
+        return [b.node for name in given for b in self.file.names.reaching(name) if isinstance(b.node, ast.arg)]
 
     def half(self, module: Module) -> Half:
         """Where this program runs the module under autocast; no dtypes where it does not show that."""
