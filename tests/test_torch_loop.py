@@ -154,5 +154,5 @@ def train(model, optimizer, loss):
     accelerator.backward(loss)
     optimizer.step()
 """
-    assert kinds(text) == set()
+    assert kinds(text) == {("backward by a trainer", "step of an optimizer that a trainer has wrapped")}
     assert program(text).torch.loop.optimizers.managed

@@ -227,15 +227,15 @@ class Configuration:
     def _is_unwritten(self, attr: str) -> bool:
         return attr not in self.written
 
-    def is_configuration(self, owner: ast.ClassDef) -> bool:
+    def is_configuration(self, owner: ast.ClassDef, depth: int = 0) -> bool:
         """Whether the class has fields that its constructor fills: a dataclass, a pydantic model, a NamedTuple and their kin."""
         for decorator in owner.decorator_list:
             func = decorator.func if isinstance(decorator, ast.Call) else decorator
             if (self.names.resolve(func) or ast.unparse(func)).endswith(DECORATORS):
                 return True
-        return any(name.rpartition(".")[2] in CONFIG_BASES for name in self.names.base_names(owner)) or any(
-            self.is_configuration(base) for base in self.names.bases(owner)
-        )
+        if any(name.rpartition(".")[2] in CONFIG_BASES for name in self.names.base_names(owner)):
+            return True
+        return depth < 4 and any(self.is_configuration(base, depth + 1) for base in self.names.bases(owner))
 
     def field(self, owner: ast.ClassDef, name: str, depth: int = 0) -> Setting | None:
         """A field of a configuration class, with its default, as its users may fill it."""

@@ -38,6 +38,8 @@ def modified_gradients(file: SourceFile) -> Iterator[Modified]:
         for way in update.ways:
             if not way.scales or len(way.gradients) != 1 or any(s.node in {late.node for late in way.late} for s in way.scales):
                 continue
+            if not way.unscales and "get_scaled_loss" in ast.unparse(way.scales[0].node):
+                continue  # never unscaled at all: that is the mistake
             end = way.unscales[0].node if way.unscales else update.node
             for kind, node in changes_between(file, update, way.gradients[0].node, end):
                 if node not in seen:
