@@ -149,7 +149,7 @@ class EpsilonUnderflows(Rule):
         lost = use.value <= ZERO
         if precision.only != "float16" and file.precision_in_float16.of(use.tensor).only != "float16":
             return
-        if not lost and not (guard == "division" and use.value < LARGEST_RECIPROCAL):
+        if not lost and not (guard == "division" and use.value < LARGEST_RECIPROCAL and not divides_itself(file, use)):
             return
         when = None if precision.only == "float16" else When("float16", file.syntax.qualname(file.syntax.statement(use.number)))
         text = file.text(use.number)
@@ -173,6 +173,16 @@ class EpsilonUnderflows(Rule):
             fix=fix,
             when=when,
         )
+
+
+def divides_itself(file: SourceFile, use: Use) -> bool:
+    """Whether the numerator shrinks with the denominator, `x / (x.abs().max() + eps)`: then the quotient stays small."""
+    division = next((p for p in file.syntax.ancestors(use.node) if isinstance(p, ast.BinOp) and isinstance(p.op, ast.Div)), None)
+    if division is None:
+        return False
+    above = {file.text(n) for n in ast.walk(division.left) if isinstance(n, ast.Name)}
+    behind = [d for d in (use.tensor, *file.values.definitions(use.tensor)) if isinstance(d, ast.expr)]
+    return any(isinstance(n, ast.Name) and n.id in above for d in behind for n in ast.walk(d))
 
 
 def guarded(file: SourceFile, use: Use) -> str | None:
