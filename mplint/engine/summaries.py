@@ -24,6 +24,7 @@ from mplint.source.refs import Ref
 from mplint.source.summary import Call, Conversion, Policy, SavedModel, Saver
 
 OPEN = 200  # parsed files that are kept for further questions
+MAX_PARSED = 3000  # after so many, links answer nothing new: a project of this size waits long enough
 T = TypeVar("T")
 Known = dict[tuple[str, str], object]
 Stored = tuple[bytes, Known]  # the digest of a file's bytes, and the parts of its summary
@@ -131,6 +132,7 @@ class Summaries:
         self._stored = stored
         self._open: OrderedDict[str, Opened | None] = OrderedDict()
         self._texts: dict[str, bytes] = {}
+        self._parsed = 0
         self.asked: dict[str, Summary] = {}
 
     def get(self, path: str) -> Summary:
@@ -143,8 +145,8 @@ class Summaries:
         return found
 
     def stored(self) -> dict[str, Stored] | None:
-        """The parts of this run and of earlier ones, or None where this run has computed nothing new."""
-        if not any(summary.grown for summary in self.asked.values()):
+        """The parts of this run and of earlier ones, or None where this run has computed nothing new, or not all that was asked."""
+        if self._parsed > MAX_PARSED or not any(summary.grown for summary in self.asked.values()):
             return None
         failed = {fault.path for fault in self._faults}
         fresh = {path: (self._digest(path), summary.known) for path, summary in self.asked.items() if path not in failed}
@@ -178,6 +180,9 @@ class Summaries:
         if path in self._open:
             self._open.move_to_end(path)
             return self._open[path]
+        self._parsed += 1
+        if self._parsed > MAX_PARSED:
+            return None
         if len(self._open) >= OPEN:
             _, oldest = self._open.popitem(last=False)
             if oldest is not None:
