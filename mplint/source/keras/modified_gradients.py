@@ -40,6 +40,8 @@ def modified_gradients(file: SourceFile) -> Iterator[Modified]:
                 continue
             if not way.unscales and "get_scaled_loss" in ast.unparse(way.scales[0].node):
                 continue  # never unscaled at all: that is the mistake
+            if not way.unscales and any(s.subject == "get_scaled_loss" for s in way.scales):
+                continue  # never unscaled, which is a mistake of its own
             end = way.unscales[0].node if way.unscales else update.node
             for kind, node in changes_between(file, update, way.gradients[0].node, end):
                 if node not in seen:
