@@ -34,7 +34,12 @@ def link(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, fro
     proofs = {**by_absence(absent, graph, words), **by_silence(never, graph, words), **by_saving(saved, graph, summaries)}
     proofs |= {**by_loading(loaded, graph, words, summaries), **by_base(adopted, graph, summaries)}
     proofs |= {**by_policy(wanted, graph, words, summaries), **by_calls(wanted, graph, words, summaries)}
-    return [f._replace(when=None, related=(*proofs[f], *f.related)) for f in pending if f in proofs]
+    return [f._replace(when=None, related=(*numbered(proofs[f]), *f.related)) for f in pending if f in proofs]
+
+
+def numbered(chain: tuple[Related, ...]) -> tuple[Related, ...]:
+    """A chain whose steps show their order, since reports may sort places by file and line."""
+    return tuple(Related(r.location, f"({number}) {r.message}") for number, r in enumerate(chain, 1)) if len(chain) > 1 else chain
 
 
 def by_absence(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]]) -> Proofs:

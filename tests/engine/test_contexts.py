@@ -203,10 +203,10 @@ def test_the_chain_names_every_place_from_the_autocast_to_the_code(tmp_path: Pat
     }
     (finding,) = found_in(tmp_path, files)
     assert chain(finding, tmp_path)[:4] == [
-        "trainer.py:11 float16 is in force here, where `Whole` is called under autocast",
-        "main.py:4 `Whole` is passed on here",
-        "whole.py:8 `Block` is used here",
-        "block.py:4 `Block` is a `Net`",
+        "trainer.py:11 (1) float16 is in force here, where `Whole` is called under autocast",
+        "main.py:4 (2) `Whole` is passed on here",
+        "whole.py:8 (3) `Block` is used here",
+        "block.py:4 (4) `Block` is a `Net`",
     ]
 
 
@@ -242,10 +242,10 @@ def test_a_policy_shows_the_imports_that_bring_it_to_the_layers(tmp_path: Path) 
     }
     (finding,) = found_in(tmp_path, files, "MP201")
     assert chain(finding, tmp_path)[:4] == [
-        "setup_precision.py:3 the policy mixed_float16 is set here",
-        "main.py:1 `setup_precision.py` is imported here",
-        "main.py:2 `models/__init__.py` is imported here",
-        "models/__init__.py:1 `net.py` is imported here",
+        "setup_precision.py:3 (1) the policy mixed_float16 is set here",
+        "main.py:1 (2) `setup_precision.py` is imported here",
+        "main.py:2 (3) `models/__init__.py` is imported here",
+        "models/__init__.py:1 (4) `net.py` is imported here",
     ]
 
 
