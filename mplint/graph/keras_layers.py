@@ -163,7 +163,7 @@ def _output_dtype(
         return _operation_dtype(entry, name, given, noted, scalars)
     if noted is not None and noted not in FLOATS:
         return noted
-    if kind is OpKind.OPAQUE:  # its code may cast as it likes, and Keras notes the compute dtype without asking it
+    if name == "Lambda" or not is_own(entry):  # its code may cast as it likes, and Keras notes the compute dtype without asking it
         return noted if noted != policy.compute else None
     if name in LOOKUPS and noted is None and config.get("output_mode", "int") == "int":
         return "int64"
