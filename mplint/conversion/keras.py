@@ -16,8 +16,8 @@ from typing import Any
 
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
-from mplint.graph.keras_layers import Config, class_of, is_operation, is_own, layer_config, name_of
-from mplint.graph.keras_policy import policy_of
+from mplint.graph.keras.layers import Config, class_of, is_operation, is_own, layer_config, name_of
+from mplint.graph.keras.policy import policy_of
 from mplint.graph.model import GraphError
 from mplint.graph.storage import Archive, Json, parse_json
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from mplint.graph.model import ModelGraph, Optimizer, Tensor
-from mplint.graph.pickles import Instance
+from mplint.graph.torch.pickles import Instance
 
 MAX_DEPTH = 100
 SCALER = frozenset(("scale", "growth_factor", "backoff_factor", "growth_interval"))

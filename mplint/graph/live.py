@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.graph.hdf5 import Dataset
-from mplint.graph.keras_archive import read_keras
-from mplint.graph.keras_layers import Config, layer_node
-from mplint.graph.keras_weights import Source
+from mplint.graph.keras.archive import read_keras
+from mplint.graph.keras.hdf5 import Dataset
+from mplint.graph.keras.layers import Config, layer_node
+from mplint.graph.keras.weights import Source
 from mplint.graph.model import Graph, GraphError, ModelGraph, OpKind, Optimizer, Tensor, Weights
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def load(model: object, inputs: object = None) -> ModelGraph:
         model, inputs = model
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        from mplint.graph.live_torch import load_module
+        from mplint.graph.torch.live import load_module
 
         return load_module(model, inputs)
     for name in ("keras", "tf_keras"):
@@ -37,7 +37,7 @@ def load(model: object, inputs: object = None) -> ModelGraph:
         if keras is not None and isinstance(model, keras.Model):
             return _load_keras(model, keras)
     if torch is not None and isinstance(model, torch.export.ExportedProgram):
-        from mplint.graph.live_torch import read_exported
+        from mplint.graph.torch.live import read_exported
 
         return read_exported(model, "ExportedProgram")
     raise GraphError(f"a {type(model).__module__}.{type(model).__qualname__} is no model that mplint knows")

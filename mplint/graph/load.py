@@ -42,15 +42,15 @@ class Format(NamedTuple):
 
 # The first that recognizes a file reads it.
 FORMATS: tuple[Format, ...] = (
-    Format("onnx", is_onnx, "mplint.graph.onnx", (".onnx",), ("onnx", "onnx_ir", "numpy", "ml_dtypes"), "onnx"),
-    Format("keras", is_keras, "mplint.graph.keras_archive", (".keras",), ("numpy",), "keras"),
-    Format("keras-h5", is_hdf5, "mplint.graph.keras_h5", (".h5", ".hdf5"), ("numpy",), "keras"),
+    Format("onnx", is_onnx, "mplint.graph.onnx.loader", (".onnx",), ("onnx", "onnx_ir", "numpy", "ml_dtypes"), "onnx"),
+    Format("keras", is_keras, "mplint.graph.keras.archive", (".keras",), ("numpy",), "keras"),
+    Format("keras-h5", is_hdf5, "mplint.graph.keras.h5", (".h5", ".hdf5"), ("numpy",), "keras"),
     Format("safetensors", is_safetensors, "mplint.graph.safetensors", (".safetensors",), ("numpy",), "torch"),
     Format("safetensors", is_safetensors_index, "mplint.graph.safetensors", (), ("numpy",), "torch"),
-    Format("torch-export", is_torch_export, "mplint.graph.torch_export", (".pt2",), ("numpy",), "torch"),
-    Format("torchscript", is_torchscript, "mplint.graph.torchscript", (".pt",), ("numpy",), "torch"),
-    Format("state-dict", is_pickled, "mplint.graph.torch_pickle", (".pt", ".pth"), ("numpy",), "torch"),
-    Format("savedmodel", is_savedmodel, "mplint.graph.savedmodel", (), ("numpy",), "keras"),
+    Format("torch-export", is_torch_export, "mplint.graph.torch.export", (".pt2",), ("numpy",), "torch"),
+    Format("torchscript", is_torchscript, "mplint.graph.torch.script", (".pt",), ("numpy",), "torch"),
+    Format("state-dict", is_pickled, "mplint.graph.torch.pickle", (".pt", ".pth"), ("numpy",), "torch"),
+    Format("savedmodel", is_savedmodel, "mplint.graph.tensorflow.savedmodel", (), ("numpy",), "keras"),
 )
 LIVE = "mplint.graph.live"  # defines `load(model: object, inputs: object) -> ModelGraph` for keras.Model and torch.nn.Module
 

@@ -111,11 +111,7 @@ def kept(file: SourceFile, scaler: Scaler) -> bool:
     """Whether the scaler is built once all the same: under a condition on what is there already, or with its state loaded."""
     child: ast.AST = scaler.node
     for parent in file.syntax.ancestors(scaler.node):
-        if (
-            isinstance(parent, ast.If)
-            and child is not parent.test
-            and any(asks_what_is_there(n) for n in ast.walk(parent.test))
-        ):
+        if isinstance(parent, ast.If) and child is not parent.test and any(asks_what_is_there(n) for n in ast.walk(parent.test)):
             return True
         if isinstance(parent, (*FUNCTIONS, *LOOPS)):
             break

@@ -127,7 +127,6 @@ class ScalerWithoutAutocast(Rule):
                 related=((built[0].node, "the dtype is chosen here"),),
             )
 
-
     def _switched_off(self, file: SourceFile) -> Iterator[Finding]:
         """Scalers whose losses come from a forward pass around which autocast is switched off."""
         for scaler in file.torch.scalers.live:

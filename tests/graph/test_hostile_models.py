@@ -39,7 +39,7 @@ from model_files import (
 
 from mplint.graph.load import load_graph
 from mplint.graph.model import GraphError, ModelGraph, OpKind
-from mplint.graph.tf_bundle import read_bundle
+from mplint.graph.tensorflow.bundle import read_bundle
 
 CONTENT = {name: make() for name, make in FILES.items()}
 MEMORY = 200 << 20

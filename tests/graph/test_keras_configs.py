@@ -12,7 +12,7 @@ h5py = pytest.importorskip("h5py")
 
 from model_files import keras_archive, keras_config, layer  # noqa: E402
 
-from mplint.graph.keras_policy import Policy, policy_of  # noqa: E402
+from mplint.graph.keras.policy import Policy, policy_of  # noqa: E402
 from mplint.graph.load import load_graph  # noqa: E402
 from mplint.graph.model import ModelGraph, OpKind  # noqa: E402
 

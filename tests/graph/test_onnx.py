@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from mplint.graph.load import load_graph
 from mplint.graph.model import GraphError, ModelGraph, OpKind
-from mplint.graph.onnx_file import encoded
+from mplint.graph.onnx.file import encoded
 
 MATMUL = """<ir_version: 8, opset_import: ["" : 17]>
 model (float16[N, 64] x, float16[64, 32] w) => (float16[N, 32] y)

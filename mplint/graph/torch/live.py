@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.graph.model import Graph, GraphError, ModelGraph, Tensor, connect
 from mplint.graph.storage import Json
-from mplint.graph.torch_graph import DTYPES, read_program
+from mplint.graph.torch.graph import DTYPES, read_program
 
 if TYPE_CHECKING:
     import numpy as np

@@ -208,7 +208,7 @@ def _plain(text: str) -> str:
 def _dtype_of_number(number: int) -> str | None:
     import onnx_ir as ir
 
-    from mplint.graph.onnx import dtype_name
+    from mplint.graph.onnx.loader import dtype_name
 
     try:
         return dtype_name(ir.DataType(number))

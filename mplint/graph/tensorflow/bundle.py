@@ -9,7 +9,7 @@ from struct import unpack_from
 from mplint.graph.model import GraphError, Tensor
 from mplint.graph.protobuf import Message, varint
 from mplint.graph.storage import FileWeights
-from mplint.graph.tf_types import dtype_of, shape_of
+from mplint.graph.tensorflow.types import dtype_of, shape_of
 
 MAGIC = 0xDB4775248B80FB57
 MAX_INDEX = 1 << 28

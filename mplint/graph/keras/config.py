@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import NamedTuple
 
-from mplint.graph.keras_layers import Config, Recorded, class_of, is_own, layer_config, layer_node, name_of
-from mplint.graph.keras_policy import policy_of
-from mplint.graph.keras_weights import NOTHING, Source, children, variables
+from mplint.graph.keras.layers import Config, Recorded, class_of, is_own, layer_config, layer_node, name_of
+from mplint.graph.keras.policy import policy_of
+from mplint.graph.keras.weights import NOTHING, Source, children, variables
 from mplint.graph.model import Attribute, Graph, GraphError, Node, OpKind, Tensor
 from mplint.graph.storage import Json, shape_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from mplint.graph.keras_policy import Policy, policy_of
-from mplint.graph.keras_shapes import output_shape
-from mplint.graph.keras_weights import Source, inner, listed, variables
+from mplint.graph.keras.policy import Policy, policy_of
+from mplint.graph.keras.shapes import output_shape
+from mplint.graph.keras.weights import Source, inner, listed, variables
 from mplint.graph.model import FLOATS, Attribute, Dim, Graph, Node, OpKind, Tensor
 from mplint.graph.op_kinds import kind_of
 from mplint.graph.storage import Json, shape_of

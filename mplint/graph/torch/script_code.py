@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mplint.graph.model import FLOATS, Attribute, GraphError, ModelGraph, Node, OpKind, Tensor
 from mplint.graph.op_kinds import kind_of
-from mplint.graph.pickles import Instance
+from mplint.graph.torch.pickles import Instance
 
 MAX_STEPS = 400_000
 MAX_DEPTH = 60

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from mplint.graph.checkpoints import describe
 from mplint.graph.model import BITS, Graph, GraphError, ModelGraph, NotAModel, Tensor, Weights
-from mplint.graph.pickles import Build, Instance, Name, Storage, read_pickle
 from mplint.graph.storage import Archive, FileWeights, reads
+from mplint.graph.torch.pickles import Build, Instance, Name, Storage, read_pickle
 
 MAX_PICKLE = 1 << 28
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C

@@ -6,10 +6,10 @@ import ast
 
 from mplint.graph.checkpoints import describe
 from mplint.graph.model import Graph, GraphError, ModelGraph, Tensor, connect
-from mplint.graph.pickles import Instance
 from mplint.graph.storage import Archive, reads
-from mplint.graph.torch_pickle import View, read_archive, tensor_maker
-from mplint.graph.torchscript_code import Function, read_code
+from mplint.graph.torch.pickle import View, read_archive, tensor_maker
+from mplint.graph.torch.pickles import Instance
+from mplint.graph.torch.script_code import Function, read_code
 
 MAX_CODE = 1 << 24
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 
-from mplint.graph.hdf5 import Dataset, Group, read_hdf5
-from mplint.graph.keras_config import policy_name, read_model
-from mplint.graph.keras_layers import Config
-from mplint.graph.keras_weights import Source
+from mplint.graph.keras.config import policy_name, read_model
+from mplint.graph.keras.hdf5 import Dataset, Group, read_hdf5
+from mplint.graph.keras.layers import Config
+from mplint.graph.keras.weights import Source
 from mplint.graph.model import GraphError, ModelGraph, Optimizer, Tensor, Weights, connect
 from mplint.graph.storage import MAX_INFLATED, Archive, FileWeights, Json, MemoryWeights, parse_json, reads
 

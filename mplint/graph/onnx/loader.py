@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from mplint.graph.model import Attribute, Graph, GraphError, ModelGraph, Node, OpKind, Tensor, Weights, connect
-from mplint.graph.onnx_file import InlineWeights, external_file, read_proto
+from mplint.graph.onnx.file import InlineWeights, external_file, read_proto
 from mplint.graph.op_kinds import kind_of
 from mplint.graph.storage import FileWeights, reads
 
@@ -34,7 +34,7 @@ def load(path: str) -> ModelGraph:
     """The ONNX model at `path`; its weights stay in their files. Raises GraphError for what can't be read."""
     import onnx_ir as ir
 
-    from mplint.graph.onnx_types import complete, drop_maps, infer, mark_shapes, settle
+    from mplint.graph.onnx.types import complete, drop_maps, infer, mark_shapes, settle
 
     proto = read_proto(path)
     check_depth(proto.graph)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import mmap
 import os
 
-from mplint.graph.keras_config import policy_name
+from mplint.graph.keras.config import policy_name
 from mplint.graph.model import FLOATS, Graph, GraphError, ModelGraph, Node, OpKind, Tensor, connect
 from mplint.graph.op_kinds import kind_of
 from mplint.graph.protobuf import Message
 from mplint.graph.storage import parse_json, reads
-from mplint.graph.tf_bundle import read_bundle
-from mplint.graph.tf_nodes import NodeDef, attributes_of, functions_in, node_of, output_dtype, output_of, output_shape, restored
-from mplint.graph.tf_types import constant_of, dtype_of, shape_of
+from mplint.graph.tensorflow.bundle import read_bundle
+from mplint.graph.tensorflow.nodes import NodeDef, attributes_of, functions_in, node_of, output_dtype, output_of, output_shape, restored
+from mplint.graph.tensorflow.types import constant_of, dtype_of, shape_of
 
 MAX_FILE = 1 << 31  # what protocol buffers allow
 INIT = "__saved_model_init_op"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mplint.graph.model import Attribute, Dim
 from mplint.graph.protobuf import Message, signed
-from mplint.graph.tf_types import dtype_of, shape_of
+from mplint.graph.tensorflow.types import dtype_of, shape_of
 
 BOOLS = frozenset((
     "Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalOr", "LogicalNot", "IsNan", "IsInf",

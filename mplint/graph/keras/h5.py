@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from mplint.graph.hdf5 import Attribute, Dataset, Group
-from mplint.graph.keras_archive import open_hdf5, read_keras
-from mplint.graph.keras_weights import Source
+from mplint.graph.keras.archive import open_hdf5, read_keras
+from mplint.graph.keras.hdf5 import Attribute, Dataset, Group
+from mplint.graph.keras.weights import Source
 from mplint.graph.model import Graph, GraphError, ModelGraph, NotAModel, Optimizer, Tensor
 from mplint.graph.storage import Json, parse_json, reads
 

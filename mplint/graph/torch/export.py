@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mplint.graph.model import BITS, GraphError, ModelGraph, Tensor, connect
 from mplint.graph.storage import Archive, Json, parse_json, reads
-from mplint.graph.torch_graph import dtype_at, read_program, shape_at
-from mplint.graph.torch_pickle import read_archive, tensor_maker
+from mplint.graph.torch.graph import dtype_at, read_program, shape_at
+from mplint.graph.torch.pickle import read_archive, tensor_maker
 
 OLD_PROGRAM = "serialized_exported_program.json"
 OLD_STATES = ("serialized_state_dict.pt", "serialized_state_dict.json", "serialized_constants.pt", "serialized_constants.json")

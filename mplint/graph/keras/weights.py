@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mplint.graph.hdf5 import Dataset, Group
+from mplint.graph.keras.hdf5 import Dataset, Group
 from mplint.graph.model import Tensor, Weights
 
 Place = Callable[[str, Dataset], Weights | None]  # (path in the file, dataset) -> its values

@@ -1,0 +1,1 @@
+"""Keras models: .keras archives, .h5 files and live models, read from their configuration."""

@@ -1,0 +1,1 @@
+"""TensorFlow SavedModels, read without TensorFlow."""

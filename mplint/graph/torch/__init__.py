@@ -1,0 +1,1 @@
+"""torch models: programs of torch.export, TorchScript, pickled checkpoints and live modules."""
