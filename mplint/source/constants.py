@@ -114,6 +114,18 @@ def arithmetic(file: SourceFile) -> Iterator[Use]:
         how = {ast.Mult: "multiply", ast.Add: "add", ast.Sub: "add"}.get(type(statement.op))
         if how is not None and isinstance(statement.target, (ast.Name, ast.Attribute)):
             yield from number_use(file, how, statement.value, statement.target, statement, None)
+            if how == "add" and is_torch(file):
+                yield from added_in_place(file, statement, statement.target)
+
+
+def added_in_place(file: SourceFile, statement: ast.AugAssign, tensor: ast.expr) -> Iterator[Use]:
+    """The number in `scores += mask * -1e9`: whatever the dtype of the product, the sum is kept in that of `scores`."""
+    for definition in file.values.definitions(statement.value):
+        match definition:
+            case ast.BinOp(op=ast.Mult(), left=left, right=right):
+                for number in (left, right):
+                    for use in number_use(file, "add", number, tensor, definition, True):
+                        yield use._replace(value=-use.value) if isinstance(statement.op, ast.Sub) else use
 
 
 def assigned(file: SourceFile) -> Iterator[Use]:

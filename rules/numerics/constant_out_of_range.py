@@ -36,7 +36,8 @@ class ConstantOutOfRange(Rule):
 
     ## What it does
     Finds constants beyond ±65504 that reach a float16 tensor: attention masks `(1 - mask) * -1e9`, `masked_fill(mask, -1e9)`,
-    `torch.where(mask, scores, -1e9)`, `torch.finfo(torch.float32).min`. For bfloat16 the bound is 3.39e38, which
+    `torch.where(mask, scores, -1e9)`, `torch.finfo(torch.float32).min`. A sum in place, `scores += (1 - mask) * -1e9`, stays in the
+    dtype of `scores`, whatever that of the mask. For bfloat16 the bound is 3.39e38, which
     `torch.finfo(torch.float32).min` still exceeds.
     In model graphs: constants and initializers beyond the range, at the node that computes with them; in float32 graphs what float16
     would make of them.
@@ -142,9 +143,14 @@ class ConstantOutOfRange(Rule):
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         if not BIG.search(file.document.text):
             return
+        reported: set[ast.AST] = set()
         for use in constants.uses(file):
+            if use.number in reported:
+                continue  # the product is half already, and then the sum is, too
             if abs(use.value) > FLOAT16_MAX and not constants.is_infinite(use.value) and not file.precision.dtype_guard(use.node):
-                yield from self.judge(file, use)
+                for finding in self.judge(file, use):
+                    reported.add(use.number)
+                    yield finding
 
     def judge(self, file: SourceFile, use: Use) -> Iterator[Finding]:
         precision = file.precision.of(use.tensor)
@@ -157,7 +163,7 @@ class ConstantOutOfRange(Rule):
             if not given:
                 return
         proven = dtype in ("float16", "bfloat16")
-        if not proven and (use.how == "clamp" or not masks(file, use)):
+        if (not proven or is_summand(use)) and (use.how == "clamp" or not masks(file, use)):
             return
         scope = file.syntax.qualname(file.syntax.statement(use.number))
         when = None if proven or dtype == FOLLOWS else When("cast" if given else "float16", scope)
@@ -202,7 +208,12 @@ def masks(file: SourceFile, use: Use) -> bool:
     """Whether the operation masks: a large negative number filled in, selected, or multiplied with what looks like a mask."""
     if use.value > 0:
         return False
-    return use.how in ("fill", "select") or MASK.search(file.text(use.tensor)) is not None
+    return use.how in ("fill", "select") or MASK.search(file.text(use.node if is_summand(use) else use.tensor)) is not None
+
+
+def is_summand(use: Use) -> bool:
+    """Whether the number is a factor of a product that is added in place to a tensor, whatever the product's own dtype."""
+    return use.how == "add" and isinstance(use.node, ast.BinOp) and isinstance(use.node.op, ast.Mult)
 
 
 def consequence(use: Use, dtype: str) -> tuple[Severity, str]:
@@ -218,6 +229,8 @@ def consequence(use: Use, dtype: str) -> tuple[Severity, str]:
             )
         case "multiply":
             return Severity.WARNING, f"the product becomes {'-inf' if use.value < 0 else 'inf'}, and a fully masked row NaN"
+        case "add" if is_summand(use):
+            return Severity.WARNING, "added in place, it makes the sum -inf, and a fully masked row NaN"
         case _:
             return Severity.WARNING, f"it becomes {'-inf' if use.value < 0 else 'inf'} silently, and a fully masked row NaN"
 

@@ -23,6 +23,14 @@ def test_where_is_silently_infinite_and_a_fully_masked_row_becomes_nan() -> None
     assert torch.where(nothing, scores, torch.finfo(scores.dtype).min).softmax(-1).isfinite().all()
 
 
+def test_a_float32_product_added_in_place_is_infinite_in_the_half_tensor() -> None:
+    torch = pytest.importorskip("torch")
+    scores, mask = torch.zeros(1, 3, dtype=torch.float16), torch.zeros(1, 3)
+    assert (scores + (1.0 - mask) * -1e9).softmax(-1).isfinite().all()  # a new tensor, in float32
+    scores += (1.0 - mask) * -1e9
+    assert scores.dtype == torch.float16 and scores.softmax(-1).isnan().all()
+
+
 def test_arithmetic_mask_is_nan_in_every_row_in_tensorflow() -> None:
     tf = pytest.importorskip("tensorflow")
     scores = tf.zeros((1, 3), tf.float16)
