@@ -8,7 +8,7 @@ from mplint.source.document import InputError
 
 
 class UnreadableInput(Rule):
-    """A file, or a cell of a notebook, cannot be read as a program.
+    """A file, a model or a notebook cell that cannot be read
 
     ## What it does
     Reports a file that cannot be opened, decoded or parsed, and a notebook cell that is no Python once
@@ -48,7 +48,7 @@ class UnreadableInput(Rule):
 
 
 class UnusedSuppression(Rule):
-    """A comment suppresses a rule that reports nothing there.
+    """A suppression comment that suppresses nothing
 
     ## What it does
     Reports `# mplint: ignore[…]`, `# mplint: file-ignore[…]` and `# noqa: …` comments that name a rule of

@@ -21,7 +21,8 @@ DROP = "drop the import, which nothing here uses"
 
 
 class ApexAmp(Rule):
-    """
+    """Mixed precision by apex.amp, which nobody maintains
+
     ## What it does
     Finds mixed precision by `apex.amp`: its import, `initialize`, `scale_loss`, `master_params`, `state_dict`.
 

@@ -17,7 +17,8 @@ EXPORTS = frozenset({"torch.onnx.export", "torch.onnx.dynamo_export"}) | {
 
 
 class AutocastAroundExport(Rule):
-    """
+    """A model exported under autocast
+
     ## What it does
     Finds `torch.export.export`, and `torch.onnx.export` through it (`dynamo=True`, the default since torch 2.9), under an autocast region.
 

@@ -17,7 +17,9 @@ GRAD_MODES = {"torch.no_grad", "torch.inference_mode", "torch.enable_grad", "tor
 
 
 class AutocastNotEntered(Rule):
-    """## What it does
+    """An autocast object that is created and never entered
+
+    ## What it does
     Finds an autocast object that is created and dropped: a call that stands alone as a statement, and context managers joined
     with `and` or `or` in a `with` statement, of which only one is entered.
 

@@ -14,7 +14,8 @@ DATA_PARALLEL = frozenset({"torch.nn.DataParallel", "torch.nn.parallel.DataParal
 
 
 class DataParallelLosesAutocastDtype(Rule):
-    """
+    """A bfloat16 autocast around nn.DataParallel, whose threads forget the dtype
+
     ## What it does
     Finds an `nn.DataParallel` model that is called under autocast with `dtype=torch.bfloat16`.
 

@@ -25,7 +25,9 @@ HARMS = {
 
 
 class DeprecatedTorchAmp(Rule):
-    """## What it does
+    """The old torch.cuda.amp and torch.cpu.amp
+
+    ## What it does
     Finds imports, calls, decorators and other references to the old, per-device homes of automatic mixed
     precision: `torch.cuda.amp` and `torch.cpu.amp` (`autocast`, `GradScaler`, `custom_fwd`, `custom_bwd`) and the
     functions `torch.get_autocast_gpu_dtype`, `torch.set_autocast_cpu_enabled` and their relatives, under every alias.

@@ -25,7 +25,9 @@ CHECKED_DEVICES = {"cpu", "mps", "xpu", "hpu", "xla"}  # where autocast accepts 
 
 
 class InvalidAutocastCall(Rule):
-    """## What it does
+    """Wrong arguments of torch.autocast
+
+    ## What it does
     Finds calls of `torch.autocast` (and `torch.amp.autocast`) whose arguments are wrong: no device type, a `torch.device` or a bool as
     first argument, a positional `enabled` where `dtype` stands, a decorator without parentheses, a dtype given as a string, a dtype
     that the device does not take, a device type for the old `torch.cuda.amp.autocast`, and a device or dtype fixed in the call although

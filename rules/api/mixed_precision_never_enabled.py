@@ -13,7 +13,8 @@ from mplint.source.file import SourceFile
 
 
 class MixedPrecisionNeverEnabled(Rule):
-    """
+    """Mixed precision prepared and never put in force
+
     ## What it does
     Finds projects that import the mixed-precision API (`autocast` or `GradScaler` of torch, `mixed_precision` of Keras) or build a mixed
     policy, and never put it in force: no file enters autocast, sets a policy, converts a model or asks a trainer for half precision.

@@ -13,7 +13,8 @@ FLOAT16 = "mixed_float16"
 
 
 class PolicyLostOnLoad(Rule):
-    """
+    """A model saved under mixed_float16 and trained on under another policy
+
     ## What it does
     Finds whole models that are saved under the global policy `mixed_float16`, by this file or another one of the project, and loaded for
     further training where the global policy is another. Models that are loaded for inference only are not reported.

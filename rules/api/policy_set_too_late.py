@@ -14,7 +14,8 @@ from mplint.source.values import HALF
 
 
 class PolicySetTooLate(Rule):
-    """
+    """A dtype policy set after the layers that should follow it
+
     ## What it does
     Finds a global dtype policy that is set after the layers or models that should follow it were built, or before `clone_model` and
     `load_model`, which give every layer the policy that it had.

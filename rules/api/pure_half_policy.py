@@ -23,7 +23,8 @@ DEFAULTS = ("torch.set_default_dtype", "torch.set_default_tensor_type")
 
 
 class PureHalfPolicy(Rule):
-    """
+    """Training in pure float16, without float32 master weights
+
     ## What it does
     Finds training in pure float16: `set_floatx("float16")`, the Keras policy `"float16"`, `torch.set_default_dtype(torch.float16)`, and a
     module turned into float16 by `.half()` or `.to(torch.float16)` whose parameters an optimizer then updates without float32 master

@@ -18,7 +18,8 @@ VARIABLE = "`TF_ENABLE_AUTO_MIXED_PRECISION` is read by NVIDIA's TensorFlow 1 bu
 
 
 class RemovedGraphRewrite(Rule):
-    """
+    """TensorFlow's removed mixed-precision graph rewrite
+
     ## What it does
     Finds TensorFlow's automatic mixed-precision graph rewrite: `enable_mixed_precision_graph_rewrite` in all its homes, the Grappler
     option `auto_mixed_precision`, and the environment variable `TF_ENABLE_AUTO_MIXED_PRECISION`.

@@ -19,7 +19,8 @@ POLICIES = ("mixed_precision.Policy", "DTypePolicy", "mixed_precision.DTypePolic
 
 
 class RemovedKerasApi(Rule):
-    """
+    """Mixed-precision API that Keras has removed
+
     ## What it does
     Finds mixed-precision API of Keras that no longer exists: everything in `mixed_precision.experimental` however it is imported or
     aliased, `set_policy`, the `loss_scale` argument of `Policy` and `LossScaleOptimizer`, and, where the target is Keras 3, the

@@ -11,7 +11,8 @@ from mplint.source.keras.policy_names import bad_policy_names
 
 
 class UnknownPolicyName(Rule):
-    """
+    """A dtype policy name that Keras does not know
+
     ## What it does
     Finds a dtype policy name that Keras does not know: `"fp16"`, `"mixed_fp16"`, `"bf16"`, `"mixed_float32"`, `"FLOAT32"` and the like, as
     the global policy, in a policy object, as floatx or as a layer's dtype. Only names written in the program are judged.

@@ -18,7 +18,8 @@ WHY = "TPUs multiply in bfloat16: float16 gains nothing, overflows above 65504, 
 
 
 class Float16OnTpu(Rule):
-    """
+    """float16 on a TPU, which has only bfloat16
+
     ## What it does
     Finds float16 on a TPU: a float16 dtype policy in a program that builds a TPUStrategy or connects to a TPU, or that is checked for a TPU
     target, and float16 autocast on an XLA device (advice where the program asks for float16 by name, as in `if precision == "fp16":`).

@@ -25,7 +25,8 @@ LOSSES = {
 
 
 class HalfPrecisionInput(Rule):
-    """
+    """Model input declared in half precision
+
     ## What it does
     Finds `keras.Input(dtype="float16")` and the same with bfloat16.
     In model graphs: inputs of half type, unless their names say that they are states or features.

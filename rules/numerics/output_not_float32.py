@@ -31,7 +31,8 @@ NUMBERS = {
 
 
 class OutputNotFloat32(Rule):
-    """
+    """Output layer that computes in half precision
+
     ## What it does
     Finds models whose last layer computes and emits float16 or bfloat16 because it follows a mixed policy.
     In model graphs: outputs of half type, unless their names say that they are states or features.

@@ -26,7 +26,8 @@ WHY = "Tensor Cores multiply half-precision tiles of 8: with another size the ke
 
 
 class ChannelsNotMultipleOf8(Rule):
-    """
+    """Units or filters that are no multiple of 8
+
     ## What it does
     Finds hidden layers whose units or filters are no multiple of 8, in programs that compute in half precision.
     In model graphs: the widths between one product and the next.

@@ -35,7 +35,8 @@ class Rows(NamedTuple):
 
 
 class VocabNotMultipleOf8(Rule):
-    """
+    """Vocabulary whose size is no multiple of 8
+
     ## What it does
     Finds embeddings and language-model heads with 1000 rows or more whose number is no multiple of 8, in programs that
     compute in half precision.

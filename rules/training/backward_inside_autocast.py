@@ -29,7 +29,8 @@ AFTERWARDS = {*BACKWARDS, UNSCALE, SCALER_STEP, STEP, UPDATE, ZERO_GRAD, CLIP, N
 
 
 class BackwardInsideAutocast(Rule):
-    """
+    """loss.backward() inside autocast
+
     ## What it does
     Finds `loss.backward()` inside an autocast region.
 

@@ -28,7 +28,8 @@ from mplint.source.torch.subjects import varies
 
 
 class ClipBeforeUnscale(Rule):
-    """
+    """Gradients clipped or measured before they are unscaled
+
     ## What it does
     Finds clipping and norms of gradients between `scaler.scale(loss).backward()` and `scaler.step(optimizer)` with no
     `scaler.unscale_(optimizer)` before them.

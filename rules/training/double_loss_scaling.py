@@ -15,7 +15,8 @@ from mplint.source.trainers.own_amp import OwnScaling, own_scalings
 
 
 class DoubleLossScaling(Rule):
-    """
+    """A loss scaled, or gradients unscaled, twice
+
     ## What it does
     Finds a loss that is scaled, or gradients that are unscaled, twice: a `LossScaleOptimizer` inside another one, and gradients divided by
     the scale by hand before a Keras 3 `LossScaleOptimizer` applies them, which divides them again. In PyTorch, a loss that a GradScaler of

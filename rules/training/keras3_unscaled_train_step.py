@@ -15,7 +15,8 @@ from mplint.source.syntax import argument
 
 
 class Keras3UnscaledTrainStep(Rule):
-    """
+    """A Keras 3 training loop that never scales the loss
+
     ## What it does
     Finds custom training loops under Keras 3 that hand gradients to a loss-scaling optimizer without scaling the loss:
     a `train_step` that applies them to `self.optimizer` under a mixed_float16 policy, where `compile()` wraps the optimizer

@@ -44,7 +44,8 @@ GRAPH_ADVICE = "wrap it in `tf.compat.v1.mixed_precision.MixedPrecisionLossScale
 
 
 class MissingLossScaling(Rule):
-    """
+    """Training in float16 without loss scaling
+
     ## What it does
     Finds training in float16 without loss scaling: in PyTorch a loss from a float16 autocast region whose plain `backward()` feeds an
     optimizer's step (a warning where float16 is one of the dtypes to choose from, or the default of one of the devices, advice in a

@@ -14,7 +14,8 @@ from mplint.source.torch.subjects import varies
 
 
 class MissingScalerUpdate(Rule):
-    """
+    """scaler.step without scaler.update
+
     ## What it does
     Finds `scaler.step(optimizer)` with no `scaler.update()` before the next step.
 

@@ -40,7 +40,8 @@ MEASURES = frozenset({"norm", "vector_norm", "pow", "square", "clamp", "relu"})
 
 
 class ScaledGradientsModified(Rule):
-    """
+    """Scaled gradients changed or measured before they are unscaled
+
     ## What it does
     Finds noise, weight penalties, thresholds and the removal of NaNs that are applied to gradients between the scaled backward and
     `unscale_`, and `torch.autograd.grad` of a scaled loss whose result is measured without dividing by the scale. In Keras the same, and

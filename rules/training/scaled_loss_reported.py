@@ -11,7 +11,8 @@ from mplint.source.scaled_losses import reported
 
 
 class ScaledLossReported(Rule):
-    """
+    """A scaled loss that is logged or returned
+
     ## What it does
     Finds a scaled loss (`scaler.scale(loss)`, `optimizer.get_scaled_loss(loss)`, `optimizer.scale_loss(loss)`, apex's `scale_loss`) that is
     recorded, printed, added up or returned.

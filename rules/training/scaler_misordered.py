@@ -15,7 +15,8 @@ from mplint.source.torch.subjects import varies
 
 
 class ScalerMisordered(Rule):
-    """
+    """unscale_, step and update of a scaler in the wrong order
+
     ## What it does
     Finds `unscale_` or `step` called a second time, or after `step`, before `update`; `update` between the steps of two optimizers; and
     `update` before any step. With gradient accumulation: `unscale_` on every micro-batch while `update` runs only every few.

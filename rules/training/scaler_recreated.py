@@ -18,7 +18,8 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 class ScalerRecreated(Rule):
-    """
+    """A GradScaler rebuilt in every batch or epoch
+
     ## What it does
     Finds a GradScaler that is built inside the loop, or inside the function, that runs once per batch or epoch, while the optimizer that
     it steps lives on.

@@ -17,7 +17,8 @@ WHY = "a resumed run starts at the initial scale again, 65536 by default, and sk
 
 
 class ScalerStateNotSaved(Rule):
-    """
+    """A checkpoint that resumes the optimizer without its scaler
+
     ## What it does
     Finds checkpoints that hold the state of an optimizer which a live GradScaler steps, and not the scaler's, in code that resumes
     training. Also an optimizer class that holds a scaler and inherits its `state_dict`.

@@ -20,7 +20,8 @@ WHY = "bfloat16 has the range of float32 (1e-38 to 3e38): nothing needs a scale,
 
 
 class ScalerWithBfloat16(Rule):
-    """
+    """A loss scaler in bfloat16 training
+
     ## What it does
     Finds an enabled loss scaler in a program that computes in bfloat16: a GradScaler beside autocast, a LossScaleOptimizer under
     the mixed_bfloat16 policy of Keras.

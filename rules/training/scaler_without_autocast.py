@@ -24,7 +24,8 @@ PLAIN_MODELS = ("torch.nn.", "torchvision.models.", "timm.")
 
 
 class ScalerWithoutAutocast(Rule):
-    """
+    """A GradScaler around a float32 forward pass
+
     ## What it does
     Finds a GradScaler that scales the loss of a forward pass in float32: nothing in the file, or in the files that it imports, enters
     autocast, the autocast has float32 as its dtype where the scaler is enabled all the same, or it is switched off with `enabled=False`.

@@ -13,7 +13,8 @@ from mplint.source.torch.loop import BACKWARD, MAYBE_SCALED, SCALED, SCALER_STEP
 
 
 class StepInsideAutocastRegion(Rule):
-    """
+    """An autocast region that stays open around a training loop
+
     ## What it does
     Finds an autocast region, entered by `with`, as a decorator, by `__enter__` or by `torch.set_autocast_enabled`, that stays open
     while a training loop runs inside it: forward, backward and `step` of several batches.

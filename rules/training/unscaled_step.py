@@ -37,7 +37,8 @@ from .trainer_bypass import bypass_finding
 
 
 class UnscaledStep(Rule):
-    """
+    """Optimizer step that bypasses the scaler
+
     ## What it does
     Finds `optimizer.step()` on gradients of `scaler.scale(loss)`, also after `scaler.unscale_`, a plain step that follows
     `scaler.step(optimizer)`, and a plain step of an optimizer that a scaler steps. In a Keras 2 loop: gradients of a scaled loss that
