@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mplint.source.dtype_guards import has_dtype_guard
+from mplint.source.loops import iterated
 from mplint.source.names import keras_path
 from mplint.source.operations import CONSTRUCTORS, INTEGERS, LIKE, LOWER, LOWER_MODULES, PROMOTED, SAME_DTYPE
 from mplint.source.promotion import FOLLOWS, INPUT, INTEGER, NOTHING, SCALAR, Precision, join, known, promote
@@ -100,6 +101,8 @@ class PrecisionFacts:
         if isinstance(node, ast.Name) and self.dtype_guard(node):
             return NOTHING
         definitions = [d for d in self.file.values.definitions(node) if d is not node]
+        if not definitions and isinstance(node, ast.Name):
+            return join([self.of(whole, depth + 1) for whole in iterated(self.file, node)])
         if isinstance(node, ast.Attribute) and definitions and all(self._is_setting(d) for d in definitions):
             return known(SCALAR)
         found = [self.of(d, depth + 1) for d in definitions]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, When
 from mplint.rule import Rule
@@ -15,6 +15,7 @@ from mplint.source.constants import Use
 from mplint.source.file import SourceFile
 from mplint.source.syntax import argument, has_star
 from mplint.source.torch.half_training import HalfTraining
+from mplint.source.values import UNKNOWN
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 ZERO = 2.0**-25  # float16 rounds this and less to 0
 SMALLEST_NORMAL = 6.103515625e-05
 LARGEST_RECIPROCAL = 1 / 65504.0
+MAX_SHOWN = 4
 GUARDED = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "log_")
 # The optimizers of torch that divide by a root plus an epsilon, and its default.
 EPSILONS = {"Adam": 1e-8, "AdamW": 1e-8, "NAdam": 1e-8, "Adamax": 1e-8, "RMSprop": 1e-8, "Adagrad": 1e-10}
@@ -34,7 +36,8 @@ class EpsilonUnderflows(Rule):
 
     ## What it does
     Finds epsilons that guard a division, a logarithm or a square root of a float16 tensor and that float16 cannot hold:
-    `x / (norm + 1e-8)`, `(p + 1e-8).log()`, `torch.log(p.clamp(min=1e-8))`.
+    `x / (norm + 1e-8)`, `(p + 1e-8).log()`, `torch.log(p.clamp(min=1e-8))`. Autocast runs `log` in float32, and the sum before it in half.
+    A number that the function has given a name is reported there, with the places that it fails to guard.
     Also optimizers such as Adam over float16 parameters, whose epsilon is added to float16 state.
     In model graphs: small constants that are added, or that bound from below, before a division, a logarithm or a root in float16; in
     float32 graphs those that float16 would lose.
@@ -81,7 +84,7 @@ class EpsilonUnderflows(Rule):
     fix = Applicability.SAFE
     frameworks = ("torch", "keras")
     graphs = True
-    tokens = ("float16", "half()", "autocast", "mixed_")
+    tokens = ("float16", "half()", "autocast", "mixed_", "e-8", "e-08", "e-9", "e-09", "e-1")
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the epsilons of a model that float16 loses, once a value and pair of operations."""
@@ -113,14 +116,18 @@ class EpsilonUnderflows(Rule):
             yield from self.optimizers(file)
         if not SMALL.search(file.document.text):
             return
+        named: dict[ast.expr, list[Loss]] = {}
         for use in constants.uses(file):
             if (
                 0 < use.value < SMALLEST_NORMAL
                 and use.how in ("add", "clamp")
                 and (guard := guarded(file, use)) is not None
                 and not file.precision.dtype_guard(use.node)
+                and (loss := lost_in_half(file, use, guard)) is not None
             ):
-                yield from self.judge(file, use, guard)
+                named.setdefault(place_of(file, use), []).append(loss)
+        for place, losses in named.items():
+            yield self.judge(file, place, losses)
 
     def optimizers(self, file: SourceFile) -> Iterator[Finding]:
         """Optimizers over float16 parameters, which add their epsilon to float16 state; fused ones compute in float32."""
@@ -144,35 +151,70 @@ class EpsilonUnderflows(Rule):
                 else None,
             )
 
-    def judge(self, file: SourceFile, use: Use, guard: str) -> Iterator[Finding]:
-        precision = file.precision.of(use.tensor)
-        lost = use.value <= ZERO
-        if precision.only != "float16" and file.precision_in_float16.of(use.tensor).only != "float16":
-            return
-        if not lost and not (guard == "division" and use.value < LARGEST_RECIPROCAL and not divides_itself(file, use)):
-            return
-        when = None if precision.only == "float16" else When("float16", file.syntax.qualname(file.syntax.statement(use.number)))
-        text = file.text(use.number)
-        if lost:
+    def judge(self, file: SourceFile, place: ast.expr, losses: list[Loss]) -> Finding:
+        """The finding at the epsilon, or at the definition of a name for it, for everything that it fails to guard."""
+        use, guard = losses[0].use, losses[0].guard
+        proven = any(loss.proven for loss in losses)
+        when = None if proven else When("float16", file.syntax.qualname(file.syntax.statement(use.number)))
+        text = file.text(use.number) if place is use.number else f"{file.text(use.number)} = {file.text(place)}"
+        if use.value <= ZERO:
             message = f"`{text}` is 0 in float16, so nothing guards this {guard}"
-            why = f"float16 rounds {text} to 0: everything up to 2.98e-8 is lost."
+            why = f"float16 rounds {file.text(place)} to 0: everything up to 2.98e-8 is lost."
         else:
             message = f"`{text}` is subnormal in float16, and dividing by it overflows"
-            why = f"The smallest normal float16 is 6.1e-5 and the largest 65504: 1 / {text} does not fit."
-        related = ((precision.because, "float16 comes from here"),) if precision.because is not None else ()
+            why = f"The smallest normal float16 is 6.1e-5 and the largest 65504: 1 / {file.text(place)} does not fit."
+        if place is not use.number:
+            message = message.replace(f"this {guard}", f"the {guard} below")
+        origin = next((loss.because for loss in losses if loss.because is not None), None)
+        related = ((origin, "float16 comes from here"),) if origin is not None else ()
+        uses = tuple(
+            (loss.use.node, f"added to a float16 tensor, before a {loss.guard}") for loss in losses if place is not loss.use.number
+        )
         plain = isinstance(use.number, ast.Constant)
         fix = Fix("use an epsilon that float16 can hold", Applicability.SAFE, (Replace(file.span(use.number), "1e-4"),)) if plain else None
-        yield self.finding(
+        return self.finding(
             file,
-            use.number,
+            place,
             message,
             why=why,
             help="use 1e-4 or more here, or compute this step in float32 (`.float()`)",
             confidence=Confidence.HIGH if when is None else Confidence.MEDIUM,
-            related=related,
+            related=(*related, *uses[:MAX_SHOWN]),
             fix=fix,
             when=when,
         )
+
+
+class Loss(NamedTuple):
+    """An epsilon that float16 loses, what it guards, whether this file proves the dtype, and what shows it."""
+
+    use: Use
+    guard: str
+    proven: bool
+    because: ast.AST | None
+
+
+def lost_in_half(file: SourceFile, use: Use, guard: str) -> Loss | None:
+    """The loss of an epsilon where it is added to a float16 tensor, or to one that is float16 wherever the project runs in half."""
+    precision = file.precision.of(use.tensor)
+    assumed = file.precision_in_float16.of(use.tensor).dtypes
+    proven = precision.only == "float16"
+    if not proven and not ("float16" in assumed and assumed <= {"float16", UNKNOWN}):
+        return None  # where some callers hand over what is not in sight, one that hands over float16 is enough
+    lost = use.value <= ZERO
+    if not lost and not (guard == "division" and use.value < LARGEST_RECIPROCAL and not divides_itself(file, use)):
+        return None
+    return Loss(use, guard, proven, precision.because)
+
+
+def place_of(file: SourceFile, use: Use) -> ast.expr:
+    """Where to mend it: the number that the same function has given a name, or else the use itself."""
+    definitions = file.values.definitions(use.number) if isinstance(use.number, ast.Name) else []
+    match definitions:
+        case [ast.Constant() as only] if file.syntax.function(only) is file.syntax.function(use.number) is not None:
+            around = file.syntax.parents[only]
+            return only if isinstance(file.syntax.statement(only), ast.Assign) and not isinstance(around, ast.arguments) else use.number
+    return use.number
 
 
 def divides_itself(file: SourceFile, use: Use) -> bool:

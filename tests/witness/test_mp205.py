@@ -18,6 +18,14 @@ def test_log_guard_is_lost_and_a_larger_one_holds() -> None:
     assert p.clamp(min=1e-4).log().isfinite().all()
 
 
+def test_autocast_promotes_the_logarithm_and_not_the_sum_before_it() -> None:
+    with torch.autocast("cpu", dtype=torch.float16):
+        logits = torch.full((1, 4), -100.0) @ torch.ones(4, 1)
+        assert logits.dtype == torch.float16
+        assert (logits.sigmoid() + 1e-8).log().isinf().all()
+        assert (logits.float().sigmoid() + 1e-8).log().isfinite().all()
+
+
 def test_one_step_of_adam_makes_float16_weights_nan_and_a_larger_epsilon_holds() -> None:
     def stepped(eps: float) -> list[float]:
         weight = torch.nn.Parameter(torch.ones(2, dtype=torch.float16))
