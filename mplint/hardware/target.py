@@ -13,6 +13,8 @@ CPU = Target("cpu", "CPU", None, False, half_fast=False, bf16_native=None, tf32=
 _CAPABILITY = re.compile(r"(?i)(?:(?:cc|compute capability) ?)?(\d{1,2}\.\d)|(?:sm|compute)_?(\d{1,2})(\d)a?")
 # What a driver adds to a name without changing what the device can compute.
 _SUFFIX = re.compile(r"(?i) (?:laptop gpu|mobile|with max-q design|max-q|mig [\w.]+)$")
+# Where people leave out a space: RTX3090, GTX1080Ti.
+_JOINED = re.compile(r"(?i)(?<=\b[RG]TX)(?=\d)|(?<=\d)(?=(?:ti|super)\b)")
 
 
 def resolve_target(text: str) -> Target:
@@ -39,7 +41,7 @@ def find(name: str) -> Target | None:
 
     Raises UsageError where the name fits devices that differ in what they can compute.
     """
-    plain = _SUFFIX.sub("", name)
+    plain = _JOINED.sub(" ", _SUFFIX.sub("", name))
     for row in rows():
         if row.pattern.search(plain):
             return _called(row.target, name)

@@ -22,6 +22,8 @@ def test_every_device_is_found_by_its_own_name(row: object) -> None:
     [
         ("Tesla T4", (7, 5), True, False),
         ("T4", (7, 5), True, False),
+        ("RTX3090", (8, 6), True, True),
+        ("GTX1080Ti", (6, 1), False, False),
         ("tesla t4", (7, 5), True, False),
         ("NVIDIA A100-SXM4-40GB", (8, 0), True, True),
         ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", (8, 0), True, True),
