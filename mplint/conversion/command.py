@@ -15,6 +15,24 @@ from mplint.errors import UsageError
 CONVERTED, UNPROVEN = 0, 1
 
 
+class Progress:
+    """One line on the terminal that says what goes on; nothing where standard error is no terminal."""
+
+    def __init__(self) -> None:
+        self.shown = sys.stderr.isatty()
+
+    def __call__(self, text: str) -> None:
+        """Show a stage."""
+        if self.shown:
+            sys.stderr.write(f"\r\x1b[Kmplint: {text} …")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self.shown:
+            sys.stderr.write("\r\x1b[K")
+
+
 def run(options: argparse.Namespace) -> int:
     """Convert one model and return the exit code; raises UsageError for misuse and for a model that can't be converted."""
     from mplint.conversion.report import conversion_html, conversion_json, conversion_text
@@ -24,7 +42,8 @@ def run(options: argparse.Namespace) -> int:
     check_paths(source, target, options.dry_run, options.report)
     if options.tolerance is not None and not 0 < options.tolerance < 1:
         raise UsageError(f"--tolerance: {options.tolerance:g} is not between 0 and 1")
-    wanted = Options(tuple(options.keep), options.half_io, dict(map(input_range, options.input_range)))
+    progress = Progress()
+    wanted = Options(tuple(options.keep), options.half_io, dict(map(input_range, options.input_range)), progress)
     try:
         result = convert_file(
             source, target or "converted.keras", options.policy, options.tolerance, wanted, options.calibration, options.device
@@ -36,6 +55,10 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError(f"{error.filename or target}: {(error.strerror or str(error)).lower()}") from None
+    finally:
+        progress.clear()
+        if "mplint.conversion.onnx.run" in sys.modules:  # an interruption leaves no temporary file
+            sys.modules["mplint.conversion.onnx.run"].close_all()
     sys.stdout.write(conversion_text(result, source, target or "", written=written))
     if options.report:
         made = conversion_html if options.report.endswith(".html") else conversion_json
@@ -65,6 +88,8 @@ def convert_file(
     if found != "onnx":
         raise ConversionError(f"{source} is a {found} file; `mplint convert` takes ONNX models, .keras archives and .pt2 programs")
     try:
+        import onnxruntime  # noqa: F401
+
         from mplint.conversion.onnx.convert import convert
     except ImportError as error:
         raise ConversionError(f'converting ONNX models needs {error.name}: pip install "mplint[convert]"') from None
@@ -73,9 +98,12 @@ def convert_file(
 
 def convert_keras(source: str, target: str, wanted: Policy, options: Options, calibration: Sequence[str]) -> Conversion:
     """Convert a .keras archive, and prove it with Keras where Keras is installed."""
-    from mplint.conversion.feeds import load_feeds
-    from mplint.conversion.keras import convert
-    from mplint.conversion.keras_verify import verify
+    try:
+        from mplint.conversion.feeds import load_feeds
+        from mplint.conversion.keras import convert
+        from mplint.conversion.keras_verify import verify
+    except ImportError as error:
+        raise ConversionError(f'converting Keras archives needs {error.name}: pip install "mplint[keras]"') from None
 
     if options.half_io:
         raise ConversionError("--half-io is for ONNX: Keras models keep float32 inputs and outputs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 FLOAT16_MAX = 65504.0
@@ -48,11 +48,13 @@ class Options:
     """What the user asked of a conversion besides its policy.
 
     `keep` are names of nodes, op types or patterns of either that stay float32. `ranges` are declared input ranges by name.
+    `tell` is called with a few words whenever a new stage of the work begins.
     """
 
     keep: tuple[str, ...] = ()
     half_io: bool = False
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    tell: Callable[[str], None] = field(default=lambda _: None)
 
     def kept(self, names: Iterable[str]) -> bool:
         """Whether one of a node's `names` is to stay float32."""

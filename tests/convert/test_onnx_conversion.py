@@ -157,3 +157,23 @@ def test_the_cut_serves_all_takers_of_a_tensor_with_one_cast() -> None:
     flows = [Flow(0, (1, 2, 3)), Flow(1, (4,)), Flow(2, (4,)), Flow(3, (4,)), Flow(4, (0,))]
     assert cheapest(Problem([0, 0.4, 0.4, 0.4, 100], flows, frozenset({0}))) == [False, True, True, True, True]
     assert cheapest(Problem([0, 0.4, 0.4, 0.4, 0.1], flows, frozenset({0}))) == [False, False, False, False, False]
+
+
+def test_an_interruption_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mplint.conversion.onnx import convert as converting
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    path = model("g (float[2,8] x) => (float[2,8] y) { y = MatMul(x, W) }", tmp_path / "a.onnx", W=rng(8, 8))
+    monkeypatch.setattr(converting.os, "replace", interrupt)
+    assert main(["convert", path, "-o", str(tmp_path / "b.onnx")]) == 130
+    assert [item.name for item in tmp_path.iterdir()] == ["a.onnx"]
+
+
+def test_progress_is_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = model("g (float[2,8] x) => (float[2,8] y) { y = MatMul(x, W) }", tmp_path / "a.onnx", W=rng(8, 8))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert main(["convert", path, "--dry-run"]) == 0
+    shown = capsys.readouterr().err
+    assert "measuring which tensors may be half" in shown and "\n" not in shown and shown.endswith("\x1b[K")

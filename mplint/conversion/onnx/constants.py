@@ -46,7 +46,15 @@ def in_half(tensor: ir.TensorProtocol, policy: Policy, name: str) -> ir.LazyTens
 
 
 def _rounded_tensor(tensor: ir.TensorProtocol, half: str, dtype: ir.DataType) -> ir.TensorProtocol:
-    return ir.tensor(rounded(tensor.numpy(), half), dtype=dtype)
+    made = ir.tensor(rounded(tensor.numpy(), half), dtype=dtype)
+    release(tensor)
+    return made
+
+
+def release(tensor: ir.TensorProtocol) -> None:
+    """Unmap a weight that lies in a file beside the model, once nobody holds a view of it: mapped pages count as memory."""
+    if isinstance(tensor, ir.ExternalTensor):
+        tensor.release()
 
 
 def shape_of(tensor: ir.TensorProtocol) -> ir.Shape:
@@ -59,7 +67,12 @@ def damage(tensor: ir.TensorProtocol, policy: Policy) -> str:
 
     Reads the tensor once, in blocks.
     """
-    array = tensor.numpy().reshape(-1)
+    found = _damage(tensor.numpy().reshape(-1), policy)
+    release(tensor)
+    return found
+
+
+def _damage(array: NDArray[np.float32], policy: Policy) -> str:
     lost = total = 0.0
     for start in range(0, array.size, 1 << 22):
         block = array[start : start + (1 << 22)].astype(np.float32, copy=False)

@@ -52,6 +52,7 @@ def load(path: str, opset: int | None = None) -> tuple[ir.Model, Declared]:
 def convert(path: str, policy: Policy, options: Options, calibration: Sequence[str] = ()) -> Conversion:
     """Convert the model in a file; nothing is written. Raises ConversionError for a model that can't be read or run."""
     notes: list[str] = []
+    options.tell("reading the model")
     opset = needed_opset(path, policy, notes)
     model, _ = load(path, opset)
     program = analyze(model, policy.half, options)
@@ -64,11 +65,13 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
         be_wary(program)
     unsafe: dict[ir.Value, str] = {}
     if feeds:
+        options.tell("measuring which tensors may be half")
         measured = Measurement(program, policy, feeds, references)
-        unsafe = measured.unsafe(policy.tolerance * PLAN_SHARE, time.monotonic() + SECONDS)
+        unsafe = measured.unsafe(policy.tolerance * PLAN_SHARE, time.monotonic() + SECONDS, options.tell)
     else:
         unsafe = unread_constants(program, policy)
     for attempt in range(ATTEMPTS):
+        options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
         halves = plan(program, unsafe, attempt)
         result = attempt_at(path, opset, policy, options, halves, feeds, references)
         if result.proven or attempt == ATTEMPTS - 1:
@@ -244,7 +247,7 @@ def save(model: ir.Model, path: str) -> None:
     with tempfile.TemporaryDirectory(prefix=".mplint-", dir=folder) as partial:
         target = os.path.join(partial, name)
         if beside or weight_bytes(model) >= INLINE_BYTES:
-            ir.save(model, target, format="protobuf", external_data=f"{name}.data")
+            ir.save(model, target, format="protobuf", external_data=f"{name}.data", max_workers=1, max_in_flight_bytes=1 << 28)
         else:
             ir.save(model, target, format="protobuf")
         for written in sorted(os.listdir(partial), reverse=True):  # the weights first

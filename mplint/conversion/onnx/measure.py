@@ -141,13 +141,18 @@ class Measurement:
                 return False
         return True
 
-    def unsafe(self, tolerance: float, deadline: float) -> dict[ir.Value, str]:
-        """The tensors that must stay float32, and why."""
+    def unsafe(self, tolerance: float, deadline: float, tell: Callable[[str], None] = lambda _: None) -> dict[ir.Value, str]:
+        """The tensors that must stay float32, and why; `tell` hears how far the search is."""
         found = dict(self.reasons)
         if not self.all_pass(tolerance):
             if self.program.model.opset_imports.get("", 1) >= FIRST_WHERE:
                 self.session = Session(self._instrumented())
-            bad = unsafe_groups(range(len(self.candidates)), lambda chosen: self.passes(chosen, tolerance), deadline=deadline)
+            bad = unsafe_groups(
+                range(len(self.candidates)),
+                lambda chosen: self.passes(chosen, tolerance),
+                deadline=deadline,
+                progress=lambda done, of: tell(f"measuring tensors one group after the other: {done} of {of}"),
+            )
             if self.session is not None:
                 self.session.close()
             late = time.monotonic() > deadline

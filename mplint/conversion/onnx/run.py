@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 import onnx
@@ -27,6 +28,15 @@ class Distance(NamedTuple):
         return not self.broken and self.error <= tolerance
 
 
+OPEN: WeakSet[Session] = WeakSet()
+
+
+def close_all() -> None:
+    """Close what an interruption has left open, with its temporary files."""
+    for session in list(OPEN):
+        session.close()
+
+
 class Session:
     """A loaded model. Large models are loaded from a temporary folder that `close` removes."""
 
@@ -37,19 +47,24 @@ class Session:
         options.log_severity_level = 4
         options.intra_op_num_threads = min(4, os.cpu_count() or 1)
         options.add_session_config_entry("session.disable_prepacking", "1")
-        if not optimize:
+        large = not isinstance(model, str) and weight_bytes(model) >= INLINE_BYTES
+        if large or not optimize:  # folding the casts of weights would make a float32 copy of each
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if large:  # an arena keeps every weight that was ever cast
+            options.enable_cpu_mem_arena = False
+            options.enable_mem_pattern = False
         self.folder: tempfile.TemporaryDirectory[str] | None = None
         source: str | bytes
         if isinstance(model, str):
             source = model
-        elif weight_bytes(model) < INLINE_BYTES:
+        elif not large:
             source = in_memory(model).SerializeToString()
         else:
             self.folder = tempfile.TemporaryDirectory(prefix="mplint-")
             source = os.path.join(self.folder.name, "model.onnx")
-            ir.save(model, source, external_data="model.data")
+            ir.save(model, source, external_data="model.data", max_workers=1, max_in_flight_bytes=1 << 28)
         self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        OPEN.add(self)
         self.inputs = {item.name: item.type for item in self.session.get_inputs()}
 
     def run(self, feed: Feed) -> Outputs:
@@ -60,7 +75,9 @@ class Session:
 
     def close(self) -> None:
         """Free the model and its temporary files."""
-        del self.session
+        OPEN.discard(self)
+        if hasattr(self, "session"):
+            del self.session
         if self.folder is not None:
             self.folder.cleanup()
 

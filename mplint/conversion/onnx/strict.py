@@ -7,9 +7,11 @@ cores do. Works for bfloat16 too, and for operators with no half kernel.
 
 from __future__ import annotations
 
+from functools import partial
+
 import onnx_ir as ir
 
-from mplint.conversion.onnx.constants import shape_of
+from mplint.conversion.onnx.constants import release, shape_of
 from mplint.conversion.onnx.program import bodies
 from mplint.conversion.onnx.schemas import DTYPE_ATTRIBUTE
 
@@ -71,8 +73,13 @@ def _widen(value: ir.Value) -> None:
 
 
 def _float32(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """A half constant in float32, made when it is asked for."""
+    return ir.LazyTensor(partial(_widened, tensor), dtype=ir.DataType.FLOAT, shape=shape_of(tensor), name=tensor.name)
+
+
+def _widened(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     import numpy as np
 
-    return ir.LazyTensor(
-        lambda: ir.tensor(tensor.numpy().astype(np.float32)), dtype=ir.DataType.FLOAT, shape=shape_of(tensor), name=tensor.name
-    )
+    made = ir.tensor(tensor.numpy().astype(np.float32))
+    release(tensor)
+    return made
