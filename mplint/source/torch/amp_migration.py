@@ -48,9 +48,11 @@ class Migration:
         return self._group(statement)[1]
 
     def _as_fix(self, rewrite: Rewrite, found: list[Symbol]) -> Fix:
-        lacking = any(self.file.settings.torch_lacks(s.new_in) for s in found)
+        lacking = [s.new_in for s in found if self.file.settings.torch_lacks(s.new_in)]
         new = " and ".join(f"`{name}`" for name in dict.fromkeys(s.new for s in found))
-        return Fix(f"Use {new}", Applicability.DISPLAY if lacking else rewrite.applicability, tuple(dict.fromkeys(rewrite.changes)))
+        first = max(lacking, key=lambda version: [int(part) for part in version.split(".")], default="")
+        title = f"Use {new}" + (f" once the project needs torch {first} or newer" if lacking else "")
+        return Fix(title, Applicability.DISPLAY if lacking else rewrite.applicability, tuple(dict.fromkeys(rewrite.changes)))
 
     def _root(self, site: Site) -> str:
         node: ast.expr = site.node
