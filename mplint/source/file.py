@@ -90,8 +90,14 @@ class SourceFile:
         return is_test_path(self.document.path)
 
     def close(self) -> None:
-        """Drop the facts, which refer back to this object, so that the tree is freed at once."""
-        self.__dict__.clear()
+        """Drop the facts, which refer to this object and to each other, so that they and the tree are freed at once."""
+        syntax = vars(self).get("syntax", self)
+        held: list[object] = [self]
+        while held:
+            facts = held.pop()
+            if facts is self or any(value is self or value is syntax for value in getattr(facts, "__dict__", {}).values()):
+                held += vars(facts).values()
+                vars(facts).clear()
 
     def span(self, node: ast.AST) -> Span:
         """The range of a node in characters."""
