@@ -67,6 +67,11 @@ class Names:
         return collect_bindings(self.syntax, self.module)
 
     @cached_property
+    def _homes(self) -> dict[str, Scope]:
+        """A scope that binds each name: the module only where no other scope does."""
+        return {name: scope for scope in sorted(self.bindings, key=lambda s: s is not self.syntax.tree) for name in self.bindings[scope]}
+
+    @cached_property
     def _calls(self) -> dict[str, list[ast.Call]]:
         """Calls by the last name that they are written with."""
         table: dict[str, list[ast.Call]] = {}
@@ -154,6 +159,9 @@ class Names:
 
     def lookup(self, node: ast.Name) -> tuple[Scope | None, list[Binding]]:
         """The scope that binds the name and all its bindings there; (None, []) for an unbound name."""
+        home = self._homes.get(node.id)
+        if home is None or home is self.syntax.tree:
+            return home, self.bindings[home][node.id] if home is not None else []
         scope: Scope = self.syntax.scope(node)
         first = True
         while True:
