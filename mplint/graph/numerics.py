@@ -55,13 +55,14 @@ def unstable(graph: GraphFacts) -> Iterator[Unstable]:
 
 
 def overflowing(graph: GraphFacts) -> Iterator[Unstable]:
-    """The nodes of a float32 model whose results are known to leave the range of float16 although what goes in does not."""
+    """The nodes of a float32 model whose results are known to leave the range of float16, not those that read such results."""
     for node in graph.nodes if graph.is_float else ():
         if node.compute_dtype != "float32" or not node.outputs or node.kind in (OpKind.MOVE, OpKind.CAST):
             continue
         result = graph.range_of(node.outputs[0])
         given = [graph.range_of(t) for t in node.inputs if t is not None]
-        if result.reached and result.largest > MAX and all(g.largest <= MAX for g in given):
+        others = [graph.range_of(t) for t in node.inputs if t is not None and (t.producer is not None or t.weights is not None)]
+        if result.reached and result.largest > MAX and all(o.largest <= MAX for o in others):
             moving = next((g for t, g in zip(node.inputs, given, strict=False) if t is not None and t.weights is None), None)
             yield Unstable(node, "float32", moving or given[0])
 

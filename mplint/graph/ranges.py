@@ -97,7 +97,7 @@ def _result(node: Node, get: Callable[[Tensor | None], Range]) -> Range:
     if name in FIXED:
         return FIXED[name]
     first = get(node.inputs[0]) if node.inputs else ANY
-    second = get(node.inputs[1]) if len(node.inputs) > 1 else ANY
+    second = get(node.inputs[1]) if len(node.inputs) > 1 else _scalar(node)
     if node.kind in (OpKind.MOVE, OpKind.CAST, OpKind.SHAPE) or name in KEEPING:
         return _moved(node, name, first, get)
     match name:
@@ -175,14 +175,22 @@ def _sources(node: Node) -> bool:
 
 
 def _product(node: Node, first: Range, second: Range) -> Range:
+    squared = operation(node) == "square" or (len(node.inputs) > 1 and node.inputs[0] is node.inputs[1])
     if not first.bounded or not second.bounded:
-        same = len(node.inputs) < 2 or node.inputs[0] is node.inputs[1]
-        return Range(0.0, INFINITY) if same and node.inputs else ANY
-    if len(node.inputs) < 2 or node.inputs[0] is node.inputs[1]:
+        return Range(0.0, INFINITY) if squared else ANY
+    if squared:
         low = 0.0 if first.low <= 0 <= first.high else min(first.low**2, first.high**2)
         return Range(low, first.largest**2, first.reached)
     ends = [a * b for a in (first.low, first.high) for b in (second.low, second.high)]
     return _reached(Range(min(ends), max(ends)), node, first, second)
+
+
+def _scalar(node: Node) -> Range:
+    """The second operand where it is a number written into a torch operation, as in `x * 255`."""
+    value = node.attributes.get("exponent", node.attributes.get("other"))
+    if not isinstance(value, int | float) or "alpha" in node.attributes or "rounding_mode" in node.attributes or not math.isfinite(value):
+        return ANY
+    return Range(float(value), float(value), True)
 
 
 def _quotient(node: Node, first: Range, second: Range) -> Range:

@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from mplint.graph.facts import GraphFacts
 from mplint.graph.load import load_graph
-from mplint.graph.ranges import Range, ranges
+from mplint.graph.model import Graph, ModelGraph, Node, OpKind, Tensor
+from mplint.graph.numerics import overflowing
+from mplint.graph.ranges import ANY, Range, ranges
+from mplint.settings import Settings
 
 UNARY = (
     *("Relu", "Neg", "Abs", "Exp", "Sqrt", "Log", "Tanh", "Sigmoid", "Erf", "Softplus", "Identity", "Softmax"),
@@ -116,3 +120,27 @@ def test_difference_of_a_tensor_with_itself_is_not_said_to_be_reached(tmp_path: 
 def test_layer_normalization_bounds_by_its_width(tmp_path: Path) -> None:
     text = "m (float[2, 64] x) => (float[2, 64] y) <float[64] g = {" + ",".join(["2.0"] * 64) + "}> { y = LayerNormalization(x, g) }"
     assert bounds_of(text, tmp_path)["y"] == Range(-16.0, 16.0, False)
+
+
+def torch_node(op_type: str, low: float, high: float, **attributes: float) -> Range:
+    """The range of one operation of a torch program on an input between `low` and `high` and a number."""
+    x, y = Tensor("x", "float32", (4,)), Tensor("y", "float32", (4,))
+    node = Node("n", OpKind.ELEMENTWISE, op_type, inputs=(x,), outputs=(y,), attributes=attributes)
+    graph = ModelGraph("m.pt2", "torch-export", Graph(nodes=[node], inputs=[x], outputs=[y]))
+    return ranges(graph, {"x": (low, high)}).get(id(y), ANY)
+
+
+def test_numbers_in_torch_operations_bound_their_results() -> None:
+    assert torch_node("aten.mul.Tensor", -2.0, 3.0, other=255.0) == Range(-510.0, 765.0, True)
+    assert torch_node("aten.mul.Tensor", -2.0, 3.0, other=-1.0) == Range(-3.0, 2.0, True)
+    assert torch_node("aten.add.Tensor", 0.0, 1.0, other=3) == Range(3.0, 4.0, True)
+    assert torch_node("aten.add.Tensor", 0.0, 1.0, other=3, alpha=2) == ANY
+    assert torch_node("aten.pow.Tensor_Scalar", 0.0, 300.0, exponent=2) == Range(0.0, 90000.0, True)
+    assert torch_node("aten.mul.Tensor", -2.0, 3.0) == ANY
+
+
+def test_an_input_beyond_float16_is_reported_where_it_is_read(tmp_path: Path) -> None:
+    text = "m (float[4] x) => (float[4] y) { a = Relu(x) y = Neg(a) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}'), tmp_path / "m.onnx")
+    settings = Settings(input_ranges={"x": (0.0, 1e6)})
+    assert [found.node.op_type for found in overflowing(GraphFacts(load_graph(tmp_path / "m.onnx"), settings))] == ["Relu"]
