@@ -259,7 +259,7 @@ def _per_file_ignores(values: Iterable[str]) -> PerFileIgnores:
 
 
 COMMANDS: dict[str, tuple[str, Callable[[_Parser], None], str | None]] = {
-    "check": ("find mistakes in files, folders and notebooks", _add_check, _EXIT_EPILOG),
+    "check": ("find mistakes in programs, notebooks, configurations and models", _add_check, _EXIT_EPILOG),
     "fix": ("show the fixes as a diff, or apply them", _add_fix, _EXIT_EPILOG),
     "explain": ("print the documentation of rules", _add_explain, None),
     "rules": ("list the rules", _add_rules, None),
@@ -268,7 +268,7 @@ COMMANDS: dict[str, tuple[str, Callable[[_Parser], None], str | None]] = {
 
 _DESCRIPTION = """\
 Finds, explains and fixes mixed-precision mistakes in Keras, TensorFlow and
-PyTorch code.
+PyTorch code and models.
 
 commands:
 """ + "\n".join(f"  {name:<8} {summary}" for name, (summary, _, _) in COMMANDS.items())

@@ -138,7 +138,7 @@ def test_an_unsafe_fix_names_its_option_and_a_shown_one_is_left_to_the_reader() 
 
 def test_a_clean_run_says_so_and_an_empty_one_too() -> None:
     assert text_report([], 2, Sources(), Style()) == "No mixed-precision mistakes found in 2 files.\n"
-    assert text_report([], 0, Sources(), Style()) == "No Python files or notebooks found.\n"
+    assert text_report([], 0, Sources(), Style()) == "Nothing to check: no Python files, notebooks or models found.\n"
 
 
 def test_a_notebook_shows_the_lines_of_the_cell_and_its_number(program: Path) -> None:

@@ -58,7 +58,8 @@ def statistics(findings: Sequence[Finding]) -> str:
 def summary_text(findings: Sequence[Finding], files: int, style: Style) -> str:
     """How many findings there are, how many of them `fix` can mend, and where to read more."""
     if not findings:
-        return f"No mixed-precision mistakes found in {counted(files, 'file')}.\n" if files else "No Python files or notebooks found.\n"
+        nothing = "Nothing to check: no Python files, notebooks or models found.\n"
+        return f"No mixed-precision mistakes found in {counted(files, 'file')}.\n" if files else nothing
     summary = summarize(findings, files)
     kinds = [
         style.paint(counted(number, kind), kind)
