@@ -198,7 +198,8 @@ class When(NamedTuple):
     """A context that must hold at `scope` (a dotted function or class name of the file, "" for the module).
 
     `kind` is one of "float16", "half", "raw half", "autocast", "policy", "trained", "tpu", "float32", "never", "saves", "saved", "trainer",
-    "cast" (the model that runs the function is cast to float16 as a whole).
+    "aware" (a file that runs together with this one mentions half precision), "cast" (the model that runs the function is cast to
+    float16 as a whole).
     "raw half" is "half" for the output of a model that no other file casts to float32 or builds upon. "float32" holds where no file
     that is imported together with this one can put half precision in force; then `scope` lists the imported names that the project
     must hold. "never" is the same for all files of the project, connected or not. "saves" holds where the imported function that

@@ -7,8 +7,19 @@ from os.path import dirname
 
 from mplint.engine.contexts import Contexts
 from mplint.engine.hosted import by_base
-from mplint.engine.modules import ENABLES, ENTERS_AUTOCAST, KERAS, NAMES_HALF, SAVES, SETS_POLICY, TORCH, ImportGraph
+from mplint.engine.modules import (
+    ENABLES,
+    ENTERS_AUTOCAST,
+    HAS_HALF_IN_MIND,
+    KERAS,
+    NAMES_HALF,
+    SAVES,
+    SETS_POLICY,
+    TORCH,
+    ImportGraph,
+)
 from mplint.engine.references import References
+from mplint.engine.sharded import by_sharding
 from mplint.engine.summaries import Summaries
 from mplint.findings import Finding, Related
 from mplint.source.document import is_test_path
@@ -19,7 +30,7 @@ Proofs = dict[Finding, tuple[Related, ...]]
 FLOAT16_POLICIES = ("mixed_float16", "float16")
 HALF_POLICIES = (*FLOAT16_POLICIES, "mixed_bfloat16", "bfloat16")
 RAW, CAST = "raw half", "cast"
-APART = ("float32", "never", "saves", "saved", "trainer")  # contexts that are not half precision
+APART = ("float32", "never", "saves", "saved", "trainer", "aware", "sharded")  # contexts that are not half precision
 MAX_USERS = 60
 
 
@@ -29,10 +40,12 @@ def link(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, fro
     `graph` says which file imports which, `words` what each mentions (see `words_of`), and `summaries` what each tells (the only step that
     reads files again).
     """
-    absent, never, saved, loaded, adopted = ([f for f in pending if f.when is not None and f.when.kind == kind] for kind in APART)
+    apart = ([f for f in pending if f.when is not None and f.when.kind == kind] for kind in APART)
+    absent, never, saved, loaded, adopted, mindful, sharded = apart
     wanted = [f for f in pending if f.when is not None and f.when.kind not in APART]
     proofs = {**by_absence(absent, graph, words), **by_silence(never, graph, words), **by_saving(saved, graph, summaries)}
-    proofs |= {**by_loading(loaded, graph, words, summaries), **by_base(adopted, graph, summaries)}
+    proofs |= {**by_loading(loaded, graph, words, summaries), **by_base(adopted, graph, summaries), **by_awareness(mindful, graph, words)}
+    proofs |= by_sharding(sharded, graph, words, summaries)
     proofs |= {**by_policy(wanted, graph, words, summaries), **by_calls(wanted, graph, words, summaries)}
     return [f._replace(when=None, related=(*numbered(proofs[f]), *f.related)) for f in pending if f in proofs]
 
@@ -63,6 +76,16 @@ def by_silence(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[st
         path = finding.location.path
         needed = finding.when.scope.split() if finding.when is not None else []
         if speaking <= {path} and all(graph.modules.holds(name, path) for name in needed):
+            proven[finding] = ()
+    return proven
+
+
+def by_awareness(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str, frozenset[str]]) -> Proofs:
+    """The findings in a program of which some other file has half precision in mind."""
+    proven: Proofs = {}
+    for finding in pending:
+        around = graph.below(graph.above([finding.location.path]))
+        if any(HAS_HALF_IN_MIND in words[other] and not is_test_path(other) for other in around):
             proven[finding] = ()
     return proven
 

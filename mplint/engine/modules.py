@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from mplint.source.imports import SIBLINGS
-from mplint.source.words import ENABLING
+from mplint.source.words import AWARE, ENABLING
 
 KERAS, TORCH, SETS_POLICY, ENTERS_AUTOCAST, NAMES_HALF, ENABLES, SAVES = "keras", "torch", "policy", "autocast", "half", "enables", "saves"
+HAS_HALF_IN_MIND, SCALES, BACKWARD = "aware", "scales", "backward"
 WORDS = {
     KERAS: ("keras", "tensorflow"),
     TORCH: ("torch",),
@@ -18,6 +19,9 @@ WORDS = {
     ENTERS_AUTOCAST: ("autocast", ".half(", ".bfloat16("),
     NAMES_HALF: ("float16", "torch.half", "HalfTensor", "deepspeed"),
     ENABLES: ENABLING,
+    HAS_HALF_IN_MIND: AWARE,
+    SCALES: ("Scaler", "scaler.", "scaler(", "_scaler", "loss_scal", "scale_loss", "scaled_loss", "deepspeed", "accelerat"),
+    BACKWARD: (".backward(",),
     SAVES: (".save(", "save_model(", "ModelCheckpoint("),
 }
 

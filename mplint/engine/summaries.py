@@ -22,6 +22,7 @@ from mplint.source.outline import EMPTY, Outline, outline
 from mplint.source.parse import parse
 from mplint.source.refs import Ref
 from mplint.source.summary import Call, Conversion, Policy, SavedModel, Saver
+from mplint.source.torch.sharding import backward_passes, float16_policies
 
 OPEN = 200  # parsed files that are kept for further questions
 MAX_PARSED = 3000  # after so many, links answer nothing new: a project of this size waits long enough
@@ -76,6 +77,16 @@ class Summary:
     def models(self) -> tuple[SavedModel, ...]:
         """The whole Keras models that it saves."""
         return self._part("models", "", lambda o: tuple(facts.saved_models(o.file)), ())
+
+    @property
+    def float16_policies(self) -> tuple[tuple[str, Location], ...]:
+        """The float16 policies for sharded modules that it offers by name."""
+        return self._part("float16 policies", "", lambda o: float16_policies(o.file), ())
+
+    @property
+    def backward_passes(self) -> tuple[Location, ...]:
+        """Where it computes gradients."""
+        return self._part("backward passes", "", lambda o: backward_passes(o.file), ())
 
     @property
     def import_places(self) -> tuple[tuple[str, Location], ...]:

@@ -6,3 +6,6 @@ ENABLING = (
     "fp16", "bf16", ".half", "HalfTensor", "set_global_policy", "set_policy", "set_dtype_policy", "set_floatx", "precision=",
     "auto_mixed_precision", "MIXED_PRECISION", "apex", "deepspeed", "accelerat", "lightning", "fastai", "mmengine",
 )  # fmt: skip
+
+# What a Keras program mentions that has mixed precision in mind, for itself or for those that import it.
+AWARE = ("mixed_precision", "mixed_float16", "mixed_bfloat16", "compute_dtype", "set_global_policy", "dtype_policy", "fp16", "float16")
