@@ -10,6 +10,7 @@ from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.keras.layer_dtypes import LayerDtypes, Mix
 from mplint.source.syntax import argument
+from mplint.source.words import AWARE
 
 TRAINING = (".fit(", ".compile(", "GradientTape", "__main__")
 
@@ -20,6 +21,7 @@ class HardCodedDtypeInLayer(Rule):
     ## What it does
     Finds Keras layers that combine a tensor of a hard-coded dtype with their inputs, their weights or what they computed from them:
     `query / tf.sqrt(tf.constant(size, dtype=tf.float32))`, a position table built with `dtype="float32"` and added in `call`.
+    Silent in a program that never mentions mixed precision or half, in the layer's file and those that run together with it.
 
     ## Why is this bad?
     Under `mixed_float16` a layer's inputs and weights are float16 inside `call`, and TensorFlow does not mix dtypes: "cannot compute
@@ -30,6 +32,8 @@ class HardCodedDtypeInLayer(Rule):
     ```python
     import tensorflow as tf
 
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
+
     class Scaled(tf.keras.layers.Layer):
         def call(self, inputs):
             size = tf.constant(64.0, dtype=tf.float32)
@@ -39,6 +43,8 @@ class HardCodedDtypeInLayer(Rule):
     ## Use instead
     ```python
     import tensorflow as tf
+
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
 
     class Scaled(tf.keras.layers.Layer):
         def call(self, inputs):
@@ -85,6 +91,10 @@ class HardCodedDtypeInLayer(Rule):
         needs_project = not proven and any(word in file.document.text for word in TRAINING)
         compute = next(iter(policy.compute_dtypes)) if proven else "float16"
         where = "" if proven else " under a mixed policy"
+        mindful = proven or any(word in file.document.text for word in AWARE)
+        when = None if mindful else When("aware", file.syntax.qualname(mix.owner))
+        if needs_project:
+            when = When("half", file.syntax.qualname(mix.owner))
         written = dtype_of(file, mix.source)
         place = mix.source if written is not None else mix.node
         yield self.finding(
@@ -97,7 +107,7 @@ class HardCodedDtypeInLayer(Rule):
             confidence=Confidence.HIGH if proven else Confidence.MEDIUM,
             related=((mix.node, "the dtypes meet here"),) if place is not mix.node else ((mix.source, "the tensor is made here"),),
             fix=repair(file, mix, written),
-            when=When("half", file.syntax.qualname(mix.owner)) if needs_project else None,
+            when=when,
         )
 
 
