@@ -23,6 +23,7 @@ from mplint.source.torch.forward import region_behind
 from mplint.source.torch.gradients import RESCALE
 from mplint.source.torch.loop import BACKWARD, STEP, ZERO_GRAD, Act, TrainingLoop, receiver
 from mplint.source.torch.scaling.insertion import scale_the_losses
+from mplint.source.torch.sharding import computes_in_float16, policies_given
 from mplint.source.values import UNKNOWN
 
 # Any of these says that something in the program scales the loss, or could.
@@ -49,9 +50,10 @@ class MissingLossScaling(Rule):
     ## What it does
     Finds training in float16 without loss scaling: in PyTorch a loss from a float16 autocast region whose plain `backward()` feeds an
     optimizer's step (a warning where float16 is one of the dtypes to choose from, or the default of one of the devices, advice in a
-    benchmark); in Keras and TensorFlow gradients of a loss under `mixed_float16` that no LossScaleOptimizer scales. `fit()` scales by
-    itself, but only where the model's own policy is mixed_float16: layers that get the policy one by one, a `DTypePolicyMap` and
-    optimizers that go through an overridden `compile()` are reported as warnings.
+    benchmark), and a module that FSDP shards with a float16 policy, in a program without any scaler; in Keras and TensorFlow gradients
+    of a loss under `mixed_float16` that no LossScaleOptimizer scales. `fit()` scales by itself, but only where the model's own policy is
+    mixed_float16: layers that get the policy one by one, a `DTypePolicyMap` and optimizers that go through an overridden `compile()` are
+    reported as warnings.
 
     ## Why is this bad?
     Gradients below 6e-8 are 0 in float16, and those below 6e-5 lose bits. Activation gradients are often that small: parts of the network
@@ -138,14 +140,37 @@ class MissingLossScaling(Rule):
     severity = Severity.ERROR
     fix = Applicability.UNSAFE
     frameworks = ("torch", "keras")
-    tokens = ("autocast", "mixed_float16", "GradientTape", "compute_gradients")
+    tokens = ("autocast", "mixed_float16", "GradientTape", "compute_gradients", "mixed_precision=", "mp_policy=")
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report the backward passes and tapes whose float16 gradients nothing scales."""
         text = file.document.text
         if "autocast" in text and ".backward(" in text and ".step(" in text and not SCALING.search(text):
             yield from self._torch(file)
+        if not SCALING.search(text):
+            yield from self._sharded(file)
         yield from in_keras(self, file)
+
+    def _sharded(self, file: SourceFile) -> Iterator[Finding]:
+        """Modules that FSDP shards with a float16 policy: training them takes a sharded scaler, wherever the loop stands."""
+        for call, choices in policies_given(file):
+            for policy in choices:
+                name = file.names.resolve(policy) if isinstance(policy, (ast.Name, ast.Attribute)) else ""
+                if name is None or (not name and not computes_in_float16(file, policy)):
+                    continue
+                yield self.finding(
+                    file,
+                    policy,
+                    f"`{file.text(policy)}` trains in float16, and nothing scales the loss"
+                    if name
+                    else "this policy trains in float16, and nothing scales the loss",
+                    severity=Severity.WARNING if len(choices) > 1 else None,
+                    why="float16 gradients below 6e-8 become 0; a loss scale, 65536 to begin with, would lift them",
+                    help="scale the loss with `torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler`, or use a bfloat16 policy",
+                    confidence=Confidence.MEDIUM,
+                    related=((call, "the module is sharded with this policy here"),),
+                    when=When("sharded", name),
+                )
 
     def _torch(self, file: SourceFile) -> Iterator[Finding]:
         loop = file.torch.loop
