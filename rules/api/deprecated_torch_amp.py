@@ -125,7 +125,7 @@ class DeprecatedTorchAmp(Rule):
             file,
             statement,
             f"{names} from {statement.module} {'is' if len(named) == 1 else 'are'} deprecated",
-            why=f"Gives {WARNINGS.get(named[0].kind, WARNINGS[''])}, {HARMS[named[0].kind]}.",
+            why=f"{'They give' if len(named) > 1 else 'It gives'} {WARNINGS.get(named[0].kind, WARNINGS[''])}, {HARMS[named[0].kind]}.",
             help="Use " + " and ".join(f"`{replacement(symbol)}`" for symbol in named) + ".",
             severity=Severity.INFO if annotations else None,
             fix=migration.import_fix(statement),
