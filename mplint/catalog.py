@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import cache
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ MENTIONS = {
 MENTIONS["tensorflow"] = MENTIONS["keras"]
 
 
-def concerned(entries: Iterable[Entry], text: str) -> list[Entry]:
+def concerned(entries: Iterable[Entry], text: Container[str]) -> list[Entry]:
     """The rules that may have something to say about a program: one of their frameworks and one of their tokens occur in it."""
     used = {name for name, words in MENTIONS.items() if any(word in text for word in words)}
     candidates = [entry for entry in entries if not entry.frameworks or not used.isdisjoint(entry.frameworks)]
@@ -112,9 +112,8 @@ def read_entries(path: str, module: str) -> list[Entry]:
     try:
         if text.find('\n    code = "', start + 1) > 0:
             raise ValueError("several rules")
-        tokens: tuple[str, ...] = ast.literal_eval(attributes.get("tokens", "()"))
-        frameworks: tuple[str, ...] = ast.literal_eval(attributes.get("frameworks", "()"))
-        code, name = (ast.literal_eval(attributes[key]) for key in ("code", "name"))
+        literals = (attributes["code"], attributes["name"], attributes.get("tokens", "()"), attributes.get("frameworks", "()"))
+        code, name, tokens, frameworks = ast.literal_eval(f"({', '.join(literals)})")
         severity = Severity[attributes["severity"].removeprefix("Severity.")]
     except (KeyError, ValueError, SyntaxError):
         return [entry_of(rule) for rule in rules_in(module)]

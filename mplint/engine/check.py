@@ -19,6 +19,7 @@ from mplint.source.file import SourceFile
 from mplint.source.imports import imported, search_folders
 from mplint.source.load import load
 from mplint.source.parse import parse
+from mplint.source.words import Mentioned
 
 if TYPE_CHECKING:
     from mplint.graph.profile import Profile
@@ -74,10 +75,11 @@ def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[Entry
         return FileResult(path, (unreadable(path, error),), comments=b"mplint:" in data)
     except Exception as error:  # one file's fault must not cost the others' findings
         return FileResult(path, faults=(Fault(path, "reading", describe(error)),))
-    found, faults = check_document(document, tree, settings, rules)
     text = document.text
+    mentioned = Mentioned(text)
+    found, faults = run_rules(document, tree, settings, concerned(rules, mentioned))
     imports, folders = imported(tree, text, path), search_folders(tree, text, path)
-    return FileResult(path, tuple(findings + found), tuple(faults), may_suppress(text), imports, words_of(text), folders=folders)
+    return FileResult(path, tuple(findings + found), tuple(faults), may_suppress(text), imports, words_of(mentioned), folders=folders)
 
 
 def may_suppress(text: str) -> bool:
@@ -93,7 +95,14 @@ def check_document(
     document: Document, tree: ast.Module, settings: Settings, rules: Iterable[Entry], module: str = ""
 ) -> tuple[list[Finding], list[Fault]]:
     """The findings of `rules` in one parsed program, before links and suppressions, and the rules that failed."""
-    active = [entry.load() for entry in concerned(rules, document.text)]
+    return run_rules(document, tree, settings, concerned(rules, Mentioned(document.text)), module)
+
+
+def run_rules(
+    document: Document, tree: ast.Module, settings: Settings, rules: Iterable[Entry], module: str = ""
+) -> tuple[list[Finding], list[Fault]]:
+    """The same for rules that are known to concern the program."""
+    active = [rule for rule in (entry.load() for entry in rules) if rule.checks("check_source")]
     if not active:
         return [], []
     file = SourceFile(document, tree, settings, module)
@@ -104,8 +113,6 @@ def check_document(
     sys.setrecursionlimit(max(limit, STACK))
     try:
         for rule in active:
-            if not rule.checks("check_source"):
-                continue
             try:
                 findings.update(f for f in rule().check_source(file) if f.when is None or not file.is_test)
             except RecursionError:

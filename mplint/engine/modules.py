@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import cached_property
 
 from mplint.source.imports import SIBLINGS
@@ -26,7 +26,7 @@ WORDS = {
 }
 
 
-def words_of(text: str) -> frozenset[str]:
+def words_of(text: Container[str]) -> frozenset[str]:
     """Which of the things that links ask about a program mentions."""
     return frozenset(word for word, spellings in WORDS.items() if any(spelling in text for spelling in spellings))
 
