@@ -6,7 +6,6 @@ import ast
 from typing import TYPE_CHECKING
 
 from mplint.findings import Location
-from mplint.source.half_choices import SHARDING, named
 from mplint.source.syntax import argument
 
 if TYPE_CHECKING:
@@ -31,7 +30,11 @@ def policies_given(file: SourceFile) -> list[tuple[ast.Call, list[ast.expr]]]:
 
 def computes_in_float16(file: SourceFile, policy: ast.expr) -> bool:
     """Whether the expression makes a policy whose parameters are float16."""
-    if not isinstance(policy, ast.Call) or file.names.resolve(policy.func) not in SHARDING:
+    if not isinstance(policy, ast.Call):
+        return False
+    from mplint.source.half_choices import SHARDING, named  # takes long to import, and few programs shard
+
+    if file.names.resolve(policy.func) not in SHARDING:
         return False
     return {dtype for _, dtype in named(file, argument(policy, "param_dtype", 0))} == {"float16"}
 
