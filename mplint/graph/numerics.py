@@ -29,7 +29,7 @@ class Unstable(NamedTuple):
 
 
 class Constant(NamedTuple):
-    """A value beyond the range of float16, the node that reads it, and what happens there: "nan", "inf" or "masked"."""
+    """A value beyond the range of float16, the node that reads it, and what happens there: "nan", "inf", "masked" or "raises"."""
 
     tensor: Tensor
     value: float
@@ -114,6 +114,17 @@ def large_constants(graph: GraphFacts) -> Iterator[Constant]:
             effect = _effect(node, tensor)
             if effect is not None:
                 yield Constant(tensor, value, node, effect, tensor.dtype == "float16")
+    yield from _written_out(graph)
+
+
+def _written_out(graph: GraphFacts) -> Iterator[Constant]:
+    """The values that torch programs in float32 fill masks with, which are numbers and no tensors there."""
+    for node in graph.nodes if graph.is_float else ():
+        value = node.attributes.get("value")
+        if operation(node) != "maskedfill" or not isinstance(value, int | float) or node.compute_dtype != "float32":
+            continue
+        if math.isfinite(value) and abs(value) > MAX:
+            yield Constant(Tensor("value", "float32", ()), float(value), node, "raises", False)
 
 
 def _extreme(tensor: Tensor) -> float | None:

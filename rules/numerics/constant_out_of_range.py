@@ -28,6 +28,7 @@ EFFECTS = {
     "nan": "Infinity times 0 is NaN, so that every element that the mask leaves alone is lost.",
     "inf": "The largest finite float16 is 65504; infinity spreads through everything that is computed from it.",
     "masked": "A softmax over a row that is masked throughout becomes NaN, since all its elements are -inf.",
+    "raises": "In float16, or on a float16 tensor under autocast, torch raises RuntimeError: the value overflows.",
 }
 
 
@@ -122,7 +123,7 @@ class ConstantOutOfRange(Rule):
             return None  # -inf in a mask, written on purpose
         severity = Severity.WARNING
         if graph.is_float:
-            severity = Severity.INFO if first.effect == "masked" else Severity.WARNING
+            severity = Severity.INFO if first.effect in ("masked", "raises") else Severity.WARNING
         elif first.effect == "nan":
             severity = Severity.ERROR
         more = f", and in {len(members) - 1} more places" if len(members) > 1 else ""
@@ -130,10 +131,11 @@ class ConstantOutOfRange(Rule):
         sign = "-" if first.value < 0 else ""
         holds = "" if first.rounded else f" holds {first.value:.6g}, which"
         what = f"the constant {first.tensor.name} ({first.tensor.described}){holds}"
+        result = "would raise in float16" if first.effect == "raises" else f"{verb} {sign}inf in float16"
         return self.graph_finding(
             graph,
             first.node,
-            f"{what} {verb} {sign}inf in float16 at {first.node.described}{more}",
+            f"{what} {result} at {first.node.described}{more}",
             why=EFFECTS[first.effect],
             help="Use a value within ±65504 (-1e4 masks as well), or keep this part in float32.",
             severity=severity,

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from mplint.graph.facts import GraphFacts
 from mplint.graph.load import load_graph
 from mplint.graph.model import Graph, ModelGraph, Node, OpKind, Tensor
-from mplint.graph.numerics import overflowing
+from mplint.graph.numerics import large_constants, overflowing
 from mplint.graph.ranges import ANY, Range, ranges
 from mplint.settings import Settings
 
@@ -144,3 +144,16 @@ def test_an_input_beyond_float16_is_reported_where_it_is_read(tmp_path: Path) ->
     onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}'), tmp_path / "m.onnx")
     settings = Settings(input_ranges={"x": (0.0, 1e6)})
     assert [found.node.op_type for found in overflowing(GraphFacts(load_graph(tmp_path / "m.onnx"), settings))] == ["Relu"]
+
+
+def test_a_mask_of_a_torch_program_that_float16_cannot_hold_would_raise() -> None:
+    x, mask, y = Tensor("x", "float32", (4,)), Tensor("m", "bool", (4,)), Tensor("y", "float32", (4,))
+
+    def effects(value: float) -> list[str]:
+        attributes = {"value": value}
+        node = Node("n", OpKind.ELEMENTWISE, "aten.masked_fill.Scalar", "", (x, mask), (y,), {}, attributes, compute_dtype="float32")
+        graph = ModelGraph("m.pt2", "torch-export", Graph(nodes=[node], inputs=[x, mask], outputs=[y]))
+        return [found.effect for found in large_constants(GraphFacts(graph, Settings()))]
+
+    assert effects(-1e9) == ["raises"]
+    assert effects(-1e4) == effects(float("-inf")) == []
