@@ -6,8 +6,7 @@ import fnmatch
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-FLOAT16_MAX = 65504.0
-BFLOAT16_MAX = 3.3895313892515355e38
+from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
 
 
 class ConversionError(Exception):

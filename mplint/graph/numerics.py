@@ -10,10 +10,10 @@ from mplint.graph.facts import GraphFacts, users
 from mplint.graph.model import Node, OpKind, Tensor
 from mplint.graph.operations import chunks, number, operation
 from mplint.graph.ranges import Range
+from mplint.limits import FLOAT16_MAX as MAX
+from mplint.limits import FLOAT16_SMALLEST_NORMAL as SMALLEST_NORMAL
+from mplint.limits import FLOAT16_ZERO as ZERO
 
-MAX = 65504.0
-ZERO = 2.0**-25  # this and less is rounded to 0
-SMALLEST_NORMAL = 6.103515625e-05
 EXP_LIMIT = math.log(MAX)
 SCANNED = 64 << 20  # bytes of one constant that are looked at, and of all together
 SUMS = frozenset(("reducesum", "reducemean", "sum", "mean", "reducel1", "cumsum", "var"))

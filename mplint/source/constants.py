@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.limits import FLOAT16_MAX, FLOAT16_SMALLEST_NORMAL
 from mplint.source.names import keras_path
 from mplint.source.syntax import argument
 
@@ -194,7 +195,7 @@ def spelled(target: ast.expr) -> set[str]:
 
 def is_extreme(value: float) -> bool:
     """Whether float16 cannot hold the number as it is."""
-    return abs(value) > 65504.0 or 0 < abs(value) < 6.103515625e-05
+    return abs(value) > FLOAT16_MAX or 0 < abs(value) < FLOAT16_SMALLEST_NORMAL
 
 
 def marked(file: SourceFile) -> set[ast.AST]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, When
+from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
 from mplint.rule import Rule
 from mplint.source import constants
 from mplint.source.constants import Use
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
     from mplint.graph.numerics import Constant
 
-FLOAT16_MAX = 65504.0
-BFLOAT16_MAX = 3.3895313892515355e38
 MASK = re.compile(r"mask|\b1(?:\.0?)? ?- |logical_not|not_equal|padding", re.I)
 BIG = re.compile(r"\d[eE]\+?\d|finfo|\d{5,}|\.(?:min|max)\b")
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, When
+from mplint.limits import FLOAT16_SMALLEST_NORMAL as SMALLEST_NORMAL
+from mplint.limits import FLOAT16_ZERO as ZERO
 from mplint.rule import Rule
 from mplint.source import constants
 from mplint.source.arguments import set_keyword
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
     from mplint.graph.numerics import Epsilon
 
-ZERO = 2.0**-25  # float16 rounds this and less to 0
-SMALLEST_NORMAL = 6.103515625e-05
 LARGEST_RECIPROCAL = 1 / 65504.0
 MAX_SHOWN = 4
 GUARDED = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "log_")

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from mplint.conversion.policy import Policy
+from mplint.limits import FLOAT16_MAX
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,7 +32,7 @@ def rounded(array: NDArray[np.float32], half: str) -> NDArray[np.generic]:
     """`array` in half. Finite numbers beyond the range become the largest finite one: a mask of -1e9 stays a mask and makes no -inf."""
     if half == "float16":
         finite = np.isfinite(array)
-        clipped = np.clip(array, -65504.0, 65504.0)
+        clipped = np.clip(array, -FLOAT16_MAX, FLOAT16_MAX)
         return np.where(finite, clipped, array).astype(np.float16)
     import ml_dtypes
 

@@ -1,0 +1,7 @@
+"""What the half dtypes can hold. The tests compare these numbers with data/dtypes.toml; a leaf that imports nothing."""
+
+FLOAT16_MAX = 65504.0
+FLOAT16_SMALLEST_NORMAL = 6.103515625e-05
+FLOAT16_ZERO = 2.0**-25  # this and less is rounded to 0
+BFLOAT16_MAX = 3.3895313892515355e38
+EXACT_INTEGERS = {"float16": 2048, "bfloat16": 256}  # whole numbers up to these are held exactly
