@@ -27,9 +27,10 @@ import onnx_ir as ir
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "convert"))
 from hard_cases import CASES, Case
 
+from mplint.conversion.distance import distance
 from mplint.conversion.onnx.convert import convert
 from mplint.conversion.onnx.program import HEAVY, bodies
-from mplint.conversion.onnx.run import Session, distance
+from mplint.conversion.onnx.run import Session
 from mplint.conversion.onnx.strict import HALVES, to_strict
 from mplint.conversion.onnx.types import infer_types
 from mplint.conversion.policy import Options, policy

@@ -41,7 +41,7 @@ exit status:
 
 _CONVERT_EPILOG = """\
 exit status:
-  0  converted and proven
+  0  converted, and verification found nothing wrong (notes say what it could not run)
   1  the result did not pass verification: not written, unless with --force
   2  misuse, or a model that can't be read or run"""
 

@@ -20,6 +20,7 @@ from mplint.graph.keras.layers import Config, class_of, is_operation, is_own, la
 from mplint.graph.keras.policy import policy_of
 from mplint.graph.model import GraphError
 from mplint.graph.storage import Archive, Json, parse_json
+from mplint.limits import EXACT_INTEGERS
 
 HEAVY = (
     "Dense",
@@ -59,7 +60,6 @@ FRAGILE = {
     "TorchModuleWrapper": "what the wrapped module needs is not known",
     "JaxLayer": "what the wrapped function needs is not known",
 }
-EXACT_INTEGERS = {"float16": 2048, "bfloat16": 256}
 ADVICE = """Loss scaling depends on the policy when the model is loaded. To train it under mixed_float16, before loading:
     keras.mixed_precision.set_global_policy("mixed_float16")
     model = keras.models.load_model({path!r})
@@ -90,6 +90,7 @@ def convert(path: str, target: str, policy: Policy, options: Options, largest: M
         raise ConversionError(f"{path}: no layer of it has a dtype policy")
     result = Conversion(policy, save=partial(save, path, json.dumps(config)), kept=editor.kept, notes=editor.notes)
     result.operations, result.operations_half = len(editor.found), sum(half for _, half in editor.found)
+    result.planned = {name: planned for name, planned in editor.planned.items() if planned}
     heavy = [half for kind, half in editor.found if kind.startswith(HEAVY)]
     result.heavy, result.heavy_half = len(heavy), sum(heavy)
     result.size_before = result.size_after = os.path.getsize(path)
@@ -128,6 +129,7 @@ class _Editor:
         self.found: list[tuple[str, bool]] = []
         self.kept: list[tuple[str, str]] = []
         self.notes: list[str] = []
+        self.planned: dict[str, str] = {}
 
     def model(self, entry: Config, *, output: bool, path: str = "") -> None:
         """Convert the layers of a model; `output`: what it returns leaves the whole model."""
@@ -210,6 +212,8 @@ class _Editor:
                 self.kept.append((f"{name} ({kind})", f"its policy is {known.name if known else given.get('class_name')} already"))
             return
         self.found.append((kind, not reason))
+        own, wanted = str(config.get("name")), "float32" if reason else self.policy.name
+        self.planned[own] = wanted if self.planned.get(own, wanted) == wanted else ""  # two layers of one name: neither is told apart
         # A policy object may be shared by many layers in the file; each keeps its own from now on.
         given.pop("shared_object_id", None)
         if reason:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mplint.conversion.distance import distance, judge
 from mplint.conversion.result import Conversion
 
 SAMPLES = 2
@@ -35,7 +36,11 @@ def verify(result: Conversion, source: str, feeds: Sequence[Mapping[str, np.ndar
         except Exception as error:
             result.notes.append(f"not verified: Keras can't load it without your program ({str(error).strip().splitlines()[0][:160]})")
             return
-        wrong = [layer.name for layer in converted._flatten_layers() if layer.dtype_policy.name not in _expected(result)]
+        wrong = [
+            layer.name
+            for layer in converted._flatten_layers()
+            if result.planned.get(layer.name, layer.dtype_policy.name) != layer.dtype_policy.name
+        ]
         if wrong:
             result.problems.append(f"the policy of {wrong[0]!r} is not the one that was written")
         _compare(result, original, converted, feeds, ranges)
@@ -64,41 +69,26 @@ def quiet() -> Iterator[None]:
             os.close(kept)
 
 
-def _expected(result: Conversion) -> set[str]:
-    others = {reason.split()[3] for _, reason in result.kept if reason.startswith("its policy is ")}
-    return {result.policy.name, "float32", *others} | {"int32", "int64", "uint8", "bool", "string", "int8", "int16"}
-
-
 def _compare(
     result: Conversion, original: Any, converted: Any, feeds: Sequence[Mapping[str, np.ndarray]], ranges: Mapping[str, tuple[float, float]]
 ) -> None:
-    worst, count = 0.0, 0
+    distances = []
     for inputs in [_given(original, feed) for feed in feeds] or [_generated(original, ranges, seed) for seed in range(SAMPLES)]:
         if inputs is None:
             result.notes.append("not run: the data has no array for an input")
             return
         try:
             with quiet():
-                expected = _flat(original(inputs, training=False))
-                got = _flat(converted(inputs, training=False))
+                expected, got = (_flat(model(inputs, training=False)) for model in (original, converted))
         except Exception as error:
             result.notes.append(f"not run: {str(error).strip().splitlines()[0][:160]}")
             return
-        count += 1
-        for one, other in zip(expected, got, strict=True):
-            if one.dtype != other.dtype:
-                result.problems.append(f"an output is {other.dtype} instead of {one.dtype}")
-                return
-            finite = np.isfinite(one)
-            if not np.isfinite(other[finite]).all():
-                result.problems.append("an output became infinite or NaN")
-                return
-            if finite.any():
-                worst = max(worst, float(np.abs(one - other)[finite].max() / (np.abs(one[finite]).max() + 1e-6)))
-    result.error = worst
-    result.verified.append(f"outputs against the original's on {count} sample{'s' if count > 1 else ''}")
-    if worst > result.policy.tolerance:
-        result.problems.append(f"the outputs are off by {worst:.2g}, more than {result.policy.tolerance:g}")
+        if [one.dtype for one in expected] != [other.dtype for other in got]:
+            result.problems.append("an output has another dtype than the original's")
+            return
+        distances.append(distance(expected, got))
+    result.verified.append(f"outputs against the original's on {len(distances)} sample{'s' if len(distances) > 1 else ''}")
+    judge(result, distances)
 
 
 def _given(model: Any, feed: Mapping[str, np.ndarray]) -> list[np.ndarray] | None:

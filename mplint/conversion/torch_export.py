@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mplint.conversion.distance import distance, judge
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
 
@@ -174,31 +175,18 @@ def _verify(result: Conversion, program: ExportedProgram, made: ExportedProgram,
     from torch.utils import _pytree
 
     original = program.module(check_guards=False)
-    worst = 0.0
+    distances = []
     for seed in range(SEEDS):
         args, kwargs = examples if seed == 0 else _varied(examples, seed)
         with torch.no_grad():
-            expected = _pytree.tree_leaves(original(*args, **kwargs))
-            got = _pytree.tree_leaves(made.module(check_guards=False)(*args, **kwargs))
-        for one, other in zip(expected, got, strict=True):
-            if not isinstance(one, torch.Tensor) or not one.is_floating_point():
-                if isinstance(one, torch.Tensor) and not torch.equal(one, other):
-                    result.problems.append("an integer output differs")
-                    return
-                continue
-            if other.dtype != one.dtype:
-                result.problems.append(f"an output is {other.dtype} instead of {one.dtype}")
-                return
-            finite = torch.isfinite(one)
-            if not torch.isfinite(other[finite]).all():
-                result.problems.append("an output became infinite or NaN")
-                return
-            if finite.any():
-                worst = max(worst, float((one - other)[finite].abs().max() / (one[finite].abs().max() + 1e-6)))
-    result.error = worst
+            outputs = (module(*args, **kwargs) for module in (original, made.module(check_guards=False)))
+            expected, got = ([leaf for leaf in _pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)] for output in outputs)
+        if [one.dtype for one in expected] != [other.dtype for other in got]:
+            result.problems.append("an output has another dtype than the original's")
+            return
+        distances.append(distance([_array(one) for one in expected], [_array(other) for other in got]))
     result.verified.append(f"outputs against the original's under {result.policy.half} autocast on the CPU, on {SEEDS} samples")
-    if worst > result.policy.tolerance:
-        result.problems.append(f"the outputs are off by {worst:.2g}, more than {result.policy.tolerance:g}")
+    judge(result, distances)
     with tempfile.TemporaryDirectory(prefix="mplint-") as folder:
         target = os.path.join(folder, "again.pt2")
         result.save(target)
@@ -207,6 +195,11 @@ def _verify(result: Conversion, program: ExportedProgram, made: ExportedProgram,
         result.problems.append("the names of its parameters changed")
     else:
         result.verified.append("saved and loaded again")
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    """A tensor as NumPy has it, which knows no bfloat16."""
+    return (tensor.float() if tensor.is_floating_point() else tensor).numpy(force=True)
 
 
 def _save(program: ExportedProgram, target: str) -> None:

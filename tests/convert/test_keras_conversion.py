@@ -145,3 +145,17 @@ def test_a_conversion_that_keras_refutes_is_not_written(tmp_path: Path) -> None:
     target = tmp_path / "b.keras"
     assert main(["convert", str(tmp_path / "a.keras"), "-o", str(target)]) == 1 and not target.exists()
     assert main(["convert", str(tmp_path / "a.keras"), "-o", str(target), "--keep", "grow", "--keep", "Dense"]) == 0 and target.exists()
+
+
+@pytest.mark.framework
+def test_a_layer_with_another_policy_than_was_written_is_a_problem(tmp_path: Path) -> None:
+    import keras
+
+    from mplint.conversion.keras_verify import verify
+
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(4, name="hidden"), keras.layers.Dense(2)]).save(tmp_path / "a.keras")
+    result = convert(str(tmp_path / "a.keras"), "b.keras", FLOAT16, Options(), {})
+    assert result.planned["hidden"] == "mixed_float16"
+    result.planned["hidden"] = "float32"
+    verify(result, str(tmp_path / "a.keras"), [], {})
+    assert result.problems == ["the policy of 'hidden' is not the one that was written"]

@@ -177,3 +177,28 @@ def test_progress_is_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp
     assert main(["convert", path, "--dry-run"]) == 0
     shown = capsys.readouterr().err
     assert "measuring which tensors may be half" in shown and "\n" not in shown and shown.endswith("\x1b[K")
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["in memory", "as large models are handled"])
+def test_weights_in_a_file_of_their_own_stay_in_one(large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if large:
+        monkeypatch.setattr("mplint.conversion.onnx.run.INLINE_BYTES", 1)
+        monkeypatch.setattr("mplint.conversion.onnx.convert.INLINE_BYTES", 1)
+    path = model("g (float[2,64] x) => (float[2,64] y) { y = MatMul(x, W) }", tmp_path / "a.onnx", W=rng(64, 64, scale=0.1))
+    onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="a.weights", size_threshold=0)
+    before = (tmp_path / "a.weights").read_bytes()
+    result = convert(path, FLOAT16, Options())
+    assert result.proven and result.heavy_half == 1, result.problems
+    result.save(str(tmp_path / "b.onnx"))
+    assert (tmp_path / "a.weights").read_bytes() == before
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["a.onnx", "a.weights", "b.onnx", "b.onnx.data"]
+    assert dtypes(tmp_path / "b.onnx")["y"] == "float" and (tmp_path / "b.onnx.data").stat().st_size == 64 * 64 * 2
+
+
+def test_weights_of_the_input_are_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = model("g (float[2,64] x) => (float[2,64] y) { y = MatMul(x, W) }", tmp_path / "a.onnx", W=rng(64, 64, scale=0.1))
+    onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="b.onnx.data", size_threshold=0)
+    before = (tmp_path / "b.onnx.data").read_bytes()
+    assert main(["convert", path, "-o", str(tmp_path / "b.onnx")]) == 2
+    assert "choose another name" in capsys.readouterr().err and (tmp_path / "b.onnx.data").read_bytes() == before
+    assert not (tmp_path / "b.onnx").exists()

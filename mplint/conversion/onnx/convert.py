@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from mplint.conversion.cut import Problem, cheapest
+from mplint.conversion.distance import distance, judge
 from mplint.conversion.feeds import load_feeds
 from mplint.conversion.onnx.constants import damage, tensor_of
 from mplint.conversion.onnx.inputs import OPEN_DIMS, generated, required
@@ -18,7 +19,7 @@ from mplint.conversion.onnx.measure import Measurement
 from mplint.conversion.onnx.opset import raised, wanted
 from mplint.conversion.onnx.patterns import ties
 from mplint.conversion.onnx.program import HEAVY_GAIN, Program, analyze, is_constant
-from mplint.conversion.onnx.run import INLINE_BYTES, Feed, Outputs, Session, distance, in_memory, weight_bytes
+from mplint.conversion.onnx.run import INLINE_BYTES, Feed, Outputs, Session, external_files, in_memory, weight_bytes
 from mplint.conversion.onnx.strict import to_strict
 from mplint.conversion.onnx.types import Declared, declared_types, infer_types
 from mplint.conversion.onnx.write import write
@@ -168,14 +169,14 @@ def attempt_at(
 ) -> Conversion:
     """Write the plan into a fresh copy of the model and verify it."""
     model, declared = load(path, opset)
-    before = weight_bytes(model)
+    before, sources = weight_bytes(model), external_files(model)
     program = analyze(model, policy.half, options)
     written = write(program, halves, policy, declared)
     heavy = [n for n, operation in enumerate(program.operations) if operation.gain == HEAVY_GAIN]
     computing = [n for n, operation in enumerate(program.operations) if operation.node is not None]
     result = Conversion(
         policy,
-        save=lambda target: save(model, target),
+        save=lambda target: save(model, target, sources),
         heavy=len(heavy),
         heavy_half=sum(halves[n] for n in heavy),
         operations=len(computing),
@@ -219,11 +220,8 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, feeds: Sequence[
     except Exception as error:
         result.problems.append(f"its emulation does not run: {str(error).strip().splitlines()[0][:300]}")
         return
-    worst = next((d for d in found if d.broken), max(found, key=lambda d: d.error))
-    result.error = worst.error
     result.verified.append(f"true {policy.half} semantics on {len(feeds)} sample{'s' if len(feeds) > 1 else ''}")
-    if not worst.within(policy.tolerance):
-        result.problems.append(worst.broken or f"the outputs are off by {worst.error:.2g}, more than {policy.tolerance:g}")
+    judge(result, found)
 
 
 def reasons(program: Program, halves: Sequence[bool], unsafe: dict[ir.Value, str]) -> list[tuple[str, str]]:
@@ -239,14 +237,18 @@ def reasons(program: Program, halves: Sequence[bool], unsafe: dict[ir.Value, str
     return found
 
 
-def save(model: ir.Model, path: str) -> None:
-    """Write a model, whole or not at all. Weights that lay in a file of their own, or exceed 1 GiB, go to one again."""
+def save(model: ir.Model, path: str, sources: frozenset[str]) -> None:
+    """Write a model, whole or not at all; its weights to a file beside it where the original's `sources` did so, or above 1 GiB.
+
+    Raises ConversionError where that file is one of the original's.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     name = os.path.basename(path)
-    beside = any(isinstance(v.const_value, ir.ExternalTensor) for body in model.graphs() for v in body.initializers.values())
+    if os.path.realpath(f"{path}.data") in sources:
+        raise ConversionError(f"{path}.data holds weights of the input, which is never overwritten: choose another name than {name}")
     with tempfile.TemporaryDirectory(prefix=".mplint-", dir=folder) as partial:
         target = os.path.join(partial, name)
-        if beside or weight_bytes(model) >= INLINE_BYTES:
+        if sources or weight_bytes(model) >= INLINE_BYTES:
             ir.save(model, target, format="protobuf", external_data=f"{name}.data", max_workers=1, max_in_flight_bytes=1 << 28)
         else:
             ir.save(model, target, format="protobuf")

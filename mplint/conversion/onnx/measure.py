@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from mplint.conversion.distance import distance
 from mplint.conversion.onnx.constants import damage, rounded, tensor_of
 from mplint.conversion.onnx.program import HEAVY_GAIN, Program, bodies, is_constant
-from mplint.conversion.onnx.run import Feed, Outputs, Session, distance
+from mplint.conversion.onnx.run import Feed, Outputs, Session
 from mplint.conversion.onnx.types import tops
 from mplint.conversion.policy import Policy
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 from weakref import WeakSet
 
 import numpy as np
@@ -15,17 +14,6 @@ import onnx_ir as ir
 Feed = Mapping[str, np.ndarray]
 Outputs = list[object]
 INLINE_BYTES = 1 << 30  # protobuf stops at 2 GiB; above this, weights go to a file beside the model
-
-
-class Distance(NamedTuple):
-    """How far results are from the reference: the largest relative error, and whether something became infinite, NaN or another integer."""
-
-    error: float
-    broken: str = ""
-
-    def within(self, tolerance: float) -> bool:
-        """Whether the results may stand."""
-        return not self.broken and self.error <= tolerance
 
 
 OPEN: WeakSet[Session] = WeakSet()
@@ -90,9 +78,15 @@ def _fitting(array: np.ndarray, kind: str) -> np.ndarray:
 
 def in_memory(model: ir.Model) -> onnx.ModelProto:
     """A model of less than 1 GiB as one message, with the weights that lie in other files."""
-    if any(isinstance(v.const_value, ir.ExternalTensor) for body in model.graphs() for v in body.initializers.values()):
+    if external_files(model):
         model = ir.external_data.load_to_model(model.clone())
     return ir.to_proto(model)
+
+
+def external_files(model: ir.Model) -> frozenset[str]:
+    """The real paths of the files beside the model in which its weights lie."""
+    tensors = (value.const_value for body in model.graphs() for value in body.initializers.values())
+    return frozenset(os.path.realpath(tensor.path) for tensor in tensors if isinstance(tensor, ir.ExternalTensor))
 
 
 def weight_bytes(model: ir.Model) -> int:
@@ -101,31 +95,3 @@ def weight_bytes(model: ir.Model) -> int:
     for graph in model.graphs():
         total += sum(v.const_value.nbytes for v in graph.initializers.values() if v.const_value is not None)
     return total
-
-
-def distance(reference: Sequence[object], got: Sequence[object]) -> Distance:
-    """How far `got` is from `reference`: per output max |y - y32| / (max |y32| + 1e-6), over finite references."""
-    worst = 0.0
-    for expected, actual in zip(_flat(reference), _flat(got), strict=True):
-        if expected.shape != actual.shape:
-            return Distance(float("inf"), f"an output has the shape {actual.shape} instead of {expected.shape}")
-        if expected.dtype.kind in "iub":
-            if not np.array_equal(expected, actual):
-                return Distance(float("inf"), "an integer output differs")
-            continue
-        if expected.dtype.kind not in "fV" or expected.size == 0:
-            continue
-        one, other = expected.astype(np.float64), actual.astype(np.float64)
-        finite = np.isfinite(one)
-        if not np.isfinite(other[finite]).all():
-            return Distance(float("inf"), "an output became infinite or NaN")
-        if finite.any():
-            worst = max(worst, float(np.abs(one - other)[finite].max() / (np.abs(one[finite]).max() + 1e-6)))
-    return Distance(worst)
-
-
-def _flat(outputs: Sequence[object]) -> list[np.ndarray]:
-    found: list[np.ndarray] = []
-    for item in outputs:
-        found += _flat(item) if isinstance(item, (list, tuple)) else [np.asarray(item)]
-    return found

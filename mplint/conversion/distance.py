@@ -1,0 +1,60 @@
+"""How far the outputs of a converted model are from the original's: one measure for every format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mplint.conversion.result import Conversion
+
+
+class Distance(NamedTuple):
+    """How far results are from the reference: the largest relative error, and whether something became infinite, NaN or another integer."""
+
+    error: float
+    broken: str = ""
+
+    def within(self, tolerance: float) -> bool:
+        """Whether the results may stand."""
+        return not self.broken and self.error <= tolerance
+
+
+def distance(reference: Sequence[object], got: Sequence[object]) -> Distance:
+    """How far `got` is from `reference`: per output max |y - y32| / (max |y32| + 1e-6), over finite references."""
+    if len(_flat(reference)) != len(_flat(got)):
+        return Distance(float("inf"), "the number of outputs differs")
+    worst = 0.0
+    for expected, actual in zip(_flat(reference), _flat(got), strict=True):
+        if expected.shape != actual.shape:
+            return Distance(float("inf"), f"an output has the shape {actual.shape} instead of {expected.shape}")
+        if expected.dtype.kind in "iub":
+            if not np.array_equal(expected, actual):
+                return Distance(float("inf"), "an integer output differs")
+            continue
+        if expected.dtype.kind not in "fV" or expected.size == 0:
+            continue
+        one, other = expected.astype(np.float64), actual.astype(np.float64)
+        finite = np.isfinite(one)
+        if not np.isfinite(other[finite]).all():
+            return Distance(float("inf"), "an output became infinite or NaN")
+        if finite.any():
+            worst = max(worst, float(np.abs(one - other)[finite].max() / (np.abs(one[finite]).max() + 1e-6)))
+    return Distance(worst)
+
+
+def _flat(outputs: Sequence[object]) -> list[np.ndarray]:
+    found: list[np.ndarray] = []
+    for item in outputs:
+        found += _flat(item) if isinstance(item, (list, tuple)) else [np.asarray(item)]
+    return found
+
+
+def judge(result: Conversion, distances: Iterable[Distance]) -> None:
+    """Write the worst distance into a result, and what is wrong with it."""
+    found = list(distances)
+    worst = next((one for one in found if one.broken), max(found, key=lambda one: one.error))
+    result.error = worst.error
+    if not worst.within(result.policy.tolerance):
+        result.problems.append(worst.broken or f"the outputs are off by {worst.error:.2g}, more than {result.policy.tolerance:g}")
