@@ -14,9 +14,10 @@ import onnx_ir as ir
 
 from mplint.conversion.distance import distance
 from mplint.conversion.onnx.constants import damage, rounded, tensor_of
-from mplint.conversion.onnx.program import HEAVY_GAIN, Program, bodies, is_constant
+from mplint.conversion.onnx.program import Program, bodies, is_constant
 from mplint.conversion.onnx.run import Feed, Outputs, Session
 from mplint.conversion.onnx.types import tops
+from mplint.conversion.planner import HEAVY_GAIN, MARGIN, inherit, unsafe_groups
 from mplint.conversion.policy import Policy
 
 FLAGS = "mplint_flags"
@@ -44,32 +45,6 @@ EXACT = frozenset(
 )
 # What commonly bounds the argument of an exp: the maximum taken off, a negative square, a limit.
 BOUNDING = frozenset(("Sub", "Neg", "Clip", "Min", "Tanh", "Sigmoid", "LogSoftmax", "Softmax"))
-MARGIN = 2.0  # activations must survive at twice their size, since data not seen may be larger
-
-
-def unsafe_groups(
-    items: Sequence[int], passes: Callable[[set[int]], bool], *, deadline: float, progress: Callable[[int, int], None] | None = None
-) -> set[int]:
-    """The items that can't be in the accepted set, such that all the others pass together; untested at `deadline` counts as unsafe."""
-    accepted: set[int] = set()
-    bad: set[int] = set()
-    stack = [list(items)]
-    while stack:
-        group = stack.pop()
-        if not group:
-            continue
-        if progress is not None:
-            progress(len(accepted) + len(bad), len(items))
-        if time.monotonic() > deadline:
-            bad.update(group)
-        elif passes(accepted | set(group)):
-            accepted.update(group)
-        elif len(group) == 1:
-            bad.update(group)
-        else:
-            middle = len(group) // 2
-            stack += [group[middle:], group[:middle]]
-    return bad
 
 
 class Measurement:
@@ -159,10 +134,7 @@ class Measurement:
             late = time.monotonic() > deadline
             moved = f"rounded to {self.policy.half}, it moves an output too far"
             found |= {self.candidates[number]: "not measured in the time allowed" if late else moved for number in bad}
-        for value, sources in self.derived.items():  # in the order in which they are computed
-            culprit = next((source for source in sources if source in found), None)
-            if culprit is not None:
-                found[value] = found[culprit]
+        inherit(found, self.derived)
         return found
 
     def _instrumented(self, only: set[int] | None = None, *, flagged: bool = True) -> ir.Model:
