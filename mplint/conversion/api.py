@@ -40,7 +40,7 @@ def convert(
             raise ConversionError("a torch module is converted on example inputs: give example_inputs=(tensor, …)")
         return convert_module(model, tuple(example_inputs), policy(policy_name, tolerance), options, device)  # type: ignore[arg-type]
     if "keras.Model" in kinds:
-        from mplint.conversion.keras import convert_live
+        from mplint.conversion.keras.live import convert_live
 
         return convert_live(model, policy(policy_name, tolerance), options, list(calibration))
     raise ConversionError(f"{type(model).__name__} is no path, no keras.Model and no torch.nn.Module")

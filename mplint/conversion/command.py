@@ -100,8 +100,8 @@ def convert_keras(source: str, target: str, wanted: Policy, options: Options, ca
     """Convert a .keras archive, and prove it with Keras where Keras is installed."""
     try:
         from mplint.conversion.feeds import load_feeds
-        from mplint.conversion.keras import convert
-        from mplint.conversion.keras_verify import verify
+        from mplint.conversion.keras.archive import convert
+        from mplint.conversion.keras.verify import verify
     except ImportError as error:
         raise ConversionError(f'converting Keras archives needs {error.name}: pip install "mplint[keras]"') from None
 

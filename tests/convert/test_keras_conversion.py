@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mplint.cli import main
-from mplint.conversion.keras import convert
+from mplint.conversion.keras.archive import convert
 from mplint.conversion.policy import ConversionError, Options, policy
 
 FLOAT16 = policy("mixed_float16")
@@ -151,7 +151,7 @@ def test_a_conversion_that_keras_refutes_is_not_written(tmp_path: Path) -> None:
 def test_a_layer_with_another_policy_than_was_written_is_a_problem(tmp_path: Path) -> None:
     import keras
 
-    from mplint.conversion.keras_verify import verify
+    from mplint.conversion.keras.verify import verify
 
     keras.Sequential([keras.Input((4,)), keras.layers.Dense(4, name="hidden"), keras.layers.Dense(2)]).save(tmp_path / "a.keras")
     result = convert(str(tmp_path / "a.keras"), "b.keras", FLOAT16, Options(), {})

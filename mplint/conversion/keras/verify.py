@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from mplint.conversion.distance import distance, judge
+from mplint.conversion.quiet import quiet
 from mplint.conversion.result import Conversion
 
 SAMPLES = 2
@@ -52,21 +51,6 @@ def verify(result: Conversion, source: str, feeds: Sequence[Mapping[str, np.ndar
         ]:
             result.problems.append("saved and loaded again, it has other policies")
         result.verified.append("Keras: every layer's policy, and saved and loaded again")
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep what frameworks' compiled code writes to the terminal off it."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with open(os.devnull, "w") as nowhere, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        kept = os.dup(2)
-        try:
-            os.dup2(nowhere.fileno(), 2)
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
 
 
 def _compare(

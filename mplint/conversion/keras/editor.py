@@ -1,25 +1,13 @@
-"""Converting Keras 3 archives: only the dtype policies in config.json change, every other member stays byte for byte.
-
-No framework is imported and nothing of the archive runs, so weights are bit-equal. Inputs and outputs stay float32, and so do layers whose
-results depend on sizes that half can't hold.
-"""
+"""Which layers of a Keras configuration compute in half: the policy of each is set where it stands."""
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import Any
 
-from mplint.conversion.policy import ConversionError, Options, Policy
-from mplint.conversion.result import Conversion
+from mplint.conversion.policy import Options, Policy
 from mplint.graph.keras.layers import Config, class_of, is_operation, is_own, layer_config, name_of
 from mplint.graph.keras.policy import policy_of
-from mplint.graph.model import GraphError
-from mplint.graph.storage import Archive, Json, parse_json
+from mplint.graph.storage import Json
 from mplint.limits import EXACT_INTEGERS
 
 HEAVY = (
@@ -60,68 +48,8 @@ FRAGILE = {
     "TorchModuleWrapper": "what the wrapped module needs is not known",
     "JaxLayer": "what the wrapped function needs is not known",
 }
-ADVICE = """Loss scaling depends on the policy when the model is loaded. To train it under mixed_float16, before loading:
-    keras.mixed_precision.set_global_policy("mixed_float16")
-    model = keras.models.load_model({path!r})
-  or compile it with keras.mixed_precision.LossScaleOptimizer(optimizer)."""
 
-
-def convert(path: str, target: str, policy: Policy, options: Options, largest: Mapping[str, float]) -> Conversion:
-    """Convert an archive that is to be called `target`; nothing is written.
-
-    `largest` is the largest |value| of inputs by name, as far as data or ranges tell.
-
-    Raises ConversionError for an archive that can't be read, or whose layers are not in its configuration.
-    """
-    try:
-        with Archive(path) as archive:
-            config = parse_json(archive.read("config.json"), "config.json")
-    except GraphError as error:
-        raise ConversionError(f"{path}: {error}") from None
-    if not isinstance(config, dict) or _layers(config) is None:
-        what = f"the layers of {class_of(config)!r} are" if isinstance(config, dict) else "its layers are"
-        raise ConversionError(
-            f"{path}: {what} made by its own class and are not in the file, so no policy can be set there. "
-            f"Convert the live model: make it under keras.mixed_precision.set_global_policy({policy.name!r}) and load the weights"
-        )
-    editor = _Editor(policy, options, largest)
-    editor.model(config, output=True)
-    if not editor.found:
-        raise ConversionError(f"{path}: no layer of it has a dtype policy")
-    result = Conversion(policy, save=partial(save, path, json.dumps(config)), kept=editor.kept, notes=editor.notes)
-    result.operations, result.operations_half = len(editor.found), sum(half for _, half in editor.found)
-    result.planned = {name: planned for name, planned in editor.planned.items() if planned}
-    heavy = [half for kind, half in editor.found if kind.startswith(HEAVY)]
-    result.heavy, result.heavy_half = len(heavy), sum(heavy)
-    result.size_before = result.size_after = os.path.getsize(path)
-    if policy.half == "float16":
-        result.advice = ADVICE.format(path=target).split("\n")
-    return result
-
-
-def save(source: str, config: str, target: str) -> None:
-    """Write the archive with another config.json, whole or not at all; the other members are copied as they are."""
-    folder = os.path.dirname(os.path.abspath(target))
-    handle, partial_path = tempfile.mkstemp(prefix=".mplint-", dir=folder)
-    try:
-        with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(source) as given, zipfile.ZipFile(stream, "w") as made:
-            for info in given.infolist():
-                if info.filename == "config.json":
-                    made.writestr(info, config)
-                    continue
-                with given.open(info) as member, made.open(info, "w", force_zip64=True) as copy:
-                    while block := member.read(1 << 20):
-                        copy.write(block)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(partial_path, 0o666 & ~umask)
-        os.replace(partial_path, target)
-    except BaseException:
-        os.unlink(partial_path)
-        raise
-
-
-class _Editor:
+class Editor:
     """Walks a configuration and sets the policy of each layer that can compute in half."""
 
     def __init__(self, policy: Policy, options: Options, largest: Mapping[str, float]) -> None:
@@ -133,7 +61,7 @@ class _Editor:
 
     def model(self, entry: Config, *, output: bool, path: str = "") -> None:
         """Convert the layers of a model; `output`: what it returns leaves the whole model."""
-        layers = _layers(entry)
+        layers = layers_of(entry)
         if layers is None:
             return
         config = layer_config(entry)
@@ -155,7 +83,7 @@ class _Editor:
         config = layer_config(entry)
         if kind == "InputLayer":
             return
-        if _layers(entry) is not None:
+        if layers_of(entry) is not None:
             self.model(entry, output=output, path=f"{name}/")
             return
         reason = self.reason(entry, name, output=output, inputs=inputs)
@@ -165,7 +93,7 @@ class _Editor:
             if isinstance(inner, dict) and "class_name" in inner:
                 if reason:
                     self.set(layer_config(inner), class_of(inner), f"{name}/{part}", reason)
-                elif _layers(inner) is not None:
+                elif layers_of(inner) is not None:
                     self.model(inner, output=False, path=f"{name}/{part}/")
                 else:
                     self.layer(inner, f"{name}/", output=False, inputs=[])
@@ -222,7 +150,7 @@ class _Editor:
         config["dtype"] = {**given, "config": {"name": self.policy.name}}
 
 
-def _layers(entry: Config) -> list[Config] | None:
+def layers_of(entry: Config) -> list[Config] | None:
     """The layers of a functional or sequential model, None for anything else."""
     layers = layer_config(entry).get("layers")
     return [layer for layer in layers if isinstance(layer, dict)] if isinstance(layers, list) else None
@@ -283,20 +211,3 @@ def _is_integer(entry: Config) -> bool:
     """Whether an input layer gives integers."""
     dtype = layer_config(entry).get("dtype")
     return class_of(entry) != "InputLayer" or (isinstance(dtype, str) and dtype.startswith(("int", "uint", "bool")))
-
-
-def convert_live(model: Any, policy: Policy, options: Options, calibration: list[str]) -> Conversion:
-    """Convert a keras.Model in memory, through an archive of it; the model itself does not change."""
-    from mplint.conversion.command import convert_keras
-
-    folder = tempfile.TemporaryDirectory(prefix="mplint-")
-    source = os.path.join(folder.name, "model.keras")
-    model.save(source)
-    result = convert_keras(source, "converted.keras", policy, options, calibration)
-    write = result.save
-
-    def keeping(target: str, _folder: object = folder) -> None:  # the archive must live as long as it may be written
-        write(target)
-
-    result.save = keeping
-    return result

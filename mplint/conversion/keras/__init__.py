@@ -1,0 +1,1 @@
+"""Converting Keras models: .keras archives, .h5 files and live models."""

@@ -1,0 +1,81 @@
+"""Converting Keras 3 archives: only the dtype policies in config.json change, every other member stays byte for byte.
+
+No framework is imported and nothing of the archive runs, so weights are bit-equal. Inputs and outputs stay float32, and so do layers whose
+results depend on sizes that half can't hold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from functools import partial
+
+from mplint.conversion.keras.editor import HEAVY, Editor, layers_of
+from mplint.conversion.policy import ConversionError, Options, Policy
+from mplint.conversion.result import Conversion
+from mplint.graph.keras.layers import class_of
+from mplint.graph.model import GraphError
+from mplint.graph.storage import Archive, parse_json
+
+ADVICE = """Loss scaling depends on the policy when the model is loaded. To train it under mixed_float16, before loading:
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    model = keras.models.load_model({path!r})
+  or compile it with keras.mixed_precision.LossScaleOptimizer(optimizer)."""
+
+
+def convert(path: str, target: str, policy: Policy, options: Options, largest: Mapping[str, float]) -> Conversion:
+    """Convert an archive that is to be called `target`; nothing is written.
+
+    `largest` is the largest |value| of inputs by name, as far as data or ranges tell.
+
+    Raises ConversionError for an archive that can't be read, or whose layers are not in its configuration.
+    """
+    try:
+        with Archive(path) as archive:
+            config = parse_json(archive.read("config.json"), "config.json")
+    except GraphError as error:
+        raise ConversionError(f"{path}: {error}") from None
+    if not isinstance(config, dict) or layers_of(config) is None:
+        what = f"the layers of {class_of(config)!r} are" if isinstance(config, dict) else "its layers are"
+        raise ConversionError(
+            f"{path}: {what} made by its own class and are not in the file, so no policy can be set there. "
+            f"Convert the live model: make it under keras.mixed_precision.set_global_policy({policy.name!r}) and load the weights"
+        )
+    editor = Editor(policy, options, largest)
+    editor.model(config, output=True)
+    if not editor.found:
+        raise ConversionError(f"{path}: no layer of it has a dtype policy")
+    result = Conversion(policy, save=partial(save, path, json.dumps(config)), kept=editor.kept, notes=editor.notes)
+    result.operations, result.operations_half = len(editor.found), sum(half for _, half in editor.found)
+    result.planned = {name: planned for name, planned in editor.planned.items() if planned}
+    heavy = [half for kind, half in editor.found if kind.startswith(HEAVY)]
+    result.heavy, result.heavy_half = len(heavy), sum(heavy)
+    result.size_before = result.size_after = os.path.getsize(path)
+    if policy.half == "float16":
+        result.advice = ADVICE.format(path=target).split("\n")
+    return result
+
+
+def save(source: str, config: str, target: str) -> None:
+    """Write the archive with another config.json, whole or not at all; the other members are copied as they are."""
+    folder = os.path.dirname(os.path.abspath(target))
+    handle, partial_path = tempfile.mkstemp(prefix=".mplint-", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(source) as given, zipfile.ZipFile(stream, "w") as made:
+            for info in given.infolist():
+                if info.filename == "config.json":
+                    made.writestr(info, config)
+                    continue
+                with given.open(info) as member, made.open(info, "w", force_zip64=True) as copy:
+                    while block := member.read(1 << 20):
+                        copy.write(block)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(partial_path, 0o666 & ~umask)
+        os.replace(partial_path, target)
+    except BaseException:
+        os.unlink(partial_path)
+        raise
