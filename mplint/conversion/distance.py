@@ -29,9 +29,9 @@ def distance(reference: Sequence[object], got: Sequence[object]) -> Distance:
     for expected, actual in zip(_flat(reference), _flat(got), strict=True):
         if expected.shape != actual.shape:
             return Distance(float("inf"), f"an output has the shape {actual.shape} instead of {expected.shape}")
-        if expected.dtype.kind in "iub":
+        if expected.dtype.kind in "iubOUS":
             if not np.array_equal(expected, actual):
-                return Distance(float("inf"), "an integer output differs")
+                return Distance(float("inf"), "an integer output differs" if expected.dtype.kind in "iub" else "a text differs")
             continue
         if expected.dtype.kind not in "fV" or expected.size == 0:
             continue

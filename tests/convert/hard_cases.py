@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hard_control
 import numpy as np
 from hard_case import Case, W, X, c, i, n, u
 
 __all__ = ["CASES", "Case"]
 
-CASES: dict[str, Case] = {
+CASES: dict[str, Case] = hard_control.CASES | {
     # --- dtypes written as attributes
     "cast_to_attribute": Case(
         "casts of integers to float32 must be retargeted",

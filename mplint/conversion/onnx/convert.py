@@ -27,6 +27,7 @@ from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
 
 PLAN_SHARE = 0.5  # the plan uses half of the tolerance: data not seen may be worse
+SAME = 1e-4  # what another opset may move an output
 ATTEMPTS = 4
 SECONDS = 120.0  # for measuring
 # Without data, operators whose results depend on sizes that generated inputs may not reach stay float32: they cost little.
@@ -54,15 +55,18 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
     """Convert the model in a file; nothing is written. Raises ConversionError for a model that can't be read or run."""
     notes: list[str] = []
     options.tell("reading the model")
-    opset = needed_opset(path, policy, notes)
-    model, _ = load(path, opset)
-    program = analyze(model, policy.half, options)
-    program.ties += ties(program)
+    model, _ = load(path)
     if calibration:
         feeds: list[Feed] = list(load_feeds(calibration, [v.name or "" for v in required(model)]))
         references = reference(path, feeds)
     else:
         feeds, references = generated_feeds(path, model, options, notes)
+    opset = needed_opset(path, policy, feeds, references, notes)
+    if opset is not None:
+        model, _ = load(path, opset)
+    program = analyze(model, policy.half, options)
+    program.ties += ties(program)
+    if not calibration:
         be_wary(program)
     unsafe: dict[ir.Value, str] = {}
     if feeds:
@@ -82,18 +86,30 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
     raise AssertionError("no attempt was made")
 
 
-def needed_opset(path: str, policy: Policy, notes: list[str]) -> int | None:
+def needed_opset(path: str, policy: Policy, feeds: Sequence[Feed], references: Sequence[Outputs], notes: list[str]) -> int | None:
     """The opset to raise the model to, None to leave it."""
     model = ir.load(path)
-    opset = wanted(model, policy.half)
-    if opset is None:
-        return None
     old = model.opset_imports.get("", 1)
-    if raised(model, opset) is None:
-        notes.append(f"the heavy operators take {policy.half} from opset {opset} on, and the model can't be raised to it from {old}")
-        return None
-    notes.append(f"raised from opset {old} to {opset}, in which the heavy operators take {policy.half}")
-    return opset
+    opsets = wanted(model, policy.half)
+    for opset in opsets:
+        other = raised(ir.load(path), opset)
+        if other is not None and agrees(other, feeds, references):
+            notes.append(f"raised from opset {old} to {opset}, in which the heavy operators take {policy.half}")
+            return opset
+    if opsets:
+        notes.append(f"the heavy operators take {policy.half} from opset {opsets[-1]} on, and the model can't be raised to it from {old}")
+    return None
+
+
+def agrees(model: ir.Model, feeds: Sequence[Feed], references: Sequence[Outputs]) -> bool:
+    """Whether a model in another opset loads and still gives what the original does."""
+    try:
+        session = Session(model)
+        same = all(distance(expected, session.run(feed)).within(SAME) for feed, expected in zip(feeds, references, strict=True))
+        session.close()
+    except Exception:
+        return False
+    return same
 
 
 def plan(program: Program, unsafe: dict[ir.Value, str], attempt: int) -> list[bool]:

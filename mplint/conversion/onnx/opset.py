@@ -5,26 +5,25 @@ from __future__ import annotations
 import onnx
 import onnx.defs
 import onnx_ir as ir
+from onnx.helper import find_min_ir_version_for, make_opsetid
 
 from mplint.conversion.onnx.program import HEAVY
 from mplint.conversion.onnx.run import INLINE_BYTES, in_memory, weight_bytes
 from mplint.conversion.onnx.types import tops
 
 NEWEST = 22  # the first opset in which Conv, pooling and the recurrent operators take bfloat16
-LEAST_IR = {22: 10, 21: 10, 20: 9, 19: 9}
 
 
-def wanted(model: ir.Model, half: str) -> int | None:
-    """The opset that gives the model's heavy operators a half form, None where its own does or none would."""
+def wanted(model: ir.Model, half: str) -> tuple[int, ...]:
+    """The opsets that give the model's heavy operators a half form, the newest and the oldest; () where its own does or none would."""
     version = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
-    if version >= NEWEST:
-        return None
-    for body in tops(model):
-        for node in body.all_nodes():
-            named = node.domain in ("", "ai.onnx") and node.op_type in HEAVY
-            if named and not _takes(node.op_type, version, half) and _takes(node.op_type, NEWEST, half):
-                return NEWEST
-    return None
+    nodes = (node for body in tops(model) for node in body.all_nodes())
+    heavy = {node.op_type for node in nodes if node.domain in ("", "ai.onnx") and node.op_type in HEAVY}
+    lacking = {op_type for op_type in heavy if not _takes(op_type, version, half) and _takes(op_type, NEWEST, half)}
+    if version >= NEWEST or not lacking:
+        return ()
+    oldest = next(opset for opset in range(version + 1, NEWEST + 1) if all(_takes(op_type, opset, half) for op_type in lacking))
+    return (NEWEST, oldest) if oldest < NEWEST else (NEWEST,)
 
 
 def raised(model: ir.Model, version: int) -> ir.Model | None:
@@ -34,15 +33,19 @@ def raised(model: ir.Model, version: int) -> ir.Model | None:
     if all(_only_widened(op_type, old, version) for op_type in {node.op_type for node in nodes}):
         for opsets in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
             opsets["ai.onnx" if "ai.onnx" in opsets and "" not in opsets else ""] = version
-        model.ir_version = max(model.ir_version, LEAST_IR[version])
+        model.ir_version = max(model.ir_version, find_min_ir_version_for([make_opsetid("", version)]))
         return model
     if model.functions or weight_bytes(model) >= INLINE_BYTES:
         return None
     try:
         from onnx import version_converter
 
-        other = ir.from_proto(version_converter.convert_version(in_memory(model), version))
+        before = in_memory(model)
+        after = version_converter.convert_version(before, version)
+        other = ir.from_proto(after)
     except Exception:  # the converter knows no way for some operator
+        return None
+    if list(before.graph.input) != list(after.graph.input) or list(before.graph.output) != list(after.graph.output):
         return None
     other.metadata_props.update(model.metadata_props)
     return other

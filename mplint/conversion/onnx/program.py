@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from mplint.conversion.cut import Flow
-from mplint.conversion.onnx.schemas import ANY_INPUT, SCATTERS, precision_slots, schema_of
+from mplint.conversion.onnx.schemas import ANY_INPUT, SCATTERS, casts_to, precision_slots, schema_of
 from mplint.conversion.onnx.types import Body, tops
 from mplint.conversion.policy import Options
 
@@ -17,6 +17,7 @@ HEAVY = frozenset(
 ) | frozenset(("MultiHeadAttention", "GroupQueryAttention", "DeformConv", "ConvInteger", "QAttention"))
 HEAVY_GAIN, LIGHT_GAIN = 100.0, 0.05  # in casts
 GATE_GAIN = 1000.0  # an input or output that is to be half, where its values allow it
+UNBATCHED_SCAN = 9  # the opset from which on a Scan has no batch and no lengths
 FLOAT = 0  # the operation that stands for everything that is float32 and stays so
 
 
@@ -106,9 +107,12 @@ def analyze(model: ir.Model, half: str, options: Options) -> Program:
             if key in formal:
                 _call(program, node, *formal[key])
             elif node.op_type in ("If", "Loop", "Scan") and node.domain in ("", "ai.onnx"):
-                _control(program, node)
+                _control(program, node, opsets)
             else:
                 _node(program, node, opsets, half, options)
+    if not casts_to(half, model.opset_imports.get("", 1)):
+        for operation in program.operations:
+            operation.stays = operation.stays or f"this opset has no cast to {half}"
     return program
 
 
@@ -214,7 +218,7 @@ def _leaves(program: Program, number: int, body: Body, position: int) -> None:
         program.outputs[body, position] = number
 
 
-def _control(program: Program, node: ir.Node) -> None:
+def _control(program: Program, node: ir.Node, opsets: dict[str, int]) -> None:
     """What flows through an If, a Loop or a Scan: each carried, scanned or chosen value is one interface."""
     if node.op_type == "If":
         branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
@@ -230,8 +234,9 @@ def _control(program: Program, node: ir.Node) -> None:
         scanned: list[int] = []
     else:
         scans = node.attributes.get_int("num_scan_inputs", 0)
-        first_in, first_out, states = 0, 0, len(node.inputs) - scans
-        scanned = list(range(states, len(node.inputs)))
+        first_in = 1 if opsets.get(node.domain, opsets.get("", 1)) < UNBATCHED_SCAN else 0  # the lengths of the sequences
+        first_out, states = 0, len(node.inputs) - first_in - scans
+        scanned = list(range(states, states + scans))
     formal = 2 if node.op_type == "Loop" else 0
     for state in range(states):
         values = (node.inputs[first_in + state], body.inputs[formal + state], body.outputs[first_out + state], node.outputs[state])
@@ -241,8 +246,9 @@ def _control(program: Program, node: ir.Node) -> None:
         _leaves(program, number, body, first_out + state)
         _enters(program, number, node.outputs[state])
     for position in scanned:
-        number = _interface(program, (node.inputs[position], body.inputs[position]))
-        _link(program, number, node.inputs[position], node, position)
+        operand = node.inputs[first_in + position]
+        number = _interface(program, (operand, body.inputs[position]))
+        _link(program, number, operand, node, first_in + position)
         _enters(program, number, body.inputs[position])
     for position in range(states, len(node.outputs)):
         number = _interface(program, (node.outputs[position], body.outputs[first_out + position]))

@@ -53,6 +53,7 @@ DTYPE_ATTRIBUTE = {
     **dict.fromkeys(("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "EyeLike"), "dtype"),
     **dict.fromkeys(("HannWindow", "HammingWindow", "BlackmanWindow"), "output_datatype"),
 }
+FIRST_CAST = 6  # before, a Cast names its dtype in a string
 # What a cast reads may be float32 or half, whichever is there.
 ANY_INPUT = frozenset(("Cast",))
 
@@ -72,6 +73,12 @@ def schema_of(domain: str, op_type: str, version: int) -> Schema | None:
         tuple(Slot(o.type_str, o.option == onnx.defs.OpSchema.FormalParameterOption.Variadic, o.is_homogeneous) for o in found.outputs),
         {c.type_param_str: frozenset(c.allowed_type_strs) for c in found.type_constraints},
     )
+
+
+def casts_to(half: str, version: int) -> bool:
+    """Whether the Cast of an opset knows a half dtype, by its number."""
+    schema = schema_of("", "Cast", version)
+    return version >= FIRST_CAST and schema is not None and any(schema.allows(slot.type, half) for slot in schema.outputs)
 
 
 @cache
