@@ -10,32 +10,25 @@ from collections.abc import Sequence
 import onnx
 import onnx_ir as ir
 
-from mplint.conversion.cut import Problem, cheapest
 from mplint.conversion.distance import distance, judge
 from mplint.conversion.feeds import load_feeds
+from mplint.conversion.onnx.arrays import required
 from mplint.conversion.onnx.constants import damage, tensor_of
-from mplint.conversion.onnx.inputs import OPEN_DIMS, generated, required
 from mplint.conversion.onnx.measure import Measurement
 from mplint.conversion.onnx.opset import raised, wanted
 from mplint.conversion.onnx.patterns import ties
-from mplint.conversion.onnx.program import HEAVY_GAIN, Program, analyze, is_constant
+from mplint.conversion.onnx.program import Program, analyze, is_constant
 from mplint.conversion.onnx.run import INLINE_BYTES, Feed, Outputs, Session, external_files, in_memory, weight_bytes
+from mplint.conversion.onnx.samples import Samples, samples, stressed
 from mplint.conversion.onnx.strict import to_strict
 from mplint.conversion.onnx.types import Declared, declared_types, infer_types
+from mplint.conversion.onnx.wary import be_wary, raw_inputs
 from mplint.conversion.onnx.write import write
+from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, PLAN_SHARE, SECONDS, plan, reasons
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
 
-PLAN_SHARE = 0.5  # the plan uses half of the tolerance: data not seen may be worse
 SAME = 1e-4  # what another opset may move an output
-ATTEMPTS = 4
-SECONDS = 120.0  # for measuring
-# Without data, operators whose results depend on sizes that generated inputs may not reach stay float32: they cost little.
-WARY = frozenset(
-    ("Exp", "Log", "Pow", "Sqrt", "Reciprocal", "Div", "CumSum", "ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2", "ReduceL1")
-) | frozenset(
-    ("ReduceLogSumExp", "ReduceProd", "Softplus", "Erf", "Sinh", "Cosh", "Tan", "LpNormalization", "Range", "Mod", "Floor", "Ceil", "Round")
-)
 
 
 def load(path: str, opset: int | None = None) -> tuple[ir.Model, Declared]:
@@ -56,25 +49,32 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
     notes: list[str] = []
     options.tell("reading the model")
     model, _ = load(path)
+    made: Samples | None = None
     if calibration:
         feeds: list[Feed] = list(load_feeds(calibration, [v.name or "" for v in required(model)]))
         references = reference(path, feeds)
     else:
-        feeds, references = generated_feeds(path, model, options, notes)
+        made = samples(path, model, options, notes)
+        feeds, references = made.feeds, made.references
     opset = needed_opset(path, policy, feeds, references, notes)
     if opset is not None:
         model, _ = load(path, opset)
     program = analyze(model, policy.half, options)
     program.ties += ties(program)
-    if not calibration:
-        be_wary(program)
     unsafe: dict[ir.Value, str] = {}
+    if made is not None:
+        be_wary(program)
+        unsafe |= raw_inputs(program, made.free)
     if feeds:
         options.tell("measuring which tensors may be half")
         measured = Measurement(program, policy, feeds, references)
-        unsafe = measured.unsafe(policy.tolerance * PLAN_SHARE, time.monotonic() + SECONDS, options.tell)
+        deadline = time.monotonic() + SECONDS
+        unsafe |= measured.unsafe(policy.tolerance * PLAN_SHARE, deadline, options.tell)
+        if made is None:
+            measured.stress(unsafe, *stressed(path, feeds, references), deadline)
+        measured.close()
     else:
-        unsafe = unread_constants(program, policy)
+        unsafe |= unread_constants(program, policy)
     for attempt in range(ATTEMPTS):
         options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
         halves = plan(program, unsafe, attempt)
@@ -112,27 +112,6 @@ def agrees(model: ir.Model, feeds: Sequence[Feed], references: Sequence[Outputs]
     return same
 
 
-def plan(program: Program, unsafe: dict[ir.Value, str], attempt: int) -> list[bool]:
-    """Which operations compute in half. Each further attempt is more careful: heavy operations alone, every other of them, none."""
-    floats = {number for number, operation in enumerate(program.operations) if operation.stays}
-    for value in unsafe:
-        floats |= program.around(value)
-    if attempt:
-        floats |= {n for n, operation in enumerate(program.operations) if operation.gain != HEAVY_GAIN}
-    if attempt > 1:
-        heavy = [n for n, operation in enumerate(program.operations) if operation.gain == HEAVY_GAIN]
-        floats |= set(heavy[:: 2 if attempt == 2 else 1])
-    gains = [operation.gain for operation in program.operations]
-    return cheapest(Problem(gains, [flow for _, flow in program.flows()], frozenset(floats), ties=program.ties))
-
-
-def be_wary(program: Program) -> None:
-    """Keep in float32 what generated inputs can't prove."""
-    for operation in program.operations:
-        if operation.node is not None and operation.node.op_type in WARY and not operation.stays:
-            operation.stays = "without calibration data its range is not known"
-
-
 def unread_constants(program: Program, policy: Policy) -> dict[ir.Value, str]:
     """The constants that half can't hold, found by reading them."""
     found = {}
@@ -150,28 +129,6 @@ def reference(path: str, feeds: Sequence[Feed]) -> list[Outputs]:
         return [session.run(feed) for feed in feeds]
     except Exception as error:
         raise ConversionError(f"{path} does not run in ONNX Runtime: {str(error).splitlines()[0][:300]}") from None
-
-
-def generated_feeds(path: str, model: ir.Model, options: Options, notes: list[str]) -> tuple[list[Feed], list[Outputs]]:
-    """Inputs that the model runs on, and what it gives; none where no size of the open dimensions fits."""
-    try:
-        session = Session(path)
-    except Exception as error:
-        raise ConversionError(f"{path} does not load in ONNX Runtime: {str(error).splitlines()[0][:300]}") from None
-    for dims in OPEN_DIMS:
-        kept: list[Feed] = []
-        references: list[Outputs] = []
-        for feed in generated(model, options.ranges, dims, ("normal", "uniform", "rows", "normal")):
-            try:
-                outputs = session.run(feed)
-            except Exception:
-                continue
-            kept.append(feed)
-            references.append(outputs)
-        if kept:
-            return kept, references
-    notes.append("no generated input fits the model: give --calibration data; without it the plan rests on constants and operators alone")
-    return [], []
 
 
 def attempt_at(
@@ -238,19 +195,6 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, feeds: Sequence[
         return
     result.verified.append(f"true {policy.half} semantics on {len(feeds)} sample{'s' if len(feeds) > 1 else ''}")
     judge(result, found)
-
-
-def reasons(program: Program, halves: Sequence[bool], unsafe: dict[ir.Value, str]) -> list[tuple[str, str]]:
-    """Every operation that could compute in half in principle and does not, with the reason."""
-    culprits: dict[int, str] = {}
-    for value, why in unsafe.items():
-        for number in program.around(value):
-            culprits.setdefault(number, f"{value.name}: {why}")
-    found = []
-    for number, operation in enumerate(program.operations):
-        if operation.node is not None and not halves[number] and (operation.inputs or operation.outputs):
-            found.append((operation.name, operation.stays or culprits.get(number, "in half it would cost more casts than it gains")))
-    return found
 
 
 def save(model: ir.Model, path: str, sources: frozenset[str]) -> None:

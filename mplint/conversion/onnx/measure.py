@@ -6,6 +6,7 @@ the outputs too far in about k·log n runs. It sees overflow, underflow, cancell
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -14,6 +15,7 @@ import onnx_ir as ir
 
 from mplint.conversion.distance import distance
 from mplint.conversion.onnx.constants import damage, rounded, tensor_of
+from mplint.conversion.onnx.probe import Probe
 from mplint.conversion.onnx.program import Program, bodies, is_constant
 from mplint.conversion.onnx.run import Feed, Outputs, Session
 from mplint.conversion.onnx.types import tops
@@ -55,8 +57,9 @@ class Measurement:
         self.reasons: dict[ir.Value, str] = {}
         self.candidates: list[ir.Value] = []
         self.derived: dict[ir.Value, list[ir.Value]] = {}
+        growing = unbounded(program.model, [value for value in program.producers if grows(value)], feeds, policy)
         for value in program.producers:
-            if grows(value):
+            if value in growing:
                 self.reasons[value] = "an exp grows beyond any sample: data not seen may exceed the range"
             if not any(not program.operations[number].stays for number in program.around(value)):
                 continue
@@ -113,29 +116,59 @@ class Measurement:
     def _holds(self, session: Session, flags: Feed, tolerance: float) -> bool:
         for feed, reference in zip(self.feeds, self.references, strict=True):
             self.runs += 1
-            if not distance(reference, session.run({**feed, **flags})).within(tolerance):
+            try:
+                outputs = session.run({**feed, **flags})
+            except Exception:  # a rounded index outside its table, a rounded size that does not fit
+                return False
+            if not distance(reference, outputs).within(tolerance):
                 return False
         return True
 
     def unsafe(self, tolerance: float, deadline: float, tell: Callable[[str], None] = lambda _: None) -> dict[ir.Value, str]:
         """The tensors that must stay float32, and why; `tell` hears how far the search is."""
         found = dict(self.reasons)
-        if not self.all_pass(tolerance):
-            if self.program.model.opset_imports.get("", 1) >= FIRST_WHERE:
+        moved = f"rounded to {self.policy.half}, it moves an output too far"
+        self._search(found, range(len(self.candidates)), tolerance, deadline, moved, tell)
+        return found
+
+    def stress(self, found: dict[ir.Value, str], feeds: Sequence[Feed], references: Sequence[Outputs], deadline: float) -> None:
+        """Add to `found` what does not bear other feeds, such as larger ones; what reaches a heavy operation is not asked."""
+        self.feeds, self.references = feeds, references
+        near = {value for value in self.program.producers if not self._weight(value)}
+        for value, sources in reversed(self.derived.items()):
+            if value in near:
+                near.update(sources)
+        light = [at for at, value in enumerate(self.candidates) if value not in near and value not in found]
+        if feeds and light:
+            why = f"rounded to {self.policy.half}, it moves an output too far on larger inputs"
+            self._search(found, light, self.policy.tolerance, deadline, why)
+
+    def _search(
+        self,
+        found: dict[ir.Value, str],
+        items: Sequence[int],
+        tolerance: float,
+        deadline: float,
+        why: str,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        if not self.all_pass(tolerance, set(items)):
+            if self.session is None and self.program.model.opset_imports.get("", 1) >= FIRST_WHERE:
                 self.session = Session(self._instrumented())
             bad = unsafe_groups(
-                range(len(self.candidates)),
+                items,
                 lambda chosen: self.passes(chosen, tolerance),
                 deadline=deadline,
                 progress=lambda done, of: tell(f"measuring tensors one group after the other: {done} of {of}"),
             )
-            if self.session is not None:
-                self.session.close()
             late = time.monotonic() > deadline
-            moved = f"rounded to {self.policy.half}, it moves an output too far"
-            found |= {self.candidates[number]: "not measured in the time allowed" if late else moved for number in bad}
+            found |= {self.candidates[number]: "not measured in the time allowed" if late else why for number in bad}
         inherit(found, self.derived)
-        return found
+
+    def close(self) -> None:
+        """Free the session."""
+        if self.session is not None:
+            self.session.close()
 
     def _instrumented(self, only: set[int] | None = None, *, flagged: bool = True) -> ir.Model:
         """A copy of the model in which candidates are rounded: those that their flags choose, or those of `only`, or all."""
@@ -200,17 +233,42 @@ class Measurement:
         return result
 
 
+def unbounded(model: ir.Model, values: Sequence[ir.Value], feeds: Sequence[Feed], policy: Policy) -> set[ir.Value]:
+    """Those of the `values`, which are exps or sums of exps, that would exceed the range on arguments a little beyond the samples'."""
+    if not values or policy.largest > 1e38:  # the range of bfloat16 is that of float32
+        return set()
+    inside = [value for value in values if _owner(value) is model.graph]
+    if len(inside) < len(values):
+        return set(values)
+    arguments = [_argument(value) for value in values]
+    probe = Probe(model, [*values, *(argument for argument in arguments if argument is not None)])
+    found: set[ir.Value] = set()
+    for feed in feeds:
+        extents = probe.extents(feed)
+        for value, reached, spread in zip(values, extents[: len(values)], extents[len(values) :], strict=True):
+            ahead = 1.0 + 0.5 * (spread.high - spread.low)
+            if not (reached.high >= 0 and math.log(reached.high + 1e-30) + ahead <= math.log(policy.largest)):
+                found.add(value)
+    return found
+
+
 def grows(value: ir.Value) -> bool:
     """Whether a tensor is an exp, or a sum of exps, whose argument nothing bounds from above."""
+    argument = _argument(value)
+    if argument is None:
+        return False
+    before = argument.producer()
+    return before is None or before.op_type not in BOUNDING
+
+
+def _argument(value: ir.Value) -> ir.Value | None:
+    """The argument of the exp that a tensor is, or is a sum of."""
     node = value.producer()
     for _ in range(2):
         if node is None or node.op_type not in ("ReduceSum", "Identity", "Unsqueeze", "Squeeze"):
             break
         node = node.inputs[0].producer() if node.inputs[0] is not None else None
-    if node is None or node.op_type != "Exp" or node.inputs[0] is None:
-        return False
-    before = node.inputs[0].producer()
-    return before is None or before.op_type not in BOUNDING
+    return node.inputs[0] if node is not None and node.op_type == "Exp" else None
 
 
 def _rounding(value: ir.Value, half: str, name: str) -> list[ir.Node]:

@@ -7,32 +7,22 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from mplint.conversion.cut import Flow
+from mplint.conversion import planner
 from mplint.conversion.onnx.schemas import ANY_INPUT, SCATTERS, casts_to, precision_slots, schema_of
 from mplint.conversion.onnx.types import Body, tops
+from mplint.conversion.planner import FLOAT, HEAVY_GAIN, LIGHT_GAIN
 from mplint.conversion.policy import Options
 
 HEAVY = frozenset(
     ("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "LSTM", "GRU", "RNN", "Attention", "FusedMatMul", "FusedGemm", "FusedConv")
 ) | frozenset(("MultiHeadAttention", "GroupQueryAttention", "DeformConv", "ConvInteger", "QAttention"))
-HEAVY_GAIN, LIGHT_GAIN = 100.0, 0.05  # in casts
 GATE_GAIN = 1000.0  # an input or output that is to be half, where its values allow it
 UNBATCHED_SCAN = 9  # the opset from which on a Scan has no batch and no lengths
-FLOAT = 0  # the operation that stands for everything that is float32 and stays so
 
 
 @dataclass(slots=True)
-class Operation:
-    """Something that computes in one precision: a node, or a place where values enter and leave a body (an interface; `node` is None).
-
-    `inputs` and `outputs` are the positions that turn to half with it.
-    """
-
-    node: ir.Node | None
-    inputs: tuple[int, ...] = ()
-    outputs: tuple[int, ...] = ()
-    gain: float = 0.0
-    stays: str = ""  # why it must stay float32
+class Operation(planner.Operation[ir.Node]):
+    """A node of the model, or an interface of a body."""
 
     @property
     def name(self) -> str:
@@ -41,27 +31,13 @@ class Operation:
 
 
 @dataclass(slots=True)
-class Program:
-    """The operations (number 0 is `FLOAT`), who makes and takes each float32 tensor, and which operations must agree."""
+class Program(planner.Planned[Operation, ir.Value]):
+    """What the planner reads, and which operations the parts of bodies and calls belong to."""
 
-    model: ir.Model
-    operations: list[Operation] = field(default_factory=lambda: [Operation(None, stays="the model's own interface")])
-    producers: dict[ir.Value, int | None] = field(default_factory=dict)  # None: a constant
-    takers: dict[ir.Value, list[int]] = field(default_factory=dict)
+    model: ir.Model = field(kw_only=True)
     numbers: dict[ir.Node, int] = field(default_factory=dict)
     outputs: dict[tuple[Body, int], int] = field(default_factory=dict)  # which operation a body's output belongs to
     calls: dict[tuple[ir.Node, int], int] = field(default_factory=dict)  # which operation takes the operand of a call or a control node
-    ties: list[tuple[int, int]] = field(default_factory=list)
-
-    def flows(self) -> Iterator[tuple[ir.Value, Flow]]:
-        """Every float32 tensor with who makes and who takes it."""
-        for value, producer in self.producers.items():
-            yield value, Flow(producer, tuple(self.takers.get(value, ())))
-
-    def around(self, value: ir.Value) -> set[int]:
-        """The operations that would make or take a tensor in half."""
-        producer = self.producers.get(value)
-        return {*self.takers.get(value, ()), *(() if producer is None else (producer,))} - {FLOAT}
 
 
 def bodies(model: ir.Model) -> Iterator[tuple[Body, dict[str, int]]]:
@@ -88,7 +64,7 @@ def is_constant(value: ir.Value) -> bool:
 
 def analyze(model: ir.Model, half: str, options: Options) -> Program:
     """The program of a model whose values carry their types."""
-    program = Program(model)
+    program = Program([Operation(None, stays="the model's own interface")], model=model)
     for value in model.graph.inputs:
         if is_float(value):
             program.producers[value] = FLOAT if value.is_initializer() else _gate(program, options)

@@ -1,0 +1,200 @@
+"""What an ONNX model's graph and names say of the values that its inputs take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from mplint.conversion.onnx.constants import tensor_of
+from mplint.conversion.onnx.program import is_constant
+
+INDEXING = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "OneHot": 0, "ScatterElements": 1, "ScatterND": 1}
+PASSING = frozenset(("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Expand", "Transpose", "Slice", "Clip", "Concat"))
+MOVING = frozenset(("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Slice"))
+FOLDED = 1 << 20  # elements of constants that are computed with
+# Names that say what an input holds, and the (mean, deviation) of such values.
+NAMES: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = (
+    (r"audio|wave(form)?s?$|speech|pcm|sound|samples?$|signals?$", ((0.0, 4000.0), (0.0, 0.3))),
+    (r"image|images|pixels?|pixel_values|img|picture|photo|rgb|bgr", ((127.0, 74.0),)),
+    (r"time_?steps?|t|steps?|positions?|position_ids|lengths?|ages?|days?|index|indices", ((500.0, 290.0),)),
+    (r"boxe?s?|bbox(es)?|rois?|coords?|coordinates|points?|corners?|keypoints?|centers?|vertices", ((500.0, 290.0), (0.0, 100.0))),
+    (r"prob(abilit(y|ie)s?|s)?|probas?|confidences?|survival|alphas?|distances?|p", ((0.5, 0.29),)),
+    (r"prices?|amounts?|money|income|balance|salary|costs?|revenue|counts?|populations?", ((1e5, 5e4),)),
+)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What is known of an input: `likely` are (mean, deviation) of its values, the first from its first operators (numbers or arrays).
+
+    `limit` is one more than the largest integer that it may hold, None where nothing says. `sure` says that the operators are the witness.
+    """
+
+    likely: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    sure: bool = False
+    limit: int | None = None
+
+
+def evidence(value: ir.Value) -> Evidence:
+    """What the model says of one of its inputs."""
+    found = Evidence()
+    kind = value.dtype.numpy().kind if value.dtype is not None else "f"
+    if kind in "iu":
+        found.limit = _limit(value)
+        return found
+    if kind != "f":
+        return found
+    scaled = _normalized_by(value)
+    if scaled is not None:
+        found.likely, found.sure = [scaled], True
+    else:
+        found.likely = [(np.array(mean), np.array(spread)) for mean, spread in _named(value.name or "")]
+    return found
+
+
+def _named(name: str) -> Iterator[tuple[float, float]]:
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_")
+    for pattern, likely in NAMES:
+        if re.search(rf"(?:^|[_.:/ ])(?:{pattern})(?:$|[_.:/ \d])", words):
+            yield from likely
+            return
+
+
+def _normalized_by(value: ir.Value) -> tuple[np.ndarray, np.ndarray] | None:
+    """The mean and deviation that the model itself takes off an input before anything else; None where it does not."""
+    for use in value.uses():
+        mean, spread, moved, current, position, node = np.array(0.0), np.array(1.0), False, value, use.idx, use.node
+        for _ in range(8):
+            if node.op_type == "BatchNormalization" and position == 0:
+                parts = [_constant(operand) for operand in node.inputs[3:5]]
+                if any(part is None for part in parts):
+                    break
+                shape = (-1, *(1,) * max(0, len(current.shape or ()) - 2))
+                center, variance = (np.asarray(part).reshape(shape) for part in parts)
+                mean, spread = mean + spread * _flat(center, moved), spread * np.sqrt(_flat(np.abs(variance), moved) + 1e-12)
+                break
+            if node.op_type in ("Sub", "Add", "Mul", "Div"):
+                other = (
+                    _constant(node.inputs[1 - position])
+                    if len(node.inputs) == 2 and (position == 0 or node.op_type in ("Add", "Mul"))
+                    else None
+                )
+                if other is None or other.size == 0 or not np.isfinite(other).all():
+                    break
+                other = _flat(other, moved)
+                if node.op_type in ("Sub", "Add"):
+                    mean = mean + spread * (other if node.op_type == "Sub" else -other)
+                elif (other == 0).any():
+                    break
+                else:
+                    spread = spread * np.abs(other if node.op_type == "Div" else 1 / other)
+            elif node.op_type in MOVING and position == 0:
+                moved = True
+            elif node.op_type not in ("Cast", "Identity"):
+                break
+            current = node.outputs[0]
+            following = list(current.uses())
+            if len(following) != 1:
+                break
+            node, position = following[0].node, following[0].idx
+        if float(np.max(spread)) > 4.0 or float(np.max(np.abs(mean))) > 4.0:
+            return mean, np.maximum(spread, np.abs(mean) / 8 if np.all(spread == 1.0) else 0.0)
+    return None
+
+
+def _flat(array: np.ndarray, moved: bool) -> np.ndarray:
+    """An operand as it stands beside the input itself; after a change of shape only its size is known."""
+    return np.asarray(np.max(np.abs(array)) * np.sign(np.mean(array) or 1.0) if moved else array, dtype=np.float64)
+
+
+def _constant(value: ir.Value | None, depth: int = 4) -> np.ndarray | None:
+    """The value of a constant, or of simple arithmetic on constants."""
+    if value is None:
+        return None
+    if is_constant(value):
+        tensor = tensor_of(value)
+        return (
+            tensor.numpy().astype(np.float64) if tensor is not None and tensor.size <= FOLDED and tensor.dtype.is_floating_point() else None
+        )
+    node = value.producer()
+    if node is None or not depth or node.domain not in ("", "ai.onnx"):
+        return None
+    parts = [_constant(operand, depth - 1) for operand in node.inputs]
+    known = [part for part in parts if part is not None]
+    if len(known) != len(parts) or not known:
+        return None
+    with np.errstate(all="ignore"):
+        match node.op_type, len(known):
+            case "Add", 2:
+                return np.asarray(known[0] + known[1])
+            case "Sub", 2:
+                return np.asarray(known[0] - known[1])
+            case "Mul", 2:
+                return np.asarray(known[0] * known[1])
+            case "Div", 2:
+                return np.asarray(known[0] / known[1])
+            case "Sqrt", 1:
+                return np.asarray(np.sqrt(known[0]))
+            case "Reciprocal", 1:
+                return np.asarray(1 / known[0])
+            case "Identity", 1:
+                return known[0]
+    return None
+
+
+def _limit(value: ir.Value) -> int | None:
+    """One more than the largest integer that the graph can take at an input: the rows of a table that it indexes, the range of its dtype,
+    2 for a mask; None for a number of unknown size."""
+    limits = []
+    unknown = False
+    seen: set[ir.Value] = set()
+    stack = [value]
+    while stack and len(seen) < 2000:
+        current = stack.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        for use in current.uses():
+            node = use.node
+            if INDEXING.get(node.op_type) == use.idx and node.inputs[0] is not None:
+                table = node.inputs[0].shape
+                axis = node.attributes.get_int("axis", 0) or 0
+                rows = table[axis] if table is not None and len(table) > axis else None
+                if isinstance(rows, int):
+                    limits.append(rows)
+                elif node.op_type in ("Gather", "GatherElements", "GatherND", "OneHot"):
+                    limits.append(2)
+            elif (node.op_type in PASSING and use.idx == 0) or node.op_type == "Concat":
+                stack += node.outputs
+            elif _masks(node, use.idx):
+                limits.append(2)
+            elif current.dtype is not None and current.dtype.is_floating_point() and node.op_type not in PASSING:
+                unknown = True
+            elif node.op_type not in ("Mul", "Add", "Sub", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Mod"):
+                limits.append(2)  # a size, a shape, a condition
+            else:
+                unknown = True
+    if limits:
+        return min(limits)
+    if value.dtype is not None and value.dtype.numpy().itemsize == 1:
+        return 256 if value.dtype.numpy().kind == "u" else 128
+    return None if unknown and "mask" not in (value.name or "").lower() else 2
+
+
+def _masks(node: ir.Node, position: int) -> bool:
+    """Whether an operator takes 0 and 1: it is taken from one, tells true from false, or stands against a 0 or 1."""
+    if node.op_type in ("And", "Or", "Not", "Where") and position == 0:
+        return True
+    if node.op_type == "Cast":
+        return bool(node.attributes.get_int("to", 0) == int(ir.DataType.BOOL))
+    if node.op_type not in ("Sub", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"):
+        return False
+    other = node.inputs[1 - position] if len(node.inputs) == 2 else None
+    if other is None or not is_constant(other) or (node.op_type == "Sub" and position == 0):
+        return False
+    tensor = tensor_of(other)
+    return tensor is not None and tensor.size == 1 and float(tensor.numpy().reshape(-1)[0]) in (0.0, 1.0)
