@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hard_control
+import hard_quantized
+import hard_structure
 import numpy as np
 from hard_case import Case, W, X, c, i, n, u
 
 __all__ = ["CASES", "Case"]
 
-CASES: dict[str, Case] = hard_control.CASES | {
+CASES: dict[str, Case] = {
     # --- dtypes written as attributes
     "cast_to_attribute": Case(
         "casts of integers to float32 must be retargeted",
@@ -197,7 +199,7 @@ CASES: dict[str, Case] = hard_control.CASES | {
            <domain: "f", opset_import: ["" : 17]> layer (p, w) => (q) { m = MatMul(p, w) q = Relu(m) }""",
         X,
         W | {"V": n(8, 8, std=0.35)},
-        heavy=1,
+        heavy=2,
     ),
     "function_in_function": Case(
         "functions that call functions, with a constant inside",
@@ -362,3 +364,4 @@ CASES: dict[str, Case] = hard_control.CASES | {
         {"space": c([2, 3], np.int64), "count": c(50176.0), "V": n(4, 2)},
     ),
 }
+CASES |= hard_control.CASES | hard_quantized.CASES | hard_structure.CASES

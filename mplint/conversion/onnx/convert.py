@@ -14,10 +14,12 @@ from mplint.conversion.distance import distance, judge
 from mplint.conversion.feeds import load_feeds
 from mplint.conversion.onnx.arrays import required
 from mplint.conversion.onnx.constants import damage, tensor_of
+from mplint.conversion.onnx.functions import separate, unite
 from mplint.conversion.onnx.measure import Measurement
 from mplint.conversion.onnx.opset import raised, wanted
 from mplint.conversion.onnx.patterns import ties
 from mplint.conversion.onnx.program import Program, analyze, is_constant
+from mplint.conversion.onnx.read import LEFT_OUT, read
 from mplint.conversion.onnx.run import INLINE_BYTES, Feed, Outputs, Session, external_files, in_memory, weight_bytes
 from mplint.conversion.onnx.samples import Samples, samples, stressed
 from mplint.conversion.onnx.strict import to_strict
@@ -34,11 +36,12 @@ SAME = 1e-4  # what another opset may move an output
 def load(path: str, opset: int | None = None) -> tuple[ir.Model, Declared]:
     """A model with the types of its values, raised to `opset` where one is named, and what the file itself declared."""
     try:
-        model = ir.load(path)
+        model = read(path)
     except Exception as error:
         raise ConversionError(f"{path} can't be read as an ONNX model: {error}") from None
     if opset is not None:
         model = raised(model, opset) or model
+    separate(model)
     declared = declared_types(model)
     infer_types(model)
     return model, declared
@@ -49,6 +52,7 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
     notes: list[str] = []
     options.tell("reading the model")
     model, _ = load(path)
+    notes += model.meta.get(LEFT_OUT, ())
     made: Samples | None = None
     if calibration:
         feeds: list[Feed] = list(load_feeds(calibration, [v.name or "" for v in required(model)]))
@@ -88,11 +92,11 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
 
 def needed_opset(path: str, policy: Policy, feeds: Sequence[Feed], references: Sequence[Outputs], notes: list[str]) -> int | None:
     """The opset to raise the model to, None to leave it."""
-    model = ir.load(path)
+    model = read(path)
     old = model.opset_imports.get("", 1)
     opsets = wanted(model, policy.half)
     for opset in opsets:
-        other = raised(ir.load(path), opset)
+        other = raised(read(path), opset)
         if other is not None and agrees(other, feeds, references):
             notes.append(f"raised from opset {old} to {opset}, in which the heavy operators take {policy.half}")
             return opset
@@ -145,6 +149,7 @@ def attempt_at(
     before, sources = weight_bytes(model), external_files(model)
     program = analyze(model, policy.half, options)
     written = write(program, halves, policy, declared)
+    unite(model)
     heavy = [n for n, operation in enumerate(program.operations) if operation.gain == HEAVY_GAIN]
     computing = [n for n, operation in enumerate(program.operations) if operation.node is not None]
     result = Conversion(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from mplint.conversion import planner
-from mplint.conversion.onnx.schemas import ANY_INPUT, SCATTERS, casts_to, precision_slots, schema_of
+from mplint.conversion.onnx.schemas import ANY_INPUT, DECISIVE, SCATTERS, casts_to, precision_slots, schema_of
 from mplint.conversion.onnx.types import Body, tops
 from mplint.conversion.planner import FLOAT, HEAVY_GAIN, LIGHT_GAIN
 from mplint.conversion.policy import Options
@@ -148,8 +148,8 @@ def _slots(node: ir.Node, opsets: dict[str, int], half: str) -> tuple[tuple[tupl
         value is not None and not isinstance(value.type, ir.TensorType) for value in (*node.inputs, *node.outputs) if value and value.type
     ):
         return None, "it handles sequences or optional values"
-    if any(attribute.is_ref() for attribute in node.attributes.values()):
-        return None, "its attributes come from the caller of the function"
+    if any(attribute.is_ref() for name, attribute in node.attributes.items() if name in DECISIVE):
+        return None, "its dtype comes from the caller of the function"
     if node.op_type in SCATTERS and node.attributes.get_string("reduction", "none") != "none":
         return None, "a scatter with a reduction has no half kernel"
     schema = schema_of(node.domain, node.op_type, opsets.get(node.domain, opsets.get("", 1)))

@@ -46,7 +46,10 @@ class Session:
         if isinstance(model, str):
             source = model
         elif not large:
-            source = in_memory(model).SerializeToString()
+            proto = in_memory(model)
+            if not optimize:  # what is made to measure needs no types: ONNX Runtime knows them better
+                forget_types(proto)
+            source = proto.SerializeToString()
         else:
             self.folder = tempfile.TemporaryDirectory(prefix="mplint-")
             source = os.path.join(self.folder.name, "model.onnx")
@@ -81,6 +84,19 @@ def in_memory(model: ir.Model) -> onnx.ModelProto:
     if external_files(model):
         model = ir.external_data.load_to_model(model.clone())
     return ir.to_proto(model)
+
+
+def forget_types(proto: onnx.ModelProto) -> None:
+    """Take away what a model says of the types between its inputs and outputs, in place."""
+    graphs = [proto.graph]
+    while graphs:
+        graph = graphs.pop()
+        del graph.value_info[:]
+        for node in graph.node:
+            for attribute in node.attribute:
+                graphs += [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
+    for function in proto.functions:
+        del function.value_info[:]
 
 
 def external_files(model: ir.Model) -> frozenset[str]:

@@ -53,6 +53,7 @@ DTYPE_ATTRIBUTE = {
     **dict.fromkeys(("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "EyeLike"), "dtype"),
     **dict.fromkeys(("HannWindow", "HammingWindow", "BlackmanWindow"), "output_datatype"),
 }
+DECISIVE = frozenset((*DTYPE_ATTRIBUTE.values(), "reduction", "value"))  # attributes that say whether a node can be half
 FIRST_CAST = 6  # before, a Cast names its dtype in a string
 # What a cast reads may be float32 or half, whichever is there.
 ANY_INPUT = frozenset(("Cast",))

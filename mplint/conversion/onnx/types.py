@@ -79,22 +79,42 @@ def _propagate(body: ir.Graph | ir.Function, opsets: Mapping[str, int], function
         if node.op_identifier() in functions:
             continue
         for position, value in enumerate(node.outputs):
-            if _is_sequence(node, position, opsets):
-                if not isinstance(value.type, ir.SequenceType):  # inference calls it a tensor
-                    element = next((v.dtype for v in node.inputs if v is not None and v.dtype is not None), None)
-                    value.type = None if element is None else ir.SequenceType(ir.TensorType(element))
+            kinds = _kinds(node, position, opsets)
+            if any(not kind.startswith("tensor(") for kind in kinds):  # inference calls what is no tensor a tensor
+                value.type = _compound(node, position, kinds, opsets)
             elif value.type is None and (dtype := _output_dtype(node, position, opsets)) is not None:
                 value.type = ir.TensorType(dtype)
 
 
-def _is_sequence(node: ir.Node, position: int, opsets: Mapping[str, int]) -> bool:
-    """Whether an operator's output is always a sequence."""
+def _kinds(node: ir.Node, position: int, opsets: Mapping[str, int]) -> frozenset[str]:
+    """The types that an operator's output may have, in ONNX's words."""
     schema = schema_of(node.domain, node.op_type, opsets.get(node.domain, opsets.get("", 1)))
     slot = schema.output(position) if schema is not None else None
-    if schema is None or slot is None:
-        return False
-    allowed = schema.allowed.get(slot.type, frozenset((slot.type,)))
-    return bool(allowed) and all(kind.startswith("seq(") for kind in allowed)
+    return frozenset() if schema is None or slot is None else schema.allowed.get(slot.type, frozenset((slot.type,)))
+
+
+def _compound(node: ir.Node, position: int, kinds: frozenset[str], opsets: Mapping[str, int]) -> ir.TypeProtocol | None:
+    """The type of an output that may be a sequence or an optional value; None where it is neither and no tensor."""
+    known = node.outputs[position].type
+    if node.op_type in ("If", "Loop", "Scan"):
+        name = "then_branch" if node.op_type == "If" else "body"
+        first = 1 if node.op_type == "Loop" else 0
+        made = node.attributes[name].as_graph().outputs[first + position].type
+        return made if isinstance(made, (ir.SequenceType, ir.OptionalType)) or known is None else known
+    given = next((value.type for value in node.inputs if value is not None and value.type is not None), None)
+    if all(kind.startswith("seq(tensor(") for kind in kinds):
+        if isinstance(given, ir.SequenceType):
+            return given
+        if node.op_type == "SequenceEmpty":
+            return ir.SequenceType(ir.TensorType(ir.DataType(node.attributes.get_int("dtype", 1))))
+        return None if given is None else ir.SequenceType(ir.TensorType(given.dtype))
+    if all(kind.startswith("optional(") for kind in kinds):
+        return given if given is None or isinstance(given, ir.OptionalType) else ir.OptionalType(given)
+    if node.op_type == "OptionalGetElement":
+        return given.elem_type if isinstance(given, ir.OptionalType) else given
+    if node.op_type == "Identity":
+        return given
+    return known if any(kind.startswith("tensor(") for kind in kinds) else None
 
 
 def _output_dtype(node: ir.Node, position: int, opsets: Mapping[str, int]) -> ir.DataType | None:

@@ -140,6 +140,7 @@ class _Writer:
         back = self._cast(value, ir.DataType.FLOAT, fresh)
         back.shape = shape
         back.type = ir.TensorType(ir.DataType.FLOAT)
+        _describe(back, value)
         self.declared[back] = self.declared.get(value, (back.type, shape)) if ends else (None, None)
         for node, position in uses:
             node.replace_input_with(position, back)
@@ -179,6 +180,7 @@ class _Writer:
         owner = value.graph
         assert isinstance(owner, ir.Graph)
         other = ir.Value(name=name, shape=half.shape, type=ir.TensorType(self.half), const_value=half)
+        _describe(other, value)
         owner.register_initializer(other)
         return other
 
@@ -197,3 +199,8 @@ class _Writer:
             candidate = f"{name}_{number}"
         self.written.names.add(candidate)
         return candidate
+
+
+def _describe(value: ir.Value, source: ir.Value) -> None:
+    value.doc_string = source.doc_string
+    value.metadata_props.update(source.metadata_props)
