@@ -48,6 +48,8 @@ def scale_the_losses(file: SourceFile, loop: TrainingLoop, cases: Sequence[tuple
 class Insertion:
     """Collects the changes; raises NoFix at the first thing that can't be told."""
 
+    name = "scaler"
+
     def __init__(self, file: SourceFile, loop: TrainingLoop, cases: Sequence[tuple[Act, Region]]) -> None:
         self.file, self.loop, self.syntax = file, loop, file.syntax
         self.backwards = calls_of(act for act, _ in cases)
@@ -63,7 +65,7 @@ class Insertion:
     def changes(self) -> Iterator[Change]:
         """Everything that has to change."""
         place, scaler = self.place, self.place.scaler
-        yield InsertStatements(self.file.span(place.anchor), (f"{scaler} = {self._construction()}",), after=place.after)
+        yield InsertStatements(self.file.span(place.anchor), (f"{scaler} = {self.construction()}",), after=place.after)
         for call in self.backwards:
             statement = self.syntax.statement(call)
             plain = isinstance(statement, ast.Expr) and statement.value is call and not call.args
@@ -142,7 +144,7 @@ class Insertion:
         last = max(made, key=position)
         together = {self.syntax.function(s) for s in made} == {self.syntax.function(last)}
         require(together and isinstance(self.syntax.parents[last], FUNCTIONS), "the optimizer is made under a condition")
-        return Place(last, "self.scaler", after=True)
+        return Place(last, f"self.{self.name}", after=True)
 
     @cached_property
     def _owners(self) -> list[Function | None]:
@@ -170,7 +172,7 @@ class Insertion:
                         return None
                 elif owner is None or self.file.values.call_sites.get(owner) or words_of(owner.name) & ROUND:
                     return None
-        return Place(anchor, "scaler", after=False)
+        return Place(anchor, self.name, after=False)
 
     def _beside_the_optimizers(self) -> Place:
         """After the last of the statements that make the optimizers, in one function (or module) that hands them on."""
@@ -186,14 +188,14 @@ class Insertion:
         hands = home is None or not builds or home in self._owners or self._calls_owners(home)
         together = {self.syntax.function(s) for s in made} == {home}
         require(plain and together and hands, "the optimizer is not made where it is handed on")
-        return Place(last, "scaler", after=True)
+        return Place(last, self.name, after=True)
 
     def _calls_owners(self, home: Function) -> bool:
         """Whether a function calls one of those that train."""
         sites = [site for owner in self._owners if owner for site in self.file.values.call_sites.get(owner, [])]
         return any(self.syntax.function(site) is home for site in sites)
 
-    def _construction(self) -> str:
+    def construction(self) -> str:
         """The call that builds the scaler for the regions' device, enabled where the regions are."""
         autocasts = [a for region in self.regions for a in region.autocasts if a.half]
         devices = {d for a in autocasts for d in a.devices}

@@ -1,0 +1,1 @@
+"""Adopts mixed precision in float32 training scripts."""

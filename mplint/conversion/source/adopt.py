@@ -1,0 +1,30 @@
+"""Adopts a policy in one program: PyTorch's part, then Keras'."""
+
+from __future__ import annotations
+
+from mplint.conversion.source.keras.adopt import adopt as adopt_keras
+from mplint.conversion.source.program import Adopt, Adoption, Note, Program
+from mplint.conversion.source.torch.adopt import adopt as adopt_torch
+from mplint.settings import Settings
+
+FRAMEWORKS: tuple[tuple[str, Adopt], ...] = (("torch", adopt_torch), ("keras", adopt_keras), ("tensorflow", adopt_keras))
+
+
+def adopt(path: str, data: bytes, policy: str, settings: Settings) -> Adoption:
+    """Adopt `policy` in the program in `data`, as far as it is certain how; raises InputError for what is no program."""
+    first = program = Program(path, data, settings)
+    made: list[Note] = []
+    left: list[Note] = []
+    trains = False
+    for adopts in dict.fromkeys(adopts for name, adopts in FRAMEWORKS if name in first.document.text):
+        result = adopts(program, policy)
+        program = result.program
+        made += result.made
+        left += result.left
+        trains = trains or result.trains
+    return Adoption(path, policy, data, program.data, ordered(made), ordered(left), trains)
+
+
+def ordered(notes: list[Note]) -> tuple[Note, ...]:
+    """The notes by their places, each once."""
+    return tuple(sorted(dict.fromkeys(notes), key=lambda n: (n.location.cell or 0, n.location.line or 0, n.location.column or 0, n.text)))

@@ -1,0 +1,1 @@
+"""Adopts mixed precision in programs that train with Keras."""

@@ -1,0 +1,57 @@
+"""What a PyTorch program needs to train in mixed precision."""
+
+from __future__ import annotations
+
+from mplint.conversion.source.program import Adopted, Program
+from mplint.conversion.source.torch import hazards
+from mplint.conversion.source.torch.attempt import Refused, attempt
+from mplint.conversion.source.torch.backwards import Backward, backwards
+from mplint.conversion.source.torch.models import Models
+from mplint.conversion.source.torch.notes import notes_on
+from mplint.conversion.source.torch.passages import Passages
+from mplint.conversion.source.torch.switches import switch_trainers
+from mplint.source.torch.scaling.plan import NoFix
+
+
+def adopt(program: Program, policy: str) -> Adopted:
+    """Adopt `policy` where the program trains in float32; raises nothing."""
+    trainers = switch_trainers(program, policy)
+    loops = adopt_loops(trainers.program, policy)
+    made, left = (*trainers.made, *loops.made), (*trainers.left, *loops.left)
+    return Adopted(loops.program, made, left, trainers.trains or loops.trains)
+
+
+def adopt_loops(program: Program, policy: str) -> Adopted:
+    """Adopt `policy` in the loops that the program writes itself: all that is certain, and the rest is left with its reason."""
+    found = backwards(program.file)
+    reasons = {b.number: reason for b in found if b.open and (reason := refusal(program, b, policy)) is not None}
+    chosen = [b.number for b in found if b.open and b.number not in reasons]
+    after = program
+    evaluates = True
+    while True:
+        try:
+            after = attempt(program, policy, chosen, evaluates) if chosen or not reasons else program
+            break
+        except Refused as refused:
+            if not refused.numbers:
+                if not evaluates:
+                    reasons.update(dict.fromkeys(chosen, refused.reason))
+                    chosen = []
+                evaluates = False
+            reasons.update(dict.fromkeys(refused.numbers, refused.reason))
+            chosen = [number for number in chosen if number not in refused.numbers]
+    made, left = notes_on(program, after, policy, found, reasons, evaluates)
+    return Adopted(after, made, left, bool(found))
+
+
+def refusal(program: Program, backward: Backward, policy: str) -> str | None:
+    """Why a backward pass can't be adopted, as far as it is known beforehand."""
+    file = program.file
+    try:
+        hazards.of_program(file, policy)
+        hazards.of_backward(file, backward.call, policy)
+        if not backward.covered:
+            Passages(file, Models(file)).of_backward(backward.call)
+    except NoFix as reason:
+        return str(reason)
+    return None

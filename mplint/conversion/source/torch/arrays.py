@@ -1,0 +1,101 @@
+"""Results that leave torch: numpy has no bfloat16, and what comes after it was written for float32."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mplint.conversion.source.torch.losses import INTEGERS, cast
+from mplint.conversion.source.torch.models import Models
+from mplint.findings import Change
+from mplint.source.file import SourceFile
+from mplint.source.names import Binding
+
+# Calls that keep the dtype of what they are given.
+KEEPS = frozenset({
+    "cpu", "detach", "squeeze", "unsqueeze", "view", "reshape", "flatten", "permute", "transpose", "contiguous", "clone", "sigmoid",
+    "softmax", "tanh", "relu", "mean", "clamp", "log_softmax", "data", "cuda", "to", "T", "stack", "cat", "max", "min",
+})  # fmt: skip
+ARRAYS = ("numpy.array", "numpy.asarray")
+MAX_DEPTH = 5
+
+
+def float_arrays(file: SourceFile, models: Models) -> Iterator[Change]:
+    """Cast the results of models under autocast where numpy gets them."""
+    for call in file.syntax.all(ast.Call):
+        given: ast.expr | None = None
+        match call:
+            case ast.Call(func=ast.Attribute(value=value, attr="numpy")):
+                given = value
+            case ast.Call(func=func, args=[value, *_]) if any(name in ARRAYS for name in file.names.candidates(func)):
+                given = value
+        root = _half_root(file, models, given, 0) if given is not None else None
+        if root is not None:
+            yield cast(file, root)
+
+
+def _half_root(file: SourceFile, models: Models, node: ast.expr, depth: int) -> ast.expr | None:
+    """The part of an expression that may be half, where nothing turns it into something else before it is the whole."""
+    if depth > MAX_DEPTH:
+        return None
+    match node:
+        case ast.Call() if models.is_run(node):
+            return node if _gives_half(file, models, node, depth, bool(file.torch.autocasts.half_at(node))) else None
+        case ast.Call(func=ast.Attribute(value=value, attr=attr), args=args) if attr in KEEPS and not _casts(node):
+            if file.names.candidates(node.func):
+                inner = _half_root(file, models, args[0], depth + 1) if args else None
+                return node if inner is not None else None
+            return _half_root(file, models, value, depth + 1)
+        case ast.Attribute(value=value, attr="data" | "T" | "logits"):
+            root = _half_root(file, models, value, depth + 1)
+            return node if root is not None and node.attr == "logits" else root
+        case ast.Subscript(value=value):
+            inner = _half_root(file, models, value, depth + 1)
+            return node if inner is not None else None
+        case ast.Name():
+            return node if any(_binds_half(file, models, b, depth) for b in file.names.reaching(node)) else None
+    return None
+
+
+def _casts(call: ast.Call) -> bool:
+    """Whether `.to(…)` names a dtype."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "to" and any("float" in ast.unparse(a) for a in call.args)
+
+
+def _binds_half(file: SourceFile, models: Models, binding: Binding, depth: int) -> bool:
+    value = binding.value
+    if value is None:
+        return False
+    last = value.func.attr if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else ""
+    if binding.element and last in (*INTEGERS, "max", "min"):
+        return False
+    return _half_root(file, models, value, depth + 1) is not None
+
+
+def _gives_half(file: SourceFile, models: Models, call: ast.Call, depth: int, covered: bool) -> bool:
+    """Whether a model, or a function of this file that runs one, gives floats computed under autocast (`covered`: it is called there)."""
+    callee = file.values.callee(call)
+    owner = file.syntax.enclosing_class(callee) if callee is not None else None
+    if callee is None or (owner is not None and models.is_module_class(owner)) or depth >= MAX_DEPTH:
+        return covered
+    return any(_returns_half(file, models, value, depth + 1, covered) for value in file.values.returns(callee))
+
+
+def _returns_half(file: SourceFile, models: Models, value: ast.expr, depth: int, covered: bool) -> bool:
+    if not covered:
+        return _half_root(file, models, value, depth) is not None
+    made = [b.value for n in ast.walk(value) if isinstance(n, ast.Name) for b in file.names.reaching(n) if b.value is not None]
+    found = [n for v in (value, *made) for n in [_stem(v)] if isinstance(n, ast.Call)]
+    return any(models.is_run(call) and _gives_half(file, models, call, depth + 1, True) for call in found)
+
+
+def _stem(node: ast.expr) -> ast.expr:
+    """The expression from which methods that keep the dtype are called."""
+    while True:
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in KEEPS:
+                node = value
+            case ast.Attribute(value=value, attr="data" | "logits") | ast.Subscript(value=value):
+                node = value
+            case _:
+                return node

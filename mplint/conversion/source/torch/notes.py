@@ -1,0 +1,56 @@
+"""What is said about an adoption: by places of the program as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from mplint.conversion.source.program import Note, Program
+from mplint.conversion.source.torch.backwards import Backward
+from mplint.conversion.source.torch.evaluation import Evaluations
+from mplint.conversion.source.torch.models import Models
+from mplint.conversion.source.torch.passages import Passages
+from mplint.conversion.source.torch.spelling import DTYPES
+from mplint.source.torch.checkpoints import methods, store_of
+from mplint.source.torch.scaling.plan import NoFix
+
+
+def notes_on(
+    before: Program,
+    after: Program,
+    policy: str,
+    found: Sequence[Backward],
+    reasons: Mapping[int, str],
+    evaluates: bool,
+) -> tuple[tuple[Note, ...], tuple[Note, ...]]:
+    """What was done, and what is left."""
+    made = (
+        tuple(_made(before, after, policy, [b for b in found if b.open and b.number not in reasons], evaluates))
+        if after is not before
+        else ()
+    )
+    file = before.file
+    left = tuple(
+        Note(file.location(b.call), f"`{file.text(b.call)}` stays in float32: {reasons[b.number]}") for b in found if b.number in reasons
+    )
+    return made, left
+
+
+def _made(before: Program, after: Program, policy: str, adopted: Sequence[Backward], evaluates: bool) -> Iterator[Note]:
+    file, dtype = before.file, DTYPES[policy]
+    scaling = ", its loss scaled" if policy == "mixed_float16" else ""
+    models = Models(file)
+    passages = []
+    for backward in adopted:
+        done = "its loss is scaled" if backward.covered else f"its forward pass runs under autocast in {dtype}{scaling}"
+        yield Note(file.location(backward.call), f"`{file.text(backward.call)}`: {done}")
+        try:
+            passages += [] if backward.covered else Passages(file, models).of_backward(backward.call)
+        except NoFix:
+            continue
+    if evaluates:
+        for passage in Evaluations(file, models).all(passages):
+            yield Note(file.location(passage.first), f"a forward pass without gradients runs under autocast in {dtype}")
+    if after.document.text.count("caler.state_dict()") > before.document.text.count("caler.state_dict()"):
+        for call, _ in methods(file, "state_dict"):
+            if "optim" in file.text(call).lower() and store_of(file, call) is not None:
+                yield Note(file.location(call), "the checkpoint holds the scaler's state, too")
