@@ -20,8 +20,8 @@ from mplint.conversion.onnx.opset import raised, wanted
 from mplint.conversion.onnx.patterns import ties
 from mplint.conversion.onnx.program import Program, analyze, is_constant
 from mplint.conversion.onnx.read import LEFT_OUT, read
-from mplint.conversion.onnx.run import INLINE_BYTES, Feed, Outputs, Session, external_files, in_memory, weight_bytes
-from mplint.conversion.onnx.samples import Samples, samples, stressed
+from mplint.conversion.onnx.run import INLINE_BYTES, Session, external_files, in_memory, weight_bytes
+from mplint.conversion.onnx.samples import Samples, given, samples
 from mplint.conversion.onnx.strict import to_strict
 from mplint.conversion.onnx.types import Declared, declared_types, infer_types
 from mplint.conversion.onnx.wary import be_wary, raw_inputs
@@ -53,36 +53,30 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
     options.tell("reading the model")
     model, _ = load(path)
     notes += model.meta.get(LEFT_OUT, ())
-    made: Samples | None = None
     if calibration:
-        feeds: list[Feed] = list(load_feeds(calibration, [v.name or "" for v in required(model)]))
-        references = reference(path, feeds)
+        known = given(path, load_feeds(calibration, [v.name or "" for v in required(model)]))
     else:
-        made = samples(path, model, options, notes)
-        feeds, references = made.feeds, made.references
-    opset = needed_opset(path, policy, feeds, references, notes)
+        known = samples(path, model, options, notes)
+    opset = needed_opset(path, policy, known, notes)
     if opset is not None:
         model, _ = load(path, opset)
     program = analyze(model, policy.half, options)
     program.ties += ties(program)
     unsafe: dict[ir.Value, str] = {}
-    if made is not None:
+    if not calibration:
         be_wary(program)
-        unsafe |= raw_inputs(program, made.free)
-    if feeds:
+        unsafe |= raw_inputs(program, known.free)
+    if known.feeds:
         options.tell("measuring which tensors may be half")
-        measured = Measurement(program, policy, feeds, references)
-        deadline = time.monotonic() + SECONDS
-        unsafe |= measured.unsafe(policy.tolerance * PLAN_SHARE, deadline, options.tell)
-        if made is None:
-            measured.stress(unsafe, *stressed(path, feeds, references), deadline)
-        measured.close()
+        larger = given(path, known.feeds, larger=True) if calibration else None
+        measured = Measurement(program, policy, known)
+        unsafe |= measured.unsafe(policy.tolerance * PLAN_SHARE, time.monotonic() + SECONDS, options.tell, larger)
     else:
         unsafe |= unread_constants(program, policy)
     for attempt in range(ATTEMPTS):
         options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
         halves = plan(program, unsafe, attempt)
-        result = attempt_at(path, opset, policy, options, halves, feeds, references)
+        result = attempt_at(path, opset, policy, options, halves, known)
         if result.proven or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
             result.notes = notes
@@ -90,14 +84,14 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
     raise AssertionError("no attempt was made")
 
 
-def needed_opset(path: str, policy: Policy, feeds: Sequence[Feed], references: Sequence[Outputs], notes: list[str]) -> int | None:
+def needed_opset(path: str, policy: Policy, known: Samples, notes: list[str]) -> int | None:
     """The opset to raise the model to, None to leave it."""
     model = read(path)
     old = model.opset_imports.get("", 1)
     opsets = wanted(model, policy.half)
     for opset in opsets:
         other = raised(read(path), opset)
-        if other is not None and agrees(other, feeds, references):
+        if other is not None and agrees(other, known):
             notes.append(f"raised from opset {old} to {opset}, in which the heavy operators take {policy.half}")
             return opset
     if opsets:
@@ -105,11 +99,11 @@ def needed_opset(path: str, policy: Policy, feeds: Sequence[Feed], references: S
     return None
 
 
-def agrees(model: ir.Model, feeds: Sequence[Feed], references: Sequence[Outputs]) -> bool:
+def agrees(model: ir.Model, known: Samples) -> bool:
     """Whether a model in another opset loads and still gives what the original does."""
     try:
         session = Session(model)
-        same = all(distance(expected, session.run(feed)).within(SAME) for feed, expected in zip(feeds, references, strict=True))
+        same = all(distance(expected, session.run(feed)).within(SAME) for feed, expected in zip(known.feeds, known.references, strict=True))
         session.close()
     except Exception:
         return False
@@ -126,23 +120,13 @@ def unread_constants(program: Program, policy: Policy) -> dict[ir.Value, str]:
     return found
 
 
-def reference(path: str, feeds: Sequence[Feed]) -> list[Outputs]:
-    """What the original gives."""
-    try:
-        session = Session(path)
-        return [session.run(feed) for feed in feeds]
-    except Exception as error:
-        raise ConversionError(f"{path} does not run in ONNX Runtime: {str(error).splitlines()[0][:300]}") from None
-
-
 def attempt_at(
     path: str,
     opset: int | None,
     policy: Policy,
     options: Options,
     halves: Sequence[bool],
-    feeds: Sequence[Feed],
-    references: Sequence[Outputs],
+    known: Samples,
 ) -> Conversion:
     """Write the plan into a fresh copy of the model and verify it."""
     model, declared = load(path, opset)
@@ -163,11 +147,11 @@ def attempt_at(
         size_before=before,
         size_after=weight_bytes(model),
     )
-    verify(result, model, policy, feeds, references)
+    verify(result, model, policy, known)
     return result
 
 
-def verify(result: Conversion, model: ir.Model, policy: Policy, feeds: Sequence[Feed], references: Sequence[Outputs]) -> None:
+def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) -> None:
     """Checker, ONNX Runtime, and strict emulation against the float32 model."""
     try:
         if weight_bytes(model) < INLINE_BYTES:
@@ -178,7 +162,7 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, feeds: Sequence[
         return
     try:
         session = Session(model, optimize=True)
-        for feed in feeds:
+        for feed in known.feeds:
             session.run(feed)
         session.close()
         result.verified.append("loaded and run by ONNX Runtime")
@@ -186,19 +170,19 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, feeds: Sequence[
         if policy.half == "float16" or "NOT_IMPLEMENTED" not in str(error):
             result.problems.append(f"ONNX Runtime refuses it: {str(error).strip().splitlines()[0][:300]}")
             return
-    if not feeds:
+    if not known.feeds:
         return
     strict = model.clone()
     infer_types(strict)
     to_strict(strict)
     try:
         session = Session(strict)
-        found = [distance(expected, session.run(feed)) for feed, expected in zip(feeds, references, strict=True)]
+        found = [distance(expected, session.run(feed)) for feed, expected in zip(known.feeds, known.references, strict=True)]
         session.close()
     except Exception as error:
         result.problems.append(f"its emulation does not run: {str(error).strip().splitlines()[0][:300]}")
         return
-    result.verified.append(f"true {policy.half} semantics on {len(feeds)} sample{'s' if len(feeds) > 1 else ''}")
+    result.verified.append(f"true {policy.half} semantics on {len(known.feeds)} sample{'s' if len(known.feeds) > 1 else ''}")
     judge(result, found)
 
 

@@ -66,23 +66,27 @@ def samples(path: str, model: ir.Model, options: Options, notes: list[str]) -> S
     return Samples()
 
 
-def stressed(path: str, feeds: Sequence[Feed], references: Sequence[Outputs]) -> tuple[list[Feed], list[Outputs]]:
-    """The feeds with larger floats, where the model gives finite numbers on them as it does on the feeds."""
-    session = Session(path)
-    kept: list[Feed] = []
-    expected: list[Outputs] = []
-    for feed, reference in zip(feeds, references, strict=True):
-        if not any(array.dtype.kind == "f" for array in feed.values()) or not _finite(reference):
+def given(path: str, feeds: Sequence[Feed], *, larger: bool = False) -> Samples:
+    """Feeds with what the original gives on them; if `larger`, with larger floats, where it gives finite numbers on them."""
+    try:
+        session = Session(path)
+        if not larger:
+            return Samples(list(feeds), [session.run(feed) for feed in feeds])
+    except Exception as error:
+        raise ConversionError(f"{path} does not run in ONNX Runtime: {str(error).splitlines()[0][:300]}") from None
+    found = Samples()
+    for feed in feeds:
+        if not any(array.dtype.kind == "f" for array in feed.values()):
             continue
-        larger = {name: array * array.dtype.type(LARGER) if array.dtype.kind == "f" else array for name, array in feed.items()}
+        grown = {name: array * array.dtype.type(LARGER) if array.dtype.kind == "f" else array for name, array in feed.items()}
         try:
-            outputs = session.run(larger)
+            outputs = session.run(grown)
         except Exception:
             continue
         if _finite(outputs):
-            kept.append(larger)
-            expected.append(outputs)
-    return kept, expected
+            found.feeds.append(grown)
+            found.references.append(outputs)
+    return found
 
 
 def _only_finite(found: Samples) -> None:

@@ -1,0 +1,157 @@
+"""A copy of an ONNX model in which tensors are rounded to half and read back, all that are named or those that a flag of each chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from mplint.conversion.onnx.constants import rounded, tensor_of
+from mplint.conversion.onnx.program import bodies, is_constant
+from mplint.conversion.onnx.types import tops
+from mplint.conversion.planner import MARGIN
+
+FLAGS = "mplint_flags"
+FACTOR = "mplint_margin"
+
+
+def instrumented(model: ir.Model, values: Sequence[ir.Value], half: str, only: Collection[int] | None = None) -> ir.Model:
+    """A copy of the model in which `values` are rounded: those with the numbers in `only`, or those that the input `FLAGS` chooses."""
+    twin = model.clone()
+    twins = dict(_pairs(model, twin))
+    flags = ir.Value(name=FLAGS, type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([max(1, len(values))]))
+    inside: dict[ir.Function, ir.Value] = {}
+    if only is None:
+        twin.graph.inputs.append(flags)
+        inside = _with_flags(twin, flags)
+    functions = {body: function for function in (inside or twin.functions.values()) for body in (function, *function.subgraphs())}
+    factor = None
+    if half == "float16":
+        made = ir.Tensor(np.array(MARGIN, dtype=np.float32), name=FACTOR)
+        factor = ir.Value(name=FACTOR, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([]), const_value=made)
+        twin.graph.register_initializer(factor)
+    ends: dict[ir.Value, list[tuple[ir.Graph | ir.Function, int]]] = {}
+    for body, _ in bodies(twin):
+        for at, output in enumerate(body.outputs):
+            ends.setdefault(output, []).append((body, at))
+    for number, original in enumerate(values):
+        if only is not None and number not in only:
+            continue
+        value = twins[original]
+        if only is not None and is_constant(value):
+            _in_place(value, half)
+            continue
+        owner = owner_of(value)
+        assert owner is not None
+        function = functions.get(owner)
+        flag = None if only is not None else flags if function is None else inside[function]
+        chosen = _instrument(owner, value, number, flag, half, factor if function is None else None)
+        for body, at in ends.get(value, ()):
+            body.outputs[at] = chosen
+    return twin
+
+
+def _in_place(value: ir.Value, half: str) -> None:
+    """Round a constant where it stands."""
+    tensor = tensor_of(value)
+    assert tensor is not None
+    made = ir.Tensor(rounded(tensor.numpy(), half).astype(np.float32), name=tensor.name)
+    node = value.producer()
+    if node is None:
+        value.const_value = made
+        return
+    node.attributes.clear()
+    node.attributes["value"] = ir.AttrTensor("value", made)
+
+
+def _instrument(
+    owner: ir.Graph | ir.Function, value: ir.Value, number: int, flags: ir.Value | None, half: str, factor: ir.Value | None
+) -> ir.Value:
+    """Put a tensor's rounding, and its choice where there are flags, after it; the value that its users read now."""
+    name = f"mplint_{number}"
+    uses = [(use.node, use.idx) for use in value.uses()]
+    nodes: list[ir.Node] = []
+    if is_constant(value):
+        tensor = tensor_of(value)
+        assert tensor is not None
+        nodes.append(_constant(rounded(tensor.numpy(), half).astype(np.float32), f"{name}_rounded"))
+    else:
+        nodes += _rounding(value, half, name, factor)
+    if flags is not None:
+        index = _constant(np.array(number, dtype=np.int64), f"{name}_index")
+        flag = ir.node("Gather", [flags, index.outputs[0]], {"axis": 0}, outputs=[ir.Value(name=f"{name}_flag")])
+        nodes += [
+            index,
+            flag,
+            ir.node("Where", [flag.outputs[0], nodes[-1].outputs[0], value], outputs=[ir.Value(name=f"{name}_chosen")]),
+        ]
+    chosen = nodes[-1]
+    producer = value.producer()
+    if producer is not None:
+        owner.insert_after(producer, nodes)
+    elif (first := next(iter(owner), None)) is not None:
+        owner.insert_before(first, nodes)
+    else:
+        owner.extend(nodes)
+    result = chosen.outputs[0]
+    result.type, result.shape = value.type, value.shape
+    for node, position in uses:
+        node.replace_input_with(position, result)
+    return result
+
+
+def _rounding(value: ir.Value, half: str, name: str, factor: ir.Value | None) -> list[ir.Node]:
+    """Nodes that store `value` in half and read it back; for float16 at `MARGIN` times its size, so that the range is used up earlier."""
+    dtype = int(ir.DataType[half.upper()])
+    nodes: list[ir.Node] = []
+    source = value
+    if half == "float16":
+        if factor is None:
+            nodes.append(_constant(np.array(MARGIN, dtype=np.float32), f"{name}_margin"))
+            factor = nodes[0].outputs[0]
+        nodes.append(ir.node("Mul", [source, factor], outputs=[ir.Value(name=f"{name}_grown")]))
+        source = nodes[-1].outputs[0]
+    nodes.append(ir.node("Cast", [source], {"to": dtype}, outputs=[ir.Value(name=f"{name}_half")]))
+    nodes.append(ir.node("Cast", [nodes[-1].outputs[0]], {"to": int(ir.DataType.FLOAT)}, outputs=[ir.Value(name=f"{name}_back")]))
+    if factor is not None:
+        nodes.append(ir.node("Div", [nodes[-1].outputs[0], factor], outputs=[ir.Value(name=f"{name}_shrunk")]))
+    return nodes
+
+
+def _constant(array: np.ndarray, name: str) -> ir.Node:
+    return ir.node("Constant", [], {"value": ir.Tensor(array)}, outputs=[ir.Value(name=name)])
+
+
+def owner_of(value: ir.Value) -> ir.Graph | ir.Function | None:
+    """The body that a value belongs to."""
+    producer = value.producer()
+    return producer.graph if producer is not None else value.graph
+
+
+def _with_flags(model: ir.Model, flags: ir.Value) -> dict[ir.Function, ir.Value]:
+    """Give every function one more input, the flags, and hand them on at every call."""
+    inside = {}
+    counts = {function: len(function.inputs) for function in model.functions.values()}
+    for function in model.functions.values():
+        inside[function] = ir.Value(name=FLAGS)
+        function.inputs.append(inside[function])
+    for body in tops(model):
+        for node in body.all_nodes():
+            called = model.functions.get(node.op_identifier())
+            if called is not None:
+                node.resize_inputs(counts[called] + 1)
+                node.replace_input_with(counts[called], inside[body] if isinstance(body, ir.Function) else flags)
+    return inside
+
+
+def _pairs(one: ir.Model, other: ir.Model) -> list[tuple[ir.Value, ir.Value]]:
+    """The values of a model with those of its clone."""
+    found: list[tuple[ir.Value, ir.Value]] = []
+    for (body, _), (twin, _) in zip(bodies(one), bodies(other), strict=True):
+        found += zip(body.inputs, twin.inputs, strict=True)
+        if isinstance(body, ir.Graph) and isinstance(twin, ir.Graph):
+            found += ((value, twin.initializers[name]) for name, value in body.initializers.items())
+        for node, copy in zip(body, twin, strict=True):
+            found += zip(node.outputs, copy.outputs, strict=True)
+    return found
