@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.catalog import Entry, concerned
@@ -23,6 +23,7 @@ from mplint.source.words import Mentioned
 
 if TYPE_CHECKING:
     from mplint.graph.profile import Profile
+    from mplint.source.torch.managers import Entered, Place
 
 STACK = 3000  # calls within calls: three times Python's default, for long `elif` chains; what needs more is reported
 
@@ -99,13 +100,18 @@ def check_document(
 
 
 def run_rules(
-    document: Document, tree: ast.Module, settings: Settings, rules: Iterable[Entry], module: str = ""
+    document: Document,
+    tree: ast.Module,
+    settings: Settings,
+    rules: Iterable[Entry],
+    module: str = "",
+    elsewhere: Mapping[Place, Entered] | None = None,
 ) -> tuple[list[Finding], list[Fault]]:
-    """The same for rules that are known to concern the program."""
+    """The same for rules that are known to concern the program; `elsewhere` as in `SourceFile`."""
     active = [rule for rule in (entry.load() for entry in rules) if rule.checks("check_source")]
     if not active:
         return [], []
-    file = SourceFile(document, tree, settings, module)
+    file = SourceFile(document, tree, settings, module, elsewhere)
     findings: set[Finding] = set()
     faults = []
     gave_up = []

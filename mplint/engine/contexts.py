@@ -62,7 +62,8 @@ class Contexts:
                 shown = " or ".join(sorted(dtypes))
                 for node, trail in self.entered(call, path) if dtypes else ():
                     message = f"{shown} is in force here, where `{shown_name(node)}` is called under autocast"
-                    yield node, Cause(dtypes, (Related(call.place, message), *trail))
+                    built = [Related(place, "this autocast is entered by a context manager of the project") for place in call.built[:1]]
+                    yield node, Cause(dtypes, (*built, Related(call.place, message), *trail))
 
     def _casts(self) -> Iterator[tuple[Node, Cause]]:
         """The models that are cast to half."""

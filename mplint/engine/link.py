@@ -112,7 +112,8 @@ def by_calls(pending: Sequence[Finding], graph: ImportGraph, words: Mapping[str,
     """The findings in torch code that autocast around a call, or a model cast to half, brings into half precision."""
     waiting = [f for f in pending if TORCH in words[f.location.path]]
     above = graph.above({f.location.path for f in waiting})
-    speaking = sorted(path for path in graph.below(above) if ENTERS_AUTOCAST in words[path] and not is_test_path(path)) if waiting else []
+    around = graph.below(above) if waiting else set()
+    speaking = sorted(p for p in around if (ENTERS_AUTOCAST in words[p] or summaries.is_told(p)) and not is_test_path(p))
     if not speaking:
         return {}
     contexts = Contexts(References(summaries, graph), frozenset(above).union(speaking), speaking)

@@ -6,8 +6,10 @@ import gc
 import hashlib
 import os
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from mplint.catalog import Entry
 from mplint.config import Config
 from mplint.engine.cache import MAX_BYTES, cache_folder, fingerprint
 from mplint.engine.check import Fault, FileResult
@@ -15,19 +17,22 @@ from mplint.engine.summaries import Stored, Summaries
 from mplint.errors import describe
 from mplint.findings import Finding
 
+if TYPE_CHECKING:
+    from mplint.engine.modules import ImportGraph
+
 
 def linked_findings(
-    results: Sequence[FileResult], read: Callable[[str], bytes], config: Config, faults: set[Fault]
+    results: Sequence[FileResult], read: Callable[[str], bytes], config: Config, faults: set[Fault], rules: Sequence[Entry] = ()
 ) -> dict[str, list[Finding]]:
     """The findings that rest on other files, where those prove them, by path; what fails is added to `faults`.
 
-    `results` are those of programs, `read` gives the bytes that were checked under a path.
+    `results` are those of programs, `read` gives the bytes that were checked under a path. With `rules` they are checked once more where
+    other files define the context managers that they use.
     """
-    pending = [finding for result in results for finding in result.findings if finding.when is not None]
-    if not pending:
-        return {}
     from mplint.engine.link import link
     from mplint.engine.modules import ImportGraph
+
+    pending = [finding for result in results for finding in result.findings if finding.when is not None]
 
     folders = {result.path: result.folders for result in results if result.folders}
     graph = ImportGraph({result.path: result.imports for result in results}, folders)
@@ -38,10 +43,15 @@ def linked_findings(
     collecting = gc.isenabled()
     gc.disable()  # parsed files are let go one by one
     try:
+        for finding in findings_again(results, graph, words, summaries, config, rules, faults):
+            if finding.when is None:
+                linked.setdefault(finding.location.path, []).append(finding)
+            else:
+                pending.append(finding)
         for finding in link(pending, graph, words, summaries):
             linked.setdefault(finding.location.path, []).append(finding)
     except Exception as error:  # what each file shows by itself stands all the same
-        faults.add(Fault(pending[0].location.path, f"linking {pending[0].code} to other files", describe(error)))
+        faults.add(Fault(pending[0].location.path if pending else results[0].path, "linking to other files", describe(error)))
     finally:
         summaries.close()
         if collecting:
@@ -49,6 +59,31 @@ def linked_findings(
     if place is not None:
         store(place, summaries)
     return linked
+
+
+def findings_again(
+    results: Sequence[FileResult],
+    graph: ImportGraph,
+    words: Mapping[str, frozenset[str]],
+    summaries: Summaries,
+    config: Config,
+    rules: Sequence[Entry],
+    faults: set[Fault],
+) -> Iterator[Finding]:
+    """What files show beyond their own findings, given what others say about the context managers that they use."""
+    from mplint.engine.managers import managers
+
+    tables = managers(graph, words, summaries) if rules else {}
+    if not tables:
+        return
+    from mplint.engine.again import Again
+    from mplint.engine.targets import TargetResolver
+
+    summaries.tell(tables)
+    again = Again(rules, TargetResolver(config), summaries, faults)
+    for result in results:
+        if result.path in tables:
+            yield from again.fresh(result.path, result.findings, tables[result.path])
 
 
 def stored_at(config: Config) -> str:

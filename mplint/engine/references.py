@@ -97,7 +97,7 @@ class References:
                     found |= {made: (*trail, *inner) for made, inner in self._made_by(node, depth + 1).items()}
             case "attribute":
                 for owner in sorted(self.instances(ref.of, path, depth + 1) if ref.of is not None else ()):
-                    for holder in self._line(owner):
+                    for holder in self.line(owner):
                         for value in self.summaries.get(holder.path).attribute(f"{holder.name}.{ref.name}"):
                             found |= self.instances(value, holder.path, depth + 1)
             case "param":
@@ -110,13 +110,13 @@ class References:
         """The methods that a reference to the method of an object means, where the project defines the object's class."""
         owners = self.instances(ref.of, path, depth + 1) if ref.of is not None else {}
         for owner in sorted(owners)[:MAX_CLASSES]:
-            for holder in self._line(owner):
+            for holder in self.line(owner):
                 node = Node(holder.path, f"{holder.name}.{ref.name}")
                 if self.defined(node) is not None:
                     yield node, owners[owner]
                     break
 
-    def _line(self, owner: Node) -> Iterator[Node]:
+    def line(self, owner: Node) -> Iterator[Node]:
         """A class and those of its base classes that the project defines, each once."""
         seen: dict[Node, None] = {}
         queue = [owner]
@@ -130,7 +130,7 @@ class References:
 
     def foreign_bases(self, owner: Node) -> Iterator[tuple[str, Location]]:
         """The dotted names of all base classes of a class, through those that the project defines, and where each is named."""
-        for node in self._line(owner):
+        for node in self.line(owner):
             defined = self.defined(node)
             yield from defined.bases if defined is not None else ()
 
@@ -171,15 +171,15 @@ class References:
         owner, _, method = decorator.rpartition(".")
         if not owner.strip(":.") or not method.startswith("regist"):
             return False
-        return self._bound(owner, path, 0) == table
+        return self.bound(owner, path, 0) == table
 
-    def _bound(self, name: str, path: str, depth: int) -> tuple[str, str] | None:
+    def bound(self, name: str, path: str, depth: int = 0) -> tuple[str, str] | None:
         """The module that binds a name, and the name there."""
         found = (path, name[1:]) if name.startswith(":") else self.located(name, path)
         if found is None or depth > MAX_DEPTH:
             return None
         target = self.summaries.get(found[0]).outline.imports.get(found[1])
-        return self._bound(target, found[0], depth + 1) if target is not None else found
+        return self.bound(target, found[0], depth + 1) if target is not None else found
 
     def _made_by(self, node: Node, depth: int, given: Ref | None = None, where: str = "") -> dict[Node, Trail]:
         """The classes that calling a class or function gives instances of; `given` is its first argument, in the file `where`."""

@@ -12,6 +12,7 @@ from mplint.catalog import Entry
 from mplint.config import Config
 from mplint.engine.check import Fault, FileResult, check_data
 from mplint.engine.discovery import discover
+from mplint.engine.modules import ENTERS_AUTOCAST
 from mplint.engine.own import unreadable
 from mplint.engine.select import FileIgnores, asked_for, known_rules, selected
 from mplint.engine.targets import TargetResolver
@@ -195,10 +196,10 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
     faults = {fault for result in results for fault in result.faults}
     programs = [result for result in results if not is_config(result.path) and not is_model(result.path)]
     linked: dict[str, list[Finding]] = {}
-    if any(finding.when is not None for result in programs for finding in result.findings):
+    if may_link(programs):
         from mplint.engine.linked import linked_findings
 
-        linked = linked_findings(programs, lambda path: bytes_of(path, contents), job.config, faults)
+        linked = linked_findings(programs, lambda path: bytes_of(path, contents), job.config, faults, job.rules())
     findings: list[Finding] = []
     for result in results:
         if result.doubtful and result.path not in contents and os.path.abspath(result.path) not in job.named:
@@ -214,6 +215,13 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
     profiles = tuple(result.profile for result in results if result.profile is not None)
     notes = notes_of(results) + remarks_of(results, job.named)
     return CheckResult(ordered, checked, tuple(sorted(faults)), notes, profiles)
+
+
+def may_link(results: Sequence[FileResult]) -> bool:
+    """Whether anything in the results of programs rests on other files, or may be seen in another light by them."""
+    if any(finding.when is not None for result in results for finding in result.findings):
+        return True
+    return len(results) > 1 and any(ENTERS_AUTOCAST in result.words for result in results)
 
 
 def remarks_of(results: Iterable[FileResult], named: frozenset[str]) -> tuple[str, ...]:

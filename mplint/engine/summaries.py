@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 
 from mplint.engine.check import Fault
 from mplint.errors import describe
-from mplint.findings import Location
+from mplint.findings import Finding, Location
 from mplint.settings import Settings
 from mplint.source import summary as facts
 from mplint.source.document import InputError
@@ -22,10 +22,13 @@ from mplint.source.outline import EMPTY, Outline, outline
 from mplint.source.parse import parse
 from mplint.source.refs import Ref
 from mplint.source.summary import Call, Conversion, Policy, SavedModel, Saver
+from mplint.source.torch.entered import entered
+from mplint.source.torch.managers import Asked, Entered, Place, asked
 from mplint.source.torch.sharding import backward_passes, float16_policies
 
 OPEN = 200  # parsed files that are kept for further questions
 MAX_PARSED = 3000  # after so many, links answer nothing new: a project of this size waits long enough
+DEPENDING = ("autocast", "in", "of", "again")  # what hangs on context managers of other files
 T = TypeVar("T")
 Known = dict[tuple[str, str], object]
 Stored = tuple[bytes, Known]  # the digest of a file's bytes, and the parts of its summary
@@ -49,6 +52,7 @@ class Summary:
     def __init__(self, path: str, known: Known, opened: Callable[[str], Opened | None], faults: set[Fault]) -> None:
         self.path = path
         self.known = known
+        self.light = ""  # tells apart what is known of the context managers that other files define
         self.grown = False
         self._opened = opened
         self._faults = faults
@@ -103,6 +107,16 @@ class Summary:
         """The calls around which autocast may put half in force."""
         return self._part("autocast", "", lambda o: facts.calls_under_autocast(o.file), ())
 
+    @property
+    def asked(self) -> tuple[Asked, ...]:
+        """The context managers that it uses and does not define."""
+        return self._part("asked", "", lambda o: asked(o.file), ())
+
+    def entered(self, name: str, member: bool, question: Asked) -> Entered | None:
+        """What its function, class or variable `name` (with `member`: of a class) enters where another file uses it."""
+        plain = question._replace(place=(0, 0, 0, 0), location=Location("", None, None, None, None))
+        return self._part("entered", repr((name, member, plain)), lambda o: entered(o.file, name, member, question), None)
+
     def returned(self, name: str) -> tuple[Ref, ...]:
         """What its function `name` returns."""
         return self._part("returned", name, lambda o: facts.returned(o.file, name), ())
@@ -119,8 +133,12 @@ class Summary:
         """Its calls of functions and classes of that name."""
         return self._part("of", last, lambda o: facts.calls_by_name(o.file, last), ())
 
+    def again(self, key: str, check: Callable[[Opened], tuple[Finding, ...]]) -> tuple[Finding, ...]:
+        """What `check` finds in the file in the light of others; `key` tells what else that hangs on."""
+        return self._part("again", key, check, ())
+
     def _part(self, kind: str, name: str, compute: Callable[[Opened], T], nothing: T) -> T:
-        key = (kind, name)
+        key = (f"{kind} {self.light}" if self.light and kind in DEPENDING else kind, name)
         if key not in self.known:
             self.grown = True
             opened = self._opened(self.path)
@@ -143,6 +161,7 @@ class Summaries:
         self._stored = stored
         self._open: OrderedDict[str, Opened | None] = OrderedDict()
         self._texts: dict[str, bytes] = {}
+        self._elsewhere: dict[str, Mapping[Place, Entered]] = {}
         self._parsed = 0
         self.asked: dict[str, Summary] = {}
 
@@ -172,12 +191,29 @@ class Summaries:
 
     def mentions(self, path: str, text: str) -> bool:
         """Whether a text stands in the file at all: what tells without reading closely that it can't be of interest."""
+        return text.encode() in self.text(path)
+
+    def text(self, path: str) -> bytes:
+        """The bytes of a file; none where it can't be read."""
         if path not in self._texts:
             try:
                 self._texts[path] = self._read(path)
             except OSError:
                 self._texts[path] = b""
-        return text.encode() in self._texts[path]
+        return self._texts[path]
+
+    def tell(self, elsewhere: Mapping[str, Mapping[Place, Entered]]) -> None:
+        """Read the files named here in the light of what others say about the context managers that they use."""
+        for path, table in elsewhere.items():
+            self._elsewhere[path] = table
+            self.get(path).light = hashlib.blake2b(repr(sorted(table.items())).encode(), digest_size=8).hexdigest()
+            opened = self._open.pop(path, None)
+            if opened is not None:
+                opened.file.close()
+
+    def is_told(self, path: str) -> bool:
+        """Whether others say something about a file's context managers."""
+        return path in self._elsewhere
 
     def close(self) -> None:
         """Let go of every parsed file."""
@@ -201,7 +237,7 @@ class Summaries:
         found: Opened | None = None
         try:
             document = load(path, self._read(path))
-            found = Opened(SourceFile(document, parse(document), Settings()))
+            found = Opened(SourceFile(document, parse(document), Settings(), elsewhere=self._elsewhere.get(path)))
         except (OSError, InputError, RecursionError):
             pass  # the check has reported it
         except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,17 +18,34 @@ if TYPE_CHECKING:
     from mplint.source.keras import KerasFacts
     from mplint.source.precision import PrecisionFacts
     from mplint.source.torch import TorchFacts
+    from mplint.source.torch.managers import Entered, Place
     from mplint.source.trainers.setup import Setup
 
 
 class SourceFile:
-    """One parsed program. Facts are computed on first use and kept."""
+    """One parsed program. Facts are computed on first use and kept.
 
-    def __init__(self, document: Document, tree: ast.Module, settings: Settings, module: str = "") -> None:
+    `elsewhere` says what the context managers that other files of the project define stand for; empty until the project is known.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        tree: ast.Module,
+        settings: Settings,
+        module: str = "",
+        elsewhere: Mapping[Place, Entered] | None = None,
+    ) -> None:
         self.document = document
         self.tree = tree
         self.settings = settings
         self.module = module
+        self.elsewhere = elsewhere or {}
+
+    @property
+    def mentions_autocast(self) -> bool:
+        """Whether autocast may be entered in the program: by name, or by a context manager of another file."""
+        return "autocast" in self.document.text or bool(self.elsewhere)
 
     @cached_property
     def syntax(self) -> Syntax:

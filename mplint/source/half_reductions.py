@@ -47,7 +47,7 @@ def half_reductions(file: SourceFile) -> Iterator[HalfReduction]:
         if (torch and "torch" not in file.document.text) or keras_path(path) is not None or wrapped(file, call):
             continue
         squared = square_of(file, operand)
-        if (squared is None and name in MEANS) or ("autocast" in file.document.text and file.torch.autocasts.regions_around(call)):
+        if (squared is None and name in MEANS) or (file.mentions_autocast and file.torch.autocasts.regions_around(call)):
             continue
         cast = made_half(file, squared or operand)
         if cast is not None and not file.precision.dtype_guard(call):

@@ -154,7 +154,7 @@ class PrecisionFacts:
 
     def autocast(self, node: ast.AST, depth: int = 0) -> Precision | None:
         """The one half dtype that autocast puts in force at `node`, here or at every call of its function; None where none or open."""
-        if "autocast" not in self.file.document.text:
+        if not self.file.mentions_autocast:
             return known(self.assume, node) if self.assume is not None and self._in_forward(node) else None
         facts = self.file.torch.autocasts
         around = facts.regions_around(node)
@@ -175,7 +175,7 @@ class PrecisionFacts:
 
     def in_region(self, node: ast.AST) -> bool:
         """Whether the node stands in an autocast region, on or off."""
-        return "autocast" in self.file.document.text and bool(self.file.torch.autocasts.regions_around(node))
+        return self.file.mentions_autocast and bool(self.file.torch.autocasts.regions_around(node))
 
     def _lower(self, node: ast.AST, operands: list[ast.expr], depth: int) -> Precision:
         region = self.autocast(node)

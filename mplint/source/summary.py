@@ -24,7 +24,8 @@ class Call(NamedTuple):
     """A call that may lead to other code: `target` is called from `caller` (a qualified name, "" for the module).
 
     `value` says that the target is an object being called (a model), not a function or class. `half` holds the half dtypes
-    that autocast puts in force here, `off` that autocast is switched off or float32. `arguments` are those that can be told.
+    that autocast puts in force here, `off` that autocast is switched off or float32. `arguments` are those that can be told. `built` is
+    where other files build the autocasts that are in force.
     """
 
     caller: str
@@ -34,6 +35,7 @@ class Call(NamedTuple):
     off: bool
     place: Location
     arguments: tuple[tuple[str | int, Ref], ...] = ()
+    built: tuple[Location, ...] = ()
 
 
 class Conversion(NamedTuple):
@@ -111,7 +113,7 @@ def calls_by_owner(file: SourceFile) -> dict[str, list[ast.Call]]:
 
 def calls_under_autocast(file: SourceFile) -> tuple[Call, ...]:
     """The calls of the file around which autocast may put half in force."""
-    if "autocast" not in file.document.text:
+    if not file.mentions_autocast:
         return ()
     regions = file.torch.autocasts.regions
     lines: set[int] = set()
@@ -148,8 +150,15 @@ def calls(file: SourceFile, nodes: list[ast.Call]) -> tuple[Call, ...]:
             if isinstance(argument, (ast.Name, ast.Attribute, ast.Call)):
                 passed += [(key, ref) for ref in refs(file, argument)]
         caller, place = owner_of(file, call), file.location(call)
-        found += [Call(caller, ref, value, half, off, place, tuple(passed)) for ref, value in targets]
+        built = built_elsewhere(file, call) if half and file.elsewhere else ()
+        found += [Call(caller, ref, value, half, off, place, tuple(passed), built) for ref, value in targets]
     return tuple(found)
+
+
+def built_elsewhere(file: SourceFile, node: ast.AST) -> tuple[Location, ...]:
+    """Where other files build the autocasts that are in force at a node."""
+    around = file.torch.autocasts.regions_around(node)
+    return tuple(dict.fromkeys(a.place for region in around for a in region.autocasts if a.half and a.place is not None))
 
 
 def targets_of(file: SourceFile, call: ast.Call) -> list[tuple[Ref, bool]]:
@@ -166,7 +175,7 @@ def targets_of(file: SourceFile, call: ast.Call) -> list[tuple[Ref, bool]]:
 
 def autocast(file: SourceFile, node: ast.AST) -> tuple[frozenset[str], bool]:
     """The half dtypes that autocast may put in force at `node`, and whether a region there switches it off."""
-    if "autocast" not in file.document.text:
+    if not file.mentions_autocast:
         return frozenset(), False
     half = file.torch.autocasts.half_at(node)
     around = file.torch.autocasts.regions_around(node)

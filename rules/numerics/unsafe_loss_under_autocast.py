@@ -71,7 +71,7 @@ class UnsafeLossUnderAutocast(Rule):
     tokens = ("binary_cross_entropy", "BCELoss")
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        if "autocast" not in file.document.text:
+        if not file.mentions_autocast:
             return
         for call in file.syntax.all(ast.Call):
             maker = self.loss(file, call)

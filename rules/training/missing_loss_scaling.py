@@ -145,7 +145,7 @@ class MissingLossScaling(Rule):
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report the backward passes and tapes whose float16 gradients nothing scales."""
         text = file.document.text
-        if "autocast" in text and ".backward(" in text and ".step(" in text and not SCALING.search(text):
+        if file.mentions_autocast and ".backward(" in text and ".step(" in text and not SCALING.search(text):
             yield from self._torch(file)
         if not SCALING.search(text):
             yield from self._sharded(file)

@@ -167,10 +167,8 @@ class Autocasts:
         found: dict[int, Autocast] = {}
         foreign = other = False
         for definition in self._expanded(expression):
-            made = self._by_node.get(definition) if isinstance(definition, ast.expr) else None
-            if made is not None and not made.partial:
-                found[id(made)] = made
-            elif isinstance(definition, ast.Call) and (inner := self._of_call(definition)) is not None:
+            inner = self._known(definition)
+            if inner is not None:
                 found.update((id(a), a) for a in inner.autocasts)
                 foreign, other = foreign or inner.foreign, other or inner.other
             elif looks_foreign(definition):
@@ -178,6 +176,30 @@ class Autocasts:
             else:
                 other = True
         return Meaning(tuple(found.values()), foreign, other)
+
+    def unknown(self, expression: ast.expr) -> list[ast.expr]:
+        """What a context manager expression may stand for that this file does not tell."""
+        return [d for d in self._expanded(expression) if isinstance(d, ast.expr) and self._known(d) is None]
+
+    def _known(self, definition: ast.expr | ast.arg) -> Meaning | None:
+        """What an autocast, a call of this file's functions and classes, or one that another file explains, stands for."""
+        made = self._by_node.get(definition)
+        if made is not None and not made.partial:
+            return Meaning((made,))
+        inner = self._of_call(definition) if isinstance(definition, ast.Call) else None
+        return inner if inner is not None or not self.file.elsewhere else self._elsewhere(definition)
+
+    def _elsewhere(self, definition: ast.expr | ast.arg) -> Meaning | None:
+        """What another file of the project says about a context manager."""
+        start, end = place(definition), (definition.end_lineno or 0, definition.end_col_offset or 0)
+        there = self.file.elsewhere.get((*start, *end))
+        if there is None or not isinstance(definition, ast.expr):
+            return None
+        made = [
+            Autocast(definition, None, a.name, False, a.devices, a.dtypes, a.enabled, a.guard, None, False, a.default, a.setting, a.place)
+            for a in there.autocasts
+        ]
+        return Meaning(tuple(made), there.foreign, there.other)
 
     def _expanded(self, expression: ast.expr) -> list[ast.expr | ast.arg]:
         found: list[ast.expr | ast.arg] = []
@@ -211,6 +233,10 @@ class Autocasts:
         opened = [r for call in ast.walk(enter) if isinstance(call, ast.Call) for r in self._opened_by(call)]
         opened += [region for region in self._toggles if self.file.syntax.function(region.node) is enter]
         return merged([opened])
+
+    def decorated_by(self, function: Function) -> Meaning | None:
+        """What the decorators of a function put in force around it."""
+        return merged([[region for region in self._decorated if region.node is function]])
 
     def _of_decorator(self, decorator: ast.expr) -> Meaning | None:
         """What a decorator of this file puts in force around the function that it wraps."""
@@ -253,10 +279,10 @@ class Autocasts:
                 ):
                     off = Autocast(decorator, decorator, tail, False, frozenset([UNKNOWN]), frozenset(["float32"]), False)
                     found.append(Region("decorator", function, decorator, (off,)))
-                elif own := self._region("decorator", function, decorator):
-                    found += own
                 elif (meaning := self._of_decorator(decorator)) is not None:
                     found.append(Region("decorator", function, decorator, meaning.autocasts, meaning.foreign, not meaning.other))
+                else:
+                    found += self._region("decorator", function, decorator)
         return found
 
     @cached_property

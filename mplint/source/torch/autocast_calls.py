@@ -11,6 +11,7 @@ from mplint.source.syntax import argument, has_star
 from mplint.source.values import HALF, UNKNOWN
 
 if TYPE_CHECKING:
+    from mplint.findings import Location
     from mplint.source.file import SourceFile
     from mplint.source.torch.trainers import Built
 
@@ -33,7 +34,8 @@ class Autocast(NamedTuple):
     `old` tells the homes whose first parameter is `enabled`. `devices` holds device types ("cuda", …), "?" for one that can't be told.
     `dtypes` are the dtypes it may run in while enabled, "?" likewise; `default` is the one of them that a setting has by default, where
     one decides, and `setting` how messages name that ("--dtype float16"). `enabled` is True, False or "maybe" (then `guard` is the text of
-    the deciding expression, "" where there is none). `cache_enabled` is None where it is not given or open.
+    the deciding expression, "" where there is none). `cache_enabled` is None where it is not given or open. `place` is where another file
+    builds it; then `node` is what stands for it here.
     """
 
     node: ast.expr
@@ -48,6 +50,7 @@ class Autocast(NamedTuple):
     partial: bool = False
     default: str = ""
     setting: str = ""
+    place: Location | None = None
 
     @property
     def new(self) -> bool:

@@ -27,7 +27,7 @@ class RedundantCast(NamedTuple):
 
 def redundant_casts(file: SourceFile) -> Iterator[RedundantCast]:
     """The casts of operands and module inputs inside regions that are on for sure, in source order."""
-    if "autocast" not in file.document.text:
+    if not file.mentions_autocast:
         return
     for call in file.names.calls_of("half", "bfloat16", "to", "type"):
         if not isinstance(call.func, ast.Attribute) or file.names.candidates(call.func):

@@ -47,7 +47,7 @@ class HalfOp(NamedTuple):
 
 def late_losses(file: SourceFile) -> Iterator[LateLoss]:
     """Training losses on half outputs, computed after the region has ended, in source order."""
-    if "autocast" not in file.document.text or not ("backward" in file.document.text or "scaler" in file.document.text):
+    if not file.mentions_autocast or not ("backward" in file.document.text or "scaler" in file.document.text):
         return
     for call in file.syntax.all(ast.Call):
         if not is_loss(file, call) or file.torch.autocasts.regions_around(call) or file.torch.autocasts.half_reaching(call):
@@ -153,7 +153,7 @@ def half_ops(file: SourceFile) -> Iterator[HalfOp]:
             if file.values.dtypes(asked) == {"float16"} and (path or "torch.").startswith("torch."):
                 yield HalfOp(call, last, operand, asked)
             continue
-        if "autocast" in file.document.text and file.torch.autocasts.regions_around(call):
+        if file.mentions_autocast and file.torch.autocasts.regions_around(call):
             continue
         found = file.precision.of(operand)
         if last in LOSSES and any(file.precision.of(other).only == "float32" for other in call.args[1:2]):
