@@ -28,12 +28,12 @@ def managers(graph: ImportGraph, words: Mapping[str, frozenset[str]], summaries:
     offered = {path: names for path in makers(graph, words) if (names := offered_names(summaries.text(path)))}
     if not offered:
         return {}
-    names = sorted({name for found in offered.values() for name in found})
+    spelled = sorted({name for found in offered.values() for name in found})
     references = References(summaries, graph)
     tables: Tables = {}
     for path in sorted(graph.above(offered)):
         text = summaries.text(path)
-        if is_test_path(path) or TORCH not in words[path] or not any(n in text for n in names) or not USES.search(text):
+        if is_test_path(path) or TORCH not in words[path] or not any(name in text for name in spelled) or not USES.search(text):
             continue
         for question in summaries.get(path).asked:
             found = answer(question, path, references, offered)
