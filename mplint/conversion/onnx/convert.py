@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import onnx
 import onnx_ir as ir
@@ -23,7 +24,7 @@ from mplint.conversion.onnx.read import LEFT_OUT, read
 from mplint.conversion.onnx.run import INLINE_BYTES, Session, external_files, in_memory, weight_bytes
 from mplint.conversion.onnx.samples import Samples, given, samples
 from mplint.conversion.onnx.strict import to_strict
-from mplint.conversion.onnx.types import Declared, declared_types, infer_types
+from mplint.conversion.onnx.types import Declared, declared_types, infer_types, inferred
 from mplint.conversion.onnx.wary import be_wary, raw_inputs
 from mplint.conversion.onnx.write import write
 from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, PLAN_SHARE, SECONDS, plan, reasons
@@ -153,15 +154,16 @@ def attempt_at(
 
 def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) -> None:
     """Checker, ONNX Runtime, and strict emulation against the float32 model."""
+    message = in_memory(model) if weight_bytes(model) < INLINE_BYTES else None
     try:
-        if weight_bytes(model) < INLINE_BYTES:
-            onnx.checker.check_model(in_memory(model), full_check=True)
+        if message is not None:
+            onnx.checker.check_model(message, full_check=True)
             result.verified.append("the ONNX checker with full type inference")
     except Exception as error:
         result.problems.append(f"the ONNX checker refuses it: {str(error).strip().splitlines()[0][:300]}")
         return
     try:
-        session = Session(model, optimize=True)
+        session = Session(message or model, optimize=True)
         for feed in known.feeds:
             session.run(feed)
         session.close()
@@ -172,8 +174,7 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
             return
     if not known.feeds:
         return
-    strict = model.clone()
-    infer_types(strict)
+    strict = typed(model, message)
     to_strict(strict)
     try:
         session = Session(strict)
@@ -184,6 +185,16 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
         return
     result.verified.append(f"true {policy.half} semantics on {len(known.feeds)} sample{'s' if len(known.feeds) > 1 else ''}")
     judge(result, found)
+
+
+def typed(model: ir.Model, message: onnx.ModelProto | None) -> ir.Model:
+    """A copy of a model with the types of all values, from its `message` where it has one."""
+    if message is not None:
+        with suppress(Exception):  # types that onnx-ir does not know
+            return inferred(message)
+    copy = model.clone()
+    infer_types(copy)
+    return copy
 
 
 def save(model: ir.Model, path: str, sources: frozenset[str]) -> None:

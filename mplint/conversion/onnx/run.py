@@ -28,14 +28,14 @@ def close_all() -> None:
 class Session:
     """A loaded model. Large models are loaded from a temporary folder that `close` removes."""
 
-    def __init__(self, model: ir.Model | str, *, optimize: bool = False) -> None:
+    def __init__(self, model: ir.Model | onnx.ModelProto | str, *, optimize: bool = False) -> None:
         import onnxruntime as ort
 
         options = ort.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = min(4, os.cpu_count() or 1)
         options.add_session_config_entry("session.disable_prepacking", "1")
-        large = not isinstance(model, str) and weight_bytes(model) >= INLINE_BYTES
+        large = isinstance(model, ir.Model) and weight_bytes(model) >= INLINE_BYTES
         if large or not optimize:  # folding the casts of weights would make a float32 copy of each
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         if large:  # an arena keeps every weight that was ever cast
@@ -45,6 +45,8 @@ class Session:
         source: str | bytes
         if isinstance(model, str):
             source = model
+        elif isinstance(model, onnx.ModelProto):
+            source = model.SerializeToString()
         elif not large:
             proto = in_memory(model)
             if not optimize:  # what is made to measure needs no types: ONNX Runtime knows them better

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
+import onnx
+import onnx.shape_inference
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
@@ -36,6 +38,20 @@ def infer_types(model: ir.Model) -> None:
     """Fill in the types of all values, in place; what can't be known stays None."""
     with suppress(Exception):  # an operator that inference trips over: the propagation below goes on without shapes
         ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    _complete(model)
+
+
+def inferred(message: onnx.ModelProto) -> ir.Model:
+    """A model read from a message, with the types of all values."""
+    with suppress(Exception):
+        message = onnx.shape_inference.infer_shapes(message, data_prop=True)
+    model = ir.from_proto(message)
+    _complete(model)
+    return model
+
+
+def _complete(model: ir.Model) -> None:
+    """Fill in the types that ONNX's own inference leaves out."""
     _propagate(model.graph, dict(model.opset_imports), model.functions)
     for _ in range(len(model.functions)):  # functions that call functions: once more for each level
         if not _enter_functions(model):
