@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.source.bindings import Binding
+from mplint.source.keras.layers import CONVOLUTIONS, DEPTHWISE
 from mplint.source.names import keras_path
 from mplint.source.syntax import FUNCTIONS, Function, argument, walk_expressions
 from mplint.source.values import UNKNOWN
@@ -29,6 +31,9 @@ SUBSCRIPTED = ("einsum",)
 MIXING = frozenset(
     {"add", "subtract", "multiply", "divide", "matmul", "maximum", "minimum", "einsum", "concat", "stack", "tensordot", "pow"}
 )
+# Layers that give one tensor of their compute dtype, whatever they get.
+NORMS = {"BatchNormalization", "LayerNormalization", "GroupNormalization"}
+COMPUTING = CONVOLUTIONS | DEPTHWISE | {"Dense", "EinsumDense", "Embedding"} | NORMS
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.MatMult)
 
 
@@ -157,6 +162,8 @@ class LayerDtypes:
             return Kind(OPEN)
         if isinstance(node, ast.Name):
             bindings = self.file.names.reaching(node)
+            if bindings and all(self._is_element_of_input(b) for b in bindings):
+                return Kind(COMPUTE)
             changed = [b.node for b in bindings if isinstance(self.file.syntax.parents.get(b.node), ast.AugAssign)]
             if changed and len(changed) == len(bindings):
                 return self._joined([self.kind(target, depth + 1) for target in changed if target is not node])
@@ -165,6 +172,24 @@ class LayerDtypes:
         kinds = [self.kind(d, depth + 1) for d in self.file.values.definitions(node) if d is not node]
         names = {k.name for k in kinds}
         return kinds[-1] if len(names) == 1 else Kind(OPEN)
+
+    def _is_element_of_input(self, binding: Binding) -> bool:
+        """Whether a binding takes one tensor out of the inputs that a layer is called with, as in `query, key = inputs`."""
+        if binding.element is None or not isinstance(binding.value, ast.Name):
+            return False
+        if not isinstance(self.file.syntax.parents[binding.value], ast.Assign):
+            return False
+        found = [b.node for b in self.file.names.reaching(binding.value)]
+        return bool(found) and all(isinstance(n, ast.arg) and self._parameter(n).name == COMPUTE for n in found)
+
+    def _gives_compute_dtype(self, func: ast.Attribute) -> bool:
+        """Whether `self.dense(...)` runs a layer that follows the policy and gives its compute dtype."""
+        if not isinstance(func.value, ast.Name) or func.value.id != "self":
+            return False
+        layers = [self.file.keras.models.layer(made) for made in self.file.keras.models.made(func)]
+        return bool(layers) and all(
+            layer is not None and layer.kind in COMPUTING and self.file.keras.policy.dtype_argument(layer.call) is None for layer in layers
+        )
 
     def _parameter(self, node: ast.arg) -> Kind:
         method = self.file.syntax.function(node)
@@ -183,6 +208,8 @@ class LayerDtypes:
             return Kind(COMPUTE) if dtype is None or self.file.values.dtypes(dtype) <= {"float32"} else Kind(OPEN)
         if isinstance(self.file.names.local_function(func), (*FUNCTIONS, ast.ClassDef)):
             return Kind(OPEN)
+        if self._gives_compute_dtype(func):
+            return Kind(COMPUTE)
         path = self.file.names.resolve(func)
         if path is not None and path.startswith(("numpy.", "math.", "torch.", "jax.")):
             return Kind(OPEN)

@@ -34,6 +34,9 @@ NOT_LAYERS = frozenset({"Sequential", "Model", "Functional", "Input", "InputSpec
 ACTIVATION_CALLS = ("activations.", "ops.", "backend.", "nn.")
 PROBABILITIES = frozenset({"softmax", "sigmoid", "log_softmax", "log_sigmoid"})
 UNKNOWN = "?"
+IMPORTS_KERAS = re.compile(
+    r"^[ \t]*(?:import|from)[ \t]+(?:tf_)?keras\b|^[ \t]*from[ \t]+tensorflow(?:\.keras\b|[ \t]+import[ \t]+keras\b)", re.M
+)
 IMPORTS_TORCH = re.compile(r"^[ \t]*(?:import|from)[ \t]+torch\b", re.M)
 
 
@@ -64,6 +67,11 @@ def is_keras_code(file: SourceFile) -> bool:
     if "torch" in text and IMPORTS_TORCH.search(text):
         return False
     return any(word in text for word in ("keras", "tensorflow", "tf.", "layers."))
+
+
+def speaks_of_keras(file: SourceFile) -> bool:
+    """Whether the program may build Keras layers, of which those that nothing binds count only in programs without torch."""
+    return is_keras_code(file) or IMPORTS_KERAS.search(file.document.text) is not None
 
 
 def layer_of(file: SourceFile, call: ast.Call) -> Layer | None:

@@ -140,6 +140,8 @@ class KerasLoop:
         stored = any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in given)  # what backward() leaves
         taken = [i for i in range(start, index) if path[i].kind == GRADIENT and not own]
         taken = [i for i in taken if path[i].node in given or (stored and path[i].subject == BACKWARD)]
+        applied = max((i for i in range(start, index) if path[i].kind == APPLY), default=start)
+        taken = [i for i in taken if path[i].subject != BACKWARD or i >= applied] or taken  # what was applied is another optimizer's
         if not taken and not own:
             return None
         last = taken[-1] if taken else index

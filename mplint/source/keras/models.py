@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.source.keras.layers import Layer, is_keras_code, keras_name, layer_of
+from mplint.source.keras.layers import Layer, keras_name, layer_of, speaks_of_keras
 from mplint.source.keras.outputs import Outputs, Step
 from mplint.source.names import keras_path
 from mplint.source.syntax import argument
@@ -82,14 +82,14 @@ class KerasModels:
     @cached_property
     def layers(self) -> list[Layer]:
         """Every layer that the program builds, in source order."""
-        if not is_keras_code(self.file):
+        if not speaks_of_keras(self.file):
             return []
         return [layer for call in self.file.syntax.all(ast.Call) if (layer := self.layer(call)) is not None]
 
     @cached_property
     def models(self) -> list[Model]:
         """Every model of the program whose outputs are in sight, in source order."""
-        if not is_keras_code(self.file):
+        if not speaks_of_keras(self.file):
             return []
         found = [self._model(call, kind) for call in self.file.syntax.all(ast.Call) if (kind := self.kind(call)) is not None]
         found += [self._subclass(owner) for owner in self.file.syntax.all(ast.ClassDef) if self.is_model_class(owner)]

@@ -106,7 +106,7 @@ class Outputs:
                 chains += self._layer(layer, call.args[0] if call.args else None, depth)
             elif self.models.kind(made) is not None:
                 chains += self.models.outputs(made, depth)
-            elif isinstance(owner := self.file.names.local_function(made.func), ast.ClassDef) and self.models.is_model_class(owner):
+            elif isinstance(owner := self.file.names.local_function(made.func), ast.ClassDef) and self.models.is_network_class(owner):
                 chains += self.models.outputs(owner, depth)
         return chains
 
