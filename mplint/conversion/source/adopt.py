@@ -1,13 +1,15 @@
-"""Adopts a policy in one program: PyTorch's part, then Keras'."""
+"""Adopts a policy in one program: PyTorch's part, then Keras', or only Keras' where the models are made of its layers."""
 
 from __future__ import annotations
 
 from mplint.conversion.source.keras.adopt import adopt as adopt_keras
+from mplint.conversion.source.keras.adopt import builds_keras
 from mplint.conversion.source.program import Adopt, Adoption, Note, Program
 from mplint.conversion.source.torch.adopt import adopt as adopt_torch
 from mplint.settings import Settings
 
-FRAMEWORKS: tuple[tuple[str, Adopt], ...] = (("torch", adopt_torch), ("keras", adopt_keras), ("tensorflow", adopt_keras))
+TORCH = ("torch", "lightning", "transformers", "accelerate")  # packages that train with torch
+FRAMEWORKS: tuple[tuple[str, Adopt], ...] = (*((name, adopt_torch) for name in TORCH), ("keras", adopt_keras), ("tensorflow", adopt_keras))
 
 
 def adopt(path: str, data: bytes, policy: str, settings: Settings) -> Adoption:
@@ -16,7 +18,10 @@ def adopt(path: str, data: bytes, policy: str, settings: Settings) -> Adoption:
     made: list[Note] = []
     left: list[Note] = []
     trains = False
-    for adopts in dict.fromkeys(adopts for name, adopts in FRAMEWORKS if name in first.document.text):
+    frameworks = [(name, adopts) for name, adopts in FRAMEWORKS if name in first.document.text]
+    if "torch" in first.document.text and builds_keras(first):  # layers of Keras on the torch backend follow Keras' policy
+        frameworks = [(name, adopts) for name, adopts in frameworks if name != "torch"]
+    for adopts in dict.fromkeys(adopts for _, adopts in frameworks):
         result = adopts(program, policy)
         program = result.program
         made += result.made

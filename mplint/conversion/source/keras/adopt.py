@@ -2,9 +2,151 @@
 
 from __future__ import annotations
 
-from mplint.conversion.source.program import Adopted, Program
+import ast
+from collections.abc import Callable, Iterator
+
+from mplint.conversion.source.keras.builders import Builders
+from mplint.conversion.source.keras.clips import scaled_clips
+from mplint.conversion.source.keras.entry import start_of
+from mplint.conversion.source.keras.existing import existing, imports_keras, short
+from mplint.conversion.source.keras.heads import Kept, kept_layers
+from mplint.conversion.source.keras.mend import MENDING, Origin, known_findings, mend
+from mplint.conversion.source.keras.notes import is_fatal, text_of_done, text_of_left
+from mplint.conversion.source.keras.placing import placed
+from mplint.conversion.source.keras.refusals import own_loop, refusals
+from mplint.conversion.source.keras.spelling import root_of
+from mplint.conversion.source.keras.version import Keras, for_one_keras, too_old
+from mplint.conversion.source.program import Adopted, Note, Program
+from mplint.findings import Location, Span
+from mplint.source.document import InputError
+from mplint.source.file import SourceFile
+from mplint.source.rewrite import FixError
+
+TRAINING = ("fit", "fit_generator", "train_on_batch", "apply_gradients")
 
 
 def adopt(program: Program, policy: str) -> Adopted:
     """Adopt `policy` where the program trains in float32; raises nothing."""
-    return Adopted(program)
+    if not imports_keras(program.file):
+        return Adopted(program)
+    name = "train.ipynb" if program.path.endswith(".ipynb") else "train.py"  # what is to be adopted is no test, wherever it lies
+    copy, keras = for_one_keras(Program(name, program.data, program.settings), root_of(program.file, None))
+    result = adopted(copy, policy, keras)
+    made, left = (tuple(n._replace(location=n.location._replace(path=program.path)) for n in notes) for notes in (result.made, result.left))
+    after = result.program.data
+    return Adopted(program if after == program.data else Program(program.path, after, program.settings), made, left, result.trains)
+
+
+def builds_keras(program: Program) -> bool:
+    """Whether the program builds Keras layers or models."""
+    return imports_keras(program.file) and Builders(program.file).any_layer
+
+
+def adopted(program: Program, policy: str, keras: Keras) -> Adopted:
+    """The same for one Keras."""
+    file = program.file
+    builders = Builders(file)
+    there = existing(file, policy)
+    trains = trains_here(file) and (builders.any_layer or bool(file.keras.loop.updates))
+    if there is not None:
+        note = Note(file.location(there.node), there.text)
+        if there.kind == "adopted":
+            return finished(program, program, [note], policy, keras, builders, fresh=False)
+        return Adopted(program, (note,), (), True) if there.kind == "own" else Adopted(program, (), (note,), True)
+    refused = [Note(file.location(found.node), found.text) for found in refusals(file, policy, builders)]
+    if refused and trains_here(file):
+        return Adopted(program, (), tuple(refused), True)
+    if not trains:
+        return Adopted(program, (), definitions_only(program, builders, policy))
+    if (old := too_old(program.settings)) is not None:
+        top = Location(program.path, 1, 1, 1, 1, file.document.cells[0].index if file.document.cells else None)
+        text = f"the project pins {old}, whose mixed precision was experimental: move to a later one"
+        return Adopted(program, (), (Note(top, text),), True)
+    start = start_of(file, builders)
+    if start is None:
+        return Adopted(program, (), nobody_runs(program, builders, policy), True)
+    try:
+        after, made = placed(program, start, builders, root_of(file, start.call.func), policy, keras.major)
+    except (FixError, InputError) as error:
+        return Adopted(program, (), (Note(file.location(start.statement), f"the policy can't be set here: {error}"),), True)
+    return finished(program, after, made, policy, keras, builders, fresh=True)
+
+
+def finished(first: Program, program: Program, made: list[Note], policy: str, keras: Keras, builders: Builders, *, fresh: bool) -> Adopted:
+    """The program after everything that the policy brings with it; the program as it was where that can't be done."""
+    known = known_findings(first) if fresh else frozenset()
+    program, kept = rewritten(first, program, kept_layers, "`{}` stays float32: {}")
+    codes = MENDING if fresh else MENDING | {"MP102"}
+    mended = mend(first, program, codes, known)
+    program, clipped = rewritten(first, mended.program, scaled_clips, "`{}` {}")
+    if clipped:
+        rest = mend(first, program, codes, known)
+        mended = rest._replace(done=mended.done + rest.done)
+    fatal = [(f, place) for f, place in mended.left if is_fatal(f)]
+    if fatal and fresh:
+        return Adopted(first, (), tuple(Note(place, text_of_left(f, policy)) for f, place in fatal), True)
+    done = [Note(place, text_of_done(f, keras.major, keras.known_by)) for f, place in mended.done]
+    left = [Note(place, text_of_left(f, policy)) for f, place in mended.left] + heads_elsewhere(first, builders, policy)
+    result = first if mended.program.data == first.data else mended.program
+    return Adopted(result, (*made, *kept, *done, *clipped), tuple(left), True)
+
+
+def rewritten(first: Program, program: Program, wanted: Callable[[SourceFile], Iterator[Kept]], said: str) -> tuple[Program, list[Note]]:
+    """The program after the changes that `wanted` asks for, one after the other, with a note for each."""
+    notes: list[Note] = []
+    tried: set[str] = set()
+    while (kept := next((k for k in wanted(program.file) if mark(program, k.node) not in tried), None)) is not None:
+        tried.add(mark(program, kept.node))
+        line = Origin(first.document, program.document).lines.get(kept.node.lineno, 1)
+        try:
+            after = program.after([kept.fix])
+        except (FixError, InputError):
+            continue
+        notes.append(Note(first.document.location(Span(line, 0, line, 0)), said.format(short(program.file, kept.node.func), kept.why)))
+        program = after
+    return program, notes
+
+
+def mark(program: Program, node: ast.Call) -> str:
+    """What tells a layer from the others while the lines around it change."""
+    return f"{node.lineno}:{node.col_offset}:{len(program.data)}"
+
+
+def heads_elsewhere(program: Program, builders: Builders, policy: str) -> list[Note]:
+    """The models whose output layers other files build."""
+    notes = []
+    for call in sorted(builders.makers, key=lambda c: (c.lineno, c.col_offset)):
+        notes.append(
+            Note(
+                program.file.location(call),
+                f'`{short(program.file, call.func)}` builds its model elsewhere: its output layer has to have dtype="float32" there',
+            )
+        )
+    return notes
+
+
+def trains_here(file: SourceFile) -> bool:
+    """Whether the program itself fits a model, or applies gradients."""
+    return bool(file.names.calls_of(*TRAINING)) or bool(file.keras.loop.updates) or own_loop(file) is not None
+
+
+def definitions_only(program: Program, builders: Builders, policy: str) -> tuple[Note, ...]:
+    """A note for a module that defines models and trains none."""
+    scopes = [s for s in program.file.tree.body if isinstance(s, (ast.FunctionDef, ast.ClassDef)) and builders.inside(s)]
+    if not scopes or program.file.is_test:
+        return ()
+    text = f"`{scopes[0].name}` defines a model that others train: set the policy in the program that does, before it builds the model"
+    return (Note(program.file.location(scopes[0]), text),)
+
+
+def nobody_runs(program: Program, builders: Builders, policy: str) -> tuple[Note, ...]:
+    """A note for a module whose functions others run."""
+    file = program.file
+    scopes = [s for s in file.tree.body if isinstance(s, (ast.FunctionDef, ast.ClassDef)) and builders.inside(s)]
+    node: ast.AST = scopes[0] if scopes else min(builders.all, key=lambda c: c.lineno)
+    what = f"`{scopes[0].name}`" if scopes else "this"
+    text = (
+        f"nothing in this file runs {what}: in the program that does, call "
+        f'`{root_of(file, None).replace("tensorflow", "tf")}.mixed_precision.set_global_policy("{policy}")` before the model is built'
+    )
+    return (Note(file.location(node), text),)

@@ -1,0 +1,105 @@
+"""Layers that stay float32 under a mixed policy: those that emit a model's output, and those that take raw values."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mplint.conversion.source.keras.spelling import quote
+from mplint.findings import Applicability, Change, Fix
+from mplint.source.arguments import set_keyword
+from mplint.source.file import SourceFile
+from mplint.source.keras.layers import CONVOLUTIONS, PROBABILITIES, keras_name
+from mplint.source.keras.models import Model
+from mplint.source.keras.outputs import Chain, Step
+from mplint.source.syntax import argument
+
+FEATURES = re.compile(r"backbone|encod|extract|feature|embed|trunk|stem|neck|block", re.IGNORECASE)
+HIDDEN = frozenset({"relu", "relu6", "elu", "selu", "gelu", "swish", "silu", "mish", "leaky_relu", "leakyrelu", "prelu"})
+WEIGHTED = CONVOLUTIONS | {"Dense", "EinsumDense", "TimeDistributed"}
+RAW = {
+    "Normalization": "it takes raw features, which half precision rounds, and which may exceed 65504",
+    "UnitNormalization": "it squares its inputs",
+}
+SMALL = 1 / 512  # a smaller factor than this says that the inputs are larger than the numbers that bfloat16 and float16 count exactly
+
+
+class Kept(NamedTuple):
+    """A layer that is to stay float32: its construction, why, and the fix."""
+
+    node: ast.Call
+    why: str
+    fix: Fix
+
+
+def kept_layers(file: SourceFile) -> Iterator[Kept]:
+    """Each layer that has to stay float32 and does not yet."""
+    done: set[ast.Call] = set()
+    for found in (*raw_inputs(file), *outputs(file)):
+        if found.node not in done:
+            done.add(found.node)
+            yield found
+
+
+def raw_inputs(file: SourceFile) -> Iterator[Kept]:
+    """Layers that take numbers as they come: features of any size, images of 16 bits, tensors of a SavedModel."""
+    for call in file.syntax.all(ast.Call):
+        if not file.names.may_be_class(call.func) or file.keras.policy.dtype_argument(call) is not None:
+            continue
+        why = ""
+        if file.names.resolve(call.func) == "tensorflow_hub.KerasLayer":
+            why = "a SavedModel takes and gives the dtypes that it was saved with"
+        elif (path := keras_name(file, call.func)) is not None and path.startswith("layers.") and follows_half(file, call):
+            kind = path.rpartition(".")[2]
+            why = RAW.get(kind, "")
+            scale = file.values.number(argument(call, "scale", 0)) if kind == "Rescaling" else None
+            if scale is not None and (0 < abs(scale) < SMALL or abs(scale) > 255):
+                why = f"its inputs, of the order of {1 / abs(scale):.0f}," if abs(scale) < 1 else "its outputs"
+                why += " are larger than the whole numbers that half precision holds exactly"
+        if why:
+            yield Kept(call, why, keep(file, [call]))
+
+
+def follows_half(file: SourceFile, call: ast.Call) -> bool:
+    """Whether a layer computes in half as the program stands."""
+    return bool(file.keras.models.computes_in(call).half)
+
+
+def outputs(file: SourceFile) -> Iterator[Kept]:
+    """The layers that compute and emit the outputs of models, whoever trains them."""
+    looped = bool(file.keras.loop.updates)
+    for model in file.keras.models.models:
+        if model.part or model.kind in ("fragment", "application"):
+            continue
+        for chain in model.outputs:
+            layers = head(file, model, chain, looped)
+            if layers:
+                yield Kept(layers[0].node, "it computes an output of the model", keep(file, [step.node for step in layers]))
+
+
+def head(file: SourceFile, model: Model, chain: Chain, looped: bool) -> list[Step]:
+    """The layers of a chain, last first, down to the one that computes the output; none where they are right or no head."""
+    end = next((n for n, step in enumerate(chain) if step.activation in PROBABILITIES or weighted(step)), None)
+    if end is None or any(step.kind in ("cast", "op", "application") for step in chain[: end + 1]):
+        return []
+    if chain[end].activation in HIDDEN or chain[0].activation in HIDDEN or (FEATURES.search(model.name) and not looped):
+        return []
+    return [step for step in chain[: end + 1] if step.layer is not None and follows_half(file, step.node)]
+
+
+def weighted(step: Step) -> bool:
+    """Whether a step is a layer with weights, such as computes an output."""
+    return step.layer is not None and step.layer.kind in WEIGHTED
+
+
+def keep(file: SourceFile, calls: list[ast.Call]) -> Fix:
+    """The fix that gives layers, and what they wrap, `dtype="float32"`."""
+    changes: list[Change] = []
+    for call in calls:
+        changes.append(set_keyword(file, call, "dtype", quote(file, "float32")))
+        inner = argument(call, "layer", 0) if (keras_name(file, call.func) or "").endswith(("TimeDistributed", "Bidirectional")) else None
+        if isinstance(inner, ast.Call):
+            changes.append(set_keyword(file, inner, "dtype", quote(file, "float32")))
+    return Fix("keep it in float32", Applicability.SAFE, tuple(changes))
