@@ -119,21 +119,15 @@ def convert_keras(source: str, target: str, wanted: Policy, options: Options, ca
 
 def convert_torch(source: str, wanted: Policy, options: Options, device: str, calibration: Sequence[str]) -> Conversion:
     """Convert a .pt2 program with torch."""
-    if options.half_io or calibration:
-        raise ConversionError(
-            "--half-io and --calibration are for ONNX: programs keep their signature, and are proven on their example inputs"
-        )
     try:
-        import torch  # noqa: F401
-
-        from mplint.conversion.torch_export import convert
-    except ImportError:
-        raise ConversionError(f"converting {source} needs torch: pip install torch") from None
+        from mplint.conversion.torch.convert import convert
+    except ImportError as error:
+        raise ConversionError(f'converting {source} needs {error.name}: pip install torch "mplint[torch]"') from None
     import warnings
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return convert(source, wanted, options, device)
+        return convert(source, wanted, options, device, calibration)
 
 
 def check_paths(source: str, target: str | None, dry: bool, report: str | None) -> None:

@@ -1,0 +1,1 @@
+"""Converting programs of torch.export (.pt2) and live modules."""

@@ -1,0 +1,121 @@
+"""Converting programs of torch.export and live modules: autocast where it is right, else casts put into the graph."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mplint.conversion.feeds import load_feeds
+from mplint.conversion.policy import ConversionError, Options, Policy
+from mplint.conversion.result import Conversion
+from mplint.conversion.torch.autocast import convert_under_autocast
+from mplint.conversion.torch.files import first_line, load, save, weight_bytes
+from mplint.conversion.torch.graph_pass import convert_graph
+from mplint.conversion.torch.operators import DECOMPOSED
+from mplint.conversion.torch.program import has_floats
+from mplint.conversion.torch.samples import input_names
+from mplint.conversion.torch.verify import expected
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+
+def convert(path: str, policy: Policy, options: Options, device: str, calibration: Sequence[str] = ()) -> Conversion:
+    """Convert a .pt2 file for a device type ("cuda", "cpu" …); nothing is written.
+
+    Raises ConversionError for a file that can't be loaded, and for a program that can't be run or is in half already.
+    """
+    options.tell("reading the program")
+    return convert_program(load(path), policy, options, device, calibration)
+
+
+def convert_module(
+    module: torch.nn.Module,
+    example_inputs: object,
+    policy: Policy,
+    options: Options,
+    device: str,
+    dynamic_shapes: Any = None,
+    calibration: Sequence[str] = (),
+) -> Conversion:
+    """Export a live module in evaluation mode on example inputs, and convert the program. The module stays as it is.
+
+    `example_inputs` are a tensor, a tuple or list of the positional arguments, or a dict of keyword arguments; `dynamic_shapes` are those
+    of torch.export. Raises ConversionError for a module that can't be exported.
+    """
+    args, kwargs = call_arguments(example_inputs)
+    modes = {part: part.training for part in module.modules()}
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(module.eval(), args, kwargs, dynamic_shapes=dynamic_shapes)
+    except Exception as error:
+        raise ConversionError(f"the module can't be exported: {first_line(error)}; torch.export.draft_export says more") from None
+    finally:
+        for part, training in modes.items():
+            part.training = training
+    return convert_program(program, policy, options, device, calibration)
+
+
+def call_arguments(example_inputs: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as positional and keyword arguments."""
+    if isinstance(example_inputs, Mapping):
+        return (), dict(example_inputs)
+    if isinstance(example_inputs, torch.Tensor) or not isinstance(example_inputs, Iterable):
+        return (example_inputs,), {}
+    return tuple(example_inputs), {}
+
+
+def convert_program(program: ExportedProgram, policy: Policy, options: Options, device: str, calibration: Sequence[str] = ()) -> Conversion:
+    """Convert a program and compare it with the original on the CPU; the original stays as it is.
+
+    A program that torch.export made is exported again under autocast. Casts are put into the graph instead where the program is
+    decomposed (autocast does not know those operators), where something is to stay float32, and where autocast fails its proof.
+    """
+    targets = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    if any("wrap_with_autocast" in target for target in targets):
+        raise ConversionError("the program has autocast regions already: nothing to convert; export the float32 module to plan it anew")
+    if options.half_io:
+        raise ConversionError("--half-io is for ONNX: programs keep their signature")
+    if not has_floats(program):
+        return _as_it_is(program, policy)
+    feeds = load_feeds(calibration, ()) if calibration else []
+    names = input_names(program)
+    for name in {*options.ranges, *(name for feed in feeds for name in feed)}:
+        if name not in names:
+            raise ConversionError(f"the program has no input {name!r}; it takes {', '.join(names)}")
+    wanted = expected(program, options, device, feeds)
+    why = ""
+    if DECOMPOSED.intersection(targets):
+        why = "the program is decomposed to core operators, which autocast does not know"
+    elif options.keep:
+        why = "autocast decides by operator and keeps nothing"
+    else:
+        options.tell("exporting again under autocast")
+        try:
+            result = convert_under_autocast(program, policy, options, device, wanted)
+            if result.proven and (result.heavy_half or not result.heavy):
+                return result
+            why = (
+                f"under autocast for {device}, {result.problems[0]}"
+                if result.problems
+                else "autocast puts none of its heavy operators in half"
+            )
+        except ConversionError as error:
+            why = str(error)
+    result = convert_graph(program, policy, options, wanted)
+    result.notes.append(f"casts are in the graph, for any device: {why}")
+    if result.size_after < result.size_before:
+        result.notes.append(f"weights are stored in {policy.half}, for inference: train from the original")
+    return result
+
+
+def _as_it_is(program: ExportedProgram, policy: Policy) -> Conversion:
+    """The result for a program in which nothing is float32."""
+    size = weight_bytes(program)
+    result = Conversion(policy, save=lambda target: save(program, target), size_before=size, size_after=size)
+    result.notes.append("nothing in the program computes in float32: it stays as it is")
+    return result

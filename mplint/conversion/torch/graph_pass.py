@@ -1,0 +1,105 @@
+"""Converting a program by a pass over its graph: measure, cut, write, verify, and cut again until the result holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from mplint.conversion.distance import distance
+from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, PLAN_SHARE, SECONDS, plan, reasons
+from mplint.conversion.policy import ConversionError, Options, Policy
+from mplint.conversion.result import Conversion
+from mplint.conversion.torch.files import first_line, save, weight_bytes
+from mplint.conversion.torch.measure import Measurement, saturates
+from mplint.conversion.torch.program import Program, analyze, functional
+from mplint.conversion.torch.run import Arrays, Runner, cast, flat_run, half_of
+from mplint.conversion.torch.samples import Sample
+from mplint.conversion.torch.verify import Expected, verify
+from mplint.conversion.torch.write import Written, unstorable, write
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+
+def convert_graph(original: ExportedProgram, policy: Policy, options: Options, expected: Expected) -> Conversion:
+    """Put half into the graph of a program, decomposed or not, where measurement allows it.
+
+    Raises ConversionError where the program can't be made functional or can't be run.
+    """
+    try:
+        import scipy.sparse.csgraph  # noqa: F401
+    except ImportError as error:
+        raise ConversionError(f'planning needs {error.name}: pip install "mplint[torch]"') from None
+    try:
+        exported = functional(original)
+    except Exception as error:
+        raise ConversionError(
+            f"the program can't be made functional: {first_line(error)}; give the float32 program of torch.export.export"
+        ) from None
+    options.tell("trying every operator in half")
+    samples, wider = expected.samples, expected.wider
+    try:
+        program = analyze(exported, policy, options, samples[0], expected.device)
+        measured = Measurement(program, policy, samples, wider)
+    except ConversionError:
+        raise
+    except Exception as error:
+        raise ConversionError(f"the program does not run on the CPU: {first_line(error)}; export it for the CPU") from None
+    options.tell("measuring which tensors may be half")
+    unsafe = measured.unsafe(policy.tolerance * PLAN_SHARE, time.monotonic() + SECONDS, options.tell)
+    beyond = [node for node, size in measured.largest.items() if size > policy.largest and node.op == "placeholder" and saturates(node)]
+    for attempt in range(ATTEMPTS):
+        options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
+        halves = plan(program, unsafe, attempt)
+        if infinite := unstorable(program, halves, beyond):
+            unsafe |= dict.fromkeys(infinite, f"float32 is asked of it too, and it is beyond the range of {policy.half}")
+            halves = plan(program, unsafe, attempt)
+        result = _attempt(original, program, halves, policy, measured.references, expected)
+        if result.proven or attempt == ATTEMPTS - 1:
+            result.kept = reasons(program, halves, unsafe)
+            return result
+    raise AssertionError("no attempt was made")
+
+
+def _attempt(
+    original: ExportedProgram, program: Program, halves: Sequence[bool], policy: Policy, references: Sequence[Arrays], expected: Expected
+) -> Conversion:
+    written = write(program, halves, policy)
+    heavy = [n for n, operation in enumerate(program.operations) if operation.gain == HEAVY_GAIN]
+    computing = [n for n, operation in enumerate(program.operations) if operation.node is not None]
+    result = Conversion(
+        policy,
+        save=lambda target: save(written.program, target),
+        heavy=len(heavy),
+        heavy_half=sum(halves[n] for n in heavy),
+        operations=len(computing),
+        operations_half=sum(halves[n] for n in computing),
+        casts_added=written.casts,
+        size_before=weight_bytes(original),
+        size_after=weight_bytes(written.program),
+    )
+    found = [distance(reference, emulated(written, sample, policy)) for sample, reference in zip(expected.samples, references, strict=True)]
+    result.verified.append(f"true {policy.half} semantics on {len(found)} sample{'s' if len(found) > 1 else ''}")
+    verify(result, original, written.program, expected, found)
+    return result
+
+
+def emulated(written: Written, sample: Sample, policy: Policy) -> Arrays:
+    """The outputs where each operator computes in float32 and stores in half, as tensor cores do."""
+    half = half_of(policy)
+
+    class Emulator(Runner):
+        def run_node(self, n: fx.Node) -> Any:
+            if n not in written.halves:
+                return super().run_node(n)
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            result = n.target(*cast(args, half, torch.float32), **cast(kwargs, half, torch.float32))  # type: ignore[operator]
+            if not isinstance(result, tuple | list):
+                return result.to(half) if 0 in written.halves[n] else result
+            return type(result)(part.to(half) if at in written.halves[n] else part for at, part in enumerate(result))
+
+    return flat_run(written.program, sample, runner=Emulator)

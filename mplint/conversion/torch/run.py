@@ -1,0 +1,133 @@
+"""Running programs on the CPU to measure them: node by node, and whole with everything that a caller can see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import fx
+from torch.utils import _pytree
+
+from mplint.conversion.policy import Policy
+from mplint.conversion.torch.samples import Sample, leaves
+from mplint.limits import FLOAT16_MAX
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+Arrays = list[object]
+After = Callable[[fx.Node, Any], Any]
+
+
+def unchanged(_: fx.Node, result: Any) -> Any:
+    """What most runs do after a node: nothing."""
+    return result
+
+
+class Runner(fx.Interpreter):
+    """Runs the flat graph of a program; `after` sees each node's result and says what its users get."""
+
+    def __init__(self, module: fx.GraphModule, after: After = unchanged) -> None:
+        super().__init__(module)
+        self.after = after
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node."""
+        return self.after(n, super().run_node(n))
+
+
+def flat_inputs(program: ExportedProgram, sample: Sample) -> list[Any]:
+    """The values of the graph's placeholders: parameters, buffers, constants, what the caller gives."""
+    given = iter(leaves(program, sample))
+    found: list[Any] = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind.name == "USER_INPUT":
+            found.append(next(given))
+        elif spec.target in program.state_dict:
+            held = program.state_dict[spec.target].detach()
+            found.append(held.clone() if spec.kind.name == "BUFFER" else held)
+        elif spec.target in program.constants:
+            constant = program.constants[spec.target]
+            found.append(constant.clone() if isinstance(constant, torch.Tensor) else constant)
+        else:
+            found.append(torch.empty(0))  # a token that orders operators with effects
+    return found
+
+
+def flat_run(program: ExportedProgram, sample: Sample, after: After = unchanged, runner: type[Runner] = Runner) -> Arrays:
+    """The graph's outputs, those that go into buffers and inputs included; the program and the sample stay as they are."""
+    with torch.no_grad(), torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        outputs = runner(program.graph_module, after).run(*flat_inputs(program, sample.copy()))
+    return arrays(outputs)
+
+
+class Seen(NamedTuple):
+    """What a caller sees of a run: the values, and the dtypes of the tensors among them."""
+
+    values: Arrays
+    dtypes: list[torch.dtype]
+
+
+def caller(program: ExportedProgram) -> Callable[[Sample], Seen]:
+    """What runs a program on a sample as its caller would.
+
+    Seen are the outputs, and afterwards the inputs and the buffers that changed. The program's buffers get their old values back.
+    """
+    module = program.module(check_guards=False)
+
+    def call(sample: Sample) -> Seen:
+        before = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+        own = sample.copy()
+        with torch.no_grad(), torch.random.fork_rng(devices=()):
+            torch.manual_seed(0)
+            outputs = module(*own.args, **own.kwargs)
+            changed = {name: buffer for name, buffer in sorted(module.named_buffers()) if not torch.equal(buffer, before[name])}
+            seen = (outputs, {name: buffer.detach().clone() for name, buffer in changed.items()}, own.args, own.kwargs)
+            for name, buffer in changed.items():
+                buffer.copy_(before[name])
+        return Seen(arrays(seen), [leaf.dtype for leaf in _pytree.tree_leaves(seen) if isinstance(leaf, torch.Tensor)])
+
+    return call
+
+
+def arrays(outputs: Any) -> Arrays:
+    """The tensors and numbers in outputs, as NumPy has them."""
+    found: Arrays = []
+    for leaf in _pytree.tree_leaves(outputs):
+        if isinstance(leaf, torch.Tensor):
+            found.append(array(leaf.detach()))
+        elif isinstance(leaf, bool | int | float):
+            found.append(np.asarray(leaf))
+    return found
+
+
+def array(tensor: torch.Tensor) -> Any:
+    """A tensor as NumPy has it, which knows no bfloat16; a complex one as pairs."""
+    plain = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    return (plain.float() if plain.dtype in (torch.float16, torch.bfloat16) else plain).numpy(force=True)
+
+
+def half_of(policy: Policy) -> torch.dtype:
+    """The half dtype of a policy."""
+    return torch.float16 if policy.half == "float16" else torch.bfloat16
+
+
+def in_half(tensor: torch.Tensor, half: torch.dtype) -> torch.Tensor:
+    """A tensor stored in half. Finite numbers beyond the range become the largest finite one: a mask of -1e9 stays a mask."""
+    if half != torch.float16:
+        return tensor.to(half)
+    return torch.where(tensor.isfinite(), tensor.clamp(-FLOAT16_MAX, FLOAT16_MAX), tensor).to(half)
+
+
+def cast(value: Any, source: torch.dtype, target: torch.dtype) -> Any:
+    """The tensors of dtype `source` in a structure as `target`, and the dtype itself where it is an argument."""
+
+    def one(leaf: Any) -> Any:
+        if leaf is source:
+            return target
+        return leaf.to(target) if isinstance(leaf, torch.Tensor) and leaf.dtype == source else leaf
+
+    return _pytree.tree_map(one, value)

@@ -1,0 +1,174 @@
+"""Writing a plan into a program: casts where precision changes, weights stored in half where only half is asked of them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import fx
+from torch.utils import _pytree
+
+from mplint.conversion.planner import FLOAT
+from mplint.conversion.policy import Policy
+from mplint.conversion.torch.operators import FORM, base_name
+from mplint.conversion.torch.program import Program, fitting, is_float
+from mplint.conversion.torch.run import half_of, in_half
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+
+class Written(NamedTuple):
+    """A program in mixed precision: how many casts it has more, and its nodes that compute in half with the results that do."""
+
+    program: ExportedProgram
+    casts: int
+    halves: dict[fx.Node, tuple[int, ...]]
+
+
+def write(program: Program, halves: Sequence[bool], policy: Policy) -> Written:
+    """The program with the operations of `halves` in half; the original stays as it is.
+
+    A weight keeps its name. It is stored in half where every operation that takes it computes in half, and where no other name shares
+    its memory in float32; else it stays float32, and one cast serves all. Weights that are stored in half are for inference: an optimizer
+    needs the float32 ones of the original.
+    """
+    return _Writer(program, halves, policy).written()
+
+
+def unstorable(program: Program, halves: Sequence[bool], beyond: Sequence[fx.Node]) -> list[fx.Node]:
+    """Those of the constants `beyond` the range that the plan would cast in the graph, where they would become infinite."""
+    stored = _stored(program, halves)
+    return [node for node in beyond if node not in stored and any(halves[number] for number in program.takers.get(node, ()))]
+
+
+def _stored(program: Program, halves: Sequence[bool]) -> dict[fx.Node, str]:
+    """The placeholders that hold half, with their names in the state dict."""
+    exported = program.exported
+    targets = {spec.arg.name: spec.target for spec in exported.graph_signature.input_specs if spec.target is not None}
+    wanted: dict[fx.Node, str] = {}
+    for node, producer in program.producers.items():
+        takers = program.takers.get(node, [])
+        if producer is None and takers and all(halves[number] and number != FLOAT for number in takers):
+            wanted[node] = targets[node.name]
+    sharing: dict[int, set[str]] = {}
+    for name, value in (*exported.state_dict.items(), *exported.constants.items()):
+        if isinstance(value, torch.Tensor):
+            sharing.setdefault(value.untyped_storage()._cdata, set()).add(name)
+    names = set(wanted.values())
+    taken = set(targets.values())
+    return {
+        node: name
+        for node, name in wanted.items()
+        if all(other in names or other not in taken for other in sharing[_held(exported, name).untyped_storage()._cdata])
+    }
+
+
+def _held(exported: ExportedProgram, name: str) -> torch.Tensor:
+    value = exported.state_dict[name] if name in exported.state_dict else exported.constants[name]
+    assert isinstance(value, torch.Tensor)
+    return value
+
+
+class _Writer:
+    def __init__(self, program: Program, halves: Sequence[bool], policy: Policy) -> None:
+        self.program, self.halves, self.half = program, halves, half_of(policy)
+        self.module = copy.deepcopy(program.exported.graph_module)
+        self.nodes = dict(zip(program.exported.graph.nodes, self.module.graph.nodes, strict=True))
+        self.stored = _stored(program, halves)
+        self.last = [node for node in self.module.graph.nodes if node.op == "placeholder"][-1:]
+        self.casts: dict[tuple[fx.Node, torch.dtype], fx.Node] = {}
+
+    def written(self) -> Written:
+        made: dict[fx.Node, tuple[int, ...]] = {}
+        for node in self.stored:
+            self._turn(self.nodes[node], (0,))
+        for old, new in self.nodes.items():
+            number = self.program.numbers.get(old)
+            in_half_now = number is not None and self.halves[number]
+            if old.op == "output" or (old.op == "call_function" and base_name(old.target) not in FORM):
+                wanted = self.half if in_half_now else torch.float32
+                new.args, new.kwargs = fx.map_arg((old.args, old.kwargs), partial(self._version, dtype=wanted))
+            if number is not None and in_half_now:
+                outputs = self.program.operations[number].outputs
+                new.args, new.kwargs = fitting(new, self._retargeted(new), self.half)
+                self._turn(new, outputs)
+                made[new] = outputs
+        self.module.graph.lint()
+        self.module.recompile()
+        return Written(self._exported(), len(self.casts), made)
+
+    def _retargeted(self, node: fx.Node) -> Any:
+        """The arguments of a node with half for float32."""
+        found = _pytree.tree_map(lambda leaf: self.half if leaf is torch.float32 else leaf, (list(node.args), dict(node.kwargs)))
+        return tuple(found[0]), found[1]
+
+    def _turn(self, node: fx.Node, outputs: tuple[int, ...]) -> None:
+        """Write into a node's description that these of its results are half."""
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            node.meta["val"] = value.to(self.half) if 0 in outputs else value
+        elif isinstance(value, tuple | list):
+            node.meta["val"] = type(value)(part.to(self.half) if at in outputs else part for at, part in enumerate(value))
+            for user in node.users:
+                if user.args[1] in outputs:
+                    user.meta["val"] = user.meta["val"].to(self.half)
+        node.meta.pop("tensor_meta", None)
+
+    def _is_half(self, old: fx.Node) -> bool:
+        number = self.program.producers.get(old)
+        return old in self.stored if number is None else self.halves[number]
+
+    def _version(self, old: fx.Node, dtype: torch.dtype) -> fx.Node:
+        """The node that holds a value of the original in a precision; a new cast where there is none yet."""
+        node = self.nodes[old]
+        if not is_float(old) or old not in self.program.producers or self._is_half(old) == (dtype == self.half):
+            return node
+        if (node, dtype) not in self.casts:
+            place = self.last[0] if node.op == "placeholder" else node
+            with self.module.graph.inserting_after(place):
+                made: fx.Node = self.module.graph.call_function(torch.ops.aten._to_copy.default, (node,), {"dtype": dtype})
+            made.meta = {key: value for key, value in node.meta.items() if key in ("nn_module_stack", "stack_trace", "source_fn_stack")}
+            made.meta["val"] = node.meta["val"].to(dtype)
+            self.casts[node, dtype] = made
+        found: fx.Node = self.casts[node, dtype]
+        return found
+
+    def _exported(self) -> ExportedProgram:
+        original = self.program.exported
+        outputs = next(node for node in reversed(self.module.graph.nodes) if node.op == "output").args[0]
+        specs = []
+        for spec, node in zip(original.graph_signature.output_specs, outputs, strict=True):
+            renamed = isinstance(node, fx.Node) and hasattr(spec.arg, "name")
+            specs.append(dataclasses.replace(spec, arg=dataclasses.replace(spec.arg, name=node.name)) if renamed else spec)
+        signature = type(original.graph_signature)(list(original.graph_signature.input_specs), specs)
+        return type(original)(
+            root=self.module,
+            graph=self.module.graph,
+            graph_signature=signature,
+            state_dict=self._converted(original.state_dict),
+            range_constraints=copy.deepcopy(original.range_constraints),
+            module_call_graph=copy.deepcopy(original.module_call_graph),
+            example_inputs=original.example_inputs,
+            constants=self._converted(original.constants),
+            verifiers=original.verifiers,
+        )
+
+    def _converted(self, held: dict[str, Any]) -> dict[str, Any]:
+        """Parameters or constants with those in half that are stored so; what shared memory shares it again."""
+        storages = {_held(self.program.exported, name).untyped_storage()._cdata for name in self.stored.values()}
+        made: dict[object, torch.Tensor] = {}
+        found = dict(held)
+        for name, value in held.items():
+            if not isinstance(value, torch.Tensor) or value.untyped_storage()._cdata not in storages or value.dtype != torch.float32:
+                continue
+            key = (value.untyped_storage()._cdata, value.storage_offset(), value.shape, value.stride())
+            if key not in made:
+                half = in_half(value.detach(), self.half)
+                made[key] = torch.nn.Parameter(half, requires_grad=value.requires_grad) if isinstance(value, torch.nn.Parameter) else half
+            found[name] = made[key]
+        return found
