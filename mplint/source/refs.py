@@ -64,7 +64,11 @@ def module_by_name(file: SourceFile, node: ast.Attribute) -> str | None:
 
 def refs(file: SourceFile, node: ast.expr, depth: int = 0) -> list[Ref]:
     """What the value of `node` may be."""
-    return list(dict.fromkeys(ref for definition in file.values.definitions(node) for ref in refs_of(file, definition, depth)))
+    known = file.refs.get((node, depth))
+    if known is None:
+        found = (ref for definition in file.values.definitions(node) for ref in refs_of(file, definition, depth))
+        known = file.refs[node, depth] = list(dict.fromkeys(found))
+    return known
 
 
 def refs_of(file: SourceFile, node: Definition, depth: int = 0) -> Iterator[Ref]:
