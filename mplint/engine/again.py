@@ -32,7 +32,9 @@ class Again:
     def _check(self, path: str, opened: Opened, told: Told) -> tuple[Finding, ...]:
         document = opened.file.document
         rules = concerned(self.rules, Mentioned(f"{document.text}\nautocast"))
-        found, faults = run_rules(document, opened.file.tree, self.resolver.settings(path), rules, elsewhere=told)
+        reads: list[str] = []
+        found, faults = run_rules(document, opened.file.tree, self.resolver.settings(path), rules, elsewhere=told, reads=reads)
+        opened.lasts = opened.lasts and not reads
         self.faults.update(faults)
         return tuple(found)
 

@@ -83,11 +83,16 @@ def digest(path: str, resolver: TargetResolver, sidecars: Sequence[str] = ()) ->
 
         data = stamp(path, sidecars)
     else:
-        try:
-            data = read_file(path)
-        except OSError:
-            data = b""
+        data = b"\0".join(bytes_of(place) for place in (path, *sidecars))
     return hashlib.blake2b(data + resolver.fingerprint(path).encode(), digest_size=16).digest()
+
+
+def bytes_of(path: str) -> bytes:
+    """The bytes of a file, none where it can't be read."""
+    try:
+        return read_file(path)
+    except OSError:
+        return b""
 
 
 def fingerprint(config: Config) -> str:

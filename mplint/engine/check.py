@@ -45,7 +45,7 @@ class FileResult(NamedTuple):
     `comments`: its text has comments that may suppress findings. `imports` are the modules that it mentions, `words` what links need to
     know of it (see `mplint.engine.modules.words_of`), `folders` those that it adds to the import path. `doubtful`: it could not be read,
     and may be no file for mplint; that counts only where it was named. `note` says why a model was passed over, `sidecars` are the
-    other files that a model lies in, `remarks` what its loader could not tell.
+    other files that a model lies in, or that a program's settings were looked for in, `remarks` what its loader could not tell.
     """
 
     path: str
@@ -78,9 +78,11 @@ def check_data(path: str, data: bytes, settings: Settings, rules: Sequence[Entry
         return FileResult(path, faults=(Fault(path, "reading", describe(error)),))
     text = document.text
     mentioned = Mentioned(text)
-    found, faults = run_rules(document, tree, settings, concerned(rules, mentioned))
+    reads: list[str] = []
+    found, faults = run_rules(document, tree, settings, concerned(rules, mentioned), reads=reads)
     imports, folders = imported(tree, text, path), search_folders(tree, text, path)
-    return FileResult(path, tuple(findings + found), tuple(faults), may_suppress(text), imports, words_of(mentioned), folders=folders)
+    shown, told = tuple(findings + found), words_of(mentioned)
+    return FileResult(path, shown, tuple(faults), may_suppress(text), imports, told, folders=folders, sidecars=tuple(dict.fromkeys(reads)))
 
 
 def may_suppress(text: str) -> bool:
@@ -106,8 +108,9 @@ def run_rules(
     rules: Iterable[Entry],
     module: str = "",
     elsewhere: Mapping[Place, Entered] | None = None,
+    reads: list[str] | None = None,
 ) -> tuple[list[Finding], list[Fault]]:
-    """The same for rules that are known to concern the program; `elsewhere` as in `SourceFile`."""
+    """The same for rules that are known to concern the program; `elsewhere` as in `SourceFile`. What else was read is added to `reads`."""
     active = [rule for rule in (entry.load() for entry in rules) if rule.checks("check_source")]
     if not active:
         return [], []
@@ -129,6 +132,8 @@ def run_rules(
             findings.add(too_deep(file, gave_up))
     finally:
         sys.setrecursionlimit(limit)
+    if reads is not None:
+        reads += file.reads
     file.close()
     return sorted(findings, key=lambda f: f.sort_key), faults
 

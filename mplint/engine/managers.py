@@ -39,7 +39,7 @@ def managers(graph: ImportGraph, words: Mapping[str, frozenset[str]], summaries:
             found = answer(question, path, references, offered)
             if found is not None:
                 tables.setdefault(path, {})[question.place] = found
-    return tables
+    return {path: told for path, told in tables.items() if any(found.autocasts for found in told.values())}
 
 
 def makers(graph: ImportGraph, words: Mapping[str, frozenset[str]]) -> Iterator[str]:

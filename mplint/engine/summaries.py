@@ -35,10 +35,11 @@ Stored = tuple[bytes, Known]  # the digest of a file's bytes, and the parts of i
 
 
 class Opened:
-    """A parsed file, and the table of its calls."""
+    """A parsed file, and the table of its calls. `lasts`: what is found there hangs on no other file that may change."""
 
     def __init__(self, file: SourceFile) -> None:
         self.file = file
+        self.lasts = True
 
     @cached_property
     def calls(self) -> dict[str, list[ast.Call]]:
@@ -52,6 +53,7 @@ class Summary:
     def __init__(self, path: str, known: Known, opened: Callable[[str], Opened | None], faults: set[Fault]) -> None:
         self.path = path
         self.known = known
+        self.lasts = True
         self.light = ""  # tells apart what is known of the context managers that other files define
         self.grown = False
         self._opened = opened
@@ -149,6 +151,7 @@ class Summary:
             except Exception as error:  # one file's fault must not cost the others' findings
                 self._faults.add(Fault(self.path, "linking", describe(error)))
                 self.known[key] = nothing
+            self.lasts = self.lasts and (opened is None or (opened.lasts and not opened.file.reads))
         return cast(T, self.known[key])
 
 
@@ -179,7 +182,7 @@ class Summaries:
         if self._parsed > MAX_PARSED or not any(summary.grown for summary in self.asked.values()):
             return None
         failed = {fault.path for fault in self._faults}
-        fresh = {path: (self._digest(path), summary.known) for path, summary in self.asked.items() if path not in failed}
+        fresh = {path: (self._digest(path), summary.known) for path, summary in self.asked.items() if summary.lasts and path not in failed}
         return {**self._stored, **fresh}
 
     def _digest(self, path: str) -> bytes:

@@ -15,6 +15,8 @@ from mplint.source.bindings import position
 from mplint.source.syntax import FUNCTIONS, argument
 
 if TYPE_CHECKING:
+    from mplint.source.config_files import Section
+    from mplint.source.file_settings import FileSettings
     from mplint.source.values import Constant, Definition, Values
 
 DECORATORS = ("dataclass", "dataclasses.dataclass", "attr.s", "attrs.define", "attr.define", "attr.dataclass")
@@ -25,6 +27,8 @@ NAMESPACES = frozenset(
 WRAPPING = frozenset({"create", "structured"})  # of OmegaConf
 PARSERS = ("parse_args", "parse_known_args", "parse_intermixed_args", "parse_args_and_config")
 OPTIONS = ("Option", "Argument")  # of typer
+YAML_READERS = frozenset({"hydra", "omegaconf", "yaml", "ruamel"})
+HOLDERS = (ast.Name, ast.Attribute, ast.Subscript)
 UNSET: Constant = ...  # type: ignore[assignment]
 
 
@@ -82,12 +86,14 @@ class Configuration:
 
     def _setting(self, node: Definition) -> Setting | None:
         match node:
-            case ast.Attribute(value=ast.Name() | ast.Attribute() as owner, attr=attr):
+            case ast.Attribute(value=ast.Name() | ast.Attribute() | ast.Subscript(slice=ast.Constant(value=str())) as owner, attr=attr):
                 return self._of_attribute(owner, attr)
+            case ast.Call(func=ast.Attribute(value=owner, attr="get"), args=[ast.Constant(value=str(key)), *_]) if self.reads_files:
+                return self._of_attribute(owner, key) if isinstance(owner, HOLDERS) else None
             case ast.Subscript(value=owner, slice=ast.Constant(value=str(key))):
                 if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "vars" and owner.args:
                     owner = owner.args[0]
-                return self._of_attribute(owner, key) if isinstance(owner, (ast.Name, ast.Attribute)) else None
+                return self._of_attribute(owner, key) if isinstance(owner, HOLDERS) else None
             case ast.Call(func=ast.Name(id="getattr"), args=[ast.Name() | ast.Attribute() as owner, ast.Constant(value=str(key)), *_]):
                 return self._of_attribute(owner, key)
             case ast.arg():
@@ -120,6 +126,9 @@ class Configuration:
                     yield Part(binding.value, binding.element)
 
     def _held(self, holder: Definition | Part, attr: str) -> Setting | None:
+        section = None if isinstance(holder, Part) or not self.reads_files else self.files.section(holder)
+        if section is not None and section.entry(attr) is not None:
+            return self._in_file(section, attr, holder if isinstance(holder, ast.AST) else holder.call)
         match holder:
             case Part(call=ast.Call(func=ast.Attribute(value=parser, attr=method)), element=element):
                 return self._declared.get(attr) if method == "parse_known_args" else self._of_parsed(parser, element, attr)
@@ -140,8 +149,30 @@ class Configuration:
                 return self._nested(outer, attr)
         return None
 
+    @cached_property
+    def reads_files(self) -> bool:
+        """Whether the program imports a library that reads its settings from YAML files."""
+        roots = {alias.name.partition(".")[0] for statement in self.syntax.all(ast.Import) for alias in statement.names}
+        return not YAML_READERS.isdisjoint(roots | {(s.module or "").partition(".")[0] for s in self.syntax.all(ast.ImportFrom)})
+
+    @cached_property
+    def files(self) -> FileSettings:
+        """What YAML files say."""
+        from mplint.source.file_settings import FileSettings
+
+        return FileSettings(self.program, self.program.path)
+
+    def _in_file(self, section: Section, attr: str, node: ast.AST) -> Setting | None:
+        """A setting of a YAML file; one that the program writes to may have its value from there."""
+        entry = section.entry(attr)
+        if entry is None or attr in self.written:
+            return Setting(entry[0], node, values=(entry[1], *self.written[attr])) if entry is not None else None
+        return Setting(entry[0], node, entry[1], switch=isinstance(getattr(entry[1], "value", None), bool))
+
     def _nested(self, outer: Setting, attr: str) -> Setting | None:
         """A setting of a section: of the configuration class that a field is annotated with, or of the namespace that is its default."""
+        if self.reads_files and outer.default is not None and (section := self.files.section(outer.default)) is not None:
+            return self._in_file(section, attr, outer.node)
         owner = self.names.local_function(outer.node.annotation) if isinstance(outer.node, ast.AnnAssign) else None
         if isinstance(owner, ast.ClassDef):
             return self.field(owner, attr)
@@ -202,9 +233,11 @@ class Configuration:
         targets = [t for statement in self.syntax.all(ast.Assign) for t in statement.targets]
         calls = self.names.calls_of("update", "merge_from_file", "merge_from_list", "merge_from_dict", "merge", "setdefault")
         given = [a for call in self.names.calls_of("merge") for a in call.args]
-        return [call.func.value for call in calls if isinstance(call.func, ast.Attribute)] + given + [
-            t.value for t in targets if isinstance(t, ast.Subscript) and not isinstance(t.slice, ast.Constant)
-        ]
+        return (
+            [call.func.value for call in calls if isinstance(call.func, ast.Attribute)]
+            + given
+            + [t.value for t in targets if isinstance(t, ast.Subscript) and not isinstance(t.slice, ast.Constant)]
+        )
 
     @cached_property
     def has_namespaces(self) -> bool:

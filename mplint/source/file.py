@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mplint.settings import Settings
     from mplint.source.keras import KerasFacts
     from mplint.source.precision import PrecisionFacts
+    from mplint.source.refs import Ref
     from mplint.source.torch import TorchFacts
     from mplint.source.torch.managers import Entered, Place
     from mplint.source.trainers.setup import Setup
@@ -60,7 +61,7 @@ class SourceFile:
     @cached_property
     def values(self) -> Values:
         """What expressions stand for."""
-        return Values(self.syntax, self.names)
+        return Values(self.syntax, self.names, self.document.path)
 
     @cached_property
     def precision(self) -> PrecisionFacts:
@@ -96,6 +97,18 @@ class SourceFile:
         from mplint.source.trainers.in_source import setups
 
         return setups(self)
+
+    @property
+    def reads(self) -> list[str]:
+        """The YAML files that the program's settings were looked for in so far."""
+        values: Values | None = vars(self).get("values")
+        configuration = vars(values).get("configuration") if values is not None else None
+        return configuration.files.reader.paths if configuration is not None and "files" in vars(configuration) else []
+
+    @cached_property
+    def refs(self) -> dict[tuple[ast.AST, int], list[Ref]]:
+        """What `mplint.source.refs` has found out, by expression and depth."""
+        return {}
 
     @cached_property
     def lines(self) -> list[str]:

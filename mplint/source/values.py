@@ -38,9 +38,10 @@ NUMBERS = {
 class Values:
     """Follows expressions of one program to what defines them."""
 
-    def __init__(self, syntax: Syntax, names: Names) -> None:
+    def __init__(self, syntax: Syntax, names: Names, path: str = "") -> None:
         self.syntax = syntax
         self.names = names
+        self.path = path
         self._defined: dict[ast.AST, list[Definition]] = {}
         self._returned: dict[Function, list[ast.expr]] = {}
         self._steps = 0

@@ -126,3 +126,20 @@ def test_a_cycle_of_files_changes_nothing(tmp_path: Path) -> None:
         "train.py": LOOP.format(module="precision", name="autocast_region", use="autocast_region()") + "\nregion = autocast_region\n",
     }
     assert found(tmp_path, files) == []
+
+
+def test_a_changed_setting_is_seen_although_the_program_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLINT_CACHE_DIR", str(tmp_path / "cache"))
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "other.py").write_text("import torch\n")
+    program = (
+        "from lightning import Trainer\nfrom omegaconf import OmegaConf\ncfg = OmegaConf.load('a.yaml')\nTrainer(precision=cfg.precision)\n"
+    )
+    (folder / "train.py").write_text(program)
+    found = []
+    for precision in ("16", "32", "16"):
+        (folder / "a.yaml").write_text(f"precision: {precision}\n")
+        result = check_paths([str(folder)], Config(root=str(folder)))
+        found.append([f.code for f in result.findings])
+    assert found == [["MP110"], [], ["MP110"]]

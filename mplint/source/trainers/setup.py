@@ -21,7 +21,8 @@ class Option(NamedTuple):
 
     `value` is a constant, the settings of a section, or `OPEN`. `fixed`: no edit is offered, since the text stands for other places, too.
     `sure`: nothing but this text decides it (a flag's default is not sure). `place` is what a report underlines. `made`
-    is the last name of the class that the value is an instance of, "" where it is none; `held` are those of a list's items.
+    is the last name of the class that the value is an instance of, "" where it is none; `held` are those of a list's items. `setting` names the flag or setting
+    whose default the value is.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Option(NamedTuple):
     sure: bool = True
     made: str = ""
     held: tuple[str, ...] = ()
+    setting: str = ""
 
     @property
     def on(self) -> bool:

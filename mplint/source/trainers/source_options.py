@@ -72,12 +72,13 @@ class SourceOptions:
             sure=sure,
             made=self._made(entry.value),
             held=self._held(entry.value),
+            setting="" if sure or isinstance(value, Open) else self._setting(entry.value),
         )
 
     def set(self, option: Option, value: Constant) -> Change | None:
-        """Write another value in the place of the expression that gives the old one."""
+        """Write another value in the place of the expression that gives the old one; not where that is a flag or a setting."""
         entry = self._given[option.name]
-        return Replace(self.file.span(entry.value), self._written(value, entry))
+        return None if option.setting else Replace(self.file.span(entry.value), self._written(value, entry))
 
     def rename(self, option: Option, name: str) -> Change | None:
         """Write another keyword or key; none where that name is given, too, or the name of a field would change."""
@@ -135,6 +136,12 @@ class SourceOptions:
     def _held(self, value: ast.expr) -> tuple[str, ...]:
         lists = [d for d in self.file.values.definitions(value) if isinstance(d, ast.List | ast.Tuple)]
         return tuple(self._made(item) for item in lists[0].elts) if len(lists) == 1 else ()
+
+    def _setting(self, node: ast.expr) -> str:
+        """The flag or setting that the expression reads, with its default, as messages name it."""
+        configuration = self.file.values.configuration
+        setting = configuration.setting(self.file.values.definitions(node)[0])
+        return configuration.described(setting) if setting is not None else ""
 
     def _default(self, node: ast.expr) -> Constant:
         """What the flag or the setting that the expression reads is by default; None where the program does not say."""

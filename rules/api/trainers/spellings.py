@@ -207,4 +207,5 @@ def _change(title: str, change: Change | None, applicability: Applicability = Ap
 
 
 def _shown(option: Option) -> str:
-    return f'"{option.value}"' if isinstance(option.value, str) else str(option.value)
+    value = f'"{option.value}"' if isinstance(option.value, str) else str(option.value)
+    return f"{value} (`{option.setting}`)" if option.setting else value
