@@ -49,7 +49,7 @@ def convert(
 
         return convert_program(model, wanted, options, device, list(calibration))  # type: ignore[arg-type]
     if "keras.Model" in kinds:
-        from mplint.conversion.keras.live import convert_live
+        from mplint.conversion.keras.convert import convert_live
 
         return convert_live(model, wanted, options, list(calibration))
     raise ConversionError(f"{type(model).__name__} is no path, no keras.Model, no torch.nn.Module and no ExportedProgram")

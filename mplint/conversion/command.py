@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from mplint.conversion.paths import check_paths
 from mplint.conversion.policy import ConversionError, Options, Policy, policy
 from mplint.conversion.result import Conversion
 from mplint.errors import UsageError
 
 CONVERTED, UNPROVEN = 0, 1
+PROGRAMS = (".py", ".pyw", ".ipynb")
 
 
 class Progress:
@@ -34,7 +35,13 @@ class Progress:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Convert one model and return the exit code; raises UsageError for misuse and for a model that can't be converted."""
+    """Convert one model or program and return the exit code; raises UsageError for misuse and for what can't be converted."""
+    if is_source(options.input):
+        from mplint.conversion.source.command import run as adopt
+
+        return adopt(options)
+    if options.apply:
+        raise UsageError("--apply is for programs (train.py): say where to write a model with -o OUT")
     from mplint.conversion.report import conversion_html, conversion_json, conversion_text
     from mplint.options import input_range
 
@@ -70,6 +77,11 @@ def run(options: argparse.Namespace) -> int:
     return CONVERTED if result.proven else UNPROVEN
 
 
+def is_source(path: str) -> bool:
+    """Whether a file is a program and no model."""
+    return path.endswith(PROGRAMS)
+
+
 def convert_file(
     source: str, target: str, name: str, tolerance: float | None, options: Options, calibration: Sequence[str], device: str
 ) -> Conversion:
@@ -81,12 +93,16 @@ def convert_file(
         found = format_of(source).name
     except GraphError as error:
         raise ConversionError(f"{source}: {error}") from None
-    if found == "keras":
-        return convert_keras(source, target, policy(name, tolerance), options, calibration)
+    if found in ("keras", "keras-h5"):
+        return convert_keras(source, target, policy(name, tolerance), options, calibration, h5=found == "keras-h5")
+    if found == "savedmodel":
+        return convert_savedmodel(source, policy(name, tolerance), options, calibration)
     if found == "torch-export":
         return convert_torch(source, policy(name, tolerance), options, device, calibration)
     if found != "onnx":
-        raise ConversionError(f"{source} is a {found} file; `mplint convert` takes ONNX models, .keras archives and .pt2 programs")
+        raise ConversionError(
+            f"{source} is a {found} file; `mplint convert` takes ONNX models, .keras and .h5 files, SavedModels and .pt2 programs"
+        )
     try:
         import onnxruntime  # noqa: F401
 
@@ -96,25 +112,36 @@ def convert_file(
     return convert(source, policy(name, tolerance), options, calibration)
 
 
-def convert_keras(source: str, target: str, wanted: Policy, options: Options, calibration: Sequence[str]) -> Conversion:
-    """Convert a .keras archive, and prove it with Keras where Keras is installed."""
+def convert_keras(source: str, target: str, wanted: Policy, options: Options, calibration: Sequence[str], *, h5: bool) -> Conversion:
+    """Convert a .keras archive or an .h5 model to a .keras archive, and prove it with Keras where Keras is installed."""
     try:
-        from mplint.conversion.feeds import load_feeds
-        from mplint.conversion.keras.archive import convert
-        from mplint.conversion.keras.verify import verify
+        from mplint.conversion.keras.convert import convert_archive, convert_h5
     except ImportError as error:
-        raise ConversionError(f'converting Keras archives needs {error.name}: pip install "mplint[keras]"') from None
+        raise ConversionError(f'converting Keras files needs {error.name}: pip install "mplint[keras]"') from None
+
+    if target != source and not target.endswith(".keras"):
+        raise ConversionError(f"-o {target}: the result is a .keras archive, and Keras goes by the name: let it end in .keras")
+    return (convert_h5 if h5 else convert_archive)(source, target, wanted, options, list(calibration))
+
+
+def convert_savedmodel(source: str, wanted: Policy, options: Options, calibration: Sequence[str]) -> Conversion:
+    """Convert a SavedModel with TensorFlow."""
+    from mplint.conversion.quiet import quiet
 
     if options.half_io:
-        raise ConversionError("--half-io is for ONNX: Keras models keep float32 inputs and outputs")
-    feeds = load_feeds(calibration, ()) if calibration else []
-    largest = {name: max(abs(low), abs(high)) for name, (low, high) in options.ranges.items()}
-    for feed in feeds:
-        for name, array in feed.items():
-            largest[name] = max(largest.get(name, 0.0), float(abs(array).max(initial=0)))
-    result = convert(source, target, wanted, options, largest)
-    verify(result, source, feeds, options.ranges)
-    return result
+        raise ConversionError("--half-io is for ONNX: SavedModels keep the signatures that they have")
+    try:
+        with quiet():
+            import tensorflow  # noqa: F401
+
+            from mplint.conversion.feeds import load_feeds
+            from mplint.conversion.tensorflow.savedmodel import convert
+    except ImportError:
+        raise ConversionError(
+            f"converting {source} needs TensorFlow, whose graph optimizer does it: pip install tensorflow. "
+            "A Keras model that is saved as .keras is converted without"
+        ) from None
+    return convert(source, wanted, options, load_feeds(calibration, ()) if calibration else [])
 
 
 def convert_torch(source: str, wanted: Policy, options: Options, device: str, calibration: Sequence[str]) -> Conversion:
@@ -128,19 +155,3 @@ def convert_torch(source: str, wanted: Policy, options: Options, device: str, ca
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return convert(source, wanted, options, device, calibration)
-
-
-def check_paths(source: str, target: str | None, dry: bool, report: str | None) -> None:
-    """Raise UsageError where the input is missing, or where the output would overwrite it or has no folder."""
-    if not os.path.isfile(source):
-        raise UsageError(f"{source}: {'this is a folder' if os.path.isdir(source) else 'no such file'}")
-    if target is None:
-        if not dry:
-            raise UsageError("say where to write the result with -o OUT, or look at the plan with --dry-run")
-    elif os.path.exists(target) and os.path.samefile(source, target):
-        raise UsageError(f"-o {target} is the input itself, which is never overwritten")
-    for path in filter(None, (target, report)):
-        if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-            raise UsageError(f"{path}: the folder {os.path.dirname(path)} does not exist")
-    if report is not None and not report.endswith((".json", ".html")):
-        raise UsageError(f"--report {report}: the name ends with neither .json nor .html")

@@ -9,7 +9,11 @@ from mplint.conversion.policy import POLICIES
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `mplint convert`."""
-    parser.add_argument("input", metavar="INPUT", help="an ONNX model, a .keras archive or a torch program (.pt2)")
+    parser.add_argument(
+        "input",
+        metavar="INPUT",
+        help="an ONNX model, a Keras model (.keras, .h5), a SavedModel folder, a torch program (.pt2), or a training script (.py, .ipynb)",
+    )
     parser.add_argument("-o", "--output", metavar="OUT", help="where to write the converted model")
     parser.add_argument(
         "--policy",
@@ -40,5 +44,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     io.add_argument("--keep-io", action="store_true", help="inputs and outputs stay float32 (the default)")
     io.add_argument("--half-io", action="store_true", help="inputs and outputs become half")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and its proof, write nothing")
+    parser.add_argument("--apply", action="store_true", help="write an adopted training script in place (default: show the diff)")
     parser.add_argument("--report", metavar="FILE", help="write every figure and reason to FILE (.json or .html)")
     parser.add_argument("--force", action="store_true", help="write the result even if verification fails")

@@ -26,10 +26,12 @@ ADVICE = """Loss scaling depends on the policy when the model is loaded. To trai
   or compile it with keras.mixed_precision.LossScaleOptimizer(optimizer)."""
 
 
-def convert(path: str, target: str, policy: Policy, options: Options, largest: Mapping[str, float]) -> Conversion:
+def convert(
+    path: str, target: str, policy: Policy, options: Options, largest: Mapping[str, float], reasons: Mapping[str, str] | None = None
+) -> Conversion:
     """Convert an archive that is to be called `target`; nothing is written.
 
-    `largest` is the largest |value| of inputs by name, as far as data or ranges tell.
+    `largest` is the largest |value| of inputs by name, as far as data or ranges tell; `reasons` why layers stay float32, by their paths.
 
     Raises ConversionError for an archive that can't be read, or whose layers are not in its configuration.
     """
@@ -44,16 +46,23 @@ def convert(path: str, target: str, policy: Policy, options: Options, largest: M
             f"{path}: {what} made by its own class and are not in the file, so no policy can be set there. "
             f"Convert the live model: make it under keras.mixed_precision.set_global_policy({policy.name!r}) and load the weights"
         )
-    editor = Editor(policy, options, largest)
+    editor = Editor(policy, options, largest, reasons or {})
     editor.model(config, output=True)
-    if not editor.found:
+    if not editor.found and not editor.kept:
         raise ConversionError(f"{path}: no layer of it has a dtype policy")
-    result = Conversion(policy, save=partial(save, path, json.dumps(config)), kept=editor.kept, notes=editor.notes)
-    result.operations, result.operations_half = len(editor.found), sum(half for _, half in editor.found)
+    result = Conversion(policy, save=partial(save, path, json.dumps(config)), kept=editor.kept)
+    result.operations, result.operations_half = len(editor.found), sum(half for _, _, half in editor.found)
+    result.in_half = [name for _, name, half in editor.found if half]
     result.planned = {name: planned for name, planned in editor.planned.items() if planned}
-    heavy = [half for kind, half in editor.found if kind.startswith(HEAVY)]
+    heavy = [half for kind, _, half in editor.found if kind.startswith(HEAVY)]
     result.heavy, result.heavy_half = len(heavy), sum(heavy)
     result.size_before = result.size_after = os.path.getsize(path)
+    if not result.in_half:
+        already = sum("already" in reason for _, reason in editor.kept)
+        why = f"{already} of its layers have another policy already, and " if already else ""
+        result.notes.append(f"nothing changes: {why}the others must stay float32")
+    else:
+        result.notes.append("the variables stay float32, bit for bit, and are cast when they are used: the file does not shrink")
     if policy.half == "float16":
         result.advice = ADVICE.format(path=target).split("\n")
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mplint.conversion.policy import Options, Policy
-from mplint.graph.keras.layers import Config, class_of, is_operation, is_own, layer_config, name_of
+from mplint.graph.keras.layers import LOOKUPS, Config, class_of, is_operation, is_own, layer_config, name_of
 from mplint.graph.keras.policy import policy_of
 from mplint.graph.storage import Json
 from mplint.limits import EXACT_INTEGERS
@@ -41,8 +41,9 @@ PASSING = frozenset(
 )
 FINAL = frozenset(("Softmax", "Activation", "ReLU", "LeakyReLU"))
 FRAGILE = {
-    "Normalization": "it takes raw features, which may exceed {max}",
+    "Normalization": "it takes raw features, and {half} may hold neither their size nor their differences",
     "UnitNormalization": "it squares its inputs, and the smallest of them vanish",
+    **dict.fromkeys(LOOKUPS, "it looks values up and computes nothing"),
     "Discretization": "it compares raw features with boundaries",
     "Lambda": "what its function needs is not known",
     "TorchModuleWrapper": "what the wrapped module needs is not known",
@@ -50,13 +51,15 @@ FRAGILE = {
 }
 
 class Editor:
-    """Walks a configuration and sets the policy of each layer that can compute in half."""
+    """Walks a configuration and sets the policy of each layer that can compute in half.
 
-    def __init__(self, policy: Policy, options: Options, largest: Mapping[str, float]) -> None:
-        self.policy, self.options, self.largest = policy, options, largest
-        self.found: list[tuple[str, bool]] = []
+    `found` are the layers whose policy was float32: class, path, and whether it is half now. `kept` says of layers why they stay.
+    """
+
+    def __init__(self, policy: Policy, options: Options, largest: Mapping[str, float], reasons: Mapping[str, str]) -> None:
+        self.policy, self.options, self.largest, self.reasons = policy, options, largest, reasons
+        self.found: list[tuple[str, str, bool]] = []
         self.kept: list[tuple[str, str]] = []
-        self.notes: list[str] = []
         self.planned: dict[str, str] = {}
 
     def model(self, entry: Config, *, output: bool, path: str = "") -> None:
@@ -72,31 +75,44 @@ class Editor:
             producers = {name: names[at - 1 : at] if at else [] for at, name in enumerate(names)}
         by_name = {name_of(layer): layer for layer in layers}
         final = _final(ends, producers, by_name) if output else frozenset()
+        feeding = self.feeding(path, producers, by_name)
         for layer in layers:
-            self.layer(
-                layer, path, output=name_of(layer) in final, inputs=[by_name[name] for name in producers[name_of(layer)] if name in by_name]
-            )
+            name = name_of(layer)
+            inputs = [by_name[before] for before in producers[name] if before in by_name]
+            self.layer(layer, path, output=name in final, inputs=inputs, feeding=feeding.get(name, ""))
 
-    def layer(self, entry: Config, path: str, *, output: bool, inputs: list[Config]) -> None:
+    def feeding(self, path: str, producers: Mapping[str, list[str]], by_name: Mapping[str, Config]) -> dict[str, str]:
+        """Why layers stay float32 that make what an operation takes: it computes in the dtype that they give."""
+        found: dict[str, str] = {}
+        for name, layer in by_name.items():
+            reason = self.reasons.get(path + name)
+            stack = list(producers[name]) if reason and is_operation(layer) else []
+            while stack:
+                before = stack.pop()
+                if before in by_name and is_operation(by_name[before]):
+                    stack += producers[before]
+                else:
+                    found.setdefault(before, f"what {name!r} makes of it: {reason}")
+        return found
+
+    def layer(self, entry: Config, path: str, *, output: bool, inputs: list[Config], feeding: str = "") -> None:
         """Convert one layer, and what it holds."""
         kind, name = class_of(entry), path + name_of(entry)
         config = layer_config(entry)
-        if kind == "InputLayer":
+        if kind == "InputLayer" or is_operation(entry):
             return
         if layers_of(entry) is not None:
-            self.model(entry, output=output, path=f"{name}/")
+            self.model(entry, output=output or bool(feeding), path=f"{name}/")
             return
-        reason = self.reason(entry, name, output=output, inputs=inputs)
+        reason = self.reason(entry, name, output=output, inputs=inputs) or feeding
         self.set(config, kind, name, reason)
-        for part in ("layer", "forward_layer", "backward_layer", "cell"):
-            inner = config.get(part)
-            if isinstance(inner, dict) and "class_name" in inner:
-                if reason:
-                    self.set(layer_config(inner), class_of(inner), f"{name}/{part}", reason)
-                elif layers_of(inner) is not None:
-                    self.model(inner, output=False, path=f"{name}/{part}/")
-                else:
-                    self.layer(inner, f"{name}/", output=False, inputs=[])
+        for part, inner in _held(config):
+            if reason:
+                self.set(layer_config(inner), class_of(inner), f"{name}/{name_of(inner)}", reason)
+            elif layers_of(inner) is not None:
+                self.model(inner, output=False, path=f"{name}/{part}/")
+            else:
+                self.layer(inner, f"{name}/", output=False, inputs=[])
 
     def reason(self, entry: Config, name: str, *, output: bool, inputs: list[Config]) -> str:
         """Why a layer stays float32; "" where it may compute in half."""
@@ -105,10 +121,12 @@ class Editor:
             return "asked to stay float32"
         if output:
             return "it produces an output of the model, which stays float32"
+        if name in self.reasons:
+            return self.reasons[name]
         if not is_own(entry) and not is_operation(entry):
             return "a custom layer: what its code does with half is not known (convert it by hand, in its class)"
         if kind in FRAGILE:
-            return FRAGILE[kind].format(max=f"{self.policy.largest:g}")
+            return FRAGILE[kind].format(half=self.policy.half)
         if kind == "Rescaling" and (why := self.rescaling(config)):
             return why
         raw = [layer for layer in inputs if class_of(layer) == "InputLayer"]
@@ -132,28 +150,38 @@ class Editor:
     def set(self, config: Config, kind: str, name: str, reason: str) -> None:
         """Write the policy into one layer's configuration, or note why not."""
         given = config.get("dtype")
-        if not isinstance(given, dict):
-            return  # operations of the functional API follow their inputs
         known = policy_of(given)
-        if given.get("class_name") != "DTypePolicy" or known is None or known.name != "float32":
-            if not reason:
-                self.kept.append((f"{name} ({kind})", f"its policy is {known.name if known else given.get('class_name')} already"))
+        plain = isinstance(given, str) or (isinstance(given, dict) and given.get("class_name") in ("DTypePolicy", "Policy"))
+        if known is None:
             return
-        self.found.append((kind, not reason))
+        if not plain or known.name != "float32":
+            if not reason:
+                shown = known.name if plain or known.name.startswith("map_") else f"{known.name} (quantized)"
+                self.kept.append((f"{name} ({kind})", f"its policy is {shown} already"))
+            return
+        self.found.append((kind, name, not reason))
         own, wanted = str(config.get("name")), "float32" if reason else self.policy.name
         self.planned[own] = wanted if self.planned.get(own, wanted) == wanted else ""  # two layers of one name: neither is told apart
-        # A policy object may be shared by many layers in the file; each keeps its own from now on.
-        given.pop("shared_object_id", None)
+        if isinstance(given, dict):  # a policy object may be shared by many layers in the file; each keeps its own from now on
+            given.pop("shared_object_id", None)
         if reason:
             self.kept.append((f"{name} ({kind})", reason))
             return
-        config["dtype"] = {**given, "config": {"name": self.policy.name}}
+        config["dtype"] = {**given, "config": {"name": self.policy.name}} if isinstance(given, dict) else self.policy.name
 
 
 def layers_of(entry: Config) -> list[Config] | None:
     """The layers of a functional or sequential model, None for anything else."""
     layers = layer_config(entry).get("layers")
     return [layer for layer in layers if isinstance(layer, dict)] if isinstance(layers, list) else None
+
+
+def _held(config: Config) -> Iterator[tuple[str, Config]]:
+    """The layers that a layer holds in its settings, each with the name of the setting."""
+    for part, value in config.items():
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, dict) and "class_name" in item and ("dtype" in layer_config(item) or layers_of(item) is not None):
+                yield part, item
 
 
 def _final(ends: set[str], producers: Mapping[str, list[str]], by_name: Mapping[str, Config]) -> frozenset[str]:

@@ -1,105 +1,157 @@
-"""Proving a converted Keras model with Keras: outputs against the original's, the dtype of every layer, and a round trip."""
+"""Proving a converted Keras model with Keras: outputs against the original's, the dtype of every layer, and a round trip.
+
+Before that, what goes through the original's layers says which of them half can't hold; after it, where the proof fails, the layers that
+make it fail are found by trying.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from mplint.conversion.distance import distance, judge
+from mplint.conversion.blame import culprits
+from mplint.conversion.distance import Distance, distance
+from mplint.conversion.keras import runtime
+from mplint.conversion.keras.samples import OPEN_DIMS, Feed, samples_of
+from mplint.conversion.policy import Options, Policy
 from mplint.conversion.quiet import quiet
 from mplint.conversion.result import Conversion
 
-SAMPLES = 2
-OPEN_DIM = 16
+Reasons = dict[str, str]  # why a layer stays float32, by its path
+MARGIN = 4  # how far from the end of the range the sizes that were met must stay
 
 
-def verify(result: Conversion, source: str, feeds: Sequence[Mapping[str, np.ndarray]], ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Load both models and compare; without Keras, or with layers that only the user's program knows, say so in the notes."""
-    try:
-        with quiet():
-            import keras
-    except ImportError:
-        result.notes.append("not verified: Keras is not installed here")
-        return
+class Original:
+    """The original model with Keras, its inputs, and what it gives for them; `note` says why nothing can be run, where nothing can."""
+
+    def __init__(self, path: str, feeds: Sequence[Mapping[str, np.ndarray]], options: Options, custom: Mapping[str, object] | None) -> None:
+        self.custom = custom
+        self.model: Any = None
+        self.samples: list[Feed] = []
+        self.expected: list[list[np.ndarray]] = []
+        self.note = ""
+        self.sizes: dict[str, runtime.Sizes] = {}
+        try:
+            with quiet():
+                import keras  # noqa: F401
+        except ImportError:
+            self.note = "not verified: Keras is not installed here"
+            return
+        try:
+            self.model = runtime.load(path, custom)
+        except Exception as error:
+            why = "it holds Python code, which is not run here" if "safe_mode" in str(error) else _line(error)
+            self.note = f"not verified: Keras can't load it without your program ({why}); there, call mplint.convert(model)"
+            return
+        for size in OPEN_DIMS:
+            self.samples, why = samples_of(self.model, feeds, options.ranges, size)
+            if not self.samples:
+                self.note = f"not run: {why}"
+                return
+            try:
+                self.expected = [runtime.outputs(self.model, inputs) for inputs in self.samples]
+                self.sizes = runtime.sizes(self.model, self.samples)
+                self.note = ""
+                return
+            except Exception as error:
+                self.note = self.note or f"not run: {_line(error)}"
+                self.samples = []
+                if feeds or all(None not in tensor.shape[1:] for tensor in self.model.inputs):
+                    return
+
+    def too_large(self, policy: Policy) -> Reasons:
+        """The layers and operations that take, hold or give values that half can't hold."""
+        limit, found = policy.largest / MARGIN, Reasons()
+        for path, (taken, weights, given) in self.sizes.items():
+            end = f"and {policy.half} ends at {policy.largest:g}"
+            if weights > policy.largest:
+                found[path] = f"its weights reach {weights:.3g}, {end}"
+            elif max(taken, given) > limit:
+                found[path] = f"{'its inputs reach' if taken > limit else 'its results reach'} {max(taken, given):.3g}, {end}"
+        return found
+
+
+def prove(result: Conversion, original: Original, plan: Callable[[Reasons], Conversion], reasons: Reasons, options: Options) -> Conversion:
+    """The result, proven: as it is, or with more layers in float32 where it fails; `plan(reasons)` plans anew."""
+    if original.model is None:
+        result.notes.append(original.note)
+        return result
+    found, wrong = _compared(result, original)
+    blamed: dict[str, Distance] = {}
+    if found is not None and not found.within(result.policy.tolerance):
+        options.tell("looking for the layers that must stay float32")
+        movable = list(result.in_half)
+        base = found
+
+        def measure(chosen: Collection[str]) -> Distance:
+            others = dict.fromkeys((path for path in movable if path not in set(chosen)), "tried")
+            return _compared(plan({**reasons, **others}), original)[0] or base
+
+        blamed = culprits(movable, measure, result.policy.tolerance)
+        careful = plan({**reasons, **{path: _blame(far, result.policy) for path, far in blamed.items()}})
+        again, still_wrong = _compared(careful, original)
+        if again is not None and again.within(result.policy.tolerance):
+            result, found, wrong = careful, again, still_wrong
+    result.problems += wrong
+    if found is None:
+        result.notes += [original.note] if original.note else []
+    else:
+        result.error = found.error
+        if not found.within(result.policy.tolerance):
+            result.problems.append(found.broken or f"the outputs are off by {found.error:.2g}, more than {result.policy.tolerance:g}")
+        count = len(original.samples)
+        result.verified.append(f"outputs against the original's on {count} sample{'s' if count > 1 else ''}")
+    if not wrong:
+        result.verified.append("Keras: every layer's policy, and saved and loaded again")
+    return result
+
+
+def _blame(far: Distance, policy: Policy) -> str:
+    return f"in {policy.half} {far.broken or f'the outputs are off by {far.error:.2g}'}"
+
+
+def _compared(result: Conversion, original: Original) -> tuple[Distance | None, list[str]]:
+    """How far the converted model is from the original (None where nothing can be run), and what else is wrong with it."""
     with tempfile.TemporaryDirectory(prefix="mplint-") as folder:
         target = os.path.join(folder, "converted.keras")
         result.save(target)
         try:
-            with quiet():
-                original = keras.models.load_model(source, compile=False)
-                converted = keras.models.load_model(target, compile=False)
+            converted = runtime.load(target, original.custom)
         except Exception as error:
-            result.notes.append(f"not verified: Keras can't load it without your program ({str(error).strip().splitlines()[0][:160]})")
-            return
-        wrong = [
-            layer.name
-            for layer in converted._flatten_layers()
-            if result.planned.get(layer.name, layer.dtype_policy.name) != layer.dtype_policy.name
-        ]
-        if wrong:
-            result.problems.append(f"the policy of {wrong[0]!r} is not the one that was written")
-        _compare(result, original, converted, feeds, ranges)
-        again = os.path.join(folder, "again.keras")
-        converted.save(again)
-        reloaded = keras.models.load_model(again, compile=False)
-        if [layer.dtype_policy.name for layer in reloaded._flatten_layers()] != [
-            layer.dtype_policy.name for layer in converted._flatten_layers()
-        ]:
-            result.problems.append("saved and loaded again, it has other policies")
-        result.verified.append("Keras: every layer's policy, and saved and loaded again")
+            return None, [f"Keras loads the original and not the result ({_line(error)})"]
+        wrong = _policies(result, converted, folder, original.custom)
+        worst: Distance | None = None
+        for inputs, expected in zip(original.samples, original.expected, strict=True):
+            try:
+                got = runtime.outputs(converted, inputs)
+            except Exception as error:
+                return None, [*wrong, f"the original runs and the result does not ({_line(error)})"]
+            found = distance(expected, got)
+            if [one.dtype for one in expected] != [other.dtype for other in got]:
+                found = Distance(float("inf"), "an output has another dtype than the original's")
+            worst = found if worst is None else max(worst, found, key=lambda one: (bool(one.broken), one.error))
+    return worst, wrong
 
 
-def _compare(
-    result: Conversion, original: Any, converted: Any, feeds: Sequence[Mapping[str, np.ndarray]], ranges: Mapping[str, tuple[float, float]]
-) -> None:
-    distances = []
-    for inputs in [_given(original, feed) for feed in feeds] or [_generated(original, ranges, seed) for seed in range(SAMPLES)]:
-        if inputs is None:
-            result.notes.append("not run: the data has no array for an input")
-            return
-        try:
-            with quiet():
-                expected, got = (_flat(model(inputs, training=False)) for model in (original, converted))
-        except Exception as error:
-            result.notes.append(f"not run: {str(error).strip().splitlines()[0][:160]}")
-            return
-        if [one.dtype for one in expected] != [other.dtype for other in got]:
-            result.problems.append("an output has another dtype than the original's")
-            return
-        distances.append(distance(expected, got))
-    result.verified.append(f"outputs against the original's on {len(distances)} sample{'s' if len(distances) > 1 else ''}")
-    judge(result, distances)
+def _policies(result: Conversion, converted: Any, folder: str, custom: Mapping[str, object] | None) -> list[str]:
+    layers = list(converted._flatten_layers())
+    for layer in layers:
+        if result.planned.get(layer.name, layer.dtype_policy.name) != layer.dtype_policy.name:
+            return [f"the policy of {layer.name!r} is not the one that was written"]
+    again = os.path.join(folder, "again.keras")
+    converted.save(again)
+    reloaded = runtime.load(again, custom)
+    if [layer.dtype_policy.name for layer in reloaded._flatten_layers()] != [layer.dtype_policy.name for layer in layers]:
+        return ["saved and loaded again, it has other policies"]
+    return []
 
 
-def _given(model: Any, feed: Mapping[str, np.ndarray]) -> list[np.ndarray] | None:
-    names = [tensor.name for tensor in model.inputs]
-    return [feed[name] for name in names] if all(name in feed for name in names) else None
-
-
-def _generated(model: Any, ranges: Mapping[str, tuple[float, float]], seed: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    made = []
-    for tensor in model.inputs:
-        shape = [2 if at == 0 else OPEN_DIM if dim is None else dim for at, dim in enumerate(tensor.shape)]
-        dtype = str(tensor.dtype)
-        array = rng.normal(0.0, 1.0, shape)
-        if tensor.name in ranges:
-            array = rng.uniform(*ranges[tensor.name], shape)
-        elif dtype.startswith(("int", "uint", "bool")):
-            array = np.floor(rng.uniform(0.0, 2.0, shape))
-        made.append(array.astype(dtype))
-    return made
-
-
-def _flat(value: Any) -> list[np.ndarray]:
-    if isinstance(value, dict):
-        return [array for key in sorted(value) for array in _flat(value[key])]
-    if isinstance(value, list | tuple):
-        return [array for item in value for array in _flat(item)]
-    import keras
-
-    return [np.asarray(keras.ops.convert_to_numpy(value))]
+def _line(error: Exception) -> str:
+    """What an exception of Keras says first, without the colors and the layer that it went through."""
+    lines = [line for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip() and "Exception encountered" not in line]
+    return lines[0].strip()[:160] if lines else type(error).__name__

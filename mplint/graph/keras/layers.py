@@ -43,7 +43,7 @@ def name_of(entry: Config) -> str:
 def is_own(entry: Config) -> bool:
     """Whether Keras itself defines the class; what others define is not known to compute what its name says."""
     module = entry.get("module")
-    if ">" in str(entry.get("class_name", "")):
+    if ">" in str(entry.get("class_name", "")) or ">" in str(entry.get("registered_name", "")):
         return False
     return module is None or (isinstance(module, str) and module.partition(".")[0] in OURS)
 

@@ -1,0 +1,80 @@
+"""Inputs for Keras models: the user's data, or arrays made up from what the first layers expect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Feed = list[np.ndarray]
+SAMPLES = 3
+SMALL = 20_000
+OPEN_DIMS = (16, 32, 64, 8, 128)
+
+
+def samples_of(
+    model: Any, feeds: Sequence[Mapping[str, np.ndarray]], ranges: Mapping[str, tuple[float, float]], size: int = OPEN_DIMS[0]
+) -> tuple[list[Feed], str]:
+    """Inputs in the order of `model.inputs`, or none and why; `size` is what open dimensions get where nothing is given."""
+    inputs = list(model.inputs or ())
+    names = [tensor.name for tensor in inputs]
+    if not inputs:
+        return [], "what its inputs are is not known before it is called"
+    if feeds:
+        missing = sorted({name for feed in feeds for name in names if name not in feed})
+        if missing:
+            return [], f"the data has no array for the input {missing[0]!r} (its inputs are {', '.join(names)})"
+        return [[np.asarray(feed[name]) for name in names] for feed in feeds], ""
+    strings = [tensor.name for tensor in inputs if str(tensor.dtype) == "string"]
+    if strings:
+        return [], f"the input {strings[0]!r} takes strings: give --calibration data"
+    bounds = [_range(model, tensor, ranges) for tensor in inputs]
+    return [[_made(tensor, bounds[at], (seed, at), size) for at, tensor in enumerate(inputs)] for seed in range(SAMPLES)], ""
+
+
+def _made(tensor: Any, bounds: tuple[float, float] | None, seed: tuple[int, int], size: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    shape = [size if dim is None else dim for dim in tensor.shape]
+    if tensor.shape and tensor.shape[0] is None:  # few of what is large: a small batch of small outputs says little
+        shape[0] = 8 if np.prod(shape[1:]) <= SMALL else 2
+    dtype = str(tensor.dtype)
+    whole = dtype.startswith(("int", "uint", "bool"))
+    if bounds is None and not whole:
+        array = rng.uniform(0.0, 1.0, shape) if seed[0] == 1 else rng.normal(0.0, 1.0 if seed[0] == 0 else 3.0, shape)
+    else:
+        low, high = bounds or ((0.0, 255.0) if dtype == "uint8" else (0.0, 1.0))
+        array = rng.uniform(low, high + whole, shape)
+    return np.asarray(np.floor(array) if whole else array).astype(dtype)
+
+
+def _range(model: Any, tensor: Any, ranges: Mapping[str, tuple[float, float]]) -> tuple[float, float] | None:
+    """The values that an input takes: as declared, or as the layers say that take it."""
+    if tensor.name in ranges:
+        return ranges[tensor.name]
+    for layer in _takers(model, tensor):
+        match type(layer).__name__:
+            case "Embedding":
+                return 0.0, float(layer.input_dim - 1)
+            case "Rescaling" if isinstance(layer.scale, float) and 0 < layer.scale < 0.02:  # of images, 1 / 255 or 1 / 127.5
+                return 0.0, 255.0
+            case "Normalization" if getattr(layer, "mean", None) is not None:
+                mean, deviation = np.asarray(layer.mean, "float64"), np.sqrt(np.asarray(layer.variance, "float64"))
+                return float((mean - 3 * deviation).min()), float((mean + 3 * deviation).max())
+    return None
+
+
+def _takers(model: Any, tensor: Any) -> Iterator[Any]:
+    """The layers that take an input, inside nested models too."""
+    operations = list(getattr(model, "operations", None) or model.layers)
+    for operation in operations:
+        for node in getattr(operation, "_inbound_nodes", ()):
+            for place, given in enumerate(node.input_tensors):
+                if given is tensor:
+                    inner = getattr(operation, "inputs", None) if hasattr(operation, "layers") else None
+                    if inner and place < len(inner):
+                        yield from _takers(operation, inner[place])
+                    else:
+                        yield operation
+    if type(model).__name__ == "Sequential" and model.layers:
+        yield model.layers[0]

@@ -1,0 +1,188 @@
+"""How a converted Keras model is proven with Keras, and what becomes of layers that half can't hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mplint
+from mplint.cli import main
+from mplint.conversion.distance import Distance
+from mplint.conversion.keras.archive import convert
+from mplint.conversion.keras.convert import convert_archive
+from mplint.conversion.keras.verify import Original, prove
+from mplint.conversion.policy import ConversionError, Options, policy
+from mplint.conversion.result import Conversion
+
+pytestmark = pytest.mark.framework
+keras = pytest.importorskip("keras")
+from keras import layers, ops  # noqa: E402
+
+FLOAT16 = policy("mixed_float16")
+constant = keras.initializers.Constant
+
+
+@keras.saving.register_keras_serializable("tests")
+class Scale(layers.Layer):
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones")
+
+    def call(self, x: object) -> object:
+        return x * self.scale
+
+
+class Own(layers.Layer):
+    def call(self, x: object) -> object:
+        return x * 2.0
+
+
+def large_weights(x: object) -> object:
+    return layers.Dense(8, kernel_initializer=constant(1e5), name="fragile")(layers.Rescaling(1e-5)(x))
+
+
+def large_results(x: object) -> object:
+    grown = layers.Dense(8, kernel_initializer=constant(1e4), name="fragile")(x)
+    return layers.Rescaling(1e-4, name="fragile_too")(grown)
+
+
+def large_sums(x: object) -> object:
+    wide = layers.Dense(256, kernel_initializer=constant(200.0), activation="relu", name="fragile")(x)
+    return layers.Dense(4)(ops.sum(wide, axis=-1, keepdims=True) * 1e-5)
+
+
+def cancelled(x: object) -> object:
+    return (layers.Dense(8, name="fragile")(x) + 5000.0) - 5000.0
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (large_weights, "its weights reach 1e+05"),
+        (large_results, "its results reach"),
+        (large_sums, "what 'sum' makes of it: its results reach"),
+        (cancelled, "in float16 the outputs are off by"),
+    ],
+)
+def test_layers_that_half_cannot_hold_are_found_and_kept(body: Callable[[object], object], why: str, tmp_path: Path) -> None:
+    keras.utils.set_random_seed(0)
+    x = keras.Input((8,), name="x")
+    hidden = layers.Dense(8, activation="relu", name="safe")(body(x))
+    path = tmp_path / "a.keras"
+    keras.Model(x, layers.Dense(2)(hidden)).save(path)
+    result = convert_archive(str(path), "b.keras", FLOAT16, Options(), [])
+    assert result.proven and result.error is not None and result.error < FLOAT16.tolerance
+    kept = dict(result.kept)
+    assert why in kept["fragile (Dense)"] and result.planned["safe"] == "mixed_float16"
+
+
+def test_a_model_that_nothing_cures_is_not_written(tmp_path: Path) -> None:
+    """The tolerance asks for more than half gives, so that no layer may compute in it."""
+    x = keras.Input((8,))
+    keras.Model(x, layers.Dense(2)(layers.Dense(8, activation="tanh")(x))).save(tmp_path / "a.keras")
+    result = convert_archive(str(tmp_path / "a.keras"), "b.keras", policy("mixed_float16", 1e-12), Options(), [])
+    assert result.proven and not result.in_half  # all of them kept: the cure is the original
+    original = Original(str(tmp_path / "a.keras"), [], Options(), None)
+    original.expected = [[array + 1.0 for array in arrays] for arrays in original.expected]
+
+    def plan(reasons: dict[str, str]) -> Conversion:
+        return convert(str(tmp_path / "a.keras"), "b.keras", FLOAT16, Options(), {}, reasons)
+
+    refuted = prove(plan({}), original, plan, {}, Options())
+    assert not refuted.proven and "the outputs are off by" in refuted.problems[0]
+
+
+def test_the_command_writes_nothing_that_verification_refutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keras.Sequential([keras.Input((4,)), layers.Dense(4), layers.Dense(2)]).save(tmp_path / "a.keras")
+    monkeypatch.setattr("mplint.conversion.keras.verify.distance", lambda *_: Distance(1.0))
+    target = tmp_path / "b.keras"
+    assert main(["convert", str(tmp_path / "a.keras"), "-o", str(target)]) == 1 and not target.exists()
+    assert "not written, since verification failed" in capsys.readouterr().err
+    assert main(["convert", str(tmp_path / "a.keras"), "-o", str(target), "--force"]) == 1 and target.exists()
+
+
+def test_a_layer_with_another_policy_than_was_written_is_a_problem(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.keras")
+    keras.Sequential([keras.Input((4,)), layers.Dense(4, name="hidden"), layers.Dense(2)]).save(path)
+    result = convert(path, "b.keras", FLOAT16, Options(), {})
+    assert result.planned["hidden"] == "mixed_float16"
+    result.planned["hidden"] = "float32"
+    proven = prove(result, Original(path, [], Options(), None), lambda _: result, {}, Options())
+    assert proven.problems == ["the policy of 'hidden' is not the one that was written"]
+
+
+def test_custom_layers_stay_float32_even_when_they_are_registered(tmp_path: Path) -> None:
+    x = keras.Input((8,))
+    keras.Model(x, layers.Dense(2)(Scale(name="own")(layers.Dense(8)(x)))).save(tmp_path / "a.keras")
+    result = convert_archive(str(tmp_path / "a.keras"), "b.keras", FLOAT16, Options(), [])
+    assert result.proven and result.error is not None and "a custom layer" in dict(result.kept)["own (Scale)"]
+
+
+def test_a_live_model_is_proven_with_its_own_classes_and_code(tmp_path: Path) -> None:
+    x = keras.Input((8,))
+    model = keras.Model(x, layers.Dense(2)(layers.Lambda(lambda t: t * 2.0)(Own()(layers.Dense(8)(x)))))
+    result = mplint.convert(model)
+    assert result.proven and result.error is not None
+    result.save(str(tmp_path / "b.keras"))
+    assert model.layers[1].dtype_policy.name == "float32" and (tmp_path / "b.keras").exists()
+
+
+def test_lookups_and_quantized_layers_are_left_alone(tmp_path: Path) -> None:
+    ids, x = keras.Input((1,), dtype="int32", name="ids"), keras.Input((16,), name="x")
+    found = layers.Flatten()(layers.Embedding(5, 4)(layers.IntegerLookup(vocabulary=[1, 2, 3], name="lookup")(ids)))
+    quantized = layers.Dense(16, name="quantized")
+    joined = layers.Concatenate()([found, quantized(x)])
+    model = keras.Model([ids, x], layers.Dense(2)(joined))
+    quantized.quantize("int8")
+    model.save(tmp_path / "a.keras")
+    result = convert_archive(str(tmp_path / "a.keras"), "b.keras", FLOAT16, Options(), [])
+    kept = dict(result.kept)
+    assert result.proven and kept["lookup (IntegerLookup)"] == "it looks values up and computes nothing"
+    assert kept["quantized (Dense)"] == "its policy is int8_from_float32 (quantized) already"
+
+
+def test_a_model_that_is_mixed_already_is_left_as_it_is(tmp_path: Path) -> None:
+    x = keras.Input((8,))
+    keras.Model(x, layers.Dense(2)(layers.Dense(8, dtype="mixed_float16")(x))).save(tmp_path / "a.keras")
+    result = convert_archive(str(tmp_path / "a.keras"), "b.keras", FLOAT16, Options(), [])
+    assert result.proven and result.error == 0.0
+    assert result.notes == ["nothing changes: 1 of its layers have another policy already, and the others must stay float32"]
+
+
+def test_inputs_are_made_up_as_the_first_layers_expect_them(tmp_path: Path) -> None:
+    from mplint.conversion.keras.samples import samples_of
+
+    ids, image, raw = keras.Input((4,), dtype="int32"), keras.Input((8, 8, 3)), keras.Input((2,))
+    parts = [
+        layers.Flatten()(layers.Embedding(500, 4)(ids)),
+        layers.Flatten()(layers.Rescaling(1 / 255)(image)),
+        layers.Normalization(mean=[1e6, 2e6], variance=[1e8, 1e8])(raw),
+    ]
+    samples, why = samples_of(keras.Model([ids, image, raw], layers.Concatenate()(parts)), [], {})
+    first, second, third = samples[0]
+    assert not why and first.max() > 100 and first.max() < 500
+    assert second.max() > 200 and third.min() > 9e5 and not np.array_equal(samples[0][2], samples[1][2])
+
+
+def test_a_subclassed_live_model_is_refused_with_what_to_do() -> None:
+    class Net(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = layers.Dense(2)
+
+        def call(self, x: object) -> object:
+            return self.dense(x)
+
+        def get_config(self) -> dict[str, object]:
+            return {}
+
+    model = Net()
+    with pytest.raises(ConversionError, match="no weights yet"):
+        mplint.convert(model)
+    model(np.ones((2, 4), "float32"))
+    with pytest.raises(ConversionError, match="set_global_policy"):
+        mplint.convert(model)
