@@ -95,11 +95,11 @@ class Rule:
         help: str = "",
         severity: Severity | None = None,
         confidence: Confidence = Confidence.HIGH,
-        related: tuple[tuple[ast.AST | Span, str], ...] = (),
+        related: tuple[tuple[ast.AST | Span | Location, str], ...] = (),
         fix: Fix | None = None,
         when: When | None = None,
     ) -> Finding:
-        """Make a finding of this rule at `node` (or span); `related` pairs other nodes of the file with what happens there."""
+        """Make a finding of this rule at `node` (or span); `related` pairs other nodes of the file, or places, with what happens there."""
         return Finding(
             code=self.code,
             name=self.name,
@@ -109,7 +109,7 @@ class Rule:
             location=file.location(node),
             why=sentence(why),
             help=sentence(help),
-            related=tuple(Related(file.location(other), text) for other, text in related),
+            related=tuple(Related(o if isinstance(o, Location) else file.location(o), text) for o, text in related),
             fix=fix and fix._replace(title=sentence(fix.title).removesuffix(".")),
             when=when,
         )

@@ -39,4 +39,5 @@ def check_config(path: str, data: bytes, settings: Settings, rules: Sequence[Ent
         except Exception as error:  # one rule's fault must not cost the others' findings
             faults.append(Fault(path, rule.code, describe(error)))
     comments = may_suppress(text) and not file.is_json
-    return FileResult(path, tuple(sorted(findings, key=lambda f: f.sort_key)), tuple(faults), comments)
+    shown = tuple(sorted(findings, key=lambda f: f.sort_key))
+    return FileResult(path, shown, tuple(faults), comments, sidecars=tuple(dict.fromkeys(file.reads)))

@@ -74,23 +74,12 @@ class Reader:
 
     def loaded(self, path: str) -> Section | None:
         """What a YAML file says that the program names; its path counts from the folder that the program is run in, the nearest one."""
-        if os.path.isabs(path) or not path.endswith(SUFFIXES):
+        place = near(self.folder, path) if path.endswith(SUFFIXES) else None
+        root = self._root(place) if place is not None else None
+        if root is None or place is None:
             return None
-        folder = os.path.abspath(self.folder) if self.folder.startswith("..") else self.folder
-        found = []
-        for _ in range(FOLDERS_UP):
-            place = os.path.normpath(os.path.join(folder, path))
-            if os.path.isfile(place):
-                found.append(place)
-            if not folder:
-                break
-            folder = os.path.dirname(folder)
-        self.paths += found
-        root = self._root(found[0]) if len(found) == 1 else None
         tree: Tree = {}
-        if root is None:
-            return None
-        merge(tree, root, found[0])
+        merge(tree, root, place)
         return Section(tree)
 
     def _compose(self, folder: str, name: str, tree: Tree, depth: int) -> bool:
@@ -153,6 +142,22 @@ class Reader:
             return next(iter(parse_yaml(text)), None)
         except InputError:
             return None
+
+
+def near(folder: str, path: str) -> str | None:
+    """The one file that a relative path means which counts from `folder` or from a folder around it; None for none or several."""
+    if os.path.isabs(path):
+        return None
+    folder = os.path.abspath(folder) if folder.startswith("..") else folder
+    found = []
+    for _ in range(FOLDERS_UP):
+        place = os.path.normpath(os.path.join(folder, path))
+        if os.path.isfile(place):
+            found.append(place)
+        if not folder:
+            break
+        folder = os.path.dirname(folder)
+    return found[0] if len(found) == 1 else None
 
 
 def text_of(path: str) -> str | None:

@@ -20,8 +20,8 @@ class ConflictingTrainerPrecision(Rule):
     ## What it does
     Finds settings of a trainer that can't hold together, in calls, in dicts and in its configuration files: `fp16` beside `bf16` in
     transformers' and trl's arguments, two of `fp16`, `bf16`, `amp` and `torch_autocast` enabled for DeepSpeed, a precision that
-    Lightning's strategy, accelerator, scaler or optimizer does not take, float16 on the CPU of accelerate, `tf32` for a target that is
-    older than Ampere. Also an autocast region or a GradScaler of the program's own inside a trainer that brings both. Configuration files
+    Lightning's strategy, accelerator, scaler or optimizer does not take, float16 on the CPU of accelerate, `mixed_precision` in an
+    accelerate configuration beside the DeepSpeed file that it names, `tf32` for a target that is older than Ampere. Also an autocast region or a GradScaler of the program's own inside a trainer that brings both. Configuration files
     (DeepSpeed JSON, accelerate YAML, TrainingArguments and Lightning as JSON or YAML) are told by their content, whatever their names.
     Values that the text does not fix, `"auto"` among them, conflict with nothing.
 
@@ -46,7 +46,7 @@ class ConflictingTrainerPrecision(Rule):
 
     ## Fix safety
     Safe: the program could not run before. Of `fp16` and `bf16` the first one goes, with a target that has no bfloat16 the second. Where
-    more than one flag would have to change, nothing is offered.
+    more than one flag would have to change, nothing is offered. Unsafe where the DeepSpeed file that remains enables another precision.
 
     ## Evidence
     Raised by the trainers themselves, before a GPU computes anything; their sources are named below.
@@ -56,6 +56,7 @@ class ConflictingTrainerPrecision(Rule):
     - <https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/config.py>
     - <https://lightning.ai/docs/pytorch/stable/common/precision_basic.html>
     - <https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py>
+    - <https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py>
     """
 
     code = "MP109"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import os
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mplint.findings import Location, Span
 from mplint.source.configs.nodes import Node
-from mplint.source.document import Document, is_test_path
+from mplint.source.document import Document, InputError, is_test_path
 
 if TYPE_CHECKING:
     from mplint.settings import Settings
@@ -16,12 +17,28 @@ if TYPE_CHECKING:
 
 
 class ConfigFile:
-    """One parsed JSON or YAML file. `roots` are its documents: one in JSON, any number in YAML."""
+    """One parsed JSON or YAML file. `roots` are its documents: one in JSON, any number in YAML; `reads` the other files that it names."""
 
     def __init__(self, document: Document, roots: list[Node], settings: Settings) -> None:
         self.document = document
         self.roots = roots
         self.settings = settings
+        self.reads: list[str] = []
+
+    def other(self, path: str) -> ConfigFile | None:
+        """The file that this one names by a relative path; None where it is not there, or can't be read."""
+        from mplint.source.config_files import near, text_of
+
+        place = near(os.path.dirname(self.document.path), path)
+        text = text_of(place) if place is not None else None
+        if place is None or text is None:
+            return None
+        self.reads.append(place)
+        document = Document(place, text)
+        try:
+            return ConfigFile(document, parse_config(document), self.settings)
+        except InputError:
+            return None
 
     @cached_property
     def trainers(self) -> list[Setup]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mplint.findings import Change, Replace, Span
 from mplint.source.configs.nodes import Entry, Mapping, Node, Scalar, Sequence
 from mplint.source.trainers.kinds import is_accelerate, is_deepspeed, is_lightning, is_transformers
-from mplint.source.trainers.setup import OPEN, Constant, Open, Option, Options, Setup
+from mplint.source.trainers.setup import OPEN, Constant, Open, Option, Options, Setup, get
 
 if TYPE_CHECKING:
     from mplint.source.configs.file import ConfigFile
@@ -29,12 +29,25 @@ def setups(file: ConfigFile) -> list[Setup]:
         if is_deepspeed(options):
             found.append(Setup("deepspeed", "DeepSpeed", options, "deepspeed", root))
         elif options is root and is_accelerate(options):
-            found.append(Setup("accelerate", "accelerate", options, "accelerate", root))
+            other = deepspeed_file(file, options)
+            found.append(
+                Setup("accelerate", "accelerate", options, "accelerate", root)
+                if other is None
+                else Setup("accelerate", "accelerate", options, "accelerate", root, other, other.file.location)
+            )
         elif is_transformers(options):
             found.append(Setup("transformers", "TrainingArguments", options, "transformers", root))
         elif (name in TRAINER_SECTIONS or options is root) and is_lightning(options):
             found.append(Setup("lightning", "Trainer", options, "lightning", root))
     return sorted(found, key=_position)
+
+
+def deepspeed_file(file: ConfigFile, options: ConfigOptions) -> ConfigOptions | None:
+    """The settings in the DeepSpeed file that an accelerate configuration names, where it lies beside it or in a folder around it."""
+    named = get(options, "deepspeed_config", "deepspeed_config_file")
+    other = file.other(named.text) if named is not None and named.text is not None else None
+    root = other.roots[0] if other is not None and other.roots else None
+    return ConfigOptions(other, root) if other is not None and isinstance(root, Mapping) else None
 
 
 def _position(setup: Setup) -> Span:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from mplint.findings import Change, Span
+from mplint.findings import Change, Location, Span
 
 Constant = bool | int | float | str | None
 
@@ -20,9 +21,9 @@ class Option(NamedTuple):
     """One setting: where its name and its value stand, and the value.
 
     `value` is a constant, the settings of a section, or `OPEN`. `fixed`: no edit is offered, since the text stands for other places, too.
-    `sure`: nothing but this text decides it (a flag's default is not sure). `place` is what a report underlines. `made`
-    is the last name of the class that the value is an instance of, "" where it is none; `held` are those of a list's items. `setting` names the flag or setting
-    whose default the value is.
+    `sure`: nothing but this text decides it (a flag's default is not sure; then `setting` names the flag or setting with its default).
+    `place` is what a report underlines. `made` is the last name of the class that the value is an instance of, "" where it is none;
+    `held` are those of a list's items.
     """
 
     name: str
@@ -83,7 +84,8 @@ class Setup(NamedTuple):
     """The settings of one trainer: "transformers", "lightning", "fabric", "accelerate" or "deepspeed".
 
     `title` is how messages call it. `home` is the distribution that holds the trainer. `root` is what stands around the settings in a
-    configuration file, where other sections may matter.
+    configuration file, where other sections may matter. `beside` are the settings in another file that these name, and `locate` turns its
+    spans into places.
     """
 
     trainer: str
@@ -91,6 +93,8 @@ class Setup(NamedTuple):
     options: Options
     home: str
     root: Options | None = None
+    beside: Options | None = None
+    locate: Callable[[Span], Location] | None = None
 
 
 def get(options: Options, *path: str) -> Option | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from itertools import combinations
-from typing import NamedTuple
 
-from mplint.findings import Applicability, Fix, Severity, Span, When
+from mplint.findings import Applicability, Fix, Severity, Span
 from mplint.settings import Settings
 from mplint.source.file import SourceFile
 from mplint.source.syntax import argument
 from mplint.source.trainers.setup import Option, Options, Setup, get, is_on
+
+from .conflict import Conflict as Conflict
+from .named_files import deepspeed_beside
 
 BOTH_FLAGS = (("fp16", "bf16"), ("fp16_full_eval", "bf16_full_eval"))
 DEEPSPEED_MODES = ("amp", "fp16", "torch_autocast", "bf16")  # of two the first one goes
@@ -28,20 +30,6 @@ FLOAT8_RECIPES = ("FP8RecipeKwargs", "TERecipeKwargs", "AORecipeKwargs", "MSAMPR
 TPU_MODES = STRATEGIES["xla"]
 
 
-class Conflict(NamedTuple):
-    """Two settings that exclude each other, or one that excludes what stands around it, and what to do."""
-
-    place: Span
-    message: str
-    why: str
-    help: str
-    related: tuple[tuple[ast.AST | Span, str], ...] = ()
-    fix: Fix | None = None
-    severity: Severity | None = None
-    sure: bool = True
-    when: When | None = None
-
-
 def conflicts(setup: Setup, settings: Settings, file: SourceFile | None = None) -> Iterator[Conflict]:
     """The conflicts among the settings of one trainer."""
     match setup.trainer:
@@ -51,6 +39,7 @@ def conflicts(setup: Setup, settings: Settings, file: SourceFile | None = None) 
             yield from _deepspeed(setup.options, settings)
         case "accelerate":
             yield from _accelerate(setup.options)
+            yield from deepspeed_beside(setup, settings)
             yield from _float8(setup.options)
         case _:
             yield from _plugins(setup.options)
