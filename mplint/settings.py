@@ -21,7 +21,7 @@ class Settings:
 
     `libraries` gives the versions of torch, Keras and TensorFlow, and those of trainers by their distributions' names; it is asked only
     when a rule asks, since it may read the project's dependency files. `runtime` names what will run a model, `input_ranges` the lowest
-    and the highest value of its inputs.
+    and the highest value of its inputs. `keras_policy` is the global policy that another program sets, where that is known.
     """
 
     def __init__(
@@ -33,10 +33,12 @@ class Settings:
         libraries: Callable[[], Libraries] | None = None,
         runtime: str | None = None,
         input_ranges: Ranges = (),
+        keras_policy: str | None = None,
     ) -> None:
         self.hardware = hardware
         self.runtime = runtime
         self.input_ranges = dict(input_ranges)
+        self.keras_policy = keras_policy
         self._libraries = libraries or (lambda: (torch, keras, tensorflow, ()))
 
     @cached_property

@@ -89,16 +89,22 @@ class KerasPolicy:
 
         return PolicyFlow(self.file, self)
 
+    @property
+    def _given(self) -> PolicyState:
+        """The policy of a program that sets none: the one that it is known to run under, else the default."""
+        given = self.file.settings.keras_policy
+        return PolicyState(frozenset({given or DEFAULT}), (), given is None)
+
     def policy_at(self, node: ast.AST) -> PolicyState:
         """What the policy may be when `node` runs: program order, branches, helpers and restoring followed."""
         if not self.setters:
-            return PolicyState(frozenset({DEFAULT}))
+            return self._given
         return self._flow.at(node)
 
     def exit(self) -> PolicyState:
         """What the policy may be when the module has run (or has been imported)."""
         if not self.setters:
-            return PolicyState(frozenset({DEFAULT}))
+            return self._given
         return self._flow.exit()
 
     def names(self, value: ast.expr | None) -> frozenset[str]:

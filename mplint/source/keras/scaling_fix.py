@@ -121,19 +121,23 @@ def unscale_after(file: SourceFile, update: Update) -> tuple[Change, ...] | None
 
 
 def wrap_optimizer(file: SourceFile, update: Update, setters: tuple[ast.Call, ...], option: str = "") -> tuple[Change, ...] | None:
-    """Put a LossScaleOptimizer around the construction of the update's optimizer, named as the file names `mixed_precision`.
+    """Put a LossScaleOptimizer around each construction of the update's optimizer, named as the file names `mixed_precision`.
 
     `option` is the text of one more argument of the optimizer itself.
     """
     home = next((text for setter in setters if (text := mixed_precision_home(file, setter)) is not None), None)
     made = update.optimizer.plain
-    if home is None or len(made) != 1 or any(keras_path(name) is None for name in file.names.candidates(made[0].func)):
+    if home is None or not made or any(keras_path(name) is None for call in made for name in file.names.candidates(call.func)):
         return None
-    text = file.text(made[0])
-    if option:
-        given = text[:-1].rstrip()
-        text = f"{given}{'' if given.endswith('(') else ' ' if given.endswith(',') else ', '}{option})"
-    return (Replace(file.span(made[0]), f"{home}.LossScaleOptimizer({text})"),)
+    return tuple(Replace(file.span(call), f"{home}.LossScaleOptimizer({with_option(file.text(call), option)})") for call in made)
+
+
+def with_option(text: str, option: str) -> str:
+    """The text of a call with one more argument."""
+    if not option:
+        return text
+    given = text[:-1].rstrip()
+    return f"{given}{'' if given.endswith('(') else ' ' if given.endswith(',') else ', '}{option})"
 
 
 def mixed_precision_home(file: SourceFile, setter: ast.Call) -> str | None:
