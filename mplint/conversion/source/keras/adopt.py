@@ -6,16 +6,17 @@ import ast
 from collections.abc import Callable, Iterator
 
 from mplint.conversion.source.keras.builders import Builders
-from mplint.conversion.source.keras.clips import scaled_clips
+from mplint.conversion.source.keras.elsewhere import models_from_elsewhere, run_elsewhere
 from mplint.conversion.source.keras.entry import start_of
 from mplint.conversion.source.keras.existing import existing, imports_keras, short
-from mplint.conversion.source.keras.heads import Kept, kept_layers
+from mplint.conversion.source.keras.heads import Kept, kept_layers, untraced
+from mplint.conversion.source.keras.loops import scaled_clips, unscaled_updates
 from mplint.conversion.source.keras.mend import MENDING, Origin, known_findings, mend
-from mplint.conversion.source.keras.notes import is_fatal, text_of_done, text_of_left
+from mplint.conversion.source.keras.notes import SCALING, is_fatal, text_of_done, text_of_left
 from mplint.conversion.source.keras.placing import placed
 from mplint.conversion.source.keras.refusals import own_loop, refusals
 from mplint.conversion.source.keras.spelling import root_of
-from mplint.conversion.source.keras.version import Keras, for_one_keras, too_old
+from mplint.conversion.source.keras.version import Keras, for_one_keras, too_old, under
 from mplint.conversion.source.program import Adopted, Note, Program
 from mplint.findings import Location, Span
 from mplint.source.document import InputError
@@ -57,19 +58,28 @@ def adopted(program: Program, policy: str, keras: Keras) -> Adopted:
     if refused and trains_here(file):
         return Adopted(program, (), tuple(refused), True)
     if not trains:
-        return Adopted(program, (), definitions_only(program, builders, policy))
+        return in_library(program, policy, keras, builders, trains=False)
     if (old := too_old(program.settings)) is not None:
         top = Location(program.path, 1, 1, 1, 1, file.document.cells[0].index if file.document.cells else None)
         text = f"the project pins {old}, whose mixed precision was experimental: move to a later one"
         return Adopted(program, (), (Note(top, text),), True)
     start = start_of(file, builders)
     if start is None:
-        return Adopted(program, (), nobody_runs(program, builders, policy), True)
+        return in_library(program, policy, keras, builders, trains=True)
     try:
         after, made = placed(program, start, builders, root_of(file, start.call.func), policy, keras.major)
     except (FixError, InputError) as error:
         return Adopted(program, (), (Note(file.location(start.statement), f"the policy can't be set here: {error}"),), True)
     return finished(program, after, made, policy, keras, builders, fresh=True)
+
+
+def in_library(program: Program, policy: str, keras: Keras, builders: Builders, *, trains: bool) -> Adopted:
+    """What a module needs whose models other programs run under the policy; the policy itself is theirs to set."""
+    note = run_elsewhere(program, builders, policy)
+    if note is None:
+        return Adopted(program, trains=trains)
+    result = finished(program, under(program, policy), [], policy, keras, builders, fresh=True)
+    return result._replace(left=(note, *result.left), trains=True)
 
 
 def finished(first: Program, program: Program, made: list[Note], policy: str, keras: Keras, builders: Builders, *, fresh: bool) -> Adopted:
@@ -82,13 +92,23 @@ def finished(first: Program, program: Program, made: list[Note], policy: str, ke
     if clipped:
         rest = mend(first, program, codes, known)
         mended = rest._replace(done=mended.done + rest.done)
-    fatal = [(f, place) for f, place in mended.left if is_fatal(f)]
+    program = mended.program
+    fatal = [Note(place, text_of_left(f, policy)) for f, place in mended.left if is_fatal(f)]
+    if policy == "mixed_float16" and not any(f.code in SCALING for f, _ in mended.left):
+        fatal += [note_at(first, program, node, text) for node, text in unscaled_updates(program.file)]
     if fatal and fresh:
-        return Adopted(first, (), tuple(Note(place, text_of_left(f, policy)) for f, place in fatal), True)
+        return Adopted(first, (), tuple(fatal), True)
     done = [Note(place, text_of_done(f, keras.major, keras.known_by)) for f, place in mended.done]
-    left = [Note(place, text_of_left(f, policy)) for f, place in mended.left] + heads_elsewhere(first, builders, policy)
-    result = first if mended.program.data == first.data else mended.program
-    return Adopted(result, (*made, *kept, *done, *clipped), tuple(left), True)
+    left = [Note(place, text_of_left(f, policy)) for f, place in mended.left if not is_fatal(f)] + fatal
+    left += [note_at(first, program, node, text) for node, text in untraced(program.file)]
+    left += models_from_elsewhere(first, builders, policy)
+    return Adopted(first if program.data == first.data else program, (*made, *kept, *done, *clipped), tuple(left), True)
+
+
+def note_at(first: Program, program: Program, node: ast.AST, text: str) -> Note:
+    """A note on a place of the changed program, at where it was before."""
+    line = Origin(first.document, program.document).lines.get(program.file.span(node).line, 1)
+    return Note(first.document.location(Span(line, 0, line, 0)), text)
 
 
 def rewritten(first: Program, program: Program, wanted: Callable[[SourceFile], Iterator[Kept]], said: str) -> tuple[Program, list[Note]]:
@@ -97,12 +117,11 @@ def rewritten(first: Program, program: Program, wanted: Callable[[SourceFile], I
     tried: set[str] = set()
     while (kept := next((k for k in wanted(program.file) if mark(program, k.node) not in tried), None)) is not None:
         tried.add(mark(program, kept.node))
-        line = Origin(first.document, program.document).lines.get(kept.node.lineno, 1)
         try:
             after = program.after([kept.fix])
         except (FixError, InputError):
             continue
-        notes.append(Note(first.document.location(Span(line, 0, line, 0)), said.format(short(program.file, kept.node.func), kept.why)))
+        notes.append(note_at(first, program, kept.node, said.format(short(program.file, kept.node.func), kept.why)))
         program = after
     return program, notes
 
@@ -112,41 +131,6 @@ def mark(program: Program, node: ast.Call) -> str:
     return f"{node.lineno}:{node.col_offset}:{len(program.data)}"
 
 
-def heads_elsewhere(program: Program, builders: Builders, policy: str) -> list[Note]:
-    """The models whose output layers other files build."""
-    notes = []
-    for call in sorted(builders.makers, key=lambda c: (c.lineno, c.col_offset)):
-        notes.append(
-            Note(
-                program.file.location(call),
-                f'`{short(program.file, call.func)}` builds its model elsewhere: its output layer has to have dtype="float32" there',
-            )
-        )
-    return notes
-
-
 def trains_here(file: SourceFile) -> bool:
     """Whether the program itself fits a model, or applies gradients."""
     return bool(file.names.calls_of(*TRAINING)) or bool(file.keras.loop.updates) or own_loop(file) is not None
-
-
-def definitions_only(program: Program, builders: Builders, policy: str) -> tuple[Note, ...]:
-    """A note for a module that defines models and trains none."""
-    scopes = [s for s in program.file.tree.body if isinstance(s, (ast.FunctionDef, ast.ClassDef)) and builders.inside(s)]
-    if not scopes or program.file.is_test:
-        return ()
-    text = f"`{scopes[0].name}` defines a model that others train: set the policy in the program that does, before it builds the model"
-    return (Note(program.file.location(scopes[0]), text),)
-
-
-def nobody_runs(program: Program, builders: Builders, policy: str) -> tuple[Note, ...]:
-    """A note for a module whose functions others run."""
-    file = program.file
-    scopes = [s for s in file.tree.body if isinstance(s, (ast.FunctionDef, ast.ClassDef)) and builders.inside(s)]
-    node: ast.AST = scopes[0] if scopes else min(builders.all, key=lambda c: c.lineno)
-    what = f"`{scopes[0].name}`" if scopes else "this"
-    text = (
-        f"nothing in this file runs {what}: in the program that does, call "
-        f'`{root_of(file, None).replace("tensorflow", "tf")}.mixed_precision.set_global_policy("{policy}")` before the model is built'
-    )
-    return (Note(file.location(node), text),)

@@ -17,7 +17,10 @@ PACKAGES = ("keras_hub", "keras_nlp", "keras_cv", "kecam", "keras_cv_attention_m
             "efficientnet", "classification_models", "tfimm", "tensorflow_similarity.models", "keras_unet_collection",
             "vit_keras", "keras_tuner.applications", "official.nlp", "official.vision", "keras_rs", "tensorflow_recommenders")  # fmt: skip
 MODEL_METHODS = frozenset({"fit", "compile", "fit_generator", "train_on_batch", "trainable_variables", "trainable_weights"})
-OTHERS = ("sklearn", "scipy", "numpy", "xgboost", "lightgbm", "catboost", "pandas", "torch", "builtins", "re.", "statsmodels", "joblib")
+KERAS_FIT = frozenset({"epochs", "batch_size", "validation_data", "validation_split", "callbacks", "steps_per_epoch", "verbose"})
+NOT_MODELS = (".losses.", ".metrics.", ".optimizers.", ".callbacks.", ".utils.", ".preprocessing.", ".datasets.", ".tokenizers.")
+OTHERS = ("sklearn", "scipy", "numpy", "xgboost", "lightgbm", "catboost", "pandas", "torch", "builtins", "re.", "statsmodels", "joblib",
+          "sonnet", "keras_tuner", "kerastuner")  # fmt: skip
 INPUTS = ("Input", "layers.Input", "layers.InputLayer")
 MODELS = ("Sequential", "Model", "models.Sequential", "models.Model")
 
@@ -80,6 +83,8 @@ class Builders:
     def _comes_from_package(self, call: ast.Call) -> bool:
         for name in self.file.names.candidates(call.func):
             parts = name.split(".")
+            if any(part in name for part in NOT_MODELS):
+                continue
             if name.startswith(PACKAGES) or (parts[0] == "transformers" and len(parts) > 1 and parts[1].startswith("TF")):
                 return any(part[:1].isupper() for part in parts[1:]) or parts[0].startswith("keras_cv_attention")
         return False
@@ -89,9 +94,17 @@ class Builders:
         """Calls into other files whose result is used as a Keras model."""
         found: set[ast.Call] = set()
         for node in self.file.syntax.all(ast.Attribute):
-            if node.attr in MODEL_METHODS:
+            if node.attr in MODEL_METHODS and self._is_model_use(node):
                 found.update(self._made_elsewhere(node.value))
         return frozenset(found)
+
+    def _is_model_use(self, node: ast.Attribute) -> bool:
+        """Whether reading an attribute says that its owner is a Keras model: many other things have a `fit`."""
+        call = self.file.syntax.parents[node]
+        if node.attr not in ("fit", "compile"):
+            return True
+        keywords = {k.arg for k in call.keywords} if isinstance(call, ast.Call) and call.func is node else set()
+        return bool(keywords & KERAS_FIT) if node.attr == "fit" else bool(keywords & {"optimizer", "loss", "metrics"})
 
     def _made_elsewhere(self, model: ast.expr) -> Iterator[ast.Call]:
         for definition in self.file.values.definitions(model):

@@ -68,6 +68,8 @@ def delegate(file: SourceFile, builders: Builders, statement: ast.Expr) -> Funct
     if len(found) != 1:
         return None
     worker = found.pop()
+    if any(isinstance(s, IMPORTS) for s in worker.body) and not is_traced(worker):
+        return worker  # it brings its own imports, so it may be sent elsewhere as it is
     uses = [n for n in file.syntax.all(ast.Name) if n.id == worker.name and isinstance(n.ctx, ast.Load)]
     return worker if len(uses) == 1 and file.syntax.parents[worker] is file.tree and not is_traced(worker) else None
 

@@ -23,6 +23,7 @@ RAW = {
     "Normalization": "it takes raw features, which half precision rounds, and which may exceed 65504",
     "UnitNormalization": "it squares its inputs",
 }
+TRAINED = ("compile", "fit", "fit_generator", "train_on_batch")
 SMALL = 1 / 512  # a smaller factor than this says that the inputs are larger than the numbers that bfloat16 and float16 count exactly
 
 
@@ -103,3 +104,54 @@ def keep(file: SourceFile, calls: list[ast.Call]) -> Fix:
         if isinstance(inner, ast.Call):
             changes.append(set_keyword(file, inner, "dtype", quote(file, "float32")))
     return Fix("keep it in float32", Applicability.SAFE, tuple(changes))
+
+
+def untraced(file: SourceFile) -> Iterator[tuple[ast.AST, str]]:
+    """Models that this program trains and whose output may be half, since no layer that is known computes it."""
+    models = file.keras.models
+    looped = bool(file.keras.loop.updates)
+    made = {name.id for name in file.syntax.all(ast.Name) if isinstance(name.ctx, ast.Load)}
+    nodes: list[ast.Call | ast.ClassDef] = [c for c in file.syntax.all(ast.Call) if models.kind(c) in ("functional", "sequential")]
+    nodes += [
+        c for c in file.syntax.all(ast.ClassDef) if models.is_model_class(c) and c.name in made and file.names.method(c, "call") is not None
+    ]
+    for node in nodes:
+        chains = models.outputs(node)
+        part = models.is_model_part(node) if isinstance(node, ast.Call) else bool(chains)
+        if part or is_empty(file, node) or not (looped or is_trained(file, node)):
+            continue
+        if any(computed_in_float32(file, chain) for chain in chains) or (chains and not all(chain[0].kind == "cast" for chain in chains)):
+            continue
+        title = f"`{node.name}`" if isinstance(node, ast.ClassDef) else "this model"
+        where: ast.AST = node
+        if isinstance(node, ast.ClassDef) and (method := file.names.method(node, "call")) is not None:
+            where = next(iter(file.values.returns(method)), method)
+        yield where, f"the output of {title} can't be traced to its last layer: see that it is float32 before a loss is taken on it"
+
+
+def computed_in_float32(file: SourceFile, chain: Chain) -> bool:
+    """Whether the last layer or cast of a chain emits float32."""
+    last = chain[0]
+    return last.dtype == "float32" if last.kind == "cast" else not follows_half(file, last.node)
+
+
+def is_empty(file: SourceFile, node: ast.AST) -> bool:
+    """Whether a call builds a model that others add layers to, or one of a class that knows itself what it is made of."""
+    if not isinstance(node, ast.Call):
+        return False
+    owner = file.names.local_function(node.func)
+    own = isinstance(owner, ast.ClassDef) and file.names.method(owner, "__init__") is not None
+    return own or not (node.args or node.keywords)
+
+
+def is_trained(file: SourceFile, node: ast.AST) -> bool:
+    """Whether the program compiles or fits what the call makes, or an instance of the class."""
+    for attribute in file.syntax.all(ast.Attribute):
+        if attribute.attr in TRAINED and any(is_made_by(file, made, node) for made in file.keras.models.made(attribute.value)):
+            return True
+    return False
+
+
+def is_made_by(file: SourceFile, call: ast.Call, node: ast.AST) -> bool:
+    """Whether a call is the construction `node`, or makes an instance of the class `node`."""
+    return call is node or file.names.local_function(call.func) is node

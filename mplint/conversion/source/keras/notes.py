@@ -22,6 +22,7 @@ SCALED = {
 }
 # Warnings with which a program would raise or not train, as errors say by themselves.
 HARMFUL = frozenset({"MP209", "MP301", "MP302", "MP304", "MP314", "MP501", "MP502"})
+SCALING = frozenset({"MP301", "MP302", "MP313"})
 # Errors with which a program trains all the same, if less exactly.
 BEARABLE = frozenset({"MP201", "MP202", "MP106", "MP114"})
 
@@ -46,7 +47,9 @@ def text_of_done(finding: Finding, major: int, known_by: str) -> str:
 def text_of_left(finding: Finding, policy: str) -> str:
     """A finding that stays, as something for the user to do; `help` says what."""
     advice = finding.help[:1].lower() + finding.help[1:].rstrip(".") if finding.help[1:2].islower() else finding.help.rstrip(".")
+    if finding.code.startswith("MP4"):
+        return f"for speed, {advice[:1].lower()}{advice[1:]}: {finding.message} ({finding.code})"
     text = f"under {policy} {finding.message}" + (f": {advice}" if advice else "")
-    if finding.code in ("MP301", "MP302", "MP313", "MP314") and policy == "mixed_float16":
+    if finding.code in (SCALING | {"MP314"}) and policy == "mixed_float16":
         text += "; or use mixed_bfloat16, which needs no scaling"
     return f"{text} ({finding.code})"

@@ -31,9 +31,18 @@ def for_one_keras(program: Program, root: str) -> tuple[Program, Keras]:
     else:
         keras = Keras(3, "since no version is pinned or installed")
     versions = Versions.parse(">=3" if keras.major == 3 else ">=2.4,<3")
-    fixed = Settings(settings.torch, versions, settings.tensorflow, settings.hardware, None, settings.runtime)
-    fixed.input_ranges = settings.input_ranges
-    return Program(program.path, program.data, fixed), keras
+    return Program(program.path, program.data, changed(settings, versions, settings.keras_policy)), keras
+
+
+def changed(settings: Settings, keras: Versions | None, policy: str | None) -> Settings:
+    """The settings for one Keras, under a policy that another program sets (None: no other does)."""
+    ranges = tuple(settings.input_ranges.items())
+    return Settings(settings.torch, keras, settings.tensorflow, settings.hardware, None, settings.runtime, ranges, policy)
+
+
+def under(program: Program, policy: str) -> Program:
+    """The program as it is where another program has set the policy before."""
+    return Program(program.path, program.data, changed(program.settings, program.settings.keras, policy))
 
 
 def installed(root: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Clipping of gradients that are still multiplied by the loss scale (Keras 3), where only the threshold can be scaled too."""
+"""What the rules leave to do in loops that scale the loss: thresholds of clipping (Keras 3), and updates that nothing scales."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from mplint.conversion.source.keras.heads import Kept
 from mplint.findings import Applicability, Fix, Replace
 from mplint.source.file import SourceFile
 from mplint.source.keras.clipping import CLIPS, last_name
+from mplint.source.keras.evidence import float16_at
 from mplint.source.keras.modified_gradients import modified_gradients
 from mplint.source.syntax import argument
 from mplint.source.torch.modifications import THRESHOLD
@@ -34,3 +35,18 @@ def scaled_clips(file: SourceFile) -> Iterator[Kept]:
             scale = f"{file.text(optimizer)}.scale_loss"
             changes = tuple(Replace(file.span(limit), f"{scale}({file.text(limit)})") for limit in given)
             yield Kept(found.node, WHY, Fix("scale the threshold", Applicability.UNSAFE, changes))
+
+
+def unscaled_updates(file: SourceFile) -> Iterator[tuple[ast.AST, str]]:
+    """The updates whose gradients are float16 and whose loss nothing scales, each with what to do."""
+    for update in file.keras.loop.updates:
+        certain = update.optimizer.wrapped or update.optimizer.model
+        if update.scaled or (update.scales_itself and certain) or float16_at(file, update.node).level == "no":
+            continue
+        receiver = " ".join(file.text(update.receiver).split())
+        yield (
+            update.node,
+            f"`{receiver}` would get float16 gradients of a loss that nothing scales, and it is not plain here how to: make it a "
+            f"LossScaleOptimizer where it is built, and take the gradients of `{receiver}.scale_loss(loss)`; or use mixed_bfloat16, which "
+            "needs no scaling",
+        )

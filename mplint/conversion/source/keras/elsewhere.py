@@ -1,0 +1,46 @@
+"""What is said of the files around a program: those that build its models, and those that run it."""
+
+from __future__ import annotations
+
+import ast
+
+from mplint.conversion.source.keras.builders import Builders
+from mplint.conversion.source.keras.existing import short
+from mplint.conversion.source.keras.spelling import root_of
+from mplint.conversion.source.program import Note, Program
+from mplint.source.file import SourceFile
+from mplint.source.names import position
+
+
+def models_from_elsewhere(program: Program, builders: Builders, policy: str) -> list[Note]:
+    """The models whose output layers other files build, each function that builds one once."""
+    notes: dict[str, Note] = {}
+    for call in sorted(builders.makers, key=position):
+        text = f'`{short(program.file, call.func)}` builds its model elsewhere: there the output layer has to have dtype="float32"'
+        if policy == "mixed_float16":
+            text += ", and a `train_step` of its own has to scale its loss"
+        notes.setdefault(text, Note(program.file.location(call), f"{text} (`mplint convert` on that file does it)"))
+    return list(notes.values())
+
+
+def definitions(program: Program, builders: Builders) -> list[ast.FunctionDef | ast.ClassDef]:
+    """The functions and classes of a module that build models."""
+    found = [s for s in program.file.tree.body if isinstance(s, (ast.FunctionDef, ast.ClassDef)) and builders.inside(s)]
+    return sorted(found, key=lambda s: not (isinstance(s, ast.ClassDef) and program.file.keras.models.is_model_class(s)))
+
+
+def run_elsewhere(program: Program, builders: Builders, policy: str) -> Note | None:
+    """A note on where to set the policy for a module that others run; None for one that builds nothing."""
+    file = program.file
+    scopes = definitions(program, builders)
+    loops = [update.node for update in file.keras.loop.updates]
+    if not scopes and not loops:
+        return None
+    node: ast.AST = scopes[0] if scopes else loops[0]
+    what = f"builds `{scopes[0].name}`" if scopes else "builds the model of this loop"
+    return Note(file.location(node), f"the program that {what} has to call `{setter(file, policy)}` first; nothing in this file runs it")
+
+
+def setter(file: SourceFile, policy: str) -> str:
+    """The call that sets the policy, in the usual spelling."""
+    return f'{root_of(file, None).replace("tensorflow", "tf")}.mixed_precision.set_global_policy("{policy}")'
