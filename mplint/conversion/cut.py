@@ -18,13 +18,17 @@ class Flow(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Operations 0 … n-1 with what each gains in half (in casts); `floats` and `halves` are decided beforehand, `ties` must agree."""
+    """Operations 0 … n-1 with what each gains in half (in casts); `floats` and `halves` are decided beforehand, `ties` must agree.
+
+    Of each pair in `needs`, the first may be half only where the second is.
+    """
 
     gains: Sequence[float]
     flows: Sequence[Flow]
     floats: frozenset[int]
     halves: frozenset[int] = frozenset()
     ties: Sequence[tuple[int, int]] = ()
+    needs: Sequence[tuple[int, int]] = ()
 
 
 def cheapest(problem: Problem) -> list[bool]:
@@ -56,6 +60,8 @@ def cheapest(problem: Problem) -> list[bool]:
             arc(source, number, -gain)
     for one, other in problem.ties:
         arc(one, other, ENDLESS)
+        arc(other, one, ENDLESS)
+    for one, other in problem.needs:
         arc(other, one, ENDLESS)
     for flow in problem.flows:
         takers = sorted(set(flow.consumers) - {flow.producer})

@@ -54,12 +54,16 @@ O = TypeVar("O", bound=Operation)  # type: ignore[type-arg]  # noqa: E741
 
 @dataclass(slots=True)
 class Planned(Generic[O, V]):
-    """The operations (number 0 is `FLOAT`), who makes and takes each float32 tensor, and which operations must agree."""
+    """The operations (number 0 is `FLOAT`), who makes and takes each float32 tensor, and which operations must agree.
+
+    Of each pair in `needs`, the first may be half only where the second is.
+    """
 
     operations: list[O] = field(default_factory=list)
     producers: dict[V, int | None] = field(default_factory=dict)  # None: a constant
     takers: dict[V, list[int]] = field(default_factory=dict)
     ties: list[tuple[int, int]] = field(default_factory=list)
+    needs: list[tuple[int, int]] = field(default_factory=list)
 
     def flows(self) -> Iterator[tuple[V, Flow]]:
         """Every float32 tensor with who makes and who takes it."""
@@ -116,7 +120,7 @@ def plan(program: Planned[O, V], unsafe: Mapping[V, str], attempt: int = 0) -> l
         heavy = [n for n, operation in enumerate(program.operations) if operation.gain == HEAVY_GAIN]
         floats |= set(heavy[:: 2 if attempt == 2 else 1])
     gains = [operation.gain for operation in program.operations]
-    return cheapest(Problem(gains, [flow for _, flow in program.flows()], frozenset(floats), ties=program.ties))
+    return cheapest(Problem(gains, [flow for _, flow in program.flows()], frozenset(floats), ties=program.ties, needs=program.needs))
 
 
 def reasons(program: Planned[O, V], halves: Sequence[bool], unsafe: Mapping[V, str]) -> list[tuple[str, str]]:

@@ -507,6 +507,21 @@ RANGES: dict[str, Case] = {
         {"k": i(0, 3000, 4)},
         W | {"prime": c(31.0), "rows": c(512.0), "table": n(512, 8)},
     ),
+    "truncation": Case(
+        "a cast to integers between two casts of half values cuts off what is behind the point",
+        "g (float[4,8] x) => (float[4,8] y) { a = MatMul(x, eye) k = Cast<to=6>(a) f = Cast<to=1>(k) y = MatMul(f, W) }",
+        {"x": lambda rng: (rng.integers(-9, 9, (4, 8)) + 0.5).astype(np.float32)},
+        W | {"eye": c(np.eye(8))},
+        heavy=2,
+    ),
+    "normalization_of_an_input": Case(
+        "a LayerNorm written out right behind an input: ONNX Runtime fuses it with the cast before it",
+        """g (float[4,8] x) => (float[4,8] y) { m = ReduceMean<axes=[-1]>(x) d = Sub(x, m) q = Pow(d, two) v = ReduceMean<axes=[-1]>(q)
+           e = Add(v, eps) r = Sqrt(e) z = Div(d, r) s = Mul(z, scale) t = Add(s, shift) a = MatMul(t, W) b = Relu(a) y = MatMul(b, W) }""",
+        {"x": n(4, 8)},
+        W | {"two": c(2.0), "eps": c(1e-5), "scale": c(np.ones(8)), "shift": c(np.zeros(8))},
+        heavy=2,
+    ),
     # --- ordinary models, which must not lose anything
     "plain_perceptron": Case(
         "nothing is hard here",

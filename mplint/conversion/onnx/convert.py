@@ -18,7 +18,7 @@ from mplint.conversion.onnx.constants import damage, tensor_of
 from mplint.conversion.onnx.functions import separate, unite
 from mplint.conversion.onnx.measure import Measurement
 from mplint.conversion.onnx.opset import raised, wanted
-from mplint.conversion.onnx.patterns import ties
+from mplint.conversion.onnx.patterns import keep_whole
 from mplint.conversion.onnx.program import Program, analyze, is_constant
 from mplint.conversion.onnx.read import LEFT_OUT, read
 from mplint.conversion.onnx.run import INLINE_BYTES, Session, external_files, in_memory, weight_bytes
@@ -62,7 +62,7 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
     if opset is not None:
         model, _ = load(path, opset)
     program = analyze(model, policy.half, options)
-    program.ties += ties(program)
+    keep_whole(program)
     unsafe: dict[ir.Value, str] = {}
     if not calibration:
         be_wary(program)

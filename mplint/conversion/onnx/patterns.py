@@ -15,15 +15,21 @@ BEFORE = frozenset(("Add", "Max", "Clip", "ReduceMean", "Pow", "Mul", "Sub", "Re
 AFTER = frozenset(("Div", "Mul", "Reciprocal", "Cast"))
 
 
-def ties(program: Program) -> list[tuple[int, int]]:
-    """Pairs of operations that must get the same precision."""
-    found = []
+def keep_whole(program: Program) -> None:
+    """Give each normalization one precision, half only where its input is made in half: a runtime that fuses it looks behind a cast."""
     for group in normalizations(program.model):
         numbers = sorted(
             program.numbers[node] for node in group if node in program.numbers and program.operations[program.numbers[node]].outputs
         )
-        found += [(numbers[0], other) for other in numbers[1:]]
-    return found
+        if not numbers:
+            continue
+        program.ties += [(numbers[0], other) for other in numbers[1:]]
+        inside = {value for node in group for value in node.outputs}
+        for node in group:
+            for value in node.inputs:
+                maker = program.producers.get(value) if value is not None and value not in inside else None
+                if maker is not None:
+                    program.needs.append((numbers[0], maker))
 
 
 def normalizations(model: ir.Model) -> Iterator[list[ir.Node]]:

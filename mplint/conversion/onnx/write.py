@@ -104,10 +104,13 @@ class _Writer:
             if node is None or node.op_type != "Cast" or not self.halves[number] or node.graph is None:
                 continue
             source, target = node.inputs[0], node.outputs[0]
-            if source is not None and source in self.turned and not target.is_graph_output():
+            if source is not None and source in self.turned and self._is_half(node) and not target.is_graph_output():
                 target.replace_all_uses_with(source)
                 node.graph.remove(node, safe=True)
                 self.written.removed += 1
+
+    def _is_half(self, cast: ir.Node) -> bool:
+        return cast.attributes.get_int("to", 0) == int(self.half)
 
     def _uses(self, value: ir.Value, is_half: bool) -> tuple[list[tuple[ir.Node, int]], list[tuple[ir.Node, int]]]:
         """The uses by nodes that want half, and by those that want float32; a cast takes what is there."""
