@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hard_control
+import hard_operators
 import hard_quantized
 import hard_structure
 import numpy as np
@@ -20,7 +21,8 @@ CASES: dict[str, Case] = {
     ),
     "constant_of_shape": Case(
         "the value of a ConstantOfShape is a float32 attribute",
-        "g (float[4,8] x) => (float[4,8] y) { s = Shape(x) z = ConstantOfShape<value = float[1] {0.5}>(s) a = Add(x, z) y = MatMul(a, W) }",
+        """g (float[4,8] x) => (float[4,8] y) { s = Shape(x) z = ConstantOfShape<value = float[1] {0.5}>(s) a = Add(x, z) y = MatMul(a,
+           W) }""",
         X,
         W,
     ),
@@ -142,7 +144,8 @@ CASES: dict[str, Case] = {
     # --- sequences
     "sequences": Case(
         "a sequence of tensors keeps its type",
-        """g (float[4,8] x) => (float[4,8] y) { a = MatMul(x, W) s = SequenceConstruct(a, x) f = SequenceAt(s, zero) y = MatMul(f, W) }""",
+        """g (float[4,8] x) => (float[4,8] y) { a = MatMul(x, W) s = SequenceConstruct(a, x) f = SequenceAt(s, zero) y = MatMul(f, W)
+           }""",
         X,
         W | {"zero": c(0, np.int64)},
         heavy=2,
@@ -168,7 +171,8 @@ CASES: dict[str, Case] = {
         """g (float[4,8] x) => (float[4,8] y) { k = Constant<value_int=3>() t = Constant<value = bool {1}>() a = MatMul(x, W)
            r = Loop(k, t, a) <body = b (int64 n, bool c, float[4,8] h) => (bool d, float[4,8] o)
            { d = Identity(c) one = Constant<value_int=1>() e = Equal(n, one)
-             o = If(e) <then_branch = p () => (float[4,8] u) { u = MatMul(h, W) }, else_branch = q () => (float[4,8] v) { v = Relu(h) }> }>
+             o = If(e) <then_branch = p () => (float[4,8] u) { u = MatMul(h, W) }, else_branch = q () => (float[4,8] v) { v = Relu(h)
+             }> }>
            y = MatMul(r, W) }""",
         X,
         W,
@@ -325,7 +329,8 @@ CASES: dict[str, Case] = {
     ),
     "softmax_by_hand": Case(
         "exp without the maximum taken off first",
-        """g (float[4,8] x) => (float[4,8] y) { l = MatMul(x, W) m = Mul(l, six) e = Exp(m) s = ReduceSum<keepdims=1>(e, last) p = Div(e, s)
+        """g (float[4,8] x) => (float[4,8] y) { l = MatMul(x, W) m = Mul(l, six) e = Exp(m) s = ReduceSum<keepdims=1>(e, last) p =
+           Div(e, s)
            y = MatMul(p, W) }""",
         X,
         W | {"six": c(6.0), "last": c([1], np.int64)},
@@ -333,7 +338,8 @@ CASES: dict[str, Case] = {
     ),
     "log_sum_exp": Case(
         "log of a sum of exps of large numbers",
-        "g (float[4,8] x) => (float[4,1] y) { l = MatMul(x, W) m = Mul(l, four) e = Exp(m) s = ReduceSum<keepdims=1>(e, last) y = Log(s) }",
+        """g (float[4,8] x) => (float[4,1] y) { l = MatMul(x, W) m = Mul(l, four) e = Exp(m) s = ReduceSum<keepdims=1>(e, last) y =
+           Log(s) }""",
         X,
         W | {"four": c(4.0), "last": c([1], np.int64)},
     ),
@@ -364,4 +370,4 @@ CASES: dict[str, Case] = {
         {"space": c([2, 3], np.int64), "count": c(50176.0), "V": n(4, 2)},
     ),
 }
-CASES |= hard_control.CASES | hard_quantized.CASES | hard_structure.CASES
+CASES |= hard_control.CASES | hard_operators.CASES | hard_quantized.CASES | hard_structure.CASES

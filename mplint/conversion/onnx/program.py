@@ -50,8 +50,8 @@ def bodies(model: ir.Model) -> Iterator[tuple[Body, dict[str, int]]]:
 
 
 def is_float(value: ir.Value | None) -> bool:
-    """Whether a value is a float32 tensor."""
-    return value is not None and isinstance(value.type, ir.TensorType) and value.dtype == ir.DataType.FLOAT
+    """Whether a value is a float32 tensor; an output that is left out has a type and no name."""
+    return value is not None and value.name != "" and isinstance(value.type, ir.TensorType) and value.dtype == ir.DataType.FLOAT
 
 
 def is_constant(value: ir.Value) -> bool:

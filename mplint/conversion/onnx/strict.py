@@ -48,7 +48,7 @@ def _node(body: ir.Graph | ir.Function, node: ir.Node) -> None:
             _widen(value)
         return
     for value, kind in zip(node.outputs, kinds, strict=True):
-        if kind not in HALVES or not isinstance(value.type, ir.TensorType):
+        if kind not in HALVES or not isinstance(value.type, ir.TensorType) or value.name == "":
             _widen(value)
             continue
         _widen(value)
