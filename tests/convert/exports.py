@@ -24,7 +24,9 @@ Inputs = tuple[Tensor, ...]
 class Residual(nn.Module):
     def __init__(self, wide: int) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(wide, wide, 3, padding=1, bias=False), nn.BatchNorm2d(wide), nn.SiLU(), nn.Conv2d(wide, wide, 1))
+        self.body = nn.Sequential(
+            nn.Conv2d(wide, wide, 3, padding=1, bias=False), nn.BatchNorm2d(wide), nn.SiLU(), nn.Conv2d(wide, wide, 1)
+        )
         self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(wide, wide, 1), nn.Hardsigmoid())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -80,11 +82,9 @@ class Decoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words = nn.Embedding(60, 32)
+        sizes = {"q": (32, 32), "kv": (32, 32), "o": (32, 32), "up": (32, 128), "down": (64, 32)}
         self.layers = nn.ModuleList(
-            nn.ModuleDict(
-                {"one": Norm(32), "q": nn.Linear(32, 32, bias=False), "kv": nn.Linear(32, 32, bias=False), "o": nn.Linear(32, 32, bias=False)}
-                | {"two": Norm(32), "up": nn.Linear(32, 128, bias=False), "down": nn.Linear(64, 32, bias=False)}
-            )
+            nn.ModuleDict({"one": Norm(32), "two": Norm(32)} | {name: nn.Linear(*size, bias=False) for name, size in sizes.items()})
             for _ in range(2)
         )
         self.last = Norm(32)
@@ -179,10 +179,10 @@ class Graph(nn.Module):
         self.one, self.two = nn.Linear(8, 16), nn.Linear(16, 4)
 
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
-        degree = torch.zeros(x.shape[0]).index_add(0, edges[1], torch.ones(edges.shape[1])).clamp(min=1.0)
+        degree = torch.zeros(6).scatter_add(0, edges[1], torch.ones(14)).clamp(min=1.0)
         for layer in (self.one, self.two):
             sent = layer(x)[edges[0]]
-            x = torch.zeros(x.shape[0], sent.shape[1]).index_add(0, edges[1], sent) / degree[:, None]
+            x = torch.zeros(6, sent.shape[1]).scatter_add(0, edges[1][:, None].expand_as(sent), sent) / degree[:, None]
             x = functional.elu(x)
         return x
 
@@ -257,7 +257,7 @@ def exported(name: str, *, dynamo: bool) -> tuple[onnx.ModelProto, Callable[[int
             assert program is not None
             return program.model_proto, feed
         file = io.BytesIO()
-        torch.onnx.export(module, inputs(), file, dynamo=False, opset_version=17, input_names=names)
+        torch.onnx.export(module, inputs(), file, dynamo=False, opset_version=20 if name == "transformed" else 17, input_names=names)
     return onnx.load_model_from_string(file.getvalue()), feed
 
 
@@ -286,13 +286,13 @@ keras.utils.set_random_seed(0)
 def image():
     x = i = keras.Input((32, 32, 3), batch_size=1, name="x")
     x = L.Conv2D(8, 3, strides=2, use_bias=False)(x); x = L.BatchNormalization()(x); x = L.ReLU(6.0)(x)
-    x = L.DepthwiseConv2D(3, padding="same")(x); x = L.LayerNormalization(epsilon=1e-6)(x); x = L.Conv2DTranspose(4, 2, strides=2)(x)
+    x = L.DepthwiseConv2D(3, padding="same")(x); x = L.GroupNormalization(2)(x); x = L.Conv2DTranspose(4, 2, strides=2)(x)
     x = L.UpSampling2D(interpolation="bilinear")(x); x = L.GlobalAveragePooling2D()(x)
     return keras.Model(i, L.Dense(5, activation="softmax")(x))
 def text():
     i = keras.Input((12,), batch_size=2, dtype="int32", name="x")
-    x = L.Embedding(30, 16)(i); x = x + L.MultiHeadAttention(2, 8)(x, x, use_causal_mask=True); x = L.LayerNormalization()(x)
-    x = L.Dense(32, activation="gelu")(x); x = L.GlobalMaxPooling1D()(x)
+    x = L.Embedding(30, 16)(i); x = x + L.MultiHeadAttention(2, 8)(x, x, use_causal_mask=True); x = L.UnitNormalization()(x)
+    x = L.Dense(32, activation="silu")(x); x = L.GlobalMaxPooling1D()(x)
     return keras.Model(i, L.Dense(3)(x))
 def series():
     i = keras.Input((10, 4), batch_size=2, name="x")

@@ -342,4 +342,10 @@ CASES: dict[str, Case] = {
         W | {"s": c(0.1), "B": n(1, 8)},
         heavy=3,
     ),
+    "time_first": Case(
+        "a Transpose of the first two axes in front of a weight: ONNX Runtime crashes where both are half",
+        "g (float[2,10,8] x) => (float[10,2,8] y) { a = Concat<axis=2>(x) t = Transpose<perm=[1,0,2]>(a) y = MatMul(t, W) }",
+        {"x": n(2, 10, 8)},
+        W,
+    ),
 }

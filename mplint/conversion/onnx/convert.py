@@ -15,6 +15,7 @@ from mplint.conversion.distance import distance, judge
 from mplint.conversion.feeds import load_feeds
 from mplint.conversion.onnx.arrays import required
 from mplint.conversion.onnx.constants import damage, tensor_of
+from mplint.conversion.onnx.crash import CRASHES, crashes, keep_from_crashing
 from mplint.conversion.onnx.functions import separate, unite
 from mplint.conversion.onnx.measure import Measurement
 from mplint.conversion.onnx.opset import raised, wanted
@@ -78,6 +79,10 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
         options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
         halves = plan(program, unsafe, attempt)
         result = attempt_at(path, opset, policy, options, halves, known)
+        if CRASHES in result.problems:
+            keep_from_crashing(program)
+            halves = plan(program, unsafe, attempt)
+            result = attempt_at(path, opset, policy, options, halves, known)
         if result.proven or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
             result.notes = notes
@@ -161,6 +166,9 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
             result.verified.append("the ONNX checker with full type inference")
     except Exception as error:
         result.problems.append(f"the ONNX checker refuses it: {str(error).strip().splitlines()[0][:300]}")
+        return
+    if message is not None and crashes(model, message):
+        result.problems.append(CRASHES)
         return
     try:
         session = Session(message or model, optimize=True)
