@@ -21,9 +21,10 @@ class ConflictingTrainerPrecision(Rule):
     Finds settings of a trainer that can't hold together, in calls, in dicts and in its configuration files: `fp16` beside `bf16` in
     transformers' and trl's arguments, two of `fp16`, `bf16`, `amp` and `torch_autocast` enabled for DeepSpeed, a precision that
     Lightning's strategy, accelerator, scaler or optimizer does not take, float16 on the CPU of accelerate, `mixed_precision` in an
-    accelerate configuration beside the DeepSpeed file that it names, `tf32` for a target that is older than Ampere. Also an autocast region or a GradScaler of the program's own inside a trainer that brings both. Configuration files
-    (DeepSpeed JSON, accelerate YAML, TrainingArguments and Lightning as JSON or YAML) are told by their content, whatever their names.
-    Values that the text does not fix, `"auto"` among them, conflict with nothing.
+    accelerate configuration beside the DeepSpeed file that it names, `tf32` for a target that is older than Ampere. Also an autocast
+    region or a GradScaler of the program's own inside a trainer that brings both. Configuration files (DeepSpeed JSON, accelerate YAML,
+    TrainingArguments and Lightning as JSON or YAML) are told by their content, whatever their names. Values that the text does not fix,
+    `"auto"` among them, conflict with nothing.
 
     ## Why is this bad?
     Most of these raise before the first of many steps, often on a cluster after an hour in the queue: transformers says "At most one of

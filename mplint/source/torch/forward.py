@@ -21,10 +21,11 @@ def region_behind(file: SourceFile, node: ast.expr, depth: int = 0) -> Region | 
         return region
     if depth >= MAX_DEPTH:
         return None
+    called = {item.func for item in walk_expressions(node) if isinstance(item, ast.Call)}
     for item in walk_expressions(node):
-        if isinstance(item, ast.Name):
+        if isinstance(item, ast.Name) and item not in called:  # where a model comes from says nothing about what it computes
             for binding in file.names.reaching(item):
-                if (region := of_binding(file, binding, depth)) is not None:
+                if stands_around(file, binding.node, item) and (region := of_binding(file, binding, depth)) is not None:
                     return region
         elif isinstance(item, ast.Call):
             callee = file.values.callee(item)
@@ -33,6 +34,12 @@ def region_behind(file: SourceFile, node: ast.expr, depth: int = 0) -> Region | 
                     if (region := region_behind(file, value, depth + 1)) is not None:
                         return region
     return None
+
+
+def stands_around(file: SourceFile, binding: ast.AST, use: ast.AST) -> bool:
+    """Whether a name is bound where its use stands, or around it: what another function binds is no result of this one."""
+    home = file.syntax.function(binding)
+    return home is None or home is file.syntax.function(use) or any(parent is home for parent in file.syntax.ancestors(use))
 
 
 def of_binding(file: SourceFile, binding: Binding, depth: int) -> Region | None:

@@ -79,7 +79,7 @@ class Optimizers:
         if any(part in name for name in names for part in NOT_ONE):
             return False
         if any(
-            name.startswith("torch.optim.") or name.endswith(CLASS_ENDS) or "optim" in name.rpartition(".")[2].lower() for name in names
+            name.startswith("torch.optim.") or name.endswith(CLASS_ENDS) or makes_one(name.rpartition(".")[2].lower()) for name in names
         ):
             return True
         last = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
@@ -101,3 +101,8 @@ class Optimizers:
                 return False
         owner = self.values.instance_class(node)
         return owner is None or self.names.method(owner, "backward") is None
+
+
+def makes_one(name: str) -> bool:
+    """Whether a function called so may give an optimizer; `optimize` and the like give back the model that they speed up."""
+    return "optim" in name and not (name == "optimize" or name.startswith("optimize_"))
