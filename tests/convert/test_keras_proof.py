@@ -150,7 +150,7 @@ def test_a_model_that_is_mixed_already_is_left_as_it_is(tmp_path: Path) -> None:
     keras.Model(x, layers.Dense(2)(layers.Dense(8, dtype="mixed_float16")(x))).save(tmp_path / "a.keras")
     result = convert_archive(str(tmp_path / "a.keras"), "b.keras", FLOAT16, Options(), [])
     assert result.proven and result.error == 0.0
-    assert result.notes == ["nothing changes: 1 of its layers have another policy already, and the others must stay float32"]
+    assert result.notes == ["nothing changes: 1 of its layers has another policy already, and the others must stay float32"]
 
 
 def test_inputs_are_made_up_as_the_first_layers_expect_them(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def convert(
     result.size_before = result.size_after = os.path.getsize(path)
     if not result.in_half:
         already = sum("already" in reason for _, reason in editor.kept)
-        why = f"{already} of its layers have another policy already, and " if already else ""
+        why = f"{already} of its layers ha{'s' if already == 1 else 've'} another policy already, and " if already else ""
         result.notes.append(f"nothing changes: {why}the others must stay float32")
     else:
         result.notes.append("the variables stay float32, bit for bit, and are cast when they are used: the file does not shrink")

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from mplint.conversion.keras.legacy import modernize
 from mplint.conversion.policy import ConversionError
-from mplint.conversion.quiet import quiet
+from mplint.conversion.quiet import quiet, said
 from mplint.graph.keras.h5 import names_in
 from mplint.graph.load import load_graph
 from mplint.graph.model import GraphError
 from mplint.graph.storage import Json
 
 FUNCTIONS = ("TFOpLambda", "SlicingOpLambda", "TensorFlowOpLayer")
-AGAIN = "load it in the program that made it, save it with model.save('model.keras'), and convert that"
+SAVE = "save it with model.save('model.keras'), and convert that"
+AGAIN = "load it in the program that made it, " + SAVE
 Values = Counter[tuple[tuple[int, ...], str, str]]  # shape, dtype, digest
 
 
@@ -41,21 +45,30 @@ def archive_of(path: str, target: str) -> list[str]:
     with h5py.File(path, "r") as file:
         text = file.attrs.get("model_config")
         if text is None:
-            raise ConversionError(f"{path} holds weights and no model: make the model in your program, load them into it, and {AGAIN}")
-        _check_code(path, json.loads(text))
+            raise ConversionError(f"{path} holds weights and no model: make the model in your program, load them into it, {SAVE}")
+        config = json.loads(text)
+        _check_code(path, config)
         stored = _stored(file)
     notes = []
+    given = path
+    if modernize(config):
+        given = f"{os.path.splitext(target)[0]}-given.h5"
+        shutil.copyfile(path, given)
+        with h5py.File(given, "r+") as file:
+            file.attrs["model_config"] = json.dumps(config)
+        notes.append("its configuration is one of Keras 2: settings that Keras 3 does not know, and that say nothing, are left out")
     with quiet():
         try:
-            model = keras.models.load_model(path)
-        except Exception:  # an optimizer, loss or metric that only the user's program knows
+            model = keras.models.load_model(given)
+        except Exception:  # an optimizer, loss or metric that Keras can't make
             try:
-                model = keras.models.load_model(path, compile=False)
+                model = keras.models.load_model(given, compile=False)
             except Exception as error:
-                line = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-                raise ConversionError(f"{path}: Keras {keras.__version__} can't load it ({line}): {AGAIN}") from None
-            notes.append("its optimizer and losses are not carried over: Keras can't make them without your program")
+                raise ConversionError(f"{path}: Keras {keras.__version__} can't load it ({said(error)}): {AGAIN}") from None
+            notes.append("its optimizer and losses are not carried over: Keras can't make them from the .h5 file")
         model.save(target)
+    if given != path:
+        os.unlink(given)
     lost = stored - _values(np.asarray(variable) for variable in model.variables)
     if lost:
         changed = f"{lost.total()} of its {stored.total()} variables"
@@ -71,7 +84,7 @@ def _check_code(path: str, config: Json) -> None:
     if functions:
         raise ConversionError(
             f"{path} holds TensorFlow functions as layers ({', '.join(functions)}), which Keras 3 can't make: write them with keras.ops in "
-            "the program that makes the model, load the weights, save it with model.save('model.keras'), and convert that"
+            f"the program that makes the model, load the weights, {SAVE}"
         )
 
 

@@ -7,7 +7,6 @@ make it fail are found by trying.
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -19,8 +18,9 @@ from mplint.conversion.distance import Distance, distance
 from mplint.conversion.keras import runtime
 from mplint.conversion.keras.samples import OPEN_DIMS, Feed, samples_of
 from mplint.conversion.policy import Options, Policy
-from mplint.conversion.quiet import quiet
+from mplint.conversion.quiet import quiet, said
 from mplint.conversion.result import Conversion
+from mplint.graph.storage import Archive, parse_json
 
 Reasons = dict[str, str]  # why a layer stays float32, by its path
 MARGIN = 4  # how far from the end of the range the sizes that were met must stay
@@ -42,10 +42,13 @@ class Original:
         except ImportError:
             self.note = "not verified: Keras is not installed here"
             return
+        if _is_keras2(path):
+            self.note = "not verified: Keras 2 wrote the archive, and Keras 3 can't read it; its own Keras (tf_keras) loads the result"
+            return
         try:
             self.model = runtime.load(path, custom)
         except Exception as error:
-            why = "it holds Python code, which is not run here" if "safe_mode" in str(error) else _line(error)
+            why = "it holds Python code, which is not run here" if "safe_mode" in str(error) else said(error)
             self.note = f"not verified: Keras can't load it without your program ({why}); there, call mplint.convert(model)"
             return
         for size in OPEN_DIMS:
@@ -59,7 +62,7 @@ class Original:
                 self.note = ""
                 return
             except Exception as error:
-                self.note = self.note or f"not run: {_line(error)}"
+                self.note = self.note or f"not run: {said(error)}"
                 self.samples = []
                 if feeds or all(None not in tensor.shape[1:] for tensor in self.model.inputs):
                     return
@@ -123,14 +126,14 @@ def _compared(result: Conversion, original: Original) -> tuple[Distance | None, 
         try:
             converted = runtime.load(target, original.custom)
         except Exception as error:
-            return None, [f"Keras loads the original and not the result ({_line(error)})"]
+            return None, [f"Keras loads the original and not the result ({said(error)})"]
         wrong = _policies(result, converted, folder, original.custom)
         worst: Distance | None = None
         for inputs, expected in zip(original.samples, original.expected, strict=True):
             try:
                 got = runtime.outputs(converted, inputs)
             except Exception as error:
-                return None, [*wrong, f"the original runs and the result does not ({_line(error)})"]
+                return None, [*wrong, f"the original runs and the result does not ({said(error)})"]
             found = distance(expected, got)
             if [one.dtype for one in expected] != [other.dtype for other in got]:
                 found = Distance(float("inf"), "an output has another dtype than the original's")
@@ -151,7 +154,7 @@ def _policies(result: Conversion, converted: Any, folder: str, custom: Mapping[s
     return []
 
 
-def _line(error: Exception) -> str:
-    """What an exception of Keras says first, without the colors and the layer that it went through."""
-    lines = [line for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip() and "Exception encountered" not in line]
-    return lines[0].strip()[:160] if lines else type(error).__name__
+def _is_keras2(path: str) -> bool:
+    with Archive(path) as archive:
+        about = parse_json(archive.read("metadata.json"), "metadata.json") if "metadata.json" in archive.members else None
+    return isinstance(about, dict) and str(about.get("keras_version", "")).startswith("2.")

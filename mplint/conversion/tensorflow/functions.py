@@ -10,6 +10,10 @@ from mplint.conversion.policy import ConversionError
 FLOAT, HALVES = 1, {"float16": 19, "bfloat16": 14}
 END = "mplint_end_{}"
 ADDED = "-AutoMixedPrecision"
+OWN = "-mplint"  # ends the names of what emulation adds
+MARGIN = 4.0
+NEXT_TO_NOTHING = 1e-38  # makes nothing of what half holds, and leaves infinity; a product with 0 would be optimized away
+RESULTS = {"Const": "output", "Mul": "z", "AddV2": "z"}  # what the results of added operations are called, where not y
 
 
 def graph_of(function: Any) -> tuple[Any, dict[str, str], list[str]]:
@@ -43,11 +47,14 @@ def with_body(function: Any, graph: Any, names: dict[str, str]) -> Any:
     arguments = {argument.name for argument in function.signature.input_arg}
     ends = {END.format(index): argument.name for index, argument in enumerate(function.signature.output_arg)}
 
+    results = {node.name: RESULTS[node.op] for node in graph.node if node.op in RESULTS}
+
     def named(reference: str) -> str:
         if reference.startswith("^"):
             return reference
         flat = reference if ":" in reference else f"{reference}:0"
-        return inside.get(flat) or f"{flat.partition(':')[0]}:y:0"  # a cast that was added
+        name = flat.partition(":")[0]
+        return inside.get(flat) or f"{name}:{results.get(name, 'y')}:0"  # a cast that was added
 
     made = function_pb2.FunctionDef()
     made.CopyFrom(function)
@@ -92,7 +99,10 @@ def turned(before: Any, after: Any) -> Iterator[tuple[Any, str]]:
 
 
 def emulated(before: Any, after: Any, name: str) -> Any:
-    """The rewritten graph in float32, with each half result rounded to half where it is made."""
+    """The rewritten graph in float32, with each half result rounded to half where it is made.
+
+    A result beyond a quarter of float16's range becomes infinite: the inputs that a plan is proven on may be kinder than others.
+    """
     from tensorflow.core.framework import graph_pb2
     from tensorflow.python.framework import op_def_registry
 
@@ -104,7 +114,7 @@ def emulated(before: Any, after: Any, name: str) -> Any:
     for node in list(made.node):
         if node.op == "Cast" and node.name.endswith(ADDED):
             if node.attr["DstT"].type == half:
-                rounded[f"{node.name}:0"] = _cast(made, f"{node.name}-back", node.name, half, FLOAT)
+                rounded[f"{node.name}:0"] = _guarded(made, node.name, node.input[0], half)
             else:
                 node.attr["SrcT"].type = FLOAT
         elif node.name in attributes:
@@ -115,11 +125,11 @@ def emulated(before: Any, after: Any, name: str) -> Any:
                 count = node.attr[output.number_attr].i if output.number_attr else 1
                 for result in (f"{node.name}:{index}" for index in range(place, place + count)):
                     if output.type_attr == key:
-                        label = _cast(made, f"{result.replace(':', '-')}-rounded", result, FLOAT, half)
-                        rounded[result] = _cast(made, f"{label}-back", label, half, FLOAT)
+                        label = _cast(made, f"{result.replace(':', '-')}{OWN}", result, FLOAT, half)
+                        rounded[result] = _guarded(made, label, result, half)
                 place += count
     for node in made.node:
-        if not node.name.endswith("-rounded") and not node.name.endswith("-back"):
+        if not node.name.endswith(OWN):
             flat = [reference if ":" in reference or reference.startswith("^") else f"{reference}:0" for reference in node.input]
             node.input[:] = [rounded.get(reference, reference) for reference in flat]
     return made
@@ -151,6 +161,30 @@ def _add(nodes: Any, node: Any, named: Any) -> None:
     added = nodes.add(name=node.name, op=node.op, input=[named(reference) for reference in node.input])
     for key, value in node.attr.items():
         added.attr[key].CopyFrom(value)
+
+
+def _guarded(graph: Any, rounded: str, exact: str, half: int) -> str:
+    """Add what gives a rounded tensor back as float32, infinite where the exact one is beyond the margin; the name of that."""
+    back = _cast(graph, f"{rounded}-back{OWN}", rounded, half, FLOAT)
+    if half != HALVES["float16"]:
+        return back
+    wide = _product(graph, f"{rounded}-wide{OWN}", exact, MARGIN)
+    held = _cast(graph, f"{rounded}-held{OWN}", _cast(graph, f"{rounded}-over{OWN}", wide, FLOAT, half), half, FLOAT)
+    nothing = _product(graph, f"{rounded}-nothing{OWN}", held, NEXT_TO_NOTHING)
+    node = graph.node.add(name=f"{rounded}-guarded{OWN}", op="AddV2", input=[back, nothing])
+    node.attr["T"].type = FLOAT
+    return str(node.name)
+
+
+def _product(graph: Any, name: str, reference: str, factor: float) -> str:
+    """Add a product with a number and return its name."""
+    number = graph.node.add(name=f"{name}-factor{OWN}", op="Const")
+    number.attr["dtype"].type = number.attr["value"].tensor.dtype = FLOAT
+    number.attr["value"].tensor.tensor_shape.SetInParent()
+    number.attr["value"].tensor.float_val.append(factor)
+    node = graph.node.add(name=name, op="Mul", input=[reference, number.name])
+    node.attr["T"].type = FLOAT
+    return name
 
 
 def _cast(graph: Any, name: str, reference: str, given: int, wanted: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mplint.conversion.distance import Distance, distance
-from mplint.conversion.quiet import quiet
+from mplint.conversion.quiet import quiet, said
 from mplint.conversion.tensorflow.plan import signatures
 
 Arrays = dict[str, np.ndarray]
@@ -83,19 +83,19 @@ def _run(
     import tensorflow as tf
 
     why = ""
-    for attempt in range(1 if feeds else len(OPEN_DIMS)):
+    is_open = any(dim.size < 0 for tensor in signature.inputs.values() for dim in tensor.tensor_shape.dim[1:])
+    attempts = [(size, whole) for size in OPEN_DIMS[: None if is_open else 1] for whole in (False, True)]
+    for size, whole in attempts[: 1 if feeds else None]:
         try:
             if feeds:
                 given = [{key: np.asarray(feed[key]) for key in signature.inputs} for feed in feeds]
             else:
-                given = [_generated(signature, ranges, seed, OPEN_DIMS[attempt]) for seed in range(SAMPLES)]
+                given = [_generated(signature, ranges, seed, size, whole=whole) for seed in range(SAMPLES)]
             return [(inputs, _outputs(function(**_tensors(function, inputs)))) for inputs in given], ""
         except _Unknown as error:
             return [], str(error)
         except (tf.errors.OpError, ValueError, TypeError) as error:
-            why = why or str(error).strip().splitlines()[0][:160]
-            if all(dim.size >= 0 for tensor in signature.inputs.values() for dim in tensor.tensor_shape.dim[1:]):
-                break
+            why = why or said(error)
     return [], why
 
 
@@ -103,8 +103,11 @@ class _Unknown(Exception):
     """Inputs that nobody can make up."""
 
 
-def _generated(signature: Any, ranges: Mapping[str, tuple[float, float]], seed: int, size: int) -> Arrays:
-    """Made-up inputs: normal and uniform floats, small integers; `size` is what open dimensions get."""
+def _generated(signature: Any, ranges: Mapping[str, tuple[float, float]], seed: int, size: int, *, whole: bool) -> Arrays:
+    """Made-up inputs: normal and uniform floats, small integers, which floats are too where they must be `whole`.
+
+    `size` is what open dimensions get.
+    """
     import tensorflow as tf
 
     made: Arrays = {}
@@ -119,7 +122,7 @@ def _generated(signature: Any, ranges: Mapping[str, tuple[float, float]], seed: 
             raise _Unknown(f"{key!r} takes strings: give --calibration data")
         if key in ranges:
             array = rng.uniform(*ranges[key], shape)
-        elif dtype.is_floating:
+        elif dtype.is_floating and not whole:
             array = rng.uniform(0.0, 1.0, shape) if seed == 1 else rng.normal(0.0, 1.0 if seed == 0 else 4.0, shape)
         else:
             array = np.floor(rng.uniform(0.0, 2.0, shape))

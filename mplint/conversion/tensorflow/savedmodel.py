@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mplint.conversion.blame import culprits
 from mplint.conversion.distance import Distance
 from mplint.conversion.policy import ConversionError, Options, Policy
+from mplint.conversion.quiet import said
 from mplint.conversion.result import Conversion
 from mplint.conversion.tensorflow.functions import HALVES
 from mplint.conversion.tensorflow.plan import HEAVY, Place, Plan, make_plan
@@ -40,6 +41,7 @@ LISTED = (  # what the optimizer refuses to compute in half
     "SquaredDifference",
     "Sum",
 )
+WARY = {"float16": " with a quarter of its range", "bfloat16": ""}
 METADATA = "keras_metadata.pb"
 
 
@@ -61,7 +63,7 @@ def convert(
     try:
         runs, notes = run_original(folder, meta, feeds, options.ranges)
     except Exception as error:
-        raise ConversionError(f"{path}: TensorFlow can't load it here ({str(error).strip().splitlines()[0][:200]})") from None
+        raise ConversionError(f"{path}: TensorFlow can't load it here ({said(error)})") from None
     result.notes += notes
     measured: dict[Place, Distance] = {}
     if runs and plan.half:
@@ -155,9 +157,8 @@ def _proven(
         result.problems.append(found.broken or f"the outputs are off by {found.error:.2g}, more than {result.policy.tolerance:g}")
     count = sum(map(len, runs.values()))
     names = ", ".join(sorted(runs))
-    result.verified.append(
-        f"the outputs of {names} against the original's on {count} sample{'s' if count > 1 else ''}, each {half} result stored in {half}"
-    )
+    samples = f"{count} sample{'s' if count > 1 else ''}"
+    result.verified.append(f"the outputs of {names} against the original's on {samples}, each {half} result stored as such{WARY[half]}")
     _run_really(result, folder, _with_meta(saved, meta, plan.meta), runs)
     return plan, blamed
 
@@ -168,11 +169,10 @@ def _run_really(result: Conversion, folder: str, converted: Any, runs: Runs) -> 
         with beside(folder, converted) as real:
             found = compared(real, runs)
     except Exception as error:
-        text = str(error).strip().splitlines()[0][:160]
-        if "kernel" in text.lower() or "not supported" in text.lower():
-            result.notes.append(f"loaded, but not run as it is: the CPU has no kernel for an operation in half ({text})")
+        if "kernel" in str(error).lower() or "not supported" in str(error).lower():
+            result.notes.append(f"loaded, but not run as it is: the CPU has no kernel for an operation in half ({said(error)})")
         else:
-            result.problems.append(f"TensorFlow can't load and run it ({text})")
+            result.problems.append(f"TensorFlow can't load and run it ({said(error)})")
         return
     if found.broken:
         result.problems.append(f"run as it is, {found.broken}")
@@ -190,7 +190,7 @@ def _describe(result: Conversion, plan: Plan, kept: Collection[Place], measured:
         definition = op_def_registry.get(op)
         if place in measured:
             far = measured[place]
-            reason = f"in {policy.half} {far.broken or f'the outputs are off by {far.error:.2g}'}"
+            reason = f"in {policy.half}{WARY[policy.half]} {far.broken or f'the outputs are off by {far.error:.2g}'}"
         elif place in kept:
             reason = "asked to stay float32"
         elif definition is None or not _has_half(definition, policy.half):
