@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, When
 from mplint.rule import Rule
+from mplint.source.arguments import set_keyword
 from mplint.source.file import SourceFile
-from mplint.source.keras.layer_dtypes import LayerDtypes, Mix
+from mplint.source.keras.layer_dtypes import FILLED, LayerDtypes, Mix
 from mplint.source.syntax import argument
 from mplint.source.words import AWARE
 
+NO_DTYPE = ("fill", "linspace", "eye")
 TRAINING = (".fit(", ".compile(", "GradientTape", "__main__")
 
 
@@ -132,7 +134,7 @@ def repair(file: SourceFile, mix: Mix, written: ast.expr | None) -> Fix | None:
         package = tensorflow_name(file)
         text = file.text(mix.fixed)
         if package is None or "\n" in text:
-            return None
+            return made_in_compute_dtype(file, mix)
         changed = Replace(file.span(mix.fixed), f"{package}.cast({text}, self.compute_dtype)")
         return Fix("cast it to the compute dtype", Applicability.SAFE, (changed,))
     method = file.syntax.function(mix.source)
@@ -143,6 +145,15 @@ def repair(file: SourceFile, mix: Mix, written: ast.expr | None) -> Fix | None:
     if method.name == "__init__" and not initialized_before(file, mix.source):
         return None
     return Fix("use the compute dtype of the layer", Applicability.SAFE, (Replace(file.span(written), "self.compute_dtype"),))
+
+
+def made_in_compute_dtype(file: SourceFile, mix: Mix) -> Fix | None:
+    """A dtype for the call that makes the tensor, where the layer's own `call` fills it."""
+    last = mix.source.func.attr if isinstance(mix.source.func, ast.Attribute) else ""
+    method = file.syntax.function(mix.source)
+    if last not in FILLED or last in NO_DTYPE or method is None or file.syntax.parents[method] is not mix.owner or method.name != "call":
+        return None
+    return Fix("use the compute dtype of the layer", Applicability.SAFE, (set_keyword(file, mix.source, "dtype", "self.compute_dtype"),))
 
 
 def out_of_range(file: SourceFile, node: ast.expr) -> bool:

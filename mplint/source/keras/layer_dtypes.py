@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.source.bindings import Binding
+from mplint.source.keras.evidence import loop_major
 from mplint.source.keras.layers import CONVOLUTIONS, DEPTHWISE
 from mplint.source.names import keras_path
 from mplint.source.syntax import FUNCTIONS, Function, argument, walk_expressions
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 COMPUTE, NUMBER, OPEN = "compute", "number", "open"
 MAX_DEPTH = 12
 CASTS = ("cast", "convert_to_tensor", "constant", "to_float", "Variable")
-FILLED = ("zeros", "ones", "fill", "eye", "linspace", "normal", "uniform", "truncated_normal")
+FILLED = ("zeros", "ones", "fill", "eye", "linspace", "normal", "uniform", "truncated_normal", "random_normal", "random_uniform")
+BACKENDS = ("jax", "torch")  # those that promote where two float dtypes meet in an operator
 SAME = frozenset(
     {"abs", "add", "clip", "clip_by_value", "concat", "concatenate", "cos", "divide", "dropout", "einsum", "exp", "expand_dims"}
     | {"gather", "gelu", "identity", "log", "matmul", "maximum", "minimum", "moveaxis", "multiply", "negative", "pad", "pow"}
@@ -98,12 +100,28 @@ class LayerDtypes:
                 fixed = next(((s, k) for s, k in zip(sides, kinds, strict=True) if k.source is not None), None)
                 if fixed is None or fixed[1].source is None or all(k.name != COMPUTE for k in kinds):
                     continue
-                if isinstance(node, (ast.expr, ast.AugAssign)) and not self._promotes(fixed[1].source):
+                if isinstance(node, (ast.expr, ast.AugAssign)) and not self._promotes(node, fixed[1].source):
                     yield Mix(node, fixed[0], fixed[1].source, fixed[1].name, owner)
 
-    def _promotes(self, source: ast.Call) -> bool:
-        """Whether `keras.ops` makes the tensor: multi-backend code, in which most backends promote."""
-        return (keras_path(self.file.names.resolve(source.func)) or "").startswith("ops.")
+    def _promotes(self, node: ast.AST, source: ast.Call) -> bool:
+        """Whether `keras.ops` or `keras.random` makes the tensor: multi-backend code, in which most backends promote.
+
+        Operators of TensorFlow, the default backend, do not; that counts where the program itself sets a policy.
+        """
+        path = keras_path(self.file.names.resolve(source.func)) or ""
+        return path.startswith(("ops.", "random.")) and (isinstance(node, ast.Call) or not self._may_raise)
+
+    @cached_property
+    def _may_raise(self) -> bool:
+        """Whether the program sets a mixed policy, and no backend that promotes."""
+        text = self.file.document.text
+        other = any(f'"{name}"' in text or f"'{name}'" in text for name in BACKENDS)
+        return self.file.keras.policy.exit().certain and not other
+
+    @cached_property
+    def _casts_every_input(self) -> bool:
+        """Whether layers cast all their floating inputs to the compute dtype, as those of Keras 3 do, and not the first alone."""
+        return loop_major(self.file) == 3
 
     def _sides(self, node: ast.AST) -> list[ast.expr]:
         """The operands that TensorFlow wants in one dtype; none where the operation promotes or is no arithmetic."""
@@ -197,7 +215,8 @@ class LayerDtypes:
         if method is None or not isinstance(owner, ast.ClassDef) or method.name != "call":
             return Kind(OPEN)
         spec = method.args.args
-        return Kind(COMPUTE) if len(spec) > 1 and node is spec[1] else Kind(OPEN)
+        given = spec[1 : len(spec) - len(method.args.defaults)] if self._casts_every_input else spec[1:2]
+        return Kind(COMPUTE) if node in given and node.arg not in ("training", "mask") else Kind(OPEN)
 
     def _call(self, node: ast.Call, depth: int) -> Kind:
         func = node.func
@@ -238,7 +257,7 @@ class LayerDtypes:
                 return Kind(OPEN)
             names = self.file.values.dtypes(dtype)
             return Kind(next(iter(names)), node) if len(names) == 1 and names <= {"float32", "float16"} else Kind(OPEN)
-        if not (path or "").startswith("tensorflow."):
+        if not (path or "").startswith("tensorflow.") and not (keras_path(path) or "").startswith(("ops.", "random.", "backend.")):
             return Kind(OPEN)
         if last in FILLED:
             return Kind("float32", node)
