@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from mplint.conversion.source.keras.builders import Builders
-from mplint.conversion.source.keras.elsewhere import models_from_elsewhere, run_elsewhere
+from mplint.conversion.source.keras.elsewhere import foreign_training, models_from_elsewhere, run_elsewhere
 from mplint.conversion.source.keras.entry import start_of
 from mplint.conversion.source.keras.existing import existing, imports_keras, short
 from mplint.conversion.source.keras.heads import Kept, kept_layers, untraced
@@ -58,6 +58,8 @@ def adopted(program: Program, policy: str, keras: Keras) -> Adopted:
     if refused and trains_here(file):
         return Adopted(program, (), tuple(refused), True)
     if not trains:
+        if (foreign := foreign_training(program, policy)) is not None:
+            return Adopted(program, (), (foreign,), True)
         return in_library(program, policy, keras, builders, trains=False)
     if (old := too_old(program.settings)) is not None:
         top = Location(program.path, 1, 1, 1, 1, file.document.cells[0].index if file.document.cells else None)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from mplint.conversion.source.keras.builders import Builders
+from mplint.conversion.source.keras.builders import OTHERS, Builders
 from mplint.conversion.source.keras.existing import short
 from mplint.conversion.source.keras.spelling import root_of
 from mplint.conversion.source.program import Note, Program
 from mplint.source.file import SourceFile
+from mplint.source.keras.layers import keras_name
 from mplint.source.names import position
 
 
@@ -16,10 +17,10 @@ def models_from_elsewhere(program: Program, builders: Builders, policy: str) -> 
     """The models whose output layers other files build, each function that builds one once."""
     notes: dict[str, Note] = {}
     for call in sorted(builders.makers, key=position):
-        text = f'`{short(program.file, call.func)}` builds its model elsewhere: there the output layer has to have dtype="float32"'
+        text = f'`{short(program.file, call.func)}` builds its model in other code: there the output layer has to have dtype="float32"'
         if policy == "mixed_float16":
             text += ", and a `train_step` of its own has to scale its loss"
-        notes.setdefault(text, Note(program.file.location(call), f"{text} (`mplint convert` on that file does it)"))
+        notes.setdefault(text, Note(program.file.location(call), f"{text} (if it is yours, convert that file, too)"))
     return list(notes.values())
 
 
@@ -44,3 +45,31 @@ def run_elsewhere(program: Program, builders: Builders, policy: str) -> Note | N
 def setter(file: SourceFile, policy: str) -> str:
     """The call that sets the policy, in the usual spelling."""
     return f'{root_of(file, None).replace("tensorflow", "tf")}.mixed_precision.set_global_policy("{policy}")'
+
+
+def foreign_training(program: Program, policy: str) -> Note | None:
+    """A note on a program that fits a model whose layers other code builds, where nothing here shows when."""
+    file = program.file
+    for call in file.names.calls_of("fit", "fit_generator", "train_on_batch"):
+        if isinstance(call.func, ast.Attribute) and may_be_model(file, call.func.value):
+            text = f"`{short(file, call.func)}` trains layers that other code builds: call `{setter(file, policy)}` before it does"
+            return Note(file.location(call), text)
+    return None
+
+
+def may_be_model(file: SourceFile, receiver: ast.expr) -> bool:
+    """Whether the receiver of a `fit` may be a Keras model, which many other things with a `fit` are not."""
+    made = file.keras.models.made(receiver)
+    if not made:
+        last = receiver.attr if isinstance(receiver, ast.Attribute) else receiver.id if isinstance(receiver, ast.Name) else ""
+        return "model" in last.lower() and not any(name.startswith(OTHERS) for name in file.names.candidates(receiver))
+    for call in made:
+        names = file.names.candidates(call.func)
+        if keras_name(file, call.func) is not None:
+            return file.keras.models.kind(call) is not None
+        if any(name.startswith(OTHERS) for name in names):
+            return False
+        owner = file.names.local_function(call.func)
+        if owner is not None and not (isinstance(owner, ast.ClassDef) and file.keras.models.is_network_class(owner)):
+            return False
+    return True
