@@ -77,8 +77,9 @@ def _entries(values: Values, table: ast.expr) -> dict[str, ast.expr] | None:
     """The entries of a dictionary with strings as keys, or None."""
     definitions = values.definitions(table)
     match definitions[0] if len(definitions) == 1 else None:
-        case ast.Dict(keys=keys, values=entries) if all(isinstance(k, ast.Constant) and isinstance(k.value, str) for k in keys):
-            return {str(k.value): v for k, v in zip(keys, entries, strict=True) if isinstance(k, ast.Constant)}
+        case ast.Dict(keys=keys, values=entries) if all(isinstance(k, ast.Constant) and isinstance(k.value, str | None) for k in keys):
+            listed = zip(keys, entries, strict=True)
+            return {k.value: v for k, v in listed if isinstance(k, ast.Constant) and isinstance(k.value, str)}  # None stands for "off"
     return None
 
 

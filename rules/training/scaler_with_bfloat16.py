@@ -12,9 +12,9 @@ from mplint.source.half_choices import half_choices
 from mplint.source.keras.evidence import chooses_precision
 from mplint.source.keras.loss_scale import makes_loss_scale_optimizer
 from mplint.source.names import position
-from mplint.source.syntax import argument
+from mplint.source.syntax import FUNCTIONS, argument
 from mplint.source.torch.autocast import Autocast
-from mplint.source.torch.scaler import Scaler
+from mplint.source.torch.scaler import Scaler, words_of
 
 WHY = "bfloat16 has the range of float32 (1e-38 to 3e38): nothing needs a scale, and each step checks all gradients for it"
 
@@ -24,7 +24,7 @@ class ScalerWithBfloat16(Rule):
 
     ## What it does
     Finds an enabled loss scaler in a program that computes in bfloat16: a GradScaler beside autocast, a LossScaleOptimizer under
-    the mixed_bfloat16 policy of Keras.
+    the mixed_bfloat16 policy of Keras. Also a GradScaler that a flag named for bfloat16 switches on.
 
     ## Why is this bad?
     bfloat16 has the exponent range of float32, 1e-38 to 3e38: gradients don't underflow, and there is nothing to scale. The scaler checks
@@ -91,10 +91,10 @@ class ScalerWithBfloat16(Rule):
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report each scaler that nothing switches off while the program computes in bfloat16."""
-        if "bfloat16" in file.document.text:
-            yield from self._torch(file)
-            if "LossScaleOptimizer" in file.document.text:
-                yield from in_keras(self, file)
+        found = list(self._torch(file)) if "bfloat16" in file.document.text else []
+        yield from found or self._by_flag(file)
+        if "bfloat16" in file.document.text and "LossScaleOptimizer" in file.document.text:
+            yield from in_keras(self, file)
 
     def _torch(self, file: SourceFile) -> Iterator[Finding]:
         constructions = [a for a in file.torch.autocasts.constructions if a.devices != {"cpu"}]
@@ -119,6 +119,21 @@ class ScalerWithBfloat16(Rule):
                 fix=switch_off(file, scaler, autocasts[0], certain),
             )
 
+    def _by_flag(self, file: SourceFile) -> Iterator[Finding]:
+        """The scalers that a flag for bfloat16 switches on, wherever autocast is entered."""
+        for scaler in file.torch.scalers.live:
+            flag = next((test for test in switches(file, scaler) if is_for_bfloat16(test)), None)
+            if flag is not None:
+                yield self.finding(
+                    file,
+                    scaler.node,
+                    f"`{file.text(scaler.node.func)}` is enabled where `{file.text(flag)}` asks for bfloat16",
+                    why=WHY,
+                    help="leave the scaler out, or enable it for float16 only",
+                    confidence=Confidence.MEDIUM,
+                    related=((flag, "this switches it on"),),
+                )
+
     def _by_name(self, file: SourceFile, autocasts: list[Autocast]) -> Iterator[Finding]:
         """The scalers whose own condition names bfloat16 as one of the dtypes to scale."""
         for scaler in file.torch.scalers.live if autocasts else ():
@@ -134,6 +149,26 @@ class ScalerWithBfloat16(Rule):
                     related=((autocasts[0].node, "autocast runs in the chosen dtype here"),),
                     fix=only_float16(file, comparison),
                 )
+
+
+def switches(file: SourceFile, scaler: Scaler) -> Iterator[ast.expr]:
+    """The conditions that switch a scaler on: its `enabled`, and those of the arm in which it is built."""
+    if scaler.condition is not None:
+        yield scaler.condition
+    child: ast.AST = scaler.node
+    for parent in file.syntax.ancestors(scaler.node):
+        if (isinstance(parent, ast.IfExp) and child is parent.body) or (isinstance(parent, ast.If) and child in parent.body):
+            yield parent.test
+        elif isinstance(parent, FUNCTIONS):
+            return
+        child = parent
+
+
+def is_for_bfloat16(test: ast.expr) -> bool:
+    """Whether a condition is a flag that is named for bfloat16 alone: `use_bfloat16`, `args.bf16`."""
+    name = test.id if isinstance(test, ast.Name) else test.attr if isinstance(test, ast.Attribute) else ""
+    words = words_of(name.replace("_", " "))
+    return bool(words & {"bf16", "bfloat16"}) and not words & {"fp16", "float16", "half", "or", "not", "no", "without", "is", "supported"}
 
 
 def is_for_float16(file: SourceFile, scaler: Scaler) -> bool:

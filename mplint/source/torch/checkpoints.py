@@ -188,7 +188,11 @@ class Checkpoints:
 
 
 def store_of(file: SourceFile, call: ast.Call) -> ast.Dict | ast.Call | ast.Assign | None:
-    """What takes an optimizer's state: a dict or `dict(…)` with a model, a class of this file called with it, `checkpoint[key] = …`."""
+    """What takes an optimizer's state.
+
+    A dict or `dict(…)` with a model, a class of this file called with it, `checkpoint[key] = …`, `model.optimizer_state = …`, or a file of
+    its own.
+    """
     child: ast.AST = call
     for parent in file.syntax.ancestors(call):
         match parent:
@@ -200,6 +204,10 @@ def store_of(file: SourceFile, call: ast.Call) -> ast.Dict | ast.Call | ast.Assi
             case ast.Call(func=func) if isinstance(child, ast.keyword):
                 return parent if isinstance(file.names.local_function(func), ast.ClassDef) else None
             case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str()))]):
+                return parent
+            case ast.Assign(targets=[ast.Attribute(attr=attr)]) if child is call and "optim" in attr and "state" in attr:
+                return parent
+            case ast.Call(func=func, args=[first, *_]) if first is call and file.names.resolve(func) == "torch.save":
                 return parent
             case ast.IfExp() | ast.keyword():
                 child = parent
