@@ -3,14 +3,16 @@
     python benchmarks/convert.py [--only NAME,NAME]
 
 A result is valid if the ONNX checker and ONNX Runtime take it and its inputs and outputs are unchanged; it is accurate if its outputs stay
-within the tolerance under true float16 semantics, on two inputs that no converter has seen. Coverage is the share of heavy operations in
-float16, counted as 0 where the result is wrong. Converters that are not installed are left out.
+within the tolerance under true float16 semantics, on two inputs that no converter has seen. Coverage is the share of heavy operations
+in float16, of those that can be; it is 0 where the result is wrong. Converters that are not installed are left out. Each model is
+converted and judged in a process of its own, since some results crash ONNX Runtime.
 """
 
 import argparse
 import contextlib
 import importlib.util
 import io
+import multiprocessing
 import statistics
 import sys
 import tempfile
@@ -25,7 +27,9 @@ import onnx
 import onnx_ir as ir
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "convert"))
-from hard_cases import CASES, Case
+from hard_case import Case
+from hard_cases import CASES
+from hard_cases_ranges import RANGES
 
 from mplint.conversion.distance import distance
 from mplint.conversion.onnx.convert import convert
@@ -36,6 +40,8 @@ from mplint.conversion.onnx.types import infer_types
 from mplint.conversion.policy import Options, policy
 
 Converter = Callable[[Case, Path, Path], None]
+FORK = multiprocessing.get_context("fork")
+SECONDS = 120.0  # for one model
 
 
 class Outcome(NamedTuple):
@@ -79,16 +85,46 @@ def transformers(case: Case, source: Path, target: Path) -> None:
     OnnxModel(convert_float_to_float16(str(source), keep_io_types=True)).save_model_to_file(str(target))
 
 
+def autocast(case: Case, source: Path, target: Path) -> None:
+    from modelopt.onnx.autocast import convert_to_mixed_precision
+
+    onnx.save(convert_to_mixed_precision(str(source), low_precision_type="fp16", keep_io_types=True), target)
+
+
+def autocast_with_data(case: Case, source: Path, target: Path) -> None:
+    from modelopt.onnx.autocast import convert_to_mixed_precision
+
+    feed = case.feed(0)
+    onnx.save(convert_to_mixed_precision(str(source), low_precision_type="fp16", keep_io_types=True, calibration_data=feed), target)
+
+
 CONVERTERS: dict[str, tuple[str, Converter]] = {
     "mplint, with data": ("mplint", with_data),
     "mplint, without data": ("mplint", without_data),
     "onnxconverter-common float16": ("onnxconverter_common", common),
     "onnxruntime.transformers float16": ("onnxruntime", transformers),
+    "modelopt autocast, with data": ("modelopt", autocast_with_data),
+    "modelopt autocast, without data": ("modelopt", autocast),
 }
+IMPORTED = {"modelopt": "modelopt.onnx.autocast", "onnxruntime": "onnxruntime.transformers.float16"}
 
 
 def outcome(case: Case, converter: Converter, folder: Path) -> Outcome:
-    """Convert one model and judge the result."""
+    """Convert one model and judge the result, in a process of its own; one that crashes or takes too long is no result."""
+    mine, other = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=lambda: other.send(in_process(case, converter, folder)))
+    child.start()
+    other.close()
+    found = Outcome()
+    with contextlib.suppress(EOFError):
+        if mine.poll(SECONDS):
+            found = mine.recv()
+    child.kill()
+    child.join()
+    return found
+
+
+def in_process(case: Case, converter: Converter, folder: Path) -> Outcome:
     source, target = folder / "a.onnx", folder / "b.onnx"
     target.unlink(missing_ok=True)
     onnx.save(case.model(), source)
@@ -104,6 +140,12 @@ def outcome(case: Case, converter: Converter, folder: Path) -> Outcome:
         return Outcome(True, seconds=seconds)
     heavy, half, casts = figures(target)
     return Outcome(True, True, is_accurate(case, source, target), casts - figures(source)[2], heavy, half, seconds)
+
+
+def share(found: Outcome, case: Case) -> float:
+    """The share of heavy operations in half, of those that can be."""
+    possible = case.heavy if case.half is None else case.half
+    return min(1.0, found.half / found.heavy * case.heavy / possible) if found.accurate and found.heavy else 0.0
 
 
 def is_valid(source: Path, target: Path) -> bool:
@@ -141,16 +183,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="names of models, separated by commas")
     only = set(filter(None, parser.parse_args().only.split(",")))
-    cases = {name: case for name, case in CASES.items() if not only or name in only}
+    cases = {name: case for name, case in (CASES | RANGES).items() if not only or name in only}
     print(f"| converter ({len(cases)} models) | converts | valid | accurate | coverage | casts | median s |")
     print("|---|---|---|---|---|---|---|")
     for label, (package, converter) in CONVERTERS.items():
         if importlib.util.find_spec(package) is None:
             continue
+        __import__(IMPORTED.get(package, package))  # once, and not in each process
         with tempfile.TemporaryDirectory() as folder:
             found = [outcome(case, converter, Path(folder)) for case in cases.values()]
         right = [one for one in found if one.accurate]
-        shares = [one.half / one.heavy if one.accurate and one.heavy else 0.0 for one in found]
+        shares = [share(one, case) for one, case in zip(found, cases.values(), strict=True) if case.heavy and case.half != 0]
         columns = [sum(one.converted for one in found), sum(one.valid for one in found), len(right), f"{statistics.mean(shares):.2f}"]
         columns += [sum(one.casts for one in right), f"{statistics.median(one.seconds for one in found if one.converted):.2f}"]
         print(f"| {label} | " + " | ".join(map(str, columns)) + " |")

@@ -11,6 +11,7 @@ from mplint.conversion.onnx.program import HEAVY
 from mplint.conversion.onnx.run import INLINE_BYTES, in_memory, weight_bytes
 from mplint.conversion.onnx.types import tops
 
+REWORKED = {"Resize": 19, "BatchNormalization": 15, "GridSample": 20}  # from when on these mean what they mean today
 NEWEST = 22  # the first opset in which Conv, pooling and the recurrent operators take bfloat16
 
 
@@ -68,7 +69,7 @@ def _only_widened(op_type: str, old: int, new: int) -> bool:
         return False
     if one.since_version == other.since_version:
         return True
-    if other.deprecated or op_type in ("Resize", "BatchNormalization", "GridSample"):
+    if other.deprecated or one.since_version < REWORKED.get(op_type, 0):
         return False
 
     def formal(schema: onnx.defs.OpSchema) -> list[tuple[str, str]]:
