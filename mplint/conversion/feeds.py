@@ -24,6 +24,8 @@ def load_feeds(paths: Sequence[str], names: Sequence[str]) -> list[dict[str, np.
             with np.load(file, allow_pickle=False) as archive:
                 feed = {name: archive[name] for name in archive.files}
         except (OSError, ValueError) as error:
+            if "allow_pickle" in str(error):
+                raise ConversionError(f"{file} holds arrays of Python objects: store texts with dtype=str, and no others") from None
             raise ConversionError(f"{file} can't be read as calibration data: {error}") from None
         missing = [name for name in names if name not in feed]
         if missing:

@@ -211,6 +211,14 @@ CASES: dict[str, Case] = {
              y = Conv(u, K) }""",
         {"x": n(1, 4, 6, 6), "s": c(np.ones(4)), "b": n(4), "m": n(4), "v": c(np.full(4, 0.5)), "K": n(2, 4, 1, 1)},
     ),
+    "opset_6": Case(
+        "opset 6, in which ONNX Runtime can't multiply",
+        """<ir_version: 3, opset_import: ["" : 6]> g (float[4,8] x, float[8,8] W) => (float[4,8] y)
+           { a = MatMul(x, W) b = Tanh(a) y = MatMul(b, W) }""",
+        X | W,
+        {},
+        heavy=2,
+    ),
     "opset_25": Case(
         "the newest opset",
         "g (float[B,4,8] x) => (float[B,4,8] y) { a = RMSNormalization<axis=-1>(x, s) b = Sigmoid(a) y = MatMul(b, W) }",

@@ -14,6 +14,7 @@ from mplint.conversion.planner import MARGIN
 
 FLAGS = "mplint_flags"
 FACTOR = "mplint_margin"
+FIRST_BROADCAST = 7  # the first opset whose Mul ONNX Runtime has; in older ones nothing is grown
 
 
 def instrumented(model: ir.Model, values: Sequence[ir.Value], half: str, only: Collection[int] | None = None) -> ir.Model:
@@ -27,7 +28,8 @@ def instrumented(model: ir.Model, values: Sequence[ir.Value], half: str, only: C
         inside = _with_flags(twin, flags)
     functions = {body: function for function in (inside or twin.functions.values()) for body in (function, *function.subgraphs())}
     factor = None
-    if half == "float16":
+    grown = half == "float16" and model.opset_imports.get("", 1) >= FIRST_BROADCAST
+    if grown:
         made = ir.Tensor(np.array(MARGIN, dtype=np.float32), name=FACTOR)
         factor = ir.Value(name=FACTOR, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([]), const_value=made)
         twin.graph.register_initializer(factor)
@@ -46,7 +48,7 @@ def instrumented(model: ir.Model, values: Sequence[ir.Value], half: str, only: C
         assert owner is not None
         function = functions.get(owner)
         flag = None if only is not None else flags if function is None else inside[function]
-        chosen = _instrument(owner, value, number, flag, half, factor if function is None else None)
+        chosen = _instrument(owner, value, number, flag, half, factor if function is None else None, grown=grown)
         for body, at in ends.get(value, ()):
             body.outputs[at] = chosen
     return twin
@@ -66,7 +68,7 @@ def _in_place(value: ir.Value, half: str) -> None:
 
 
 def _instrument(
-    owner: ir.Graph | ir.Function, value: ir.Value, number: int, flags: ir.Value | None, half: str, factor: ir.Value | None
+    owner: ir.Graph | ir.Function, value: ir.Value, number: int, flags: ir.Value | None, half: str, factor: ir.Value | None, *, grown: bool
 ) -> ir.Value:
     """Put a tensor's rounding, and its choice where there are flags, after it; the value that its users read now."""
     name = f"mplint_{number}"
@@ -77,7 +79,7 @@ def _instrument(
         assert tensor is not None
         nodes.append(_constant(rounded(tensor.numpy(), half).astype(np.float32), f"{name}_rounded"))
     else:
-        nodes += _rounding(value, half, name, factor)
+        nodes += _rounding(value, half, name, factor, grown=grown)
     if flags is not None:
         index = _constant(np.array(number, dtype=np.int64), f"{name}_index")
         flag = ir.node("Gather", [flags, index.outputs[0]], {"axis": 0}, outputs=[ir.Value(name=f"{name}_flag")])
@@ -101,12 +103,12 @@ def _instrument(
     return result
 
 
-def _rounding(value: ir.Value, half: str, name: str, factor: ir.Value | None) -> list[ir.Node]:
-    """Nodes that store `value` in half and read it back; for float16 at `MARGIN` times its size, so that the range is used up earlier."""
+def _rounding(value: ir.Value, half: str, name: str, factor: ir.Value | None, *, grown: bool) -> list[ir.Node]:
+    """Nodes that store `value` in half and read it back, `grown` at `MARGIN` times its size, so that the range is used up earlier."""
     dtype = int(ir.DataType[half.upper()])
     nodes: list[ir.Node] = []
     source = value
-    if half == "float16":
+    if grown:
         if factor is None:
             nodes.append(_constant(np.array(MARGIN, dtype=np.float32), f"{name}_margin"))
             factor = nodes[0].outputs[0]

@@ -26,6 +26,9 @@ def read(path: str) -> ir.Model:
     model = ir.from_proto(proto)
     if proto.training_info:
         model.meta[LEFT_OUT] = ["the graphs for training are left out: they train float32 weights"]
+    for opsets in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
+        if "ai.onnx" in opsets:  # the other name of ONNX's own domain
+            opsets.setdefault("", opsets.pop("ai.onnx"))
     ir.external_data.set_base_dir(model.graph, os.path.dirname(path))
     return model
 
