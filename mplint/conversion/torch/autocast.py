@@ -7,7 +7,6 @@ survives saving. State-dict names stay what they are.
 from __future__ import annotations
 
 import builtins
-import copy
 import keyword
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from torch.utils import _pytree
 
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
-from mplint.conversion.torch.autocast_rules import Ruled, ruled
+from mplint.conversion.torch.autocast_rules import Ruled, has_rules, ruled
 from mplint.conversion.torch.files import first_line, save, weight_bytes
 from mplint.conversion.torch.operators import HEAVY, base_name
 from mplint.conversion.torch.run import half_of
@@ -34,9 +33,8 @@ def convert_under_autocast(program: ExportedProgram, policy: Policy, options: Op
     Raises ConversionError where it can't be exported again.
     """
     made = _exported(program, wanted.samples[0], half_of(policy))
-    final = _for_device(made, device)
     size = weight_bytes(program)
-    result = Conversion(policy, save=lambda target: save(final, target), size_before=size, size_after=size)
+    result = Conversion(policy, save=lambda target: _save_for(made, device, target), size_before=size, size_after=size)
     options.tell(f"following the rules of autocast on {device}")
     try:
         followed = ruled(program, policy, device, wanted.samples)
@@ -44,13 +42,11 @@ def convert_under_autocast(program: ExportedProgram, policy: Policy, options: Op
         raise ConversionError(f"autocast for {device} does not run it: {first_line(error)}") from None
     _count(result, followed, device)
     if followed.distances:
-        result.verified.append(f"the rules of {policy.half} autocast on {device}, followed on {len(followed.distances)} samples")
+        whose = device if has_rules(device) else f"cpu (those of {device} are not known)"
+        count = len(followed.distances)
+        result.verified.append(f"the rules of {policy.half} autocast on {whose}, followed on {count} sample{'s' if count > 1 else ''}")
     verify(result, program, made, wanted, followed.distances)
-    result.notes.append(
-        f"autocast for {device}: move the loaded program there with torch.export.passes.move_to_device_pass to run it in {policy.half}"
-        if device != "cpu"
-        else "autocast for cpu"
-    )
+    result.notes.append(f"autocast for {device}: on other devices it computes in float32")
     return result
 
 
@@ -117,15 +113,18 @@ def _under_autocast(program: ExportedProgram, dtype: torch.dtype) -> torch.nn.Mo
     return Mixed().train(inner.training)
 
 
-def _for_device(program: ExportedProgram, device: str) -> ExportedProgram:
-    """The program with its autocast regions for another device type than the CPU on which it was traced."""
-    found = copy.deepcopy(program)
-    for module in found.graph_module.modules():
-        graph = getattr(module, "graph", None)
-        for node in graph.nodes if graph is not None else ():
-            if "wrap_with_autocast" in str(node.target):
-                node.args = (device, *node.args[1:])
-    return found
+def _save_for(program: ExportedProgram, device: str, target: str) -> None:
+    """Write a program with its autocast regions for another device type than the CPU on which it was traced."""
+    graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+    regions = [node for graph in graphs for node in graph.nodes if "wrap_with_autocast" in str(node.target)]
+    traced = [node.args for node in regions]
+    try:
+        for node in regions:
+            node.args = (device, *node.args[1:])
+        save(program, target)
+    finally:
+        for node, args in zip(regions, traced, strict=True):
+            node.args = args
 
 
 def _dynamic_shapes(program: ExportedProgram, sample: Sample) -> Any:

@@ -19,7 +19,7 @@ from mplint.conversion.torch.samples import Sample
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-LISTS = ("lower", "fp32", "fp32_set_opt_dtype", "promote")
+LISTS = ("lower", "fp32", "fp32_set_opt_dtype", "promote", "banned")
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -69,6 +69,8 @@ def _follow(node: fx.Node, args: Any, kwargs: Any, rules: dict[str, str], half: 
                 return target(*args, **kwargs), False
         return target(*args, **kwargs), False
     rule = rules.get(_full_name(target), "")
+    if rule == "banned":
+        raise NotImplementedError(f"autocast refuses {_full_name(target)}")
     if rule == "lower":
         rounded = cast(_plainly((args, kwargs), torch.float32, half), half, torch.float32)
         return _plainly(target(*rounded[0], **rounded[1]), torch.float32, half), False
@@ -109,12 +111,22 @@ def _full_name(target: torch._ops.OpOverload) -> str:
     return f"{name}.{target._schema.overload_name}" if target._schema.overload_name else name
 
 
-def _rules(device: str) -> dict[str, str]:
-    """The list that each operator is on, by its name."""
+def has_rules(device: str) -> bool:
+    """Whether the lists of a device type are known."""
+    return device in _tables()
+
+
+def _tables() -> dict[str, dict[str, list[str]]]:
     import tomllib
     from importlib.resources import files
 
     tables = tomllib.loads(files("mplint.data").joinpath("autocast_ops.toml").read_text(encoding="utf-8"))["torch"]
+    return {device: table for device, table in tables.items() if "lower" in table}
+
+
+def _rules(device: str) -> dict[str, str]:
+    """The list that each operator is on, by its name."""
+    tables = _tables()
     table = tables.get(device, tables["cpu"])
     rules = {name: kind for kind in LISTS for name in table.get(kind, ())}
     if "_thnn_fused_lstm_cell" in rules:  # the fused kernels that recurrent layers end in take everything in half

@@ -60,6 +60,17 @@ def convert_module(
     return convert_program(program, policy, options, device, calibration)
 
 
+def device_type(name: str) -> str:
+    """The device type in "cuda" or "cuda:0"; raises ConversionError for one that has no autocast."""
+    try:
+        found = torch.device(name).type
+    except RuntimeError:
+        raise ConversionError(f"--device {name}: torch knows no such device; say cuda, cpu, mps, xpu, or xla for TPUs") from None
+    if not torch.amp.is_autocast_available(found):
+        raise ConversionError(f"--device {name}: torch has no autocast for it; say cuda, cpu, mps, xpu, or xla for TPUs")
+    return found
+
+
 def call_arguments(example_inputs: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Example inputs as positional and keyword arguments."""
     if isinstance(example_inputs, Mapping):
@@ -75,6 +86,7 @@ def convert_program(program: ExportedProgram, policy: Policy, options: Options, 
     A program that torch.export made is exported again under autocast. Casts are put into the graph instead where the program is
     decomposed (autocast does not know those operators), where something is to stay float32, and where autocast fails its proof.
     """
+    device = device_type(device)
     targets = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
     if any("wrap_with_autocast" in target for target in targets):
         raise ConversionError("the program has autocast regions already: nothing to convert; export the float32 module to plan it anew")
@@ -97,6 +109,7 @@ def convert_program(program: ExportedProgram, policy: Policy, options: Options, 
         options.tell("exporting again under autocast")
         try:
             result = convert_under_autocast(program, policy, options, device, wanted)
+            result.advice += _move(device)
             if result.proven and (result.heavy_half or not result.heavy):
                 return result
             why = (
@@ -107,10 +120,22 @@ def convert_program(program: ExportedProgram, policy: Policy, options: Options, 
         except ConversionError as error:
             why = str(error)
     result = convert_graph(program, policy, options, wanted)
+    result.advice += _move(device)
     result.notes.append(f"casts are in the graph, for any device: {why}")
     if result.size_after < result.size_before:
         result.notes.append(f"weights are stored in {policy.half}, for inference: train from the original")
     return result
+
+
+def _move(device: str) -> list[str]:
+    """The lines that put a loaded program on a device."""
+    if device == "cpu":
+        return []
+    return [
+        f"To run it on {device}:",
+        "    from torch.export.passes import move_to_device_pass",
+        f'    program = move_to_device_pass(torch.export.load("…"), "{device}")',
+    ]
 
 
 def _as_it_is(program: ExportedProgram, policy: Policy) -> Conversion:

@@ -32,7 +32,10 @@ EXACT = _names("""
 FILLING = _names("full full_like new_full scalar_tensor masked_fill fill constant_pad_nd pad")
 LIMITING = _names("clamp clamp_min clamp_max hardtanh where")
 # Operators in which a small number stands for more than its size: it keeps a divisor from being 0, a logarithm finite.
-GUARDING = _names("add sub rsub clamp clamp_min maximum minimum full full_like new_full scalar_tensor masked_fill")
+GUARDING = _names("""
+    add sub rsub clamp clamp_min maximum minimum full full_like new_full scalar_tensor masked_fill where hardtanh threshold nan_to_num
+    cosine_similarity pairwise_distance cdist binary_cross_entropy
+""")
 # Operators that add up element by element, in half itself on some devices.
 ADDING_UP = _names("""
     cumsum cumprod logcumsumexp scatter_add scatter_reduce index_add index_reduce segment_reduce embedding_bag _embedding_bag

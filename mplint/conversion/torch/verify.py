@@ -37,9 +37,10 @@ def expected(program: ExportedProgram, options: Options, device: str, feeds: Seq
     try:
         found.shown.append((found.samples[0], call(found.samples[0])))
     except Exception as error:
-        raise ConversionError(
-            f"the program does not run on the CPU: {first_line(error)}; export it for the CPU, on inputs that it takes"
-        ) from None
+        what = (
+            "on the calibration data: give arrays of the sizes that it was exported for" if feeds else "on the CPU: export it for the CPU"
+        )
+        raise ConversionError(f"the program does not run {what} ({first_line(error)})") from None
     for integers in (True, False):
         other = _runs(call, varied(program, found.samples[0], 1, options, integers=integers))
         if other is not None:
@@ -64,16 +65,17 @@ def _runs(call: Callable[[Sample], Seen], sample: Sample) -> tuple[Sample, Seen]
 
 
 def verify(result: Conversion, original: ExportedProgram, made: ExportedProgram, wanted: Expected, measured: Sequence[Distance]) -> None:
-    """Save and load the program, run it as its caller would, and judge by that and by what was `measured` before."""
+    """Save and load the program, run it as its caller would, and judge by that and by what was `measured` before.
+
+    Raises ConversionError where it can't be saved, or comes back different, which no other plan would mend.
+    """
     found = list(measured)
     try:
         again, _ = reloaded(made)
     except Exception as error:
-        result.problems.append(f"it can't be saved and loaded again: {first_line(error)}")
-        return
+        raise ConversionError(f"the result can't be saved and loaded again: {first_line(error)}") from None
     if difference := _difference(original, again):
-        result.problems.append(f"{difference} changed")
-        return
+        raise ConversionError(f"{difference} changed when it was saved and loaded again")
     result.verified.append("saved and loaded again")
     try:
         call = caller(again)

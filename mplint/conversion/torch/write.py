@@ -78,9 +78,11 @@ class _Writer:
     def __init__(self, program: Program, halves: Sequence[bool], policy: Policy) -> None:
         self.program, self.halves, self.half = program, halves, half_of(policy)
         self.module = copy.deepcopy(program.exported.graph_module)
-        self.nodes = dict(zip(program.exported.graph.nodes, self.module.graph.nodes, strict=True))
+        self.nodes: dict[fx.Node, fx.Node] = dict(zip(program.exported.graph.nodes, self.module.graph.nodes, strict=True))
         self.stored = _stored(program, halves)
         self.last = [node for node in self.module.graph.nodes if node.op == "placeholder"][-1:]
+        stacks = (node.meta.get("nn_module_stack") for node in self.module.graph.nodes)
+        self.root = dict(list(next(filter(None, stacks), {}).items())[:1])  # the module that everything is in
         self.casts: dict[tuple[fx.Node, torch.dtype], fx.Node] = {}
 
     def written(self) -> Written:
@@ -133,6 +135,7 @@ class _Writer:
             with self.module.graph.inserting_after(place):
                 made: fx.Node = self.module.graph.call_function(torch.ops.aten._to_copy.default, (node,), {"dtype": dtype})
             made.meta = {key: value for key, value in node.meta.items() if key in ("nn_module_stack", "stack_trace", "source_fn_stack")}
+            made.meta.setdefault("nn_module_stack", self.root)
             made.meta["val"] = node.meta["val"].to(dtype)
             self.casts[node, dtype] = made
         found: fx.Node = self.casts[node, dtype]
