@@ -8,7 +8,7 @@ from mplint.conversion.source.torch.attempt import Refused, attempt
 from mplint.conversion.source.torch.backwards import Backward, backwards
 from mplint.conversion.source.torch.models import Models
 from mplint.conversion.source.torch.notes import notes_on
-from mplint.conversion.source.torch.passages import Passages
+from mplint.conversion.source.torch.passages import Passages, loss_of
 from mplint.conversion.source.torch.switches import switch_trainers
 from mplint.source.torch.scaling.plan import NoFix
 
@@ -50,8 +50,9 @@ def refusal(program: Program, backward: Backward, policy: str) -> str | None:
     try:
         hazards.of_program(file, policy)
         hazards.of_backward(file, backward.call, policy)
-        if not backward.covered:
-            Passages(file, Models(file)).of_backward(backward.call)
+        models = Models(file)
+        if not backward.covered and not any(True for _ in models.runs(loss_of(backward.call))):
+            Passages(file, models).of_backward(backward.call)
     except NoFix as reason:
         return str(reason)
     return None

@@ -14,6 +14,7 @@ from mplint.conversion.source.torch.models import Models
 from mplint.conversion.source.torch.passages import Passage, Passages
 from mplint.conversion.source.torch.preparation import parted
 from mplint.conversion.source.torch.scaling import scaled
+from mplint.conversion.source.torch.sigmoids import float_sigmoids
 from mplint.conversion.source.torch.spelling import Spelling, imports_torch, torch_name
 from mplint.findings import AddImport, Applicability, Change, Finding, Fix
 from mplint.source.document import InputError
@@ -35,7 +36,7 @@ def attempt(program: Program, policy: str, chosen: Sequence[int], evaluates: boo
     """The program with these backward passes adopted; raises Refused."""
     after = prepared(program, chosen)
     after = under_autocast(after, policy, chosen, evaluates)
-    after = with_float_arrays(after, chosen)
+    after = with_float_results(after, chosen)
     if policy == "mixed_float16":
         after = with_scalers(after, chosen)
     after, remaining = settled(program, after)
@@ -94,9 +95,11 @@ def merged(file: SourceFile, passages: Passages, found: Sequence[Passage]) -> li
     return result
 
 
-def with_float_arrays(program: Program, chosen: Sequence[int]) -> Program:
-    """The program with float32 results where numpy gets them."""
-    changes = tuple(dict.fromkeys(float_arrays(program.file, Models(program.file))))
+def with_float_results(program: Program, chosen: Sequence[int]) -> Program:
+    """The program with float32 results where numpy, or a loss of probabilities, gets them."""
+    file, models = program.file, Models(program.file)
+    sigmoids = float_sigmoids(file, models) if chosen else ()
+    changes = tuple(dict.fromkeys([*float_arrays(file, models), *sigmoids]))
     return carried_out(program, fix_of(changes), chosen)
 
 

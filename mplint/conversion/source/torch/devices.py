@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from mplint.conversion.source.torch.models import Models
 from mplint.source.file import SourceFile
 from mplint.source.names import position
 from mplint.source.syntax import FUNCTIONS, argument
@@ -15,12 +16,22 @@ CALLED_LIKE_ONE = re.compile(r"(\w+_)?(device|dev)(_?id)?$|(\w+_)?gpu(_?id)?$|(l
 LITERAL = re.compile(r"(cuda|cpu|mps|xpu)$")
 
 
-def device_type(file: SourceFile, node: ast.AST) -> str | None:
+def device_type(file: SourceFile, models: Models, node: ast.AST) -> str | None:
     """The expression that gives the device type at `node`; None where the program does not say where it trains."""
     for given in sorted(_candidates(file), key=lambda g: _distance(file, g, node)):
         if _visible(file, given, node):
             return _type_of(file, given)
-    return _literal(file)
+    return _literal(file) or _of_model(file, models, node)
+
+
+def _of_model(file: SourceFile, models: Models, node: ast.AST) -> str | None:
+    """The device type of the weights of a model that is at hand."""
+    home = file.syntax.function(node)
+    before = [n for n in file.syntax.all(ast.Name) if file.syntax.function(n) is home and n.lineno <= getattr(node, "end_lineno", 0)]
+    for name in sorted(before, key=position, reverse=True):
+        if models.is_model(name) and name.id != "self" and _visible(file, name, node):
+            return f"next({name.id}.parameters()).device.type"
+    return None
 
 
 def _candidates(file: SourceFile) -> Iterator[ast.expr]:
@@ -68,7 +79,7 @@ def _distance(file: SourceFile, given: ast.expr, node: ast.AST) -> tuple[int, in
 
 
 def _visible(file: SourceFile, given: ast.expr, node: ast.AST) -> bool:
-    """Whether the expression has its value at `node`: the name is bound there before it, or around it."""
+    """Whether the expression has its value at `node`: the name is bound there before it, or around it, and to a device."""
     root: ast.expr = given
     while isinstance(root, ast.Attribute):
         root = root.value
@@ -84,10 +95,17 @@ def _visible(file: SourceFile, given: ast.expr, node: ast.AST) -> bool:
         if found:
             if isinstance(scope, ast.Module) and not first:
                 return True
-            return any(isinstance(b.node, ast.arg) or _precedes(file, b.node, node) for b in found)
+            return any(_is_given(file, b.node) if isinstance(b.node, ast.arg) else _precedes(file, b.node, node) for b in found)
         if isinstance(scope, ast.Module):
             return False
         scope, first = file.syntax.scope(scope), False
+
+
+def _is_given(file: SourceFile, parameter: ast.arg) -> bool:
+    """Whether a parameter holds a value: None is not its default."""
+    function = file.syntax.function(parameter)
+    default = file.values.default(function, parameter.arg) if function is not None else None
+    return not (isinstance(default, ast.Constant) and default.value is None)
 
 
 def _precedes(file: SourceFile, binding: ast.AST, node: ast.AST) -> bool:

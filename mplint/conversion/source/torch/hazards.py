@@ -81,12 +81,14 @@ def code_of(file: SourceFile) -> str:
 def of_backward(file: SourceFile, backward: ast.Call, policy: str) -> None:
     """Raise NoFix for what concerns one backward pass."""
     function = file.syntax.function(backward)
-    if "retain_graph" not in {k.arg for k in backward.keywords} and argument(backward, "gradient", 0) is not None:
-        raise NoFix("the backward pass starts from gradients of its own: scale those, too")
     if function is not None and any("compile" in file.text(d) or "jit" in file.text(d) for d in function.decorator_list):
         raise NoFix(f"`{function.name}` is compiled as a whole: compile the model and leave the step out of it")
     if policy == "mixed_bfloat16":
         return
+    if argument(backward, "gradient", 0) is not None:
+        raise NoFix(
+            "the backward pass is given gradients, which have to be scaled where they are computed; mixed_bfloat16 needs no scaling"
+        )
     if (closure := _closure_step(file, function)) is not None:
         raise NoFix(
             f"`{file.text(closure)}` runs the backward pass in a closure, and GradScaler takes no closures: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 
@@ -9,11 +10,15 @@ from mplint.config import Config
 from mplint.conversion.source.program import Program
 from mplint.engine.run import check_paths
 from mplint.errors import UsageError
-from mplint.findings import Applicability, Finding, Severity
+from mplint.findings import Applicability, Finding, Fix, InsertStatements, Replace, Severity
 from mplint.source.document import InputError
 from mplint.source.rewrite import FixError
+from mplint.source.values import UNKNOWN
+from mplint.versions import Versions
 
-ROUNDS = 4
+ROUNDS = 6
+DECORATES = "MP208"
+OLD_NAMES = "MP101"
 
 
 def new_findings(before: Program, after: Program) -> list[Finding]:
@@ -31,23 +36,53 @@ def new_findings(before: Program, after: Program) -> list[Finding]:
 
 def findings(program: Program) -> list[Finding]:
     """What mplint reports about a program, above info."""
-    config = Config(select=("ALL",), cache=False, isolated=True)
+    config = Config(select=("ALL",), cache=False, isolated=True, torch=requirement(program.settings.torch))
+    name = f"train{os.path.splitext(program.path)[1]}"  # in tests some rules keep silent
     try:
-        result = check_paths(["-"], config, stdin=program.data, stdin_filename=program.path)
+        result = check_paths(["-"], config, stdin=program.data, stdin_filename=name)
     except UsageError:
         return []
-    return [finding for finding in result.findings if finding.severity is not Severity.INFO]
+    known = {OLD_NAMES} if program.settings.torch_lacks("2.3") else set()  # the only names that this torch has
+    return [finding for finding in result.findings if finding.severity is not Severity.INFO and finding.code not in known]
+
+
+def requirement(versions: Versions | None) -> str | None:
+    """The versions of torch that the project supports, as a requirement."""
+    if versions is None:
+        return None
+    bounds = ((">=", versions.lower), ("<", versions.upper))
+    return ",".join(f"{sign}{'.'.join(map(str, bound))}" for sign, bound in bounds if bound is not None) or None
 
 
 def mended(program: Program, fresh: Sequence[Finding]) -> Program:
     """The program after the first fix that one of its new findings offers; the same program where none can be carried out."""
     for finding in fresh:
-        if finding.fix is not None and finding.fix.applicability is not Applicability.DISPLAY and finding.fix.changes:
+        fix = _fix_for(program, finding)
+        if fix is not None and fix.applicability is not Applicability.DISPLAY and fix.changes:
             try:
-                return program.after([finding.fix])
+                return program.after([fix])
             except (FixError, InputError):
                 continue
     return program
+
+
+def _fix_for(program: Program, finding: Finding) -> Fix | None:
+    """The fix of a finding; decorators of an autograd function name one device, which has to be the only one of the program."""
+    if finding.code != DECORATES or finding.fix is None:
+        return finding.fix
+    devices = {device for autocast in program.file.torch.autocasts.constructions for device in autocast.devices}
+    if len(devices) != 1 or UNKNOWN in devices:
+        return None
+    named = f'device_type="{devices.pop()}"'
+    changes = (
+        change._replace(lines=tuple(line.replace('device_type="cuda"', named) for line in change.lines))
+        if isinstance(change, InsertStatements)
+        else change._replace(text=change.text.replace('device_type="cuda"', named))
+        if isinstance(change, Replace)
+        else change
+        for change in finding.fix.changes
+    )
+    return finding.fix._replace(changes=tuple(changes))
 
 
 def settled(before: Program, after: Program) -> tuple[Program, list[Finding]]:

@@ -28,8 +28,9 @@ SETTINGS = frozenset({"args", "opt", "opts", "cfg", "config", "hparams", "params
 MODELS = re.compile(
     r"(\w+_)?(model|net|network|net_?[dg]|generator|discriminator|encoder|decoder|student|teacher|backbone)(_?\w|_\w+)?$", re.I
 )
+VERBS = re.compile(r"(get|set|build|load|save|create|make|init|new|prepare|setup|export|unwrap|update|print|test|train|eval\w*|run)_", re.I)
 LIBRARIES = ("torchvision.models.", "timm.", "transformers.", "segmentation_models_pytorch.", "torch_geometric.nn.", "monai.networks.")
-LOSSES = re.compile(r"(\w*_)?(loss\w*|criterion\w*|crit\w*|objective|bce|mse)(_\w+)?$|\w+_loss(es)?$|cross_entropy|\w+Loss$", re.I)
+LOSSES = re.compile(r"(\w*_)?(loss\w*|criterion\w*|crit|objective|bce|mse)(_\w+)?$|\w+_loss(es)?$|cross_entropy|\w+Loss$", re.I)
 # Math on raw parameters, for models that are no modules.
 PRODUCTS = frozenset({"mm", "matmul", "bmm", "addmm", "einsum", "baddbmm"})
 LAYERS = ("linear", "bilinear", "conv1d", "conv2d", "conv3d", "multi_head_attention_forward", "scaled_dot_product_attention")
@@ -128,8 +129,11 @@ class Models:
             return any(verdicts)
         if any(verdicts):
             return True
-        last = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-        return not self.file.names.candidates(node) and self.file.names.local_function(node) is None and MODELS.match(last) is not None
+        last = node.id if isinstance(node, ast.Name) else ""
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            last = node.attr
+        known = self.file.names.candidates(node) or self.file.names.local_function(node) is not None
+        return not known and MODELS.match(last) is not None and VERBS.match(last) is None
 
     def is_loss(self, node: ast.expr) -> bool:
         """Whether a called expression is a loss: by torch's name for it, or by its own."""

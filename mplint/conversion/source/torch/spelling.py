@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 
 from mplint.conversion.source.torch.devices import device_type
+from mplint.conversion.source.torch.models import Models
 from mplint.source.file import SourceFile
 from mplint.source.torch.scaling.plan import NoFix, require
 
 DTYPES = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
-NO_DEVICE = "the program does not say on which device it trains: name it in a variable `device`"
+NO_DEVICE = "on which device it trains is not known where that is needed: name it there in a variable `device`"
 
 
 class Spelling:
@@ -17,7 +18,7 @@ class Spelling:
 
     def __init__(self, file: SourceFile, policy: str) -> None:
         self.file, self.dtype = file, DTYPES[policy]
-        self.torch = torch_name(file)
+        self.torch, self.models = torch_name(file), Models(file)
 
     def header(self, node: ast.AST) -> str:
         """The `with` line that opens autocast at `node`; raises NoFix where it can't be written."""
@@ -35,7 +36,7 @@ class Spelling:
         return f"{self.torch}.amp.GradScaler({device}{self._switch(device)})"
 
     def _device(self, node: ast.AST) -> str:
-        device = device_type(self.file, node)
+        device = device_type(self.file, self.models, node)
         if device is None:
             raise NoFix(NO_DEVICE)
         return device
