@@ -96,6 +96,15 @@ CASES: dict[str, Case] = {
         X,
         W,
     ),
+    "function_with_constants_of_its_caller": Case(
+        "a function whose constants are attributes that two callers give differently, one beyond the range",
+        """<ir_version: 8, opset_import: ["" : 17, "f" : 1]>
+           g (float[4,8] x) => (float[4,8] y) { a = f.scale<by = 0.5>(x) b = f.scale<by = 100000.0>(a) d = f.scale<by = 0.00001>(b) y =
+           MatMul(d, W) }
+           <domain: "f", opset_import: ["" : 17]> scale <by> (p) => (q) { k = Constant<value_float: float = @by>() q = Mul(p, k) }""",
+        X,
+        W,
+    ),
     "function_called_in_a_loop": Case(
         "a function that only the body of a Loop calls",
         """<ir_version: 8, opset_import: ["" : 17, "f" : 1]>

@@ -55,10 +55,11 @@ def is_float(value: ir.Value | None) -> bool:
 
 
 def is_constant(value: ir.Value) -> bool:
-    """Whether a value is an initializer that no caller can override, or the output of a Constant node."""
+    """Whether a value is an initializer that no caller can override, or the output of a Constant node that says its value."""
     producer = value.producer()
     if producer is not None:
-        return producer.op_type == "Constant" and producer.domain in ("", "ai.onnx")
+        named = producer.op_type == "Constant" and producer.domain in ("", "ai.onnx")
+        return named and not any(attribute.is_ref() for attribute in producer.attributes.values())
     return value.is_initializer() and not value.is_graph_input()
 
 
@@ -110,7 +111,7 @@ def _take(program: Program, value: ir.Value | None, operation: int) -> None:
 def _node(program: Program, node: ir.Node, opsets: dict[str, int], half: str, options: Options) -> None:
     if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
         if is_float(node.outputs[0]):
-            program.producers[node.outputs[0]] = None
+            program.producers[node.outputs[0]] = None if is_constant(node.outputs[0]) else FLOAT
         return
     for body in _graphs(node):  # a control node that nobody here knows: its bodies keep their types
         for value in body.inputs:
