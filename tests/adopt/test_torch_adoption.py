@@ -191,7 +191,7 @@ def test_a_program_that_does_not_train_has_nothing_to_adopt() -> None:
             '"fp16":',
         ),
         (("        optimizer.step()\n", "        for p in model.parameters():\n            p.data.add_(p.grad, alpha=-0.1)\n"), "by hand"),
-        (("        optimizer.step()\n", ""), "the optimizer's step is not in sight"),
+        (("        optimizer.step()\n", ""), "the step of its optimizer is not in sight"),
         (("def train", "@torch.compile\ndef train"), "is compiled as a whole"),
         (("model(x.to(device))", "targets[0]"), "is not in sight of it"),
     ],
@@ -311,3 +311,64 @@ def test_comments_and_untouched_lines_of_scripts_stay(name: str, policy: str) ->
     )
     kept = [line.strip() for line in before.split("\n") if not any(word in line for word in changed)]
     assert all(line in lines for line in kept)
+
+
+def test_gradients_that_a_loop_reads_are_unscaled_once_before_it() -> None:
+    norm = "        for p in model.parameters():\n            total += p.grad.norm().item() ** 2\n"
+    found = after(LOOP.replace("        optimizer.step()\n", f"        total = 0.0\n{norm}        optimizer.step()\n"))
+    assert f"        scaler.unscale_(optimizer)\n{norm}" in found
+
+
+def test_what_a_mask_stores_has_the_dtype_of_the_tensor() -> None:
+    text = LOOP.replace(
+        "        loss = nn",
+        "        values = torch.zeros(8, device=device)\n        with torch.no_grad():\n"
+        "            values[mask] = target_net(x).max(1).values\n        loss = nn",
+    ).replace(", y)\n", ", y + values)\n")
+    assert "values[mask] = target_net(x).float().max(1).values" in after(text, "mixed_bfloat16")
+
+
+def test_losses_that_an_object_keeps_are_scaled_where_their_gradients_are() -> None:
+    text = """\
+import torch
+
+class Model:
+    def __init__(self, net, device):
+        self.device = torch.device(device)
+        self.net = net.to(self.device)
+        self.optimizer = torch.optim.Adam(self.net.parameters())
+
+    def forward(self):
+        self.out = self.net(self.x)
+
+    def backward(self):
+        self.loss = torch.nn.functional.mse_loss(self.out, self.y)
+        self.loss.backward()
+
+    def optimize(self):
+        self.forward()
+        self.optimizer.zero_grad()
+        self.backward()
+        self.optimizer.step()
+"""
+    found = after(text)
+    header = "        with torch.autocast(device_type=self.device.type, dtype=torch.float16):\n"
+    assert f"{header}            self.out = self.net(self.x)\n" in found
+    assert "        self.scaler.scale(self.loss).backward()\n" in found
+    assert "        self.scaler.step(self.optimizer)\n        self.scaler.update()\n" in found
+
+
+def test_a_list_of_results_is_cast_where_it_becomes_an_array() -> None:
+    text = (
+        LOOP
+        + """
+@torch.no_grad()
+def predict(model, loader, device):
+    device = torch.device(device)
+    found = []
+    for x in loader:
+        found.append(model(x.to(device)).cpu())
+    return torch.cat(found).numpy()
+"""
+    )
+    assert "torch.cat(found).float().numpy()" in after(text, "mixed_bfloat16")

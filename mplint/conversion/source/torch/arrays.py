@@ -1,4 +1,4 @@
-"""Results that leave torch: numpy has no bfloat16, and what comes after it was written for float32."""
+"""Results that leave autocast: numpy has no bfloat16, and a float32 tensor takes no half under a mask."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_DEPTH = 5
 
 
 def float_arrays(file: SourceFile, models: Models) -> Iterator[Change]:
-    """Cast the results of models under autocast where numpy gets them."""
+    """Cast the results of models under autocast where numpy gets them, and where a mask says which of a tensor they become."""
     for call in file.syntax.all(ast.Call):
         given: ast.expr | None = None
         match call:
@@ -30,8 +30,30 @@ def float_arrays(file: SourceFile, models: Models) -> Iterator[Change]:
             case ast.Call(func=func, args=[value, *_]) if any(name in ARRAYS for name in file.names.candidates(func)):
                 given = value
         root = _half_root(file, models, given, 0) if given is not None else None
-        if root is not None:
+        if root is not None and not (isinstance(root, ast.Name) and _holds_half(file, models, root, 0)):
             yield cast(file, root)
+    for statement in file.syntax.all(ast.Assign):
+        match statement.targets:
+            case [ast.Subscript(value=ast.Name() as kept, slice=index)] if _is_mask(file, index) and not _like_another(file, kept):
+                root = _half_root(file, models, statement.value, 0)
+                if root is not None:
+                    yield cast(file, root)
+
+
+def _is_mask(file: SourceFile, index: ast.expr) -> bool:
+    """Whether an index may be a tensor: what is stored there has to have the dtype of what it is stored in."""
+    if isinstance(index, (ast.Constant, ast.Slice, ast.Tuple, ast.BinOp)):
+        return False
+    if not isinstance(index, ast.Name):
+        return True
+    bound = [file.syntax.parents.get(b.node) for b in file.names.reaching(index)]
+    return not any(isinstance(parent, (ast.For, ast.Tuple, ast.comprehension)) for parent in bound)
+
+
+def _like_another(file: SourceFile, kept: ast.Name) -> bool:
+    """Whether a tensor was made with the dtype of another one, or is no tensor."""
+    made = [b.value for b in file.names.reaching(kept)]
+    return any(isinstance(v, (ast.Dict, ast.List)) or (isinstance(v, ast.Call) and "_like" in ast.unparse(v.func)) for v in made)
 
 
 def _half_root(file: SourceFile, models: Models, node: ast.expr, depth: int) -> ast.expr | None:
@@ -46,15 +68,29 @@ def _half_root(file: SourceFile, models: Models, node: ast.expr, depth: int) -> 
                 inner = _half_root(file, models, args[0], depth + 1) if args else None
                 return node if inner is not None else None
             return _half_root(file, models, value, depth + 1)
-        case ast.Attribute(value=value, attr="data" | "T" | "logits"):
+        case ast.Attribute(value=value, attr="data" | "T" | "logits" | "values"):
             root = _half_root(file, models, value, depth + 1)
             return node if root is not None and node.attr == "logits" else root
         case ast.Subscript(value=value):
             inner = _half_root(file, models, value, depth + 1)
             return node if inner is not None else None
         case ast.Name():
-            return node if any(_binds_half(file, models, b, depth) for b in file.names.reaching(node)) else None
+            half = any(_binds_half(file, models, b, depth) for b in file.names.reaching(node)) or _holds_half(file, models, node, depth)
+            return node if half else None
     return None
+
+
+def _holds_half(file: SourceFile, models: Models, node: ast.Name, depth: int) -> bool:
+    """Whether a list that results are appended to holds half ones."""
+    if not any(isinstance(b.value, ast.List) for b in file.names.reaching(node)):
+        return False
+    home = file.syntax.function(node)
+    for call in file.syntax.all(ast.Call):
+        match call:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[given]) if name == node.id:
+                if file.syntax.function(call) is home and _half_root(file, models, given, depth + 1) is not None:
+                    return True
+    return False
 
 
 def _casts(call: ast.Call) -> bool:

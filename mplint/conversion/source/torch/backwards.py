@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mplint.source.file import SourceFile
 from mplint.source.names import position
+from mplint.source.torch.autocast import Region
 from mplint.source.torch.forward import region_behind
 from mplint.source.torch.loop import BACKWARD, MAYBE_SCALED, SCALED, STEP, TRAINER_BACKWARD
 
@@ -48,12 +49,23 @@ def numbered(file: SourceFile) -> list[ast.Call]:
 
 def is_covered(file: SourceFile, call: ast.Call) -> bool:
     """Whether the loss of a backward pass comes from an autocast region."""
-    return isinstance(call.func, ast.Attribute) and region_behind(file, call.func.value) is not None
+    return region_of(file, call) is not None
+
+
+def region_of(file: SourceFile, call: ast.Call) -> Region | None:
+    """The autocast region that the loss of a backward pass comes from, also where an object keeps it; None: none is in sight."""
+    loss = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if loss is None:
+        return None
+    if isinstance(loss, ast.Attribute) and isinstance(loss.value, ast.Name):
+        kept = (region_behind(file, value) for value in file.values.attribute_values(loss.value, loss.attr))
+        return next((region for region in kept if region is not None), None)
+    return region_behind(file, loss)
 
 
 def wants_scaler(file: SourceFile, call: ast.Call) -> bool:
     """Whether the loss comes from a float16 region and no scaler is in the program."""
-    region = region_behind(file, call.func.value) if isinstance(call.func, ast.Attribute) else None
+    region = region_of(file, call)
     if region is None or file.torch.loop.scalers.built:
         return False
     return all(autocast.dtypes == {"float16"} for autocast in region.autocasts)

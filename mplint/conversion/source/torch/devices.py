@@ -87,7 +87,7 @@ def _visible(file: SourceFile, given: ast.expr, node: ast.AST) -> bool:
         return False
     if root.id == "self":
         owner = file.syntax.enclosing_class(node)
-        return owner is not None and isinstance(given, ast.Attribute) and _set_before(file, owner, given.attr, node)
+        return owner is not None and isinstance(given, ast.Attribute) and _set_before(file, owner, ast.unparse(given).split(".")[1], node)
     scope = file.syntax.scope(node)
     first = True
     while True:

@@ -37,11 +37,19 @@ class Evaluations:
     def _quiet_blocks(self) -> Iterator[list[ast.stmt]]:
         """The blocks in which gradients are off: under `no_grad`, or in a function that switches its model to evaluation."""
         for block in self.file.syntax.all(ast.With):
-            if any(self._is_quiet(item.context_expr) for item in block.items):
+            if not self._is_inside_model(block) and any(self._is_quiet(item.context_expr) for item in block.items):
                 yield block.body
         for function in self.file.syntax.all(ast.FunctionDef):
-            if self._evaluates(function):
+            if self._evaluates(function) and not self._is_inside_model(function.body[0]):
                 yield function.body
+
+    def _is_inside_model(self, statement: ast.stmt) -> bool:
+        """Whether a statement is part of a forward pass that others run."""
+        owner, function = self.file.syntax.enclosing_class(statement), self.file.syntax.function(statement)
+        if owner is None or function is None or not self.models.is_module_class(owner):
+            return False
+        sites = self.file.values.call_sites.get(function, [])
+        return function.name == "forward" or any(self.file.syntax.enclosing_class(site) is owner for site in sites)
 
     def _is_quiet(self, node: ast.expr) -> bool:
         names = self.file.names.candidates(node.func if isinstance(node, ast.Call) else node)

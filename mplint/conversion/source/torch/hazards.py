@@ -122,8 +122,9 @@ def _update_by_hand(file: SourceFile, function: Function | None) -> str | None:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=target, attr="add_" | "sub_" | "copy_" | "addcdiv_" | "addcmul_"))) as s:
                 if not of_gradients(target):
                     return file.text(s)
-            case ast.AugAssign(target=target, op=ast.Add() | ast.Sub()) as s if not of_gradients(target):
-                return file.text(s)
+            case ast.AugAssign(target=target, op=ast.Add() | ast.Sub(), value=value) as s if not of_gradients(target):
+                if not any(isinstance(n, ast.Call) for n in ast.walk(value)):
+                    return file.text(s)
             case ast.Assign(targets=[ast.Attribute(attr="data") | ast.Name()], value=ast.BinOp()) as s:
                 return file.text(s)
     return None

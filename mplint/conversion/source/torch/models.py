@@ -87,7 +87,7 @@ class Models:
             method = self.file.names.method(owner, func.attr) if owner is not None else None
             if method is not None:
                 return self.function_runs(method)
-            return COMPUTES.match(func.attr) is not None
+            return COMPUTES.match(func.attr) is not None or (VERBS.match(func.attr) is None and ast.unparse(func.value) in self._handled)
         callee = self.file.values.callee(call)
         return callee is not None and callee.name != "__init__" and self.function_runs(callee)
 
@@ -132,6 +132,8 @@ class Models:
         last = node.id if isinstance(node, ast.Name) else ""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
             last = node.attr
+        if len(last) > 1 and last[0].isupper():
+            return False  # a class
         known = self.file.names.candidates(node) or self.file.names.local_function(node) is not None
         return not known and MODELS.match(last) is not None and VERBS.match(last) is None
 

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from mplint.conversion.source.torch.losses import casts, is_fragile
+from mplint.conversion.source.torch.losses import casts, is_fragile, takes_loss
 from mplint.conversion.source.torch.models import Models
 from mplint.findings import Change, WrapStatements
 from mplint.source.file import SourceFile
 from mplint.source.names import position
-from mplint.source.syntax import FUNCTIONS, Function, walk_expressions
+from mplint.source.syntax import FUNCTIONS, Function, argument, walk_expressions
 from mplint.source.torch.loop import BACKWARD, SCALED, SCALER_STEP, STEP
 from mplint.source.torch.scaling.plan import NoFix, require
 
@@ -52,6 +52,7 @@ class Passages:
         """The passages before a statement that compute what it needs, in its function or in those that call it."""
         function = self.syntax.function(statement)
         found: list[Passage] = []
+        losses: list[ast.stmt] = []
         stopped = False
         while not stopped:
             block = self.syntax.block(statement)
@@ -67,6 +68,7 @@ class Passages:
                     needed |= reads(earlier)
             passage = self._passage(list(reversed(chosen)))
             found += [passage] if passage is not None else []
+            losses += [s for s in chosen if passage is None and takes_loss(s)]
             parent = self.syntax.parents[statement]
             if not isinstance(parent, ast.stmt) and not isinstance(parent, (ast.ExceptHandler, ast.match_case)):
                 break
@@ -74,9 +76,16 @@ class Passages:
                 break
             statement = self.syntax.statement(parent)
         if function is not None and not stopped:
-            found += self._on_the_object(function, needed, depth)
-            if not found and depth:
-                found += self._of_callers(function, needed, depth)
+            elsewhere = self._on_the_object(function, needed, depth)
+            if not found and not elsewhere and depth:
+                elsewhere = self._of_callers(function, needed, depth)
+            found += elsewhere
+            if elsewhere:
+                found += [Passage(s, s) for s in losses if not self.is_covered(s)]
+                require(
+                    not any(is_fragile(self.file, s) for s in losses),
+                    "its loss has to be computed in float32, from outputs cast with `.float()`",
+                )
         return found
 
     def _of_callers(self, function: Function, needed: set[str], depth: int) -> list[Passage]:
@@ -109,7 +118,8 @@ class Passages:
     def is_barrier(self, statement: ast.stmt) -> bool:
         """Whether a statement is a step of its own: what comes before it belongs to another loss."""
         kinds = (BACKWARD, SCALED, STEP, SCALER_STEP)
-        return any(kind in kinds for n in self.models.within(statement) if isinstance(n, ast.Call) for kind in self.loop.kinds(n))
+        calls = [n for n in self.models.within(statement) if isinstance(n, ast.Call) and argument(n, "retain_graph") is None]
+        return any(kind in kinds for call in calls for kind in self.loop.kinds(call))
 
     def _passage(self, chosen: Sequence[ast.stmt]) -> Passage | None:
         """From the first statement that runs a model to the last one that autocast may run."""

@@ -15,7 +15,7 @@ SIGMOIDS = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit
 
 
 def float_sigmoids(file: SourceFile, models: Models) -> Iterator[Change]:
-    """Compute the sigmoids at the end of models in float32, where the program takes losses of probabilities."""
+    """Compute the sigmoids at the end of models, and those on their results, in float32 where the program takes losses of probabilities."""
     if not any(is_banned(file, statement) for statement in file.tree.body):
         return
     for owner in file.syntax.all(ast.ClassDef):
@@ -23,6 +23,10 @@ def float_sigmoids(file: SourceFile, models: Models) -> Iterator[Change]:
         for method in methods if models.is_module_class(owner) else ():
             for logits in _logits(file, method):
                 yield cast(file, logits)
+    for call in file.syntax.all(ast.Call):
+        given = _given(file, call)
+        if isinstance(given, ast.Call) and models.is_run(given) and file.torch.autocasts.half_at(given):
+            yield cast(file, given)
 
 
 def _logits(file: SourceFile, method: Function) -> Iterator[ast.expr]:

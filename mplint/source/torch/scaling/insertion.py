@@ -15,7 +15,7 @@ from mplint.source.torch.loop import BACKWARD, STEP, Act, TrainingLoop
 from mplint.source.torch.scaler import words_of
 from mplint.source.torch.scaling.checkpoint import loaded_after, saved_beside
 from mplint.source.torch.scaling.handing import handed_on
-from mplint.source.torch.scaling.looks import gradient_looks, is_after_one_of, runs_with
+from mplint.source.torch.scaling.looks import before_its_loops, gradient_looks, is_after_one_of, runs_with
 from mplint.source.torch.scaling.plan import NoFix, require
 from mplint.source.torch.scaling.steps import another_follows
 from mplint.source.values import UNKNOWN
@@ -103,9 +103,10 @@ class Insertion:
     def _unscaled(self) -> Iterator[tuple[ast.AST, Change]]:
         placed: list[tuple[ast.stmt, str]] = []
         for node in sorted(gradient_looks(self.file, self.backwards, self.steps), key=position):
-            statement = self.syntax.statement(node)
-            if self._is_twin(statement):
+            look = self.syntax.statement(node)
+            if self._is_twin(look):
                 continue
+            statement = before_its_loops(self.file, look, self.steps)
             optimizer = self._optimizer_of(statement)
             if is_after_one_of(self.file, statement, [s for s, of in placed if of == optimizer]):
                 continue
@@ -139,7 +140,8 @@ class Insertion:
         for node in self.optimizers.values():
             owner = self.syntax.enclosing_class(node)
             values = self.file.values.attributes.get((owner, node.attr), []) if owner and isinstance(node, ast.Attribute) else []
-            require(len(values) == 1 and isinstance(values[0], (ast.Call, ast.Name)), "the optimizer is not made in one place")
+            once = len(values) == 1 and isinstance(values[0], (ast.Call, ast.Name, ast.Subscript))
+            require(once, "the optimizer is not made in one place")
             made.append(self.syntax.statement(values[0]))
         last = max(made, key=position)
         together = {self.syntax.function(s) for s in made} == {self.syntax.function(last)}

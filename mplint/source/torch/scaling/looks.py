@@ -34,6 +34,18 @@ def is_between(file: SourceFile, node: ast.expr, backwards: Sequence[ast.AST], s
     return all(position(c) < position(node) for c in before[:1]) and all(position(node) < position(c) for c in after[-1:])
 
 
+def before_its_loops(file: SourceFile, look: ast.stmt, steps: Sequence[ast.Call]) -> ast.stmt:
+    """The statement before which to unscale for a look: the outermost loop around it that holds no step, else the look itself."""
+    holders = {id(parent) for step in steps for parent in file.syntax.ancestors(step)}
+    found = look
+    for parent in file.syntax.ancestors(look):
+        if id(parent) in holders:
+            break
+        if isinstance(parent, (ast.For, ast.While)):
+            found = parent
+    return found
+
+
 def runs_with(file: SourceFile, look: ast.stmt, step: ast.Call) -> bool:
     """Whether a step follows whenever a look at the gradients runs: unscaling twice before a step is an error."""
     block = file.syntax.block(file.syntax.statement(step))
