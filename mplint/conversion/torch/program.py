@@ -117,11 +117,16 @@ def _mutated(exported: ExportedProgram) -> set[str]:
     return {spec.target for spec in exported.graph_signature.output_specs if spec.kind.name.endswith("MUTATION") and spec.target}
 
 
+def names_of(node: fx.Node) -> list[str]:
+    """What a user may call an operator: its node, its name with and without the overload, the modules that it is in."""
+    modules = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+    return [node.name, base_name(node.target), str(node.target), *modules]
+
+
 def _stays(node: fx.Node, policy: Policy, options: Options) -> str:
     """Why an operator that has a half form stays float32 for what it means; "" where nothing says so."""
     name = base_name(node.target)
-    modules = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
-    if options.kept((node.name, name, str(node.target), *modules)):
+    if options.kept(names_of(node)):
         return "asked to stay float32"
     if isinstance(node.target, torch._ops.OpOverload) and _draws(node, node.target):
         return "in half it draws other random numbers"

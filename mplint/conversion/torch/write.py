@@ -47,31 +47,25 @@ def unstorable(program: Program, halves: Sequence[bool], beyond: Sequence[fx.Nod
 
 
 def _stored(program: Program, halves: Sequence[bool]) -> dict[fx.Node, str]:
-    """The placeholders that hold half, with their names in the state dict."""
+    """The placeholders that hold half, with their names in the state dict: all that share a memory, or none of them."""
     exported = program.exported
-    targets = {spec.arg.name: spec.target for spec in exported.graph_signature.input_specs if spec.target is not None}
-    wanted: dict[fx.Node, str] = {}
-    for node, producer in program.producers.items():
-        takers = program.takers.get(node, [])
-        if producer is None and takers and all(halves[number] and number != FLOAT for number in takers):
-            wanted[node] = targets[node.name]
-    sharing: dict[int, set[str]] = {}
-    for name, value in (*exported.state_dict.items(), *exported.constants.items()):
-        if isinstance(value, torch.Tensor):
-            sharing.setdefault(value.untyped_storage()._cdata, set()).add(name)
-    names = set(wanted.values())
-    taken = set(targets.values())
-    return {
-        node: name
-        for node, name in wanted.items()
-        if all(other in names or other not in taken for other in sharing[_held(exported, name).untyped_storage()._cdata])
-    }
+    names = {spec.arg.name: spec.target for spec in exported.graph_signature.input_specs if spec.target is not None}
+    sharing: dict[int, list[fx.Node]] = {}
+    for node in exported.graph.nodes:
+        held = _held(exported, names[node.name]) if node.op == "placeholder" and node.name in names else None
+        if isinstance(held, torch.Tensor):
+            sharing.setdefault(held.untyped_storage()._cdata, []).append(node)
+    found: dict[fx.Node, str] = {}
+    for nodes in sharing.values():
+        takers = [number for node in nodes for number in program.takers.get(node, ())]
+        constant = all(program.producers.get(node, FLOAT) is None for node in nodes)
+        if constant and takers and all(halves[number] and number != FLOAT for number in takers):
+            found |= {node: names[node.name] for node in nodes}
+    return found
 
 
-def _held(exported: ExportedProgram, name: str) -> torch.Tensor:
-    value = exported.state_dict[name] if name in exported.state_dict else exported.constants[name]
-    assert isinstance(value, torch.Tensor)
-    return value
+def _held(exported: ExportedProgram, name: str) -> object:
+    return exported.state_dict[name] if name in exported.state_dict else exported.constants.get(name)
 
 
 class _Writer:
@@ -163,7 +157,8 @@ class _Writer:
 
     def _converted(self, held: dict[str, Any]) -> dict[str, Any]:
         """Parameters or constants with those in half that are stored so; what shared memory shares it again."""
-        storages = {_held(self.program.exported, name).untyped_storage()._cdata for name in self.stored.values()}
+        turned = [_held(self.program.exported, name) for name in self.stored.values()]
+        storages = {value.untyped_storage()._cdata for value in turned if isinstance(value, torch.Tensor)}
         made: dict[object, torch.Tensor] = {}
         found = dict(held)
         for name, value in held.items():
