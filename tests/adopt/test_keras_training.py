@@ -22,10 +22,8 @@ pytestmark = pytest.mark.framework
 
 SCRIPTS = sorted(path for path in (Path(__file__).parent / "keras_scripts").iterdir() if path.suffix in (".py", ".ipynb"))
 KERAS_3 = Settings(keras=Versions.parse(">=3"))
-# Half precision keeps 11 bits (bfloat16: 8) of each number; after a few steps of training losses differ by little more than that.
-NOISE = {"mixed_float16": 0.04, "mixed_bfloat16": 0.12}
-# The two networks of a GAN amplify rounding.
-CHAOTIC = {"gan_two_optimizers.py": 0.1}
+# Losses differ by the rounding of half precision, most where Dropout draws other masks in half (0.7 %).
+NOISE = {"mixed_float16": 0.01, "mixed_bfloat16": 0.02}
 
 
 def losses(program: str, folder: Path) -> list[float]:
@@ -61,8 +59,7 @@ def test_an_adopted_script_trains_along_the_same_curve(path: Path, policy: str, 
     spy = f"\nimport keras as _keras\nassert _keras.config.dtype_policy().name == {policy!r}, _keras.config.dtype_policy()\n"
     before, after = curves[path.name], losses(program + spy, tmp_path)
     assert len(before) == len(after) > 1
-    allowed = CHAOTIC.get(path.name, NOISE[policy])
-    assert all(abs(b - a) <= allowed * max(abs(b), abs(before[0])) for b, a in zip(before, after, strict=True)), (before, after)
+    assert all(abs(b - a) <= NOISE[policy] * max(abs(b), abs(before[0])) for b, a in zip(before, after, strict=True)), (before, after)
 
 
 @pytest.mark.parametrize("policy", NOISE)
