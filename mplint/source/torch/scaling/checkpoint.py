@@ -30,13 +30,15 @@ def saved_beside(file: SourceFile, call: ast.Call, store: ast.AST, scaler: str) 
     return None
 
 
-def beside(file: SourceFile, key: ast.expr | ast.keyword, value: ast.expr, text: str) -> Replace:
+def beside(file: SourceFile, key: ast.expr | ast.keyword | ast.arg, value: ast.expr | ast.arg, text: str) -> Replace:
     """Insert an item after the one of `key` and `value`: on a line of its own where that stands on one."""
     span = file.span(key)
     end = file.span(value)
     before = file.lines[span.line - 1][: span.column]
     rest = file.lines[end.end_line - 1][end.end_column :]
     alone = re.fullmatch(r"\s*,\s*(#.*)?", rest) is not None and not before.strip()
+    if alone and "#" in rest:  # a comment stays with the item before
+        return Replace(Span(end.end_line, end.end_column, end.end_line, end.end_column + len(rest)), f"{rest}\n{before}{text},")
     joint = f",\n{before}" if alone else ", "
     return Replace(Span(end.end_line, end.end_column, end.end_line, end.end_column), joint + text)
 

@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from mplint.findings import Change, Replace
+from mplint.findings import Change
 from mplint.source.arguments import set_keyword
 from mplint.source.names import position
 from mplint.source.syntax import Function, has_star
+from mplint.source.torch.scaling.checkpoint import beside
 from mplint.source.torch.scaling.plan import NoFix, require
 
 if TYPE_CHECKING:
@@ -52,5 +53,4 @@ def parameter(file: SourceFile, function: Function, name: str) -> Change:
     spec = function.args
     simple = bool(spec.args) and not (spec.vararg or spec.kwarg or spec.kwonlyargs or function.decorator_list)
     require(simple, f"`{function.name}` needs the scaler as a parameter")
-    last = spec.defaults[-1] if spec.defaults else spec.args[-1]
-    return Replace(file.span(last), f"{file.text(last)}, {name}{'=None' if spec.defaults else ''}")
+    return beside(file, spec.args[-1], spec.defaults[-1] if spec.defaults else spec.args[-1], f"{name}{'=None' if spec.defaults else ''}")
