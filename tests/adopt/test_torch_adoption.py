@@ -372,3 +372,51 @@ def predict(model, loader, device):
 """
     )
     assert "torch.cat(found).float().numpy()" in after(text, "mixed_bfloat16")
+
+
+def test_what_runs_beside_an_adopted_loop_stays_as_it_is() -> None:
+    text = """\
+        import torch
+
+        def train(self, args, loader):
+            for x, y in loader:
+                self.optimizer.zero_grad()
+                if args.amp:
+                    with torch.autocast("cuda"):
+                        loss = self.criterion(self.model(x), y)
+                    self.scaler.scale(loss).backward()
+                    self.scaler.step(self.optimizer)
+                    self.scaler.update()
+                else:
+                    loss = self.criterion(self.model(x), y)
+                    loss.backward()
+                    self.optimizer.step()
+
+        def evaluate(model, loader):
+            with torch.no_grad():
+                return [model(x).cpu().numpy() for x in loader]
+    """
+    found = converted(text)
+    assert found.after == found.before and not found.left and found.trains
+
+
+def test_a_scaler_gets_a_line_of_its_own_where_the_parameters_have_theirs() -> None:
+    text = """\
+        import torch
+
+        def train(
+            model,
+            loader,
+            optimizer: torch.optim.Optimizer,  # of all weights
+        ):
+            for x, y in loader:
+                loss = torch.nn.functional.mse_loss(model(x.cuda()), y)
+                loss.backward()
+                optimizer.step()
+
+        def main(model, loader):
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            for _ in range(3):
+                train(model, loader, optimizer)
+    """
+    assert "    optimizer: torch.optim.Optimizer,  # of all weights\n    scaler,\n):" in after(text)

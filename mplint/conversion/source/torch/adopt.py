@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mplint.conversion.source.program import Adopted, Program
 from mplint.conversion.source.torch import hazards
-from mplint.conversion.source.torch.attempt import Refused, attempt
+from mplint.conversion.source.torch.attempt import Attempt, Refused, attempt
 from mplint.conversion.source.torch.backwards import Backward, backwards
 from mplint.conversion.source.torch.models import Models
 from mplint.conversion.source.torch.notes import notes_on
@@ -26,11 +26,11 @@ def adopt_loops(program: Program, policy: str) -> Adopted:
     found = backwards(program.file)
     reasons = {b.number: reason for b in found if b.open and (reason := refusal(program, b, policy)) is not None}
     chosen = [b.number for b in found if b.open and b.number not in reasons]
-    after = program
+    result = Attempt(program)
     evaluates = True
     while True:
         try:
-            after = attempt(program, policy, chosen, evaluates) if chosen or not reasons else program
+            after = attempt(program, policy, chosen, evaluates) if chosen else program
             break
         except Refused as refused:
             if not refused.numbers:
@@ -40,8 +40,8 @@ def adopt_loops(program: Program, policy: str) -> Adopted:
                 evaluates = False
             reasons.update(dict.fromkeys(refused.numbers, refused.reason))
             chosen = [number for number in chosen if number not in refused.numbers]
-    made, left = notes_on(program, after, policy, found, reasons, evaluates)
-    return Adopted(after, made, left, bool(found))
+    made, left = notes_on(program, result, policy, found, reasons, evaluates)
+    return Adopted(result.program, made, left, bool(found))
 
 
 def refusal(program: Program, backward: Backward, policy: str) -> str | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from mplint.conversion.source.program import Program
 from mplint.conversion.source.torch.arrays import float_arrays
 from mplint.conversion.source.torch.backwards import groups, is_covered, numbered
 from mplint.conversion.source.torch.evaluation import Evaluations
-from mplint.conversion.source.torch.judgment import settled
+from mplint.conversion.source.torch.judgment import Mended, settled
 from mplint.conversion.source.torch.models import Models
 from mplint.conversion.source.torch.passages import Passage, Passages
 from mplint.conversion.source.torch.preparation import parted
@@ -32,17 +33,24 @@ class Refused(Exception):
         self.numbers, self.reason = tuple(numbers), reason
 
 
-def attempt(program: Program, policy: str, chosen: Sequence[int], evaluates: bool) -> Program:
+class Attempt(NamedTuple):
+    """The program after adoption, and what had to be mended in it besides."""
+
+    program: Program
+    mended: tuple[Mended, ...] = ()
+
+
+def attempt(program: Program, policy: str, chosen: Sequence[int], evaluates: bool) -> Attempt:
     """The program with these backward passes adopted; raises Refused."""
     after = prepared(program, chosen)
     after = under_autocast(after, policy, chosen, evaluates)
     after = with_float_results(after, chosen)
     if policy == "mixed_float16":
         after = with_scalers(after, chosen)
-    after, remaining = settled(program, after)
+    after, remaining, done = settled(program, after) if after is not program else (after, [], [])
     if remaining:
         raise Refused(blamed(after, remaining, chosen), f"what mplint then finds has no fix of its own: {described(remaining[0])}")
-    return after
+    return Attempt(after, tuple(done))
 
 
 def prepared(program: Program, chosen: Sequence[int]) -> Program:
@@ -66,7 +74,7 @@ def under_autocast(program: Program, policy: str, chosen: Sequence[int], evaluat
         except NoFix as reason:
             raise Refused([number], str(reason)) from None
     found = merged(file, passages, found)
-    if evaluates and (chosen or trains_mixed(file)):
+    if evaluates:
         found += Evaluations(file, models).all(found)
     try:
         changes = [change for passage in found for change in passage.changes(file, spelling.header(passage.first))]
@@ -75,11 +83,6 @@ def under_autocast(program: Program, policy: str, chosen: Sequence[int], evaluat
     if changes and torch_name(file) == "torch" and not imports_torch(file):
         changes.append(AddImport("torch"))
     return carried_out(program, fix_of(changes), chosen)
-
-
-def trains_mixed(file: SourceFile) -> bool:
-    """Whether a backward pass of the program has a forward pass under autocast already."""
-    return any(is_covered(file, call) for call in numbered(file))
 
 
 def merged(file: SourceFile, passages: Passages, found: Sequence[Passage]) -> list[Passage]:

@@ -34,7 +34,8 @@ def backwards(file: SourceFile) -> list[Backward]:
     for number, call in enumerate(calls):
         if call in plain:
             covered = is_covered(file, call)
-            done = (covered and not wants_scaler(file, call)) or bool(loop.scalers.built) or loop.optimizers.managed
+            twin = any(file.names.exclusive(call, scaled) for scaled in other)
+            done = (covered and not wants_scaler(file, call)) or twin or bool(loop.scalers.built) or loop.optimizers.managed
             found.append(Backward(number, call, not done, covered))
         elif call in other:
             found.append(Backward(number, call, False, True))
