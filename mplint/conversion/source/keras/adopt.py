@@ -23,6 +23,7 @@ from mplint.source.document import InputError
 from mplint.source.file import SourceFile
 from mplint.source.rewrite import FixError
 
+MOST = 40  # rounds of changes, should one of them never be enough
 TRAINING = ("fit", "fit_generator", "train_on_batch", "apply_gradients")
 
 
@@ -114,23 +115,26 @@ def note_at(first: Program, program: Program, node: ast.AST, text: str) -> Note:
 
 
 def rewritten(first: Program, program: Program, wanted: Callable[[SourceFile], Iterator[Kept]], said: str) -> tuple[Program, list[Note]]:
-    """The program after the changes that `wanted` asks for, one after the other, with a note for each."""
+    """The program after the changes that `wanted` asks for, all at once where they don't touch, with a note for each."""
     notes: list[Note] = []
-    tried: set[str] = set()
-    while (kept := next((k for k in wanted(program.file) if mark(program, k.node) not in tried), None)) is not None:
-        tried.add(mark(program, kept.node))
-        try:
-            after = program.after([kept.fix])
-        except (FixError, InputError):
-            continue
-        notes.append(note_at(first, program, kept.node, said.format(short(program.file, kept.node.func), kept.why)))
+    for _ in range(MOST):
+        found = list(wanted(program.file))
+        after = changed_by(program, found) if found else None
+        if found and after is None:
+            found, after = next((([k], done) for k in found if (done := changed_by(program, [k])) is not None), ([], None))
+        if after is None:
+            break
+        notes += [note_at(first, program, k.node, said.format(short(program.file, k.node.func), k.why)) for k in found]
         program = after
     return program, notes
 
 
-def mark(program: Program, node: ast.Call) -> str:
-    """What tells a layer from the others while the lines around it change."""
-    return f"{node.lineno}:{node.col_offset}:{len(program.data)}"
+def changed_by(program: Program, kept: list[Kept]) -> Program | None:
+    """The program after some changes; None where one of them can't be made."""
+    try:
+        return program.after([k.fix for k in kept])
+    except (FixError, InputError):
+        return None
 
 
 def trains_here(file: SourceFile) -> bool:
