@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -17,6 +18,7 @@ from mplint.conversion.onnx.arrays import required
 from mplint.conversion.onnx.constants import damage, tensor_of
 from mplint.conversion.onnx.crash import CRASHES, crashes, keep_from_crashing
 from mplint.conversion.onnx.functions import separate, unite
+from mplint.conversion.onnx.fuse import fused
 from mplint.conversion.onnx.measure import Measurement
 from mplint.conversion.onnx.opset import raised, wanted
 from mplint.conversion.onnx.patterns import keep_whole
@@ -35,8 +37,16 @@ from mplint.conversion.result import Conversion
 SAME = 1e-4  # what another opset may move an output
 
 
-def load(path: str, opset: int | None = None) -> tuple[ir.Model, Declared]:
-    """A model with the types of its values, raised to `opset` where one is named, and what the file itself declared."""
+class Loaded(NamedTuple):
+    """A model with the types of its values, what the file itself declared, and how many normalizations became one operator each."""
+
+    model: ir.Model
+    declared: Declared
+    norms: int = 0
+
+
+def load(path: str, opset: int | None = None, *, fuse: bool = False) -> Loaded:
+    """The model in a file, raised to `opset` where one is named, its normalizations fused where asked."""
     try:
         model = read(path)
     except Exception as error:
@@ -46,14 +56,14 @@ def load(path: str, opset: int | None = None) -> tuple[ir.Model, Declared]:
     separate(model)
     declared = declared_types(model)
     infer_types(model)
-    return model, declared
+    return Loaded(model, declared, fused(model, declared) if fuse else 0)
 
 
 def convert(path: str, policy: Policy, options: Options, calibration: Sequence[str] = ()) -> Conversion:
     """Convert the model in a file; nothing is written. Raises ConversionError for a model that can't be read or run."""
     notes: list[str] = []
     options.tell("reading the model")
-    model, _ = load(path)
+    model = load(path).model
     notes += model.meta.get(LEFT_OUT, ())
     if calibration:
         known = given(path, load_feeds(calibration, [v.name or "" for v in required(model)]))
@@ -61,7 +71,12 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
         known = samples(path, model, options, notes)
     opset = needed_opset(path, policy, known, notes)
     if opset is not None:
-        model, _ = load(path, opset)
+        model = load(path, opset).model
+    other = load(path, opset, fuse=True)
+    fuse = other.norms > 0 and agrees(other.model, known)
+    if fuse:
+        model = other.model
+        notes.append(f"{other.norms} LayerNorms that were written out are one operator each, which computes its middle in float32")
     program = analyze(model, policy.half, options)
     keep_whole(program)
     unsafe: dict[ir.Value, str] = {}
@@ -78,11 +93,11 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
     for attempt in range(ATTEMPTS):
         options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
         halves = plan(program, unsafe, attempt)
-        result = attempt_at(path, opset, policy, options, halves, known)
+        result = attempt_at(path, opset, fuse, policy, options, halves, known)
         if CRASHES in result.problems:
             keep_from_crashing(program)
             halves = plan(program, unsafe, attempt)
-            result = attempt_at(path, opset, policy, options, halves, known)
+            result = attempt_at(path, opset, fuse, policy, options, halves, known)
         if result.proven or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
             result.notes = notes
@@ -129,13 +144,14 @@ def unread_constants(program: Program, policy: Policy) -> dict[ir.Value, str]:
 def attempt_at(
     path: str,
     opset: int | None,
+    fuse: bool,
     policy: Policy,
     options: Options,
     halves: Sequence[bool],
     known: Samples,
 ) -> Conversion:
     """Write the plan into a fresh copy of the model and verify it."""
-    model, declared = load(path, opset)
+    model, declared, _ = load(path, opset, fuse=fuse)
     before, sources = weight_bytes(model), external_files(model)
     program = analyze(model, policy.half, options)
     written = write(program, halves, policy, declared)

@@ -48,6 +48,7 @@ def samples(path: str, model: ir.Model, options: Options, notes: list[str]) -> S
         raise ConversionError(f"{path} does not load in ONNX Runtime: {str(error).splitlines()[0][:300]}") from None
     values = required(model)
     known = {value.name or "": evidence(value) for value in values}
+    counted = any(known[value.name or ""].limit is None for value in values if value.dtype is not None and value.dtype.is_integer())
     for dims in OPEN_DIMS:
         found = Samples()
         for kind in BASIC:
@@ -55,8 +56,8 @@ def samples(path: str, model: ir.Model, options: Options, notes: list[str]) -> S
         if not found.feeds:
             continue
         _only_finite(found)
-        if any(one.limit is None and not one.sure for one in known.values()):
-            for kind in HINTED:
+        for kind in HINTED:
+            if kind.shape != "normal" or any(one.likely and not one.sure for one in known.values()) or counted:
                 _hint(trial, found, made(values, known, options.ranges, dims, kind), kind)
         unknown = [name for name, one in known.items() if one.limit is None and not one.sure and name not in options.ranges]
         for name in unknown:

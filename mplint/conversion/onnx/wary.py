@@ -43,7 +43,9 @@ def raw_inputs(program: Program, free: Container[str]) -> dict[ir.Value, str]:
             continue
         found[value] = RANGE
         for use in value.uses():
-            if use.node.op_type in RAW or (use.node.op_type == "Cast" and _counts(value)):
+            others = [operand for operand in use.node.inputs if operand is not None and operand not in found]
+            alone = all(is_constant(operand) for operand in others)
+            if (use.node.op_type in RAW and alone) or (use.node.op_type == "Cast" and _counts(value)):
                 stack += use.node.outputs
     return {value: why for value, why in found.items() if value in program.producers}
 
