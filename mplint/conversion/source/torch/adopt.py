@@ -30,7 +30,7 @@ def adopt_loops(program: Program, policy: str) -> Adopted:
     evaluates = True
     while True:
         try:
-            after = attempt(program, policy, chosen, evaluates) if chosen else program
+            result = attempt(program, policy, chosen, evaluates) if chosen else Attempt(program)
             break
         except Refused as refused:
             if not refused.numbers:

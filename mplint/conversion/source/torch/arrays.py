@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from mplint.conversion.source.torch.losses import INTEGERS, cast
@@ -16,6 +17,10 @@ KEEPS = frozenset({
     "cpu", "detach", "squeeze", "unsqueeze", "view", "reshape", "flatten", "permute", "transpose", "contiguous", "clone", "sigmoid",
     "softmax", "tanh", "relu", "mean", "clamp", "log_softmax", "data", "cuda", "to", "T", "stack", "cat", "max", "min",
 })  # fmt: skip
+# What the integers among several results are called.
+NUMBERS = re.compile(
+    r"(^|_)(actions?|act|preds?|predictions?|predicted|ids?|idx|index|indices|tokens?|labels?|class(es)?|masks?|steps?|done)$"
+)
 ARRAYS = ("numpy.array", "numpy.asarray")
 MAX_DEPTH = 5
 
@@ -101,6 +106,8 @@ def _casts(call: ast.Call) -> bool:
 def _binds_half(file: SourceFile, models: Models, binding: Binding, depth: int) -> bool:
     value = binding.value
     if value is None:
+        return False
+    if binding.element is not None and isinstance(binding.node, ast.Name) and NUMBERS.search(binding.node.id):
         return False
     last = value.func.attr if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else ""
     if binding.element and last in (*INTEGERS, "max", "min"):

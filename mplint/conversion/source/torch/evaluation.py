@@ -94,9 +94,13 @@ class Evaluations:
                 yield passage
 
     def _computes(self, statement: ast.stmt) -> bool:
-        """Whether a statement runs a model where autocast is not in force, and neither trains nor evaluates in a function of its own."""
-        calls = list(self.models.runs(statement))
-        return any(not self._is_apart(call) and not self.file.torch.autocasts.regions_around(call) for call in calls)
+        """Whether a statement runs a model where autocast is not in force, and neither trains nor evaluates in a function of its own.
+
+        The float32 arm of a condition that has an arm under autocast stays.
+        """
+        autocasts, names = self.file.torch.autocasts, self.file.names
+        calls = [call for call in self.models.runs(statement) if not self._is_apart(call) and not autocasts.regions_around(call)]
+        return any(not any(names.exclusive(call, region.node) for region in autocasts.regions) for call in calls)
 
     def _is_apart(self, call: ast.Call) -> bool:
         callee = self.file.values.callee(call)

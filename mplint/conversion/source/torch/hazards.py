@@ -98,7 +98,7 @@ def of_backward(file: SourceFile, backward: ast.Call, policy: str) -> None:
         raise NoFix(f"`{update}` changes weights by hand, by gradients that a scaler would scale: let an optimizer do it")
     if _differentiates_twice(file):
         raise NoFix(
-            "gradients are differentiated again (`create_graph`), and those have to be scaled and unscaled by hand in float16: "
+            "gradients are differentiated again, and those have to be scaled and unscaled by hand in float16: "
             "see the gradient penalty of torch's AMP examples, or use mixed_bfloat16"
         )
 
@@ -131,6 +131,8 @@ def _update_by_hand(file: SourceFile, function: Function | None) -> str | None:
 
 
 def _differentiates_twice(file: SourceFile) -> bool:
+    if {name.partition(".")[0] for name in file.torch.loop.optimizers.names_used} & {"learn2learn", "higher", "functorch", "torchopt"}:
+        return True
     for call in file.syntax.all(ast.Call):
         flag = argument(call, "create_graph")
         if flag is not None and not (isinstance(flag, ast.Constant) and flag.value is False):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from mplint.config import Config
 from mplint.conversion.source.program import Program
@@ -54,16 +55,23 @@ def requirement(versions: Versions | None) -> str | None:
     return ",".join(f"{sign}{'.'.join(map(str, bound))}" for sign, bound in bounds if bound is not None) or None
 
 
-def mended(program: Program, fresh: Sequence[Finding]) -> Program:
-    """The program after the first fix that one of its new findings offers; the same program where none can be carried out."""
+class Mended(NamedTuple):
+    """A fix that adoption called for, and the line that it mends."""
+
+    line: str
+    text: str
+
+
+def mended(program: Program, fresh: Sequence[Finding]) -> tuple[Program, Mended] | None:
+    """The program after the first fix that one of its new findings offers; None where none can be carried out."""
     for finding in fresh:
         fix = _fix_for(program, finding)
         if fix is not None and fix.applicability is not Applicability.DISPLAY and fix.changes:
             try:
-                return program.after([fix])
+                return program.after([fix]), Mended(_key(program, finding)[1], f"{fix.title} ({finding.code})")
             except (FixError, InputError):
                 continue
-    return program
+    return None
 
 
 def _fix_for(program: Program, finding: Finding) -> Fix | None:
@@ -85,15 +93,17 @@ def _fix_for(program: Program, finding: Finding) -> Fix | None:
     return finding.fix._replace(changes=tuple(changes))
 
 
-def settled(before: Program, after: Program) -> tuple[Program, list[Finding]]:
-    """The program after all fixes of what adoption brought to light, and the findings that stay."""
+def settled(before: Program, after: Program) -> tuple[Program, list[Finding], list[Mended]]:
+    """The program after all fixes of what adoption brought to light, the findings that stay, and what was mended."""
+    done: list[Mended] = []
     for _ in range(ROUNDS):
         fresh = new_findings(before, after)
-        following = mended(after, fresh) if fresh else after
-        if following is after:
-            return after, fresh
-        after = following
-    return after, new_findings(before, after)
+        following = mended(after, fresh) if fresh else None
+        if following is None:
+            return after, fresh, done
+        after = following[0]
+        done.append(following[1])
+    return after, new_findings(before, after), done
 
 
 def _key(program: Program, finding: Finding) -> tuple[str, str]:

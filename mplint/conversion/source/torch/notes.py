@@ -5,34 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from mplint.conversion.source.program import Note, Program
+from mplint.conversion.source.torch.attempt import Attempt
 from mplint.conversion.source.torch.backwards import Backward
 from mplint.conversion.source.torch.evaluation import Evaluations
+from mplint.conversion.source.torch.judgment import Mended
 from mplint.conversion.source.torch.models import Models
 from mplint.conversion.source.torch.passages import Passages
 from mplint.conversion.source.torch.spelling import DTYPES
+from mplint.findings import Span
 from mplint.source.torch.checkpoints import methods, store_of
 from mplint.source.torch.scaling.plan import NoFix
 
 
 def notes_on(
     before: Program,
-    after: Program,
+    result: Attempt,
     policy: str,
     found: Sequence[Backward],
     reasons: Mapping[int, str],
     evaluates: bool,
 ) -> tuple[tuple[Note, ...], tuple[Note, ...]]:
     """What was done, and what is left."""
-    made = (
-        tuple(_made(before, after, policy, [b for b in found if b.open and b.number not in reasons], evaluates))
-        if after is not before
-        else ()
-    )
+    after = result.program
+    adopted = [b for b in found if b.open and b.number not in reasons]
+    made = (*_made(before, after, policy, adopted, evaluates), *_mended(before, result.mended)) if after is not before else ()
     file = before.file
     left = tuple(
         Note(file.location(b.call), f"`{file.text(b.call)}` stays in float32: {reasons[b.number]}") for b in found if b.number in reasons
     )
     return made, left
+
+
+def _mended(before: Program, done: Sequence[Mended]) -> Iterator[Note]:
+    """What was mended on lines that the program had."""
+    lines = [line.strip() for line in before.document.text.split("\n")]
+    for line, text in done:
+        if line in lines:
+            at = lines.index(line) + 1
+            yield Note(before.document.location(Span(at, 0, at, 1)), f"the line is mended for half precision: {text}")
 
 
 def _made(before: Program, after: Program, policy: str, adopted: Sequence[Backward], evaluates: bool) -> Iterator[Note]:

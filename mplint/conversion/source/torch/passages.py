@@ -133,6 +133,7 @@ class Passages:
         if any(self.runs(s) for s in outside):
             return Passage(first, body[-1])
         while len(inside) > 1 and not any(isinstance(n, (ast.Call, ast.Return)) for n in ast.walk(inside[-1])):
+            outside = [inside[-1], *outside] if outside else outside
             inside.pop()  # arithmetic on losses
         changes = casts(self.file, self.between(inside[0], inside[-1]), outside)
         return Passage(first, inside[-1], tuple(changes))

@@ -90,6 +90,8 @@ def require_free(file: SourceFile, setup: Setup, switch: Switch, policy: str) ->
         require(options.option(name) is None, f"`{name}` chooses the precision: set it there")
     accelerator = options.option("accelerator")
     require(accelerator is None or accelerator.text != "tpu", "on a TPU set `precision` to bf16-true, or keep it")
+    on_cpu = setup.trainer in LIGHTNING and accelerator is not None and accelerator.text == "cpu"
+    require(not (half and on_cpu), "on the CPU it takes bfloat16 only")
 
 
 def switched(program: Program, index: int, switch: Switch) -> Program:
@@ -101,7 +103,7 @@ def switched(program: Program, index: int, switch: Switch) -> Program:
         raise NoFix("the call can't be rewritten")
     fix = Fix("Switch mixed precision on", Applicability.UNSAFE, (set_keyword(file, call, switch.name, switch.text),))
     try:
-        after, remaining = settled(program, program.after([fix]))
+        after, remaining, _ = settled(program, program.after([fix]))
     except (FixError, InputError) as error:
         raise NoFix(f"the line can't be rewritten: {error}") from None
     require(not remaining, f"then mplint finds {remaining[0].code} {remaining[0].message}" if remaining else "")
