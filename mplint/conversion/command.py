@@ -121,7 +121,8 @@ def convert_keras(source: str, target: str, wanted: Policy, options: Options, ca
 
     if target != source and not target.endswith(".keras"):
         raise ConversionError(f"-o {target}: the result is a .keras archive, and Keras goes by the name: let it end in .keras")
-    return (convert_h5 if h5 else convert_archive)(source, target, wanted, options, list(calibration))
+    name = target if target != source else "converted.keras"
+    return (convert_h5 if h5 else convert_archive)(source, name, wanted, options, list(calibration))
 
 
 def convert_savedmodel(source: str, wanted: Policy, options: Options, calibration: Sequence[str]) -> Conversion:

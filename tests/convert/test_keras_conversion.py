@@ -100,6 +100,41 @@ def test_fragile_layers_stay_float32(entry: dict[str, Any], largest: dict[str, f
     assert converted(path, tmp_path, **largest) == {"x": "float32", "a": "float32", "b": "mixed_float16", "c": "float32"}
 
 
+def test_policies_that_are_plain_names_are_set_as_such(tmp_path: Path) -> None:
+    """Keras 2 and the first releases of Keras 3 write names; an operation's dtype is a name too, and stays."""
+    product = layer("Multiply", "b", "a", module="keras.ops")
+    entries = [layer("InputLayer", "x"), layer("Dense", "a", "x"), product, layer("Dense", "c", "b")]
+    for entry in entries:
+        entry["config"]["dtype"] = "float32"
+    product["registered_name"] = None
+    path = archive(tmp_path / "a.keras", *entries, output="c")
+    assert converted(path, tmp_path) == {"x": "float32", "a": "mixed_float16", "b": "float32", "c": "float32"}
+
+
+def test_layers_in_layers_are_converted_with_them(tmp_path: Path) -> None:
+    cells = [layer("LSTMCell", "first"), layer("GRUCell", "second")]
+    wrapper = layer("RNN", "rnn", "x", cell=layer("StackedRNNCells", "stack", cells=cells))
+    path = archive(tmp_path / "a.keras", layer("InputLayer", "x"), wrapper, layer("Dense", "b", "rnn"), output="b")
+    result = convert(path, "b.keras", FLOAT16, Options(), {})
+    assert result.in_half == ["rnn", "rnn/stack", "rnn/stack/first", "rnn/stack/second"]
+    kept = convert(path, "b.keras", FLOAT16, Options(), {}, {"rnn": "it is measured so"})
+    assert kept.in_half == [] and dict(kept.kept)["rnn/stack (StackedRNNCells)"] == "it is measured so"
+
+
+def test_a_layer_stays_float32_where_an_operation_makes_too_much_of_it(tmp_path: Path) -> None:
+    path = archive(
+        tmp_path / "a.keras",
+        layer("InputLayer", "x"),
+        layer("Dense", "a", "x"),
+        layer("Sum", "sum", "a", module="keras.src.ops.numpy"),
+        layer("Dense", "b", "sum"),
+        layer("Dense", "c", "b"),
+        output="c",
+    )
+    result = convert(path, "b.keras", FLOAT16, Options(), {}, {"sum": "its results reach 1e+06"})
+    assert result.in_half == ["b"] and dict(result.kept)["a (Dense)"] == "what 'sum' makes of it: its results reach 1e+06"
+
+
 def test_a_subclassed_model_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "a.keras"
     with zipfile.ZipFile(path, "w") as made:

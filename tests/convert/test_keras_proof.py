@@ -186,3 +186,42 @@ def test_a_subclassed_live_model_is_refused_with_what_to_do() -> None:
     model(np.ones((2, 4), "float32"))
     with pytest.raises(ConversionError, match="set_global_policy"):
         mplint.convert(model)
+
+
+def test_training_gets_loss_scaling_by_the_lines_that_are_printed(tmp_path: Path) -> None:
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(4), layers.Dense(2)])
+    model.compile("sgd", keras.losses.MeanSquaredError())
+    model.save(tmp_path / "a.keras")
+    result = mplint.convert(str(tmp_path / "a.keras"))
+    result.save(str(tmp_path / "b.keras"))
+    printed = "\n".join(result.advice)
+    assert "load_model('converted.keras')" in printed and "The optimizer's state" in printed
+    try:
+        keras.mixed_precision.set_global_policy("mixed_float16")
+        loaded = keras.models.load_model(tmp_path / "b.keras")
+        assert isinstance(loaded.optimizer, keras.mixed_precision.LossScaleOptimizer)
+        history = loaded.fit(np.ones((8, 4), "float32"), np.ones((8, 2), "float32"), epochs=3, verbose=0)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    assert history.history["loss"][-1] < history.history["loss"][0]
+    plain = keras.models.load_model(tmp_path / "b.keras")
+    assert not isinstance(plain.optimizer, keras.mixed_precision.LossScaleOptimizer)  # so the lines are needed
+
+
+def test_kernels_that_the_cpu_lacks_keep_no_layer_in_float32(tmp_path: Path) -> None:
+    """TensorFlow has no float16 kernel for MaxPooling3D on the CPU, and one on GPUs."""
+    x = keras.Input((6, 6, 6, 2))
+    pooled = layers.MaxPooling3D(name="pooled")(layers.Conv3D(4, 3)(x))
+    keras.Model(x, layers.Dense(2)(layers.Flatten()(pooled))).save(tmp_path / "a.keras")
+    result = convert_archive(str(tmp_path / "a.keras"), "b.keras", FLOAT16, Options(), [])
+    assert result.proven and result.planned["pooled"] == "mixed_float16"
+
+
+def test_what_can_not_be_run_is_said(tmp_path: Path) -> None:
+    keras.Sequential([layers.Dense(4), layers.Dense(2)]).save(tmp_path / "unbuilt.keras")
+    x = keras.Input((1,), dtype="string", name="words")
+    found = layers.StringLookup(vocabulary=["a"], output_mode="one_hot")(x)
+    keras.Model(x, layers.Dense(2)(layers.Dense(4)(found))).save(tmp_path / "words.keras")
+    for name, why in [("unbuilt", "what its inputs are is not known"), ("words", "the input 'words' takes strings: give")]:
+        result = convert_archive(str(tmp_path / f"{name}.keras"), "b.keras", FLOAT16, Options(), [])
+        assert result.proven and result.error is None and any(why in note for note in result.notes)

@@ -24,6 +24,7 @@ ADVICE = """Loss scaling depends on the policy when the model is loaded. To trai
     keras.mixed_precision.set_global_policy("mixed_float16")
     model = keras.models.load_model({path!r})
   or compile it with keras.mixed_precision.LossScaleOptimizer(optimizer)."""
+STATE = "\nThe optimizer's state in the archive is one without loss scaling: Keras warns, and starts with a new one."
 
 
 def convert(
@@ -59,12 +60,13 @@ def convert(
     result.size_before = result.size_after = os.path.getsize(path)
     if not result.in_half:
         already = sum("already" in reason for _, reason in editor.kept)
-        why = f"{already} of its layers ha{'s' if already == 1 else 've'} another policy already, and " if already else ""
-        result.notes.append(f"nothing changes: {why}the others must stay float32")
+        have = "has" if already == 1 else "have"
+        who = f"{already} of its layers {have} another policy already, and the others" if already else "its layers"
+        result.notes.append(f"nothing changes: {who} must stay float32")
     else:
         result.notes.append("the variables stay float32, bit for bit, and are cast when they are used: the file does not shrink")
     if policy.half == "float16":
-        result.advice = ADVICE.format(path=target).split("\n")
+        result.advice = (ADVICE + (STATE if config.get("compile_config") else "")).format(path=target).split("\n")
     return result
 
 

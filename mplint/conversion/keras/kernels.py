@@ -1,6 +1,7 @@
-"""Half matmuls and convolutions as GPUs do them, on the CPU: computed in float32, stored in half.
+"""Half matmuls, convolutions and pooling as GPUs do them, on the CPU: computed in float32, stored in half.
 
-TensorFlow's CPU kernels add up in half, so long sums come out worse there than on any hardware that mixed precision is for.
+TensorFlow's CPU kernels may add up in half, so that long sums come out worse than on the hardware that mixed precision is for, and some
+know no half at all.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ FUNCTIONS = (
     "nn.conv3d_transpose",
     "nn.depthwise_conv2d",
     "nn.separable_conv2d",
+    "nn.pool",
+    "nn.avg_pool",
+    "nn.max_pool",
 )
 HALVES = ("float16", "bfloat16")
 
 
 @contextmanager
 def accumulating() -> Iterator[None]:
-    """Let TensorFlow's matmuls and convolutions add up in float32 while it lasts; nothing changes for other backends of Keras."""
+    """Let TensorFlow's matmuls, convolutions and pooling compute in float32 while it lasts; other backends of Keras stay as they are."""
     import keras
 
     if keras.backend.backend() != "tensorflow":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -28,27 +28,46 @@ def load(path: str, custom: Mapping[str, object] | None) -> Any:
         return keras.models.load_model(path, custom_objects=custom, compile=False, safe_mode=custom is None)
 
 
-def outputs(model: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What a model gives for inputs in the order of its `inputs`."""
-    structure = getattr(model, "_inputs_struct", None)
-    given: Any = list(inputs)
-    if isinstance(structure, dict):
-        by_name = dict(zip([tensor.name for tensor in model.inputs], inputs, strict=True))
-        given = {key: by_name[tensor.name] for key, tensor in structure.items()}
-    elif len(given) == 1 and not isinstance(structure, list | tuple):
-        given = given[0]
-    with quiet(), accumulating():
-        return _flat(model(given, training=False))
+def caller(model: Any) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
+    """A function that gives a model's results for inputs in the order of its `inputs`.
+
+    Models with recurrent layers run as one graph where the backend is TensorFlow, which would take their steps one by one.
+    """
+    import keras
+
+    def plain(given: Any) -> Any:
+        return model(given, training=False)
+
+    run = plain
+    if keras.backend.backend() == "tensorflow" and any(hasattr(layer, "cell") for layer in model._flatten_layers()):
+        import tensorflow as tf
+
+        run = tf.function(plain, reduce_retracing=True)
+
+    def called(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        with quiet(), accumulating():
+            return _flat(run(_arranged(model, inputs)))
+
+    return called
 
 
-def sizes(model: Any, samples: Sequence[Sequence[np.ndarray]]) -> dict[str, Sizes]:
-    """What each layer and operation takes and gives over all samples, by its path in the configuration."""
+def watched(model: Any, samples: Sequence[Sequence[np.ndarray]]) -> tuple[list[list[np.ndarray]], dict[str, Sizes]]:
+    """A model's results for all samples, and what each layer and operation takes and gives, by its path in the configuration."""
     paths = {id(operation): path for operation, path in parts(model)}
     found: dict[str, Sizes] = {}
-    with _watched(paths, found):
-        for inputs in samples:
-            outputs(model, inputs)
-    return found
+    with _watching(paths, found), quiet(), accumulating():
+        results = [_flat(model(_arranged(model, inputs), training=False)) for inputs in samples]
+    return results, found
+
+
+def _arranged(model: Any, inputs: Sequence[np.ndarray]) -> Any:
+    """Inputs in the structure that a model takes."""
+    structure = getattr(model, "_inputs_struct", None)
+    if structure is None:
+        return inputs[0] if len(inputs) == 1 else list(inputs)
+    import keras
+
+    return keras.tree.pack_sequence_as(structure, list(inputs))
 
 
 def parts(model: Any, prefix: str = "") -> Iterator[tuple[Any, str]]:
@@ -59,7 +78,7 @@ def parts(model: Any, prefix: str = "") -> Iterator[tuple[Any, str]]:
             yield from parts(operation, f"{path}/")
             continue
         yield operation, path
-        for name in ("layer", "forward_layer", "backward_layer", "cell"):
+        for name in ("layer", "forward_layer", "backward_layer"):
             inner = getattr(operation, name, None)
             if inner is not None and hasattr(inner, "name"):
                 if hasattr(inner, "get_layer"):
@@ -69,14 +88,14 @@ def parts(model: Any, prefix: str = "") -> Iterator[tuple[Any, str]]:
 
 
 @contextmanager
-def _watched(paths: Mapping[int, str], found: dict[str, Sizes]) -> Iterator[None]:
+def _watching(paths: Mapping[int, str], found: dict[str, Sizes]) -> Iterator[None]:
     """Note what goes through the layers at `paths` while it lasts."""
     import keras
 
     operation = keras.Operation
     original = operation.__call__
 
-    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
         path = paths.get(id(self))
         if path is not None:
@@ -85,7 +104,7 @@ def _watched(paths: Mapping[int, str], found: dict[str, Sizes]) -> Iterator[None
             found[path] = Sizes(max(before.taken, _largest((args, kwargs))), weights, max(before.given, _largest(result)))
         return result
 
-    operation.__call__ = watched
+    operation.__call__ = noting
     try:
         yield
     finally:

@@ -17,7 +17,10 @@ def samples_of(
     model: Any, feeds: Sequence[Mapping[str, np.ndarray]], ranges: Mapping[str, tuple[float, float]], size: int = OPEN_DIMS[0]
 ) -> tuple[list[Feed], str]:
     """Inputs in the order of `model.inputs`, or none and why; `size` is what open dimensions get where nothing is given."""
-    inputs = list(model.inputs or ())
+    try:
+        inputs = list(model.inputs or ())
+    except AttributeError:  # a sequential model that was never called
+        inputs = []
     names = [tensor.name for tensor in inputs]
     if not inputs:
         return [], "what its inputs are is not known before it is called"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -57,15 +58,14 @@ class Original:
                 self.note = f"not run: {why}"
                 return
             try:
-                self.expected = [runtime.outputs(self.model, inputs) for inputs in self.samples]
-                self.sizes = runtime.sizes(self.model, self.samples)
+                self.expected, self.sizes = runtime.watched(self.model, self.samples)
                 self.note = ""
                 return
             except Exception as error:
                 self.note = self.note or f"not run: {said(error)}"
                 self.samples = []
                 if feeds or all(None not in tensor.shape[1:] for tensor in self.model.inputs):
-                    return
+                    break
 
     def too_large(self, policy: Policy) -> Reasons:
         """The layers and operations that take, hold or give values that half can't hold."""
@@ -84,74 +84,102 @@ def prove(result: Conversion, original: Original, plan: Callable[[Reasons], Conv
     if original.model is None:
         result.notes.append(original.note)
         return result
-    found, wrong = _compared(result, original)
-    blamed: dict[str, Distance] = {}
-    if found is not None and not found.within(result.policy.tolerance):
-        options.tell("looking for the layers that must stay float32")
-        movable = list(result.in_half)
-        base = found
-
-        def measure(chosen: Collection[str]) -> Distance:
-            others = dict.fromkeys((path for path in movable if path not in set(chosen)), "tried")
-            return _compared(plan({**reasons, **others}), original)[0] or base
-
-        blamed = culprits(movable, measure, result.policy.tolerance)
-        careful = plan({**reasons, **{path: _blame(far, result.policy) for path, far in blamed.items()}})
-        again, still_wrong = _compared(careful, original)
-        if again is not None and again.within(result.policy.tolerance):
-            result, found, wrong = careful, again, still_wrong
-    result.problems += wrong
-    if found is None:
-        result.notes += [original.note] if original.note else []
+    try:
+        with _loaded(result, original) as (converted, folder):
+            found = _distance(converted, original)
+            problem = _other_policy(result, converted, original, folder)
+        if found is not None and not found.within(result.policy.tolerance):
+            options.tell("looking for the layers that must stay float32")
+            result, found = _cured(result, found, original, plan, reasons)
+    except _Unusable as error:
+        result.problems.append(str(error))
+        return result
+    if problem:
+        result.problems.append(problem)
     else:
-        result.error = found.error
-        if not found.within(result.policy.tolerance):
-            result.problems.append(found.broken or f"the outputs are off by {found.error:.2g}, more than {result.policy.tolerance:g}")
-        count = len(original.samples)
-        result.verified.append(f"outputs against the original's on {count} sample{'s' if count > 1 else ''}")
-    if not wrong:
         result.verified.append("Keras: every layer's policy, and saved and loaded again")
+    if found is None:
+        result.notes.append(original.note)
+        return result
+    result.error = found.error
+    if not found.within(result.policy.tolerance):
+        result.problems.append(found.broken or f"the outputs are off by {found.error:.2g}, more than {result.policy.tolerance:g}")
+    count = len(original.samples)
+    result.verified.insert(0, f"outputs against the original's on {count} sample{'s' if count > 1 else ''}")
     return result
+
+
+class _Unusable(Exception):
+    """A result that Keras can't load."""
+
+
+def _cured(
+    result: Conversion, found: Distance, original: Original, plan: Callable[[Reasons], Conversion], reasons: Reasons
+) -> tuple[Conversion, Distance]:
+    """A plan that stands, with the layers in float32 that make this one fail; this one, where no plan does."""
+    movable = list(result.in_half)
+
+    def distance_of(tried: Conversion) -> Distance:
+        with _loaded(tried, original) as (converted, _):
+            return _distance(converted, original) or found
+
+    def measure(chosen: Collection[str]) -> Distance:
+        others = dict.fromkeys((path for path in movable if path not in set(chosen)), "tried")
+        return distance_of(plan({**reasons, **others}))
+
+    blamed = culprits(movable, measure, result.policy.tolerance)
+    careful = plan({**reasons, **{path: _blame(far, result.policy) for path, far in blamed.items()}})
+    again = distance_of(careful)
+    return (careful, again) if again.within(result.policy.tolerance) else (result, found)
 
 
 def _blame(far: Distance, policy: Policy) -> str:
     return f"in {policy.half} {far.broken or f'the outputs are off by {far.error:.2g}'}"
 
 
-def _compared(result: Conversion, original: Original) -> tuple[Distance | None, list[str]]:
-    """How far the converted model is from the original (None where nothing can be run), and what else is wrong with it."""
+@contextmanager
+def _loaded(result: Conversion, original: Original) -> Iterator[tuple[Any, str]]:
+    """The converted model, and a folder for the time that it is looked at."""
     with tempfile.TemporaryDirectory(prefix="mplint-") as folder:
         target = os.path.join(folder, "converted.keras")
         result.save(target)
         try:
-            converted = runtime.load(target, original.custom)
+            model = runtime.load(target, original.custom)
         except Exception as error:
-            return None, [f"Keras loads the original and not the result ({said(error)})"]
-        wrong = _policies(result, converted, folder, original.custom)
-        worst: Distance | None = None
-        for inputs, expected in zip(original.samples, original.expected, strict=True):
-            try:
-                got = runtime.outputs(converted, inputs)
-            except Exception as error:
-                return None, [*wrong, f"the original runs and the result does not ({said(error)})"]
-            found = distance(expected, got)
-            if [one.dtype for one in expected] != [other.dtype for other in got]:
-                found = Distance(float("inf"), "an output has another dtype than the original's")
-            worst = found if worst is None else max(worst, found, key=lambda one: (bool(one.broken), one.error))
-    return worst, wrong
+            raise _Unusable(f"Keras loads the original and not the result ({said(error)})") from None
+        yield model, folder
 
 
-def _policies(result: Conversion, converted: Any, folder: str, custom: Mapping[str, object] | None) -> list[str]:
+def _distance(converted: Any, original: Original) -> Distance | None:
+    """How far the converted model is from the original, None where nothing can be run."""
+    if not original.samples:
+        return None
+    run = runtime.caller(converted)
+    worst = Distance(0.0)
+    for inputs, expected in zip(original.samples, original.expected, strict=True):
+        try:
+            got = run(inputs)
+        except Exception as error:
+            return Distance(float("inf"), f"it does not run ({said(error)})")
+        found = distance(expected, got)
+        if [one.dtype for one in expected] != [other.dtype for other in got]:
+            found = Distance(float("inf"), "an output has another dtype than the original's")
+        worst = max(worst, found, key=lambda one: (bool(one.broken), one.error))
+    return worst
+
+
+def _other_policy(result: Conversion, converted: Any, original: Original, folder: str) -> str:
+    """Which layer has another policy than was written, now or after another round trip; "" where none has."""
     layers = list(converted._flatten_layers())
     for layer in layers:
         if result.planned.get(layer.name, layer.dtype_policy.name) != layer.dtype_policy.name:
-            return [f"the policy of {layer.name!r} is not the one that was written"]
+            return f"the policy of {layer.name!r} is not the one that was written"
     again = os.path.join(folder, "again.keras")
     converted.save(again)
-    reloaded = runtime.load(again, custom)
+    reloaded = runtime.load(again, original.custom)
     if [layer.dtype_policy.name for layer in reloaded._flatten_layers()] != [layer.dtype_policy.name for layer in layers]:
-        return ["saved and loaded again, it has other policies"]
-    return []
+        return "saved and loaded again, it has other policies"
+    return ""
 
 
 def _is_keras2(path: str) -> bool:
