@@ -10,8 +10,10 @@ converted and judged in a process of its own, since some results crash ONNX Runt
 
 import argparse
 import contextlib
+import importlib
 import importlib.util
 import io
+import logging
 import multiprocessing
 import statistics
 import sys
@@ -24,7 +26,6 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "convert"))
 from hard_case import Case
@@ -34,6 +35,7 @@ from hard_cases_ranges import RANGES
 from mplint.conversion.distance import distance
 from mplint.conversion.onnx.convert import convert
 from mplint.conversion.onnx.program import HEAVY, bodies
+from mplint.conversion.onnx.read import read
 from mplint.conversion.onnx.run import Session
 from mplint.conversion.onnx.strict import HALVES, to_strict
 from mplint.conversion.onnx.types import infer_types
@@ -106,7 +108,12 @@ CONVERTERS: dict[str, tuple[str, Converter]] = {
     "modelopt autocast, with data": ("modelopt", autocast_with_data),
     "modelopt autocast, without data": ("modelopt", autocast),
 }
-IMPORTED = {"modelopt": "modelopt.onnx.autocast", "onnxruntime": "onnxruntime.transformers.float16"}
+IMPORTED = {  # once, and not in each process
+    "mplint": ("onnxruntime", "scipy.sparse.csgraph", "onnx_ir.passes.common", "onnx.version_converter"),
+    "modelopt": ("modelopt.onnx.autocast", "polygraphy.comparator"),
+    "onnxruntime": ("onnxruntime.transformers.float16", "onnxruntime.transformers.onnx_model"),
+    "onnxconverter_common": ("onnxconverter_common.float16",),
+}
 
 
 def outcome(case: Case, converter: Converter, folder: Path) -> Outcome:
@@ -132,6 +139,7 @@ def in_process(case: Case, converter: Converter, folder: Path) -> Outcome:
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
+            logging.disable(logging.WARNING)
             converter(case, source, target)
     except Exception:
         return Outcome()
@@ -160,7 +168,7 @@ def is_valid(source: Path, target: Path) -> bool:
 
 def is_accurate(case: Case, source: Path, target: Path) -> bool:
     try:
-        strict = ir.load(target)
+        strict = read(str(target))
         infer_types(strict)
         to_strict(strict)
         original, emulated = Session(str(source)), Session(strict)
@@ -171,7 +179,7 @@ def is_accurate(case: Case, source: Path, target: Path) -> bool:
 
 def figures(path: Path) -> tuple[int, int, int]:
     """Heavy operations, those in half, and casts."""
-    model = ir.load(path)
+    model = read(str(path))
     infer_types(model)
     nodes = [node for body, _ in bodies(model) for node in body]
     heavy = [node for node in nodes if node.op_type in HEAVY]
@@ -189,14 +197,17 @@ def main() -> None:
     for label, (package, converter) in CONVERTERS.items():
         if importlib.util.find_spec(package) is None:
             continue
-        __import__(IMPORTED.get(package, package))  # once, and not in each process
+        for module in IMPORTED[package]:
+            importlib.import_module(module)
         with tempfile.TemporaryDirectory() as folder:
             found = [outcome(case, converter, Path(folder)) for case in cases.values()]
+        wrong = [name for name, one in zip(cases, found, strict=True) if not one.accurate]
+        print(f"{label}: not accurate: {', '.join(wrong) or 'none'}", file=sys.stderr)
         right = [one for one in found if one.accurate]
         shares = [share(one, case) for one, case in zip(found, cases.values(), strict=True) if case.heavy and case.half != 0]
         columns = [sum(one.converted for one in found), sum(one.valid for one in found), len(right), f"{statistics.mean(shares):.2f}"]
         columns += [sum(one.casts for one in right), f"{statistics.median(one.seconds for one in found if one.converted):.2f}"]
-        print(f"| {label} | " + " | ".join(map(str, columns)) + " |")
+        print(f"| {label} | " + " | ".join(map(str, columns)) + " |", flush=True)
 
 
 if __name__ == "__main__":
