@@ -29,6 +29,12 @@ def test_onnx_models_need_onnxruntime(tmp_path: Path, monkeypatch: pytest.Monkey
     assert refused(tmp_path / "model.onnx") == 'converting ONNX models needs onnxruntime: pip install "mplint[convert]"'
 
 
+def test_savedmodels_need_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(b"\x08\x01\x12\x00")
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    assert "needs TensorFlow, whose graph optimizer does it: pip install tensorflow" in refused(tmp_path)
+
+
 def test_keras_archives_need_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with zipfile.ZipFile(tmp_path / "model.keras", "w") as archive:
         archive.writestr("metadata.json", json.dumps({"keras_version": "3.0.0"}))

@@ -172,3 +172,23 @@ def test_a_damaged_savedmodel_is_refused(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").write_bytes(b"\x08\x01\x12\x05\xff\xff")
     with pytest.raises(ConversionError, match="saved_model"):
         mplint.convert(str(tmp_path))
+
+
+@pytest.mark.framework
+def test_a_graph_of_tensorflow_1_without_functions_is_converted(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default():
+        x = v1.placeholder(tf.float32, [None, 8], name="x")
+        weight = v1.get_variable("weight", [8, 8], use_resource=False)
+        y = tf.matmul(tf.nn.relu(tf.matmul(x, weight, name="first")), weight, name="second")
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            v1.saved_model.simple_save(session, str(tmp_path / "a"), {"x": x}, {"y": y})
+    result = mplint.convert(str(tmp_path / "a"))
+    kept = dict(result.kept)
+    assert result.proven and (result.heavy, result.heavy_half) == (2, 1)
+    assert kept["second (MatMul)"] == "it makes an output, which stays float32" and not any("Assign" in name for name in kept)
+    result.save(str(tmp_path / "b"))
+    assert tf.saved_model.load(str(tmp_path / "b")).signatures["serving_default"](x=tf.ones([1, 8]))["y"].dtype == tf.float32

@@ -48,6 +48,7 @@ class Plan:
     emulation: Any
     half: dict[Place, str] = field(default_factory=dict)  # operation types of what computes in half
     float32: dict[Place, str] = field(default_factory=dict)  # and of what could be asked why it does not
+    ends: set[Place] = field(default_factory=set)  # what makes an output of a graph without functions
     casts: int = 0
 
 
@@ -56,7 +57,7 @@ def make_plan(meta: Any, half: str, kept: Collection[Place]) -> Plan:
     import tensorflow as tf
 
     plan = Plan(_copy(meta), _copy(meta))
-    served = reached(meta)
+    served, nodes = reached(meta)
     library = meta.graph_def.library
     with tf.Graph().as_default():
         tf.graph_util.import_graph_def(tf.compat.v1.GraphDef(library=library, versions=meta.graph_def.versions), name="")
@@ -79,7 +80,8 @@ def make_plan(meta: Any, half: str, kept: Collection[Place]) -> Plan:
             made = in_half(graph, fetched, half, _pinned(graph, "", kept))
             plan.meta.graph_def.CopyFrom(_with_library(with_nodes(main, made), plan.meta.graph_def))
             plan.emulation.graph_def.CopyFrom(_with_library(with_nodes(main, emulated(graph, made, half)), plan.emulation.graph_def))
-            _count(plan, "", graph, made)
+            _count(plan, "", graph, made, nodes)
+            plan.ends = {("", name.partition(":")[0]) for name in fetched}
     return plan
 
 
@@ -90,13 +92,13 @@ def signatures(meta: Any) -> Iterator[tuple[str, Any]]:
             yield name, signature
 
 
-def reached(meta: Any) -> set[str]:
-    """The functions that signatures run; all of them where there are no signatures."""
+def reached(meta: Any) -> tuple[set[str], set[str]]:
+    """The functions that signatures run, and the nodes of the graph itself; all of them where there are no signatures."""
     bodies = {function.signature.name: function.node_def for function in meta.graph_def.library.function}
     nodes = {node.name: node for node in meta.graph_def.node}
     stack = [tensor.name.partition(":")[0] for _, signature in signatures(meta) for tensor in signature.outputs.values()]
     if not stack:
-        return set(bodies)
+        return set(bodies), set(nodes)
     seen: set[str] = set()
     found: set[str] = set()
     while stack:
@@ -111,7 +113,7 @@ def reached(meta: Any) -> set[str]:
             if function in bodies and function not in found:
                 found.add(function)
                 pending += [called for node in bodies[function] for called in _called(node)]
-    return found
+    return found, seen
 
 
 def _pinned(graph: Any, owner: str, kept: Collection[Place]) -> set[str]:
@@ -131,10 +133,13 @@ def _convertible(name: str, nodes: Any) -> bool:
     return "__backward_" not in name and any(node.op in HEAVY for node in nodes)
 
 
-def _count(plan: Plan, owner: str, before: Any, after: Any) -> None:
+def _count(plan: Plan, owner: str, before: Any, after: Any, counted: Collection[str] | None = None) -> None:
+    """Count what became of the nodes of a body; only some of them, where some are `counted`."""
     nodes = after.node_def if before is None else after.node
     halves = set() if before is None else {node.name for node, _ in turned(before.node, after.node)}
     for node in nodes:
+        if counted is not None and node.name not in counted:
+            continue
         if node.name in halves:
             plan.half[owner, node.name] = node.op
         elif node.op not in MOVING and not node.name.startswith("mplint_end_"):

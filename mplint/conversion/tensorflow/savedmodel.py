@@ -193,12 +193,14 @@ def _describe(result: Conversion, plan: Plan, kept: Collection[Place], measured:
             reason = f"in {policy.half}{WARY[policy.half]} {far.broken or f'the outputs are off by {far.error:.2g}'}"
         elif place in kept:
             reason = "asked to stay float32"
+        elif place in plan.ends:
+            reason = "it makes an output, which stays float32"
         elif definition is None or not _has_half(definition, policy.half):
             reason = f"TensorFlow has no {policy.half} version of it"
         elif op in LISTED:
             reason = f"its results depend on sizes and sums that {policy.half} may not hold"
         else:
-            reason = "nothing beside it gains from half, so casts would cost more"
+            reason = "half gains nothing there: a cast would be needed before or after it"
         result.kept.append((f"{place[1]} ({op})", reason))
 
 
