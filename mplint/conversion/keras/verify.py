@@ -71,11 +71,11 @@ class Original:
         """The layers and operations that take, hold or give values that half can't hold."""
         limit, found = policy.largest / MARGIN, Reasons()
         for path, (taken, weights, given) in self.sizes.items():
-            end = f"and {policy.half} ends at {policy.largest:g}"
             if weights > policy.largest:
-                found[path] = f"its weights reach {weights:.3g}, {end}"
+                found[path] = f"its weights reach {weights:.3g}, and {policy.half} ends at {policy.largest:g}"
             elif max(taken, given) > limit:
-                found[path] = f"{'its inputs reach' if taken > limit else 'its results reach'} {max(taken, given):.3g}, {end}"
+                what, reached = ("inputs", taken) if taken > limit else ("results", given)
+                found[path] = f"its {what} reach {reached:.3g}, more than a quarter of {policy.half}'s {policy.largest:g}"
         return found
 
 
