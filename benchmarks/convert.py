@@ -206,7 +206,7 @@ def main() -> None:
         right = [one for one in found if one.accurate]
         shares = [share(one, case) for one, case in zip(found, cases.values(), strict=True) if case.heavy and case.half != 0]
         columns = [sum(one.converted for one in found), sum(one.valid for one in found), len(right), f"{statistics.mean(shares):.2f}"]
-        columns += [sum(one.casts for one in right), f"{statistics.median(one.seconds for one in found if one.converted):.2f}"]
+        columns += [sum(one.casts for one in right), f"{statistics.median([one.seconds for one in found if one.converted] or [0.0]):.2f}"]
         print(f"| {label} | " + " | ".join(map(str, columns)) + " |", flush=True)
 
 
