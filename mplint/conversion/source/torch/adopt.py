@@ -49,6 +49,7 @@ def refusal(program: Program, backward: Backward, policy: str) -> str | None:
     file = program.file
     try:
         hazards.of_program(file, policy)
+        hazards.of_models(file)
         hazards.of_backward(file, backward.call, policy)
         models = Models(file)
         if not backward.covered and not any(True for _ in models.runs(loss_of(backward.call))):

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 from mplint.conversion.source.torch.losses import INTEGERS, cast
 from mplint.conversion.source.torch.models import Models
-from mplint.findings import Change
+from mplint.findings import Change, Replace, Span
 from mplint.source.file import SourceFile
 from mplint.source.names import Binding
+from mplint.source.syntax import argument
 
 # Calls that keep the dtype of what they are given.
 KEEPS = frozenset({
@@ -21,6 +22,8 @@ KEEPS = frozenset({
 NUMBERS = re.compile(
     r"(^|_)(actions?|act|preds?|predictions?|predicted|ids?|idx|index|indices|tokens?|labels?|class(es)?|masks?|steps?|done)$"
 )
+IN_PLACE = frozenset({"index_add_", "index_copy_", "scatter_", "scatter_add_", "masked_scatter_"})
+PLAIN = ("torch.zeros", "torch.ones", "torch.empty", "torch.full")
 ARRAYS = ("numpy.array", "numpy.asarray")
 MAX_DEPTH = 5
 
@@ -43,6 +46,44 @@ def float_arrays(file: SourceFile, models: Models) -> Iterator[Change]:
                 root = _half_root(file, models, statement.value, 0)
                 if root is not None:
                     yield cast(file, root)
+
+
+def matching_stores(file: SourceFile, models: Models) -> Iterator[Change]:
+    """In models, give what layers compute the dtype of the float32 tensor that it is stored in: in place, nothing is promoted."""
+    for call in file.syntax.all(ast.Call):
+        match call:
+            case ast.Call(func=ast.Attribute(value=ast.Name() as kept, attr=attr), args=[_, *_]) if attr in IN_PLACE:
+                given = argument(call, "source" if attr.startswith("index") else "src", 2 if attr != "masked_scatter_" else 1)
+                if given is not None:
+                    yield from _matched(file, models, kept, given)
+    for statement in file.syntax.all(ast.Assign):
+        match statement.targets:
+            case [ast.Subscript(value=ast.Name() as kept, slice=index)] if _is_mask(file, index):
+                yield from _matched(file, models, kept, statement.value)
+
+
+def _matched(file: SourceFile, models: Models, kept: ast.Name, given: ast.expr) -> Iterator[Change]:
+    owner = file.syntax.enclosing_class(kept)
+    made = [name for _, name in file.values.made_by(kept)]
+    plain = bool(made) and all(name in PLAIN for name in made)
+    if owner is None or not models.is_module_class(owner) or not plain or not _from_layer(file, models, given, 0):
+        return
+    if isinstance(given, (ast.Name, ast.Call, ast.Attribute, ast.Subscript)):
+        end = file.span(given)
+        yield Replace(Span(end.end_line, end.end_column, end.end_line, end.end_column), f".to({kept.id}.dtype)")
+
+
+def _from_layer(file: SourceFile, models: Models, node: ast.expr, depth: int) -> bool:
+    """Whether an expression is what a layer computes, possibly viewed or activated, and not cast."""
+    stem = _stem(file, node)
+    if isinstance(stem, ast.Name) and depth < MAX_DEPTH:
+        return any(b.value is not None and _from_layer(file, models, b.value, depth + 1) for b in file.names.reaching(stem))
+    if isinstance(stem, ast.Call):
+        names = file.names.candidates(stem.func)
+        if stem.args and any(name.startswith("torch.") for name in names):
+            return _from_layer(file, models, stem.args[0], depth + 1) if depth < MAX_DEPTH else False
+        return models.is_run(stem)
+    return isinstance(stem, ast.BinOp) and isinstance(stem.op, ast.MatMult)
 
 
 def _is_mask(file: SourceFile, index: ast.expr) -> bool:
@@ -128,15 +169,15 @@ def _returns_half(file: SourceFile, models: Models, value: ast.expr, depth: int,
     if not covered:
         return _half_root(file, models, value, depth) is not None
     made = [b.value for n in ast.walk(value) if isinstance(n, ast.Name) for b in file.names.reaching(n) if b.value is not None]
-    found = [n for v in (value, *made) for n in [_stem(v)] if isinstance(n, ast.Call)]
+    found = [n for v in (value, *made) for n in [_stem(file, v)] if isinstance(n, ast.Call)]
     return any(models.is_run(call) and _gives_half(file, models, call, depth + 1, True) for call in found)
 
 
-def _stem(node: ast.expr) -> ast.expr:
+def _stem(file: SourceFile, node: ast.expr) -> ast.expr:
     """The expression from which methods that keep the dtype are called."""
     while True:
         match node:
-            case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in KEEPS:
+            case ast.Call(func=ast.Attribute(value=value, attr=attr) as func) if attr in KEEPS and not file.names.candidates(func):
                 node = value
             case ast.Attribute(value=value, attr="data" | "logits") | ast.Subscript(value=value):
                 node = value

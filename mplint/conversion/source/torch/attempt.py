@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mplint.conversion.source.program import Program
-from mplint.conversion.source.torch.arrays import float_arrays
+from mplint.conversion.source.torch.arrays import float_arrays, matching_stores
 from mplint.conversion.source.torch.backwards import groups, is_covered, numbered
 from mplint.conversion.source.torch.evaluation import Evaluations
 from mplint.conversion.source.torch.judgment import Mended, settled
@@ -101,8 +101,8 @@ def merged(file: SourceFile, passages: Passages, found: Sequence[Passage]) -> li
 def with_float_results(program: Program, chosen: Sequence[int]) -> Program:
     """The program with float32 results where numpy, or a loss of probabilities, gets them."""
     file, models = program.file, Models(program.file)
-    sigmoids = float_sigmoids(file, models) if chosen else ()
-    changes = tuple(dict.fromkeys([*float_arrays(file, models), *sigmoids]))
+    inner = [*float_sigmoids(file, models), *matching_stores(file, models)] if chosen else []
+    changes = tuple(dict.fromkeys([*float_arrays(file, models), *inner]))
     return carried_out(program, fix_of(changes), chosen)
 
 

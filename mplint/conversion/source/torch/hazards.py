@@ -27,6 +27,10 @@ SHARDS = (
     "fairscale",
 )
 SPARSE = re.compile(r"\.to_sparse\w*\(|\btorch\.sparse\.|\bsparse_\w+_tensor\(")
+RAISES = re.compile(
+    r"torch\.(linalg\.(inv|inv_ex|solve|cholesky|svd|qr|eigh?|eigvalsh?|det|slogdet|lstsq|pinv|matrix_exp)"
+    r"|inverse|svd|cholesky|cholesky_solve|qr|det|logdet|slogdet|quantile|lu|lu_solve|pinverse|matrix_exp)"
+)
 COMPLEX = re.compile(r"\btorch\.fft\.|\btorch\.i?stft\(|\bview_as_complex\(|\btorch\.complex\(|\bcomplex64\b")
 DOUBLE = re.compile(r"\.double\(\)|set_default_dtype\(\s*torch\.(float64|double)|DoubleTensor")
 
@@ -52,6 +56,21 @@ def of_program(file: SourceFile, policy: str) -> None:
         raise NoFix("the program computes with complex numbers or FFTs, which half does not reach: keep those parts in float32 first")
     if DOUBLE.search(text):
         raise NoFix("the program computes in float64, which autocast leaves as it is: go to float32 first")
+
+
+def of_models(file: SourceFile) -> None:
+    """Raise NoFix for what the models and loops of the program do that half does not allow."""
+    models = Models(file)
+    trains = {file.syntax.function(c) for c in file.syntax.all(ast.Call) if isinstance(c.func, ast.Attribute) and c.func.attr == "backward"}
+    for call in file.syntax.all(ast.Call):
+        match call.func:
+            case ast.Attribute(value=owner, attr="half" | "bfloat16") if models.is_model(owner):
+                raise NoFix(f"`{file.text(call)}` casts the model as a whole: mixed precision keeps its weights in float32")
+        if any(RAISES.fullmatch(name) for name in file.names.candidates(call.func)):
+            owner_class = file.syntax.enclosing_class(call)
+            inside = owner_class is not None and models.is_module_class(owner_class)
+            if inside or file.syntax.function(call) in trains - {None}:
+                raise NoFix(f"`{file.text(call.func)}` has no half kernel: compute it in float32 with autocast off first")
 
 
 def _multiplies_sparse(file: SourceFile) -> bool:
