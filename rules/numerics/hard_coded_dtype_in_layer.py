@@ -130,7 +130,10 @@ def repair(file: SourceFile, mix: Mix, written: ast.expr | None) -> Fix | None:
     statement = file.syntax.statement(mix.node)
     if any(isinstance(n, (ast.Constant, ast.Name)) and out_of_range(file, n) for n in ast.walk(statement)):
         return None
-    if written is None:
+    function = file.syntax.function(mix.node)
+    if function is not None and file.syntax.parents[function] is not mix.owner:
+        return None  # a helper knows no `self`
+    if written is None or (isinstance(mix.source.func, ast.Attribute) and mix.source.func.attr == "range"):  # tf.range knows no half
         package = tensorflow_name(file)
         text = file.text(mix.fixed)
         if package is None or "\n" in text:

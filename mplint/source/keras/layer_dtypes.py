@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 COMPUTE, NUMBER, OPEN = "compute", "number", "open"
 MAX_DEPTH = 12
 CASTS = ("cast", "convert_to_tensor", "constant", "to_float", "Variable")
-FILLED = ("zeros", "ones", "fill", "eye", "linspace", "normal", "uniform", "truncated_normal", "random_normal", "random_uniform")
+FILLED = ("zeros", "ones", "fill", "eye", "linspace", "normal", "uniform", "truncated_normal", "random_normal", "random_uniform",
+          "one_hot")  # fmt: skip
+WRITTEN = ("range",)  # those whose dtype is known only where it is written
 BACKENDS = ("jax", "torch")  # those that promote where two float dtypes meet in an operator
 SAME = frozenset(
     {"abs", "add", "clip", "clip_by_value", "concat", "concatenate", "cos", "divide", "dropout", "einsum", "exp", "expand_dims"}
@@ -70,9 +72,21 @@ class LayerDtypes:
         for owner in self.file.syntax.all(ast.ClassDef):
             method = next((m for m in owner.body if isinstance(m, ast.FunctionDef) and m.name == "call"), None)
             if method is not None and self.file.precision.is_keras_layer(owner):
-                mixed = list(self._of(owner, method))
+                mixed = [mix for scope in (method, *self._helpers(owner, method)) for mix in self._of(owner, scope)]
                 found += mixed if mixed and not self._has_own_dtype(owner) else []
         return found
+
+    def _helpers(self, owner: ast.ClassDef, method: Function) -> Iterator[Function]:
+        """The functions of this file that only the layer's `call` runs."""
+        for statement in self.file.values.own_statements(method):
+            for call in ast.walk(statement) if not isinstance(statement, (*FUNCTIONS, ast.ClassDef)) else ():
+                helper = self.file.names.local_function(call.func) if isinstance(call, ast.Call) else None
+                if isinstance(helper, FUNCTIONS) and helper is not method and self._runs_only_in(helper, method):
+                    yield helper
+
+    def _runs_only_in(self, helper: Function, method: Function) -> bool:
+        sites = self.file.values.call_sites.get(helper, [])
+        return bool(sites) and all(self.file.syntax.function(site) is method for site in sites)
 
     def _has_own_dtype(self, owner: ast.ClassDef) -> bool:
         """Whether the class turns autocast off or fixes its own dtype."""
@@ -212,11 +226,20 @@ class LayerDtypes:
     def _parameter(self, node: ast.arg) -> Kind:
         method = self.file.syntax.function(node)
         owner = self.file.syntax.parents.get(method) if method is not None else None
-        if method is None or not isinstance(owner, ast.ClassDef) or method.name != "call":
+        if method is not None and not (isinstance(owner, ast.ClassDef) and method.name == "call"):
+            return self._passed(method, node)
+        if method is None:
             return Kind(OPEN)
         spec = method.args.args
         given = spec[1 : len(spec) - len(method.args.defaults)] if self._casts_every_input else spec[1:2]
         return Kind(COMPUTE) if node in given and node.arg not in ("training", "mask") else Kind(OPEN)
+
+    def _passed(self, function: Function, parameter: ast.arg) -> Kind:
+        """What the one call of a helper passes for a parameter."""
+        sites = self.file.values.call_sites.get(function, [])
+        given = self.file.values.passed(sites[0], function, parameter.arg) if len(sites) == 1 else None
+        kind = self.kind(given, MAX_DEPTH // 2) if given is not None else Kind(OPEN)
+        return kind if kind.name == COMPUTE else Kind(OPEN)
 
     def _call(self, node: ast.Call, depth: int) -> Kind:
         func = node.func
@@ -233,7 +256,7 @@ class LayerDtypes:
         if path is not None and path.startswith(("numpy.", "math.", "torch.", "jax.")):
             return Kind(OPEN)
         first = node.args[0] if node.args else None
-        if func.attr in CASTS or func.attr in FILLED:
+        if func.attr in CASTS or func.attr in FILLED or func.attr in WRITTEN:
             return self._made(node, func.attr, path, first, depth)
         if func.attr not in SAME:
             return Kind(OPEN)
@@ -244,7 +267,7 @@ class LayerDtypes:
 
     def _made(self, node: ast.Call, last: str, path: str | None, first: ast.expr | None, depth: int) -> Kind:
         """The kind of a cast or constructor: its literal dtype, else float32 for what TensorFlow fills or makes of floats."""
-        position = 1 if last not in FILLED or last in ("zeros", "ones") else None
+        position = 1 if last in CASTS or last in ("zeros", "ones") else None
         dtype = argument(node, "dtype", position)
         if path is None and last not in ("convert_to_tensor", "cast"):
             return Kind(OPEN)
@@ -261,7 +284,19 @@ class LayerDtypes:
             return Kind(OPEN)
         if last in FILLED:
             return Kind("float32", node)
-        return self.kind(first, depth + 1) if first is not None and last in ("convert_to_tensor", "Variable") else Kind(OPEN)
+        if first is None or last in ("cast", "to_float", *WRITTEN):
+            return Kind(OPEN)
+        if last in ("constant", "convert_to_tensor", "Variable") and holds_floats(first):
+            return Kind("float32", node)
+        return self.kind(first, depth + 1) if last in ("convert_to_tensor", "Variable") else Kind(OPEN)
+
+
+def holds_floats(node: ast.expr) -> bool:
+    """Whether an expression is made of numbers, a float among them, such as `[0.5] * 3`."""
+    parts = [n for n in ast.walk(node) if not isinstance(n, (ast.operator, ast.unaryop, ast.expr_context))]
+    numbers = [n.value for n in parts if isinstance(n, ast.Constant)]
+    plain = all(isinstance(n, (ast.Constant, ast.List, ast.Tuple, ast.BinOp, ast.UnaryOp)) for n in parts)
+    return plain and all(isinstance(n, (int, float)) for n in numbers) and any(isinstance(n, float) for n in numbers)
 
 
 def literal(dtype: ast.expr, file: SourceFile) -> bool:
