@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mplint.findings import Finding, Severity
+from mplint.findings import Finding, Replace, Severity
 
 DONE = {
     "MP106": "the policy is set before the model that it is for",
@@ -17,11 +17,11 @@ DONE = {
     "MP314": "the threshold of the clipping is multiplied by the loss scale, as the gradients are",
 }
 SCALED = {
-    2: "the loss is scaled in the tape and the gradients are unscaled after it (Keras 2, {by})",
-    3: "the loss is scaled (`scale_loss`, Keras 3, {by}), and the optimizer unscales",
+    2: "the loss is scaled in the tape, and the gradients are unscaled after it (Keras 2, {by})",
+    3: "the loss is scaled by `scale_loss`, and the optimizer unscales (Keras 3, {by})",
 }
 # Warnings with which a program would raise or not train, as errors say by themselves.
-HARMFUL = frozenset({"MP209", "MP301", "MP302", "MP304", "MP314", "MP501", "MP502"})
+HARMFUL = frozenset({"MP204", "MP209", "MP301", "MP302", "MP304", "MP314", "MP501", "MP502"})
 SCALING = frozenset({"MP301", "MP302", "MP313"})
 # Errors with which a program trains all the same, if less exactly.
 BEARABLE = frozenset({"MP201", "MP202", "MP106", "MP114"})
@@ -35,13 +35,11 @@ def is_fatal(finding: Finding) -> bool:
 def text_of_done(finding: Finding, major: int, known_by: str) -> str:
     """What the fix of a finding did."""
     if finding.code in ("MP301", "MP313"):
-        wrapped = (
-            ""
-            if finding.code == "MP313" or "LossScaleOptimizer `" in finding.message
-            else "the optimizer is wrapped in a LossScaleOptimizer, and "
-        )
-        return wrapped + SCALED[major].format(by=known_by)
-    return DONE.get(finding.code) or finding.fix.title if finding.fix is not None else finding.message
+        texts = [change.text for change in finding.fix.changes if isinstance(change, Replace)] if finding.fix is not None else []
+        wrapped = "the optimizer becomes a LossScaleOptimizer, " if any("LossScaleOptimizer(" in text for text in texts) else ""
+        clips = "which clips in the place of the loop, " if any("clipnorm=" in text or "clipvalue=" in text for text in texts) else ""
+        return wrapped + clips + SCALED[major].format(by=known_by)
+    return DONE.get(finding.code) or (finding.fix.title if finding.fix is not None else finding.message)
 
 
 def text_of_left(finding: Finding, policy: str) -> str:

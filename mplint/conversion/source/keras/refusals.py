@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from mplint.conversion.source.keras.builders import Builders
 from mplint.source.file import SourceFile
+from mplint.source.keras.layer_dtypes import LayerDtypes
 from mplint.source.keras.tpu import tpu_calls
 from mplint.source.names import keras_path, position
 from mplint.source.syntax import argument
@@ -34,7 +35,14 @@ class Refusal(NamedTuple):
 
 def refusals(file: SourceFile, policy: str, builders: Builders) -> Iterator[Refusal]:
     """Each reason once, at the first place that shows it."""
-    for found in (graph_code(file), other_float(file), loaded_only(file, builders), built_elsewhere(file), no_kernel(file)):
+    for found in (
+        graph_code(file),
+        other_float(file),
+        loaded_only(file, builders),
+        built_elsewhere(file),
+        no_kernel(file),
+        lambda_layer(file),
+    ):
         if found is not None:
             yield found
     if policy == "mixed_float16":
@@ -118,6 +126,23 @@ def no_kernel(file: SourceFile) -> Refusal | None:
                 f"`{name(file, call)}` has no kernel for half tensors, and `{owner.name}` runs it on its inputs: cast them to float32 "
                 "there, and the result to `self.compute_dtype`",
             )
+    return None
+
+
+def lambda_layer(file: SourceFile) -> Refusal | None:
+    """A Lambda layer that makes a float32 tensor and combines it with what it is given."""
+    kinds = LayerDtypes(file)
+    for call in file.names.calls_of("Lambda"):
+        function = argument(call, "function", 0)
+        if not isinstance(function, ast.Lambda) or argument(call, "dtype") is not None:
+            continue
+        for node in ast.walk(function.body):
+            if isinstance(node, ast.BinOp) and any(kinds.kind(side).name == "float32" for side in (node.left, node.right)):
+                return Refusal(
+                    node,
+                    "this Lambda layer combines its input with a float32 tensor, which TensorFlow does not do with half: use a plain "
+                    "number, or make the tensor in the dtype of the input",
+                )
     return None
 
 

@@ -21,15 +21,15 @@ def for_one_keras(program: Program, root: str) -> tuple[Program, Keras]:
     """The program for the Keras that it is adopted for."""
     file, settings = program.file, program.settings
     if settings.keras_major is not None:
-        return program, Keras(settings.keras_major, "which the project pins")
+        return program, Keras(settings.keras_major, "pinned by the project")
     if root == "tf_keras" or "TF_USE_LEGACY_KERAS" in file.document.text:
-        keras = Keras(2, "which the program asks for")
+        keras = Keras(2, "as the program asks")
     elif (major := loop_major(file)) is not None:
-        keras = Keras(major, "whose API the program uses")
+        keras = Keras(major, "as its API shows")
     elif (version := installed(root)) is not None:
-        keras = Keras(3 if version.split(".")[0] >= "3" else 2, f"which is installed ({version})")
+        keras = Keras(3 if version.split(".")[0] >= "3" else 2, f"installed: {version}")
     else:
-        keras = Keras(3, "since no version is pinned or installed")
+        keras = Keras(3, "assumed, as none is pinned or installed")
     versions = Versions.parse(">=3" if keras.major == 3 else ">=2.4,<3")
     return Program(program.path, program.data, changed(settings, versions, settings.keras_policy)), keras
 
