@@ -220,6 +220,24 @@ def test_live_modules_take_one_tensor_keywords_and_dynamic_sizes() -> None:
         mplint.convert(module, example_inputs=(torch.randn(3),))
 
 
+def test_arguments_called_like_builtins_keep_their_names(tmp_path: Path) -> None:
+    import torch
+
+    class Builtin(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 8)
+
+        def forward(self, input: torch.Tensor, *, type: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(self.layer(input) + type, -1)
+
+    program = torch.export.export(Builtin(), (torch.randn(2, 8),), {"type": torch.randn(8)}).run_decompositions()
+    result = mplint.convert(program)
+    assert result.proven and result.heavy_half == 1
+    result.save(str(tmp_path / "b.pt2"))
+    assert torch.export.load(tmp_path / "b.pt2").module()(torch.randn(2, 8), type=torch.randn(8)).shape == (2, 8)
+
+
 def test_a_device_without_autocast_is_refused() -> None:
     from tests.convert.torch_cases import exported
 

@@ -20,7 +20,7 @@ from mplint.conversion.torch.autocast_rules import Ruled, has_rules, ruled
 from mplint.conversion.torch.files import first_line, save, weight_bytes
 from mplint.conversion.torch.operators import HEAVY, base_name
 from mplint.conversion.torch.run import half_of
-from mplint.conversion.torch.samples import Sample
+from mplint.conversion.torch.samples import Sample, home
 from mplint.conversion.torch.verify import Expected, verify
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _exported(program: ExportedProgram, sample: Sample, dtype: torch.dtype) -> E
 def _under_autocast(program: ExportedProgram, dtype: torch.dtype) -> torch.nn.Module:
     """The program's module with `forward` under autocast. It shares the module's parameters, so that their names stay."""
     inner = program.module(check_guards=False)
-    names = _argument_names(program)
+    names, place = _argument_names(program), home(program)
     floats = [_is_float32(value) for value in _outputs(program)]
 
     class Mixed(torch.nn.Module):
@@ -95,7 +95,7 @@ def _under_autocast(program: ExportedProgram, dtype: torch.dtype) -> torch.nn.Mo
                 self.__dict__[held] = getattr(inner, held)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with torch.autocast("cpu", dtype):
+        with torch.autocast(place, dtype):
             outputs = inner(*args, **kwargs)
         leaves, spec = _pytree.tree_flatten(outputs)
         # `to` would record the dtype that it met here, which may be another one on the device.
@@ -114,7 +114,7 @@ def _under_autocast(program: ExportedProgram, dtype: torch.dtype) -> torch.nn.Mo
 
 
 def _save_for(program: ExportedProgram, device: str, target: str) -> None:
-    """Write a program with its autocast regions for another device type than the CPU on which it was traced."""
+    """Write a program with its autocast regions for another device type than the one on which it was traced."""
     graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
     regions = [node for graph in graphs for node in graph.nodes if "wrap_with_autocast" in str(node.target)]
     traced = [node.args for node in regions]

@@ -76,7 +76,10 @@ def idle(program: Program, options: Options) -> list[str]:
 def _attempt(
     original: ExportedProgram, program: Program, halves: Sequence[bool], policy: Policy, references: Sequence[Arrays], expected: Expected
 ) -> Conversion:
-    written = write(program, halves, policy)
+    try:
+        written = write(program, halves, policy)
+    except Exception as error:
+        raise ConversionError(f"torch refuses the graph with casts ({first_line(error)}): --keep what it names, or report it") from None
     heavy = [n for n, operation in enumerate(program.operations) if operation.gain == HEAVY_GAIN]
     computing = [n for n, operation in enumerate(program.operations) if operation.node is not None]
     result = Conversion(

@@ -35,6 +35,15 @@ def examples(program: ExportedProgram) -> Sample:
     return Sample(tuple(args), dict(kwargs)).copy()
 
 
+def home(program: ExportedProgram) -> str:
+    """The device type on which a program's weights and inputs lie."""
+    import torch
+    from torch.utils import _pytree
+
+    held = [*program.state_dict.values(), *_pytree.tree_leaves(program.example_inputs)]
+    return next((value.device.type for value in held if isinstance(value, torch.Tensor)), "cpu")
+
+
 def input_names(program: ExportedProgram) -> list[str]:
     """The names of the values that a caller gives, flattened, in order."""
     return [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]

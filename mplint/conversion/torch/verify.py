@@ -13,7 +13,7 @@ from mplint.conversion.policy import ConversionError, Options
 from mplint.conversion.result import Conversion
 from mplint.conversion.torch.files import first_line, reloaded
 from mplint.conversion.torch.run import Seen, caller
-from mplint.conversion.torch.samples import Sample, calibrated, examples, input_names, resized, scaled, varied
+from mplint.conversion.torch.samples import Sample, calibrated, examples, home, input_names, resized, scaled, varied
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -88,7 +88,8 @@ def verify(result: Conversion, original: ExportedProgram, made: ExportedProgram,
     except Exception as error:
         result.problems.append(f"it does not run on the CPU: {first_line(error)}")
         return
-    result.verified.append(f"run by torch in {result.policy.half} on the CPU")
+    place = home(original)
+    result.verified.append(f"run by torch in {result.policy.half} on {'the CPU' if place == 'cpu' else place}")
     judge(result, found)
 
 

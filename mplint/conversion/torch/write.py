@@ -73,6 +73,8 @@ class _Writer:
         self.program, self.halves, self.half = program, halves, half_of(policy)
         self.module = copy.deepcopy(program.exported.graph_module)
         self.nodes: dict[fx.Node, fx.Node] = dict(zip(program.exported.graph.nodes, self.module.graph.nodes, strict=True))
+        for old, new in self.nodes.items():
+            new.name = old.name  # a copy renames what is called like a builtin ("input"), and signatures go by names
         self.stored = _stored(program, halves)
         self.last = [node for node in self.module.graph.nodes if node.op == "placeholder"][-1:]
         stacks = (node.meta.get("nn_module_stack") for node in self.module.graph.nodes)
