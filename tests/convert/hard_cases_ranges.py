@@ -434,7 +434,6 @@ RANGES: dict[str, Case] = {
         {"x": u(3.0, 7.0, 1, 20000)},
         {"ones": c(np.ones((20000, 8))), "count": c(20000.0), "V": n(8, 8, std=0.3)},
         heavy=2,
-        half=1,
     ),
     "energy_of_a_signal": Case(
         "the sum of squares over 16,000 steps under a logarithm",
@@ -478,7 +477,6 @@ RANGES: dict[str, Case] = {
         {"images": u(0, 255, 1, 3, 64, 64)},
         W | {"K": n(8, 3, 1, 1, std=0.3), "shape": c([1, 8, 4096], np.int64), "count": c(4096.0)},
         heavy=3,
-        half=2,
     ),
     # --- discrete results
     "threshold": Case(

@@ -24,6 +24,7 @@ from mplint.conversion.onnx.opset import raised, wanted
 from mplint.conversion.onnx.patterns import keep_whole
 from mplint.conversion.onnx.program import Program, analyze, is_constant
 from mplint.conversion.onnx.read import LEFT_OUT, read
+from mplint.conversion.onnx.rescale import scaled_before, too_large
 from mplint.conversion.onnx.run import INLINE_BYTES, Session, external_files, in_memory, weight_bytes
 from mplint.conversion.onnx.samples import Samples, given, samples
 from mplint.conversion.onnx.strict import to_strict
@@ -37,26 +38,40 @@ from mplint.conversion.result import Conversion
 SAME = 1e-4  # what another opset may move an output
 
 
+class Recipe(NamedTuple):
+    """What is done to a model before it is planned: the opset that it is raised to, whether normalizations that are written out become one
+    operator each, and the names of products whose scale moves before them."""
+
+    opset: int | None = None
+    fuse: bool = False
+    scaled: tuple[str, ...] = ()
+
+
+UNCHANGED = Recipe()
+
+
 class Loaded(NamedTuple):
-    """A model with the types of its values, what the file itself declared, and how many normalizations became one operator each."""
+    """A model with the types of its values, what the file itself declared, and how often its recipe changed something."""
 
     model: ir.Model
     declared: Declared
     norms: int = 0
+    moved: int = 0
 
 
-def load(path: str, opset: int | None = None, *, fuse: bool = False) -> Loaded:
-    """The model in a file, raised to `opset` where one is named, its normalizations fused where asked."""
+def load(path: str, recipe: Recipe = UNCHANGED) -> Loaded:
+    """The model in a file, changed as the recipe says."""
     try:
         model = read(path)
     except Exception as error:
         raise ConversionError(f"{path} can't be read as an ONNX model: {error}") from None
-    if opset is not None:
-        model = raised(model, opset) or model
+    if recipe.opset is not None:
+        model = raised(model, recipe.opset) or model
     separate(model)
     declared = declared_types(model)
     infer_types(model)
-    return Loaded(model, declared, fused(model, declared) if fuse else 0)
+    norms = fused(model, declared) if recipe.fuse else 0
+    return Loaded(model, declared, norms, scaled_before(model, recipe.scaled, declared) if recipe.scaled else 0)
 
 
 def convert(path: str, policy: Policy, options: Options, calibration: Sequence[str] = ()) -> Conversion:
@@ -69,40 +84,61 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
         known = given(path, load_feeds(calibration, [v.name or "" for v in required(model)]))
     else:
         known = samples(path, model, options, notes)
-    opset = needed_opset(path, policy, known, notes)
-    if opset is not None:
-        model = load(path, opset).model
-    other = load(path, opset, fuse=True)
-    fuse = other.norms > 0 and agrees(other.model, known)
-    if fuse:
-        model = other.model
-        notes.append(f"{other.norms} LayerNorms that were written out are one operator each, which computes its middle in float32")
-    program = analyze(model, policy.half, options)
-    keep_whole(program)
-    unsafe: dict[ir.Value, str] = {}
-    if not calibration:
-        be_wary(program)
-        unsafe |= raw_inputs(program, known.free)
-    if known.feeds:
-        options.tell("measuring which tensors may be half")
-        larger = given(path, known.feeds, larger=True) if calibration else None
-        measured = Measurement(program, policy, known)
-        unsafe |= measured.unsafe(policy.tolerance * PLAN_SHARE, time.monotonic() + SECONDS, options.tell, larger)
-    else:
-        unsafe |= unread_constants(program, policy)
+    recipe = Recipe(needed_opset(path, policy, known, notes))
+    if recipe.opset is not None:
+        model = load(path, recipe).model
+    if any(node.op_type == "Sqrt" for node in model.graph):
+        other = load(path, recipe._replace(fuse=True))
+        if other.norms and agrees(other.model, known):
+            recipe, model = recipe._replace(fuse=True), other.model
+            notes.append(f"{other.norms} LayerNorms that were written out are one operator each, which computes its middle in float32")
+    larger = given(path, known.feeds, larger=True) if calibration else None
+    program, unsafe = measured(model, policy, options, known, larger)
+    if known.feeds and (products := too_large(program, unsafe)):
+        other = load(path, recipe._replace(scaled=products))
+        if other.moved and agrees(other.model, known):
+            found = measured(other.model, policy, options, known, larger)
+            if heavy_in_half(*found) > heavy_in_half(program, unsafe):
+                recipe, (program, unsafe) = recipe._replace(scaled=products), found
+                notes += [f"{name}: the scale moved before the product, which half can't hold" for name in products]
     for attempt in range(ATTEMPTS):
         options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
         halves = plan(program, unsafe, attempt)
-        result = attempt_at(path, opset, fuse, policy, options, halves, known)
+        result = attempt_at(path, recipe, policy, options, halves, known)
         if CRASHES in result.problems:
             keep_from_crashing(program)
             halves = plan(program, unsafe, attempt)
-            result = attempt_at(path, opset, fuse, policy, options, halves, known)
+            result = attempt_at(path, recipe, policy, options, halves, known)
         if result.proven or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
             result.notes = notes
             return result
     raise AssertionError("no attempt was made")
+
+
+def measured(
+    model: ir.Model, policy: Policy, options: Options, known: Samples, larger: Samples | None
+) -> tuple[Program, dict[ir.Value, str]]:
+    """The program of a model, and which of its tensors must stay float32; without `larger` inputs there is no data."""
+    program = analyze(model, policy.half, options)
+    keep_whole(program)
+    unsafe: dict[ir.Value, str] = {}
+    if larger is None:
+        be_wary(program)
+        unsafe |= raw_inputs(program, known.free)
+    if known.feeds:
+        options.tell("measuring which tensors may be half")
+        measurement = Measurement(program, policy, known)
+        unsafe |= measurement.unsafe(policy.tolerance * PLAN_SHARE, time.monotonic() + SECONDS, options.tell, larger)
+    else:
+        unsafe |= unread_constants(program, policy)
+    return program, unsafe
+
+
+def heavy_in_half(program: Program, unsafe: dict[ir.Value, str]) -> int:
+    """How many heavy operations a plan would turn to half."""
+    halves = plan(program, unsafe)
+    return sum(half for half, operation in zip(halves, program.operations, strict=True) if operation.gain == HEAVY_GAIN)
 
 
 def needed_opset(path: str, policy: Policy, known: Samples, notes: list[str]) -> int | None:
@@ -141,17 +177,9 @@ def unread_constants(program: Program, policy: Policy) -> dict[ir.Value, str]:
     return found
 
 
-def attempt_at(
-    path: str,
-    opset: int | None,
-    fuse: bool,
-    policy: Policy,
-    options: Options,
-    halves: Sequence[bool],
-    known: Samples,
-) -> Conversion:
+def attempt_at(path: str, recipe: Recipe, policy: Policy, options: Options, halves: Sequence[bool], known: Samples) -> Conversion:
     """Write the plan into a fresh copy of the model and verify it."""
-    model, declared, _ = load(path, opset, fuse=fuse)
+    model, declared, *_ = load(path, recipe)
     before, sources = weight_bytes(model), external_files(model)
     program = analyze(model, policy.half, options)
     written = write(program, halves, policy, declared)
