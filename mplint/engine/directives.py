@@ -54,7 +54,13 @@ class Directive:
 
 def mentions(text: str) -> bool:
     """Whether a program may hold comments that suppress findings."""
-    return ("mplint" in text or "noqa" in text or "NOQA" in text) and _MENTIONED.search(text) is not None
+    if "mplint" not in text and "noqa" not in text and "NOQA" not in text:
+        return False
+    if not text.isascii():
+        return _MENTIONED.search(text) is not None
+    lowered = text.lower()  # looking for the words first takes a tenth of the time
+    starts = (match.start() for match in re.finditer("noqa", lowered))
+    return "mplint:" in lowered or any(_MENTIONED.match(text, start) is not None for start in starts)
 
 
 def directives(document: Document) -> list[Directive]:

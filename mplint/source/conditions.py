@@ -6,6 +6,8 @@ import ast
 from functools import lru_cache
 from typing import NamedTuple
 
+from mplint.source.syntax import walk
+
 
 class Guard(NamedTuple):
     """A condition (normalized text) and the truth it is taken to have."""
@@ -75,7 +77,7 @@ def names_in(text: str) -> frozenset[str]:
 def bound_names(node: ast.AST) -> frozenset[str]:
     """Names that are bound, and attributes that are assigned, anywhere in `node`."""
     found: set[str] = set()
-    for item in ast.walk(node):
+    for item in walk(node):
         if isinstance(item, ast.Name):
             if isinstance(item.ctx, ast.Store):
                 found.add(item.id)

@@ -30,6 +30,7 @@ FILLS = {
 }
 CLAMPS = ("clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_max", "clamp_min_", "clip_by_value")
 SELECTS = ("where",)
+ARITHMETIC: dict[type[ast.operator], str] = {ast.Mult: "multiply", ast.Add: "add", ast.Sub: "add"}
 
 
 class Use(NamedTuple):
@@ -106,13 +107,14 @@ def called(file: SourceFile) -> Iterator[Use]:
 
 def arithmetic(file: SourceFile) -> Iterator[Use]:
     """Numbers added to, subtracted from or multiplied with a tensor."""
+    numbers = file.precision.extreme_numbers
     for node in file.syntax.all(ast.BinOp):
-        how = {ast.Mult: "multiply", ast.Add: "add", ast.Sub: "add"}.get(type(node.op))
-        if how is not None:
+        how = ARITHMETIC.get(type(node.op))
+        if how is not None and (node.left in numbers or node.right in numbers):
             yield from number_use(file, how, node.right, node.left, node, None)
             yield from number_use(file, how, node.left, node.right, node, None)
     for statement in file.syntax.all(ast.AugAssign):
-        how = {ast.Mult: "multiply", ast.Add: "add", ast.Sub: "add"}.get(type(statement.op))
+        how = ARITHMETIC.get(type(statement.op))
         if how is not None and isinstance(statement.target, (ast.Name, ast.Attribute)):
             yield from number_use(file, how, statement.value, statement.target, statement, None)
             if how == "add" and is_torch(file):
@@ -152,7 +154,7 @@ def number_use(file: SourceFile, how: str, number: ast.expr | None, tensor: ast.
 def extremes(file: SourceFile) -> frozenset[str]:
     """Names and attributes that an extreme number is bound to; "" stands for one that is written somewhere."""
     found = set()
-    for constant in file.syntax.all(ast.Constant):
+    for constant in literals(file):
         if extreme_literal(constant.value):
             found.add("")
             found |= bound_to(file, constant)
@@ -211,7 +213,7 @@ def marked(file: SourceFile) -> set[ast.AST]:
                 return
             node = parent
 
-    for constant in file.syntax.all(ast.Constant):
+    for constant in literals(file):
         if extreme_literal(constant.value):
             mark(constant)
     for name in file.syntax.all(ast.Name):
@@ -221,6 +223,16 @@ def marked(file: SourceFile) -> set[ast.AST]:
         if attribute.attr in ("min", "max", "finfo") or attribute.attr in names:
             mark(attribute)
     return found
+
+
+def literals(file: SourceFile) -> list[ast.Constant]:
+    """The numbers of the program, and the strings that begin like one."""
+    kinds = (int, float)
+    return [
+        node
+        for node in file.syntax.all(ast.Constant)
+        if (value := node.value).__class__ in kinds or (isinstance(value, str) and value[:1] in NUMERIC)
+    ]
 
 
 def extreme_literal(value: object) -> bool:

@@ -7,6 +7,9 @@ import os
 import re
 from collections.abc import Iterator
 
+from mplint.source.syntax import walk
+
+_SIMPLE = frozenset((ast.Expr, ast.Assign, ast.Return, ast.AugAssign, ast.AnnAssign, ast.Raise, ast.Pass, ast.Assert, ast.Import, ast.ImportFrom))
 SIBLINGS = ".*"  # every module of the package, imported by a loop over its folder
 # Patterns that only few programs need are compiled on first use.
 _INDENTED = r"\n[ \t]+(?:from|import)[ \t]"
@@ -47,6 +50,8 @@ def statements(tree: ast.Module, everywhere: bool) -> Iterator[ast.stmt]:
     while stack:
         node = stack.pop()
         yield node
+        if node.__class__ in _SIMPLE:
+            continue
         inner: list[ast.stmt] = []
         for field in ("body", "handlers", "orelse", "finalbody", "cases"):
             for item in getattr(node, field, ()):
@@ -78,11 +83,11 @@ class _Folders:
         helpers = {}
         for function in (node for node in statements(self.tree, True) if isinstance(node, ast.FunctionDef)):
             parameters = [a.arg for a in function.args.args]
-            for call in (c for c in ast.walk(function) if isinstance(c, ast.Call)):
+            for call in (c for c in walk(function) if isinstance(c, ast.Call)):
                 given = grown(call)
                 if isinstance(given, ast.Name) and given.id in parameters:
                     helpers[function.name] = parameters.index(given.id)
-        for call in (node for node in ast.walk(self.tree) if isinstance(node, ast.Call)):
+        for call in (node for node in walk(self.tree) if isinstance(node, ast.Call)):
             given = grown(call)
             if given is None and isinstance(call.func, ast.Name) and len(call.args) > helpers.get(call.func.id, len(call.args)):
                 given = call.args[helpers[call.func.id]]

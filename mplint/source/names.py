@@ -274,13 +274,33 @@ class Names:
 
     def local_function(self, node: ast.AST | None, depth: int = 0) -> Function | ast.ClassDef | None:
         """The function or class of this file that `node` names (also `self.method`), or None."""
-        if node is None or depth:
+        if isinstance(node, ast.Attribute):
+            if node.attr not in self._function_names:
+                return None
+        elif not isinstance(node, ast.Name) or node.id not in self._names_of_functions:
+            return None
+        if depth:
             return self._local_function(node, depth)
         if node not in self._local:
             outside, self._steps = self._steps, 0
             self._local[node] = self._local_function(node, 0)
             self._steps = outside
         return self._local[node]
+
+    @cached_property
+    def _function_names(self) -> frozenset[str]:
+        """The names that the program's functions and methods are defined with."""
+        return frozenset(f.name for kind in FUNCTIONS for f in self.syntax.all(kind))
+
+    @cached_property
+    def _names_of_functions(self) -> frozenset[str]:
+        """Every name that may hold a function or class of the program, in some scope."""
+        return frozenset(
+            name
+            for scope in self.bindings.values()
+            for name, found in scope.items()
+            if any(isinstance(b.node, (*FUNCTIONS, ast.ClassDef)) or isinstance(b.value, (ast.Name, ast.Attribute)) for b in found)
+        )
 
     def _local_function(self, node: ast.AST | None, depth: int) -> Function | ast.ClassDef | None:
         self._steps += 1

@@ -78,6 +78,11 @@ class Values:
         return table
 
     @cached_property
+    def _fields(self) -> frozenset[str]:
+        """The names of all attributes that something in sight is given for: by a class of this file, or to its constructor."""
+        return frozenset([*(name for _, name in self.attributes), *(k.arg for k in self.syntax.all(ast.keyword) if k.arg is not None)])
+
+    @cached_property
     def call_sites(self) -> dict[Function, list[ast.Call]]:
         """The calls of each function of this file (a class stands for its `__init__`)."""
         table: dict[Function, list[ast.Call]] = {}
@@ -176,6 +181,8 @@ class Values:
 
         A field of a configuration object counts as what its constructor was given, or as its default where all it was given is in sight.
         """
+        if attr not in self._fields:
+            return []
         owner: ast.ClassDef | None = None
         made: ast.Call | None = None
         written: list[ast.expr] = []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mplint.graph.numerics import Constant
 
 MASK = re.compile(r"mask|\b1(?:\.0?)? ?- |logical_not|not_equal|padding", re.I)
-BIG = re.compile(r"\d[eE]\+?\d|finfo|\d{5,}|\.(?:min|max)\b")
+BIG = (re.compile(r"\.m(?:in|ax)\b"), re.compile(r"\d(?:[eE]\+?\d|\d{4})"))  # apart, since each is fast by its beginning
 
 EFFECTS = {
     "nan": "Infinity times 0 is NaN, so that every element that the mask leaves alone is lost.",
@@ -142,7 +142,8 @@ class ConstantOutOfRange(Rule):
         )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        if not BIG.search(file.document.text):
+        text = file.document.text
+        if "finfo" not in text and not any(pattern.search(text) for pattern in BIG):
             return
         reported: set[ast.AST] = set()
         for use in constants.uses(file):

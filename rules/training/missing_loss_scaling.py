@@ -27,9 +27,8 @@ from mplint.source.torch.sharding import computes_in_float16, policies_given
 from mplint.source.values import UNKNOWN
 
 # Any of these says that something in the program scales the loss, or could.
-SCALING = re.compile(
-    r"\b\w*?(?<!standard)(?<!minmax)(?<!robust)(?<!maxabs)(?:scaler|loss_?scale|scale_?loss|scaled_?loss)\w*", re.IGNORECASE
-)
+SCALING = re.compile(r"scale(?:r|d?_?loss)|loss_?scale")
+OF_FEATURES = ("standard", "minmax", "robust", "maxabs")  # the scalers of scikit-learn
 
 # Scripts, or folders of scripts, that time a few steps and throw the weights away.
 MEASURES = re.compile(r"(bench|profil|throughput|speed_?test)[^/]*(/[^/]*)?$", re.IGNORECASE)
@@ -145,9 +144,9 @@ class MissingLossScaling(Rule):
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report the backward passes and tapes whose float16 gradients nothing scales."""
         text = file.document.text
-        if file.mentions_autocast and ".backward(" in text and ".step(" in text and not SCALING.search(text):
-            yield from self._torch(file)
-        if not SCALING.search(text):
+        if not has_word_for_scaling(text):
+            if file.mentions_autocast and ".backward(" in text and ".step(" in text:
+                yield from self._torch(file)
             yield from self._sharded(file)
         yield from in_keras(self, file)
 
@@ -204,6 +203,12 @@ class MissingLossScaling(Rule):
                 ),
                 fix=fix,
             )
+
+
+def has_word_for_scaling(text: str) -> bool:
+    """Whether a program has a word for the scale of a loss."""
+    lowered = text.lower()
+    return any(not lowered.endswith(OF_FEATURES, 0, match.start()) for match in SCALING.finditer(lowered))
 
 
 def measures(path: str) -> bool:

@@ -251,6 +251,8 @@ class TrainingLoop:
         if (kind := self.gradients.kind(node)) is not None:
             yield Event(kind, node)
             return
+        if not self.scalers.built and not self.scalers.used:
+            return
         if self.file.values.callee(node) is None and not words_of(ast.unparse(node.func)) & PASSIVE_WORDS:
             if self.scalers.calls_wrapper(node):
                 yield Event(WRAPPED, node, detail=(node.func, argument(node, "optimizer", 1)))

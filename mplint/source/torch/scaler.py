@@ -51,7 +51,8 @@ class Scalers:
     @cached_property
     def built(self) -> tuple[Scaler, ...]:
         """Every construction, wrappers included, in source order."""
-        found = [self._scaler(call) for call in self.syntax.all(ast.Call)] if self._of_torch else []
+        named = "Scaler" in self.file.document.text  # as every class of one is
+        found = [self._scaler(call) for call in self.syntax.all(ast.Call)] if named and self._of_torch else []
         return tuple(scaler for scaler in found if scaler is not None)
 
     @cached_property
@@ -67,7 +68,7 @@ class Scalers:
     def used(self) -> frozenset[str]:
         """Keys of expressions that are used as only a loss scaler is: `x.scale(loss).backward()` or `x.unscale_(optimizer)`."""
         found: set[str] = set()
-        for call in self.syntax.all(ast.Call) if self._of_torch else ():
+        for call in self.syntax.all(ast.Call) if "scale" in self.file.document.text and self._of_torch else ():
             match call.func:
                 case ast.Attribute(attr="unscale_", value=ast.Name() | ast.Attribute() | ast.Subscript() as owner) if call.args:
                     found.add(self.subjects.key(owner))

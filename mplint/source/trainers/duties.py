@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from mplint.source.values import UNKNOWN
@@ -104,6 +104,7 @@ def kinds() -> tuple[Kind, ...]:
     return tuple(sorted(found, key=lambda kind: -max(len(home) for home in kind.homes)))
 
 
+@lru_cache(maxsize=1024)
 def kind_of(name: str) -> Kind | None:
     """The trainer to which a dotted name belongs, or None."""
     if name.partition(".")[0] not in PACKAGES:
