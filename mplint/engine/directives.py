@@ -6,7 +6,6 @@ import io
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from mplint.source.configs.sniff import is_config
@@ -34,8 +33,7 @@ class Entry(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Directive:
+class Directive(NamedTuple):
     """One suppression. `entries` is None where it stands for every rule.
 
     `line`, `start` and `end` are its place in the program (with the reason that follows it);

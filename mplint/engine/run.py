@@ -156,7 +156,7 @@ def check_here(files: Iterable[str], job: Job, resolver: TargetResolver) -> list
         for number, path in enumerate(files, 1):
             results.append(check_file(path, resolver, rules))
             if number % COLLECT_EVERY == 0:
-                gc.collect()
+                gc.collect(1)  # what survived an earlier turn is no garbage
     finally:
         if collecting:
             gc.enable()

@@ -32,7 +32,7 @@ def collect_bindings(syntax: Syntax, module: str) -> dict[Scope, dict[str, list[
 
     def bind(node: ast.AST, name: str, binding: Binding) -> None:
         scope = syntax.scope(node)
-        while name in outer.get(scope, ()):
+        while outer and name in outer.get(scope, ()):
             scope = syntax.scope(scope)
         table.setdefault(scope, {}).setdefault(name, []).append(binding)
 
@@ -63,9 +63,8 @@ def collect_bindings(syntax: Syntax, module: str) -> dict[Scope, dict[str, list[
     for handler in syntax.all(ast.ExceptHandler):
         if handler.name:
             bind(handler, handler.name, Binding(handler))
-    for name in syntax.all(ast.Name):
-        if isinstance(name.ctx, ast.Store):
-            bind(name, name.id, stored(name, syntax))
+    for name in syntax.stored:
+        bind(name, name.id, stored(name, syntax))
     for bindings in table.values():
         for found in bindings.values():
             if len(found) > 1:

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 
 from mplint.source.syntax import walk
 
-_SIMPLE = frozenset((ast.Expr, ast.Assign, ast.Return, ast.AugAssign, ast.AnnAssign, ast.Raise, ast.Pass, ast.Assert, ast.Import, ast.ImportFrom))
 SIBLINGS = ".*"  # every module of the package, imported by a loop over its folder
-# Patterns that only few programs need are compiled on first use.
-_INDENTED = r"\n[ \t]+(?:from|import)[ \t]"
+_SIMPLE = frozenset((ast.Expr, ast.Assign, ast.Return, ast.AugAssign, ast.AnnAssign, ast.Raise, ast.Pass, ast.Assert))
+# Compiled on first use: only few programs need it.
 _BY_NAME = r"import_module\(\s*(f?)(?:['\"]([\w.]*)(['\"{]))?"
 
 
@@ -22,10 +21,10 @@ def imported(tree: ast.Module, text: str = "", path: str = "") -> tuple[str, ...
     `import_module("a.b")` counts, and a name that ends in ".*" stands for every module of a package, imported by a computed name.
     """
     found: dict[str, None] = {}
-    for node in statements(tree, re.search(_INDENTED, text) is not None if text else True):
+    for node in import_statements(tree):
         if isinstance(node, ast.Import):
             found.update((alias.name, None) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             source = "." * node.level + (node.module or "")
             found[source] = None
             joint = "" if source.endswith(".") else "."
@@ -41,17 +40,29 @@ def imported(tree: ast.Module, text: str = "", path: str = "") -> tuple[str, ...
     return tuple(found)
 
 
-def statements(tree: ast.Module, everywhere: bool) -> Iterator[ast.stmt]:
-    """The statements of a program in order; with `everywhere` also those inside of other statements."""
-    if not everywhere:
-        yield from tree.body
-        return
+def import_statements(tree: ast.Module) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a program in order, those inside of other statements included."""
+    found: list[ast.Import | ast.ImportFrom] = []
+    stack: list[ast.AST] = [node for node in reversed(tree.body) if node.__class__ not in _SIMPLE]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            found.append(node)
+            continue
+        values = node.__dict__
+        for field in ("cases", "finalbody", "orelse", "handlers", "body"):
+            block = values.get(field)
+            if block.__class__ is list:
+                stack += [item for item in reversed(block) if item.__class__ not in _SIMPLE]
+    return found
+
+
+def statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """The statements of a program in order, those inside of other statements included."""
     stack: list[ast.stmt] = list(reversed(tree.body))
     while stack:
         node = stack.pop()
         yield node
-        if node.__class__ in _SIMPLE:
-            continue
         inner: list[ast.stmt] = []
         for field in ("body", "handlers", "orelse", "finalbody", "cases"):
             for item in getattr(node, field, ()):
@@ -74,14 +85,14 @@ class _Folders:
         self.path = path
         self.folder = os.path.dirname(path)
         self.bound: dict[str, ast.expr | None] = {}
-        for node in statements(tree, True):
+        for node in statements(tree):
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(name := node.targets[0], ast.Name):
                 self.bound[name.id] = None if name.id in self.bound else node.value  # a name with two values is not followed
 
     def added(self) -> Iterator[str]:
         """The folders in the order in which the program adds them."""
         helpers = {}
-        for function in (node for node in statements(self.tree, True) if isinstance(node, ast.FunctionDef)):
+        for function in (node for node in statements(self.tree) if isinstance(node, ast.FunctionDef)):
             parameters = [a.arg for a in function.args.args]
             for call in (c for c in walk(function) if isinstance(c, ast.Call)):
                 given = grown(call)

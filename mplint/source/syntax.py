@@ -54,10 +54,10 @@ IN_ORDER = {kind: tuple(name for name in kind._fields if name in fields) for kin
 class Syntax:
     """The nodes of a program by kind, in source order, with parents.
 
-    Built by one explicit-stack walk; everything else is looked up.
+    Built by one explicit-stack walk; everything else is looked up. `stored` are the names that are assigned to.
     """
 
-    __slots__ = ("_blocks", "_by_kind", "_scopes", "parents", "tree")
+    __slots__ = ("_blocks", "_by_kind", "_scopes", "parents", "stored", "tree")
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
@@ -67,6 +67,8 @@ class Syntax:
         pop, push, fields, node_type = stack.pop, stack.append, FIELDS, ast.AST
         # Two thirds of all nodes are of these kinds, so they skip the general way below.
         constants, names, attributes = by_kind[ast.Constant], by_kind[ast.Name], by_kind[ast.Attribute]
+        stored: list[ast.Name] = []
+        store = ast.Store
         while stack:
             node = pop()
             kind = node.__class__
@@ -77,6 +79,8 @@ class Syntax:
                 node, kind = value, value.__class__
             if kind is ast.Name:
                 names.append(node)
+                if node.ctx.__class__ is store:  # type: ignore[attr-defined]
+                    stored.append(node)  # type: ignore[arg-type]
                 continue
             if kind is ast.Constant:
                 constants.append(node)
@@ -96,6 +100,7 @@ class Syntax:
                     parents[value] = node
                     push(value)
         self._by_kind = by_kind
+        self.stored = stored
         self._scopes: dict[ast.AST, Scope] = {}
         self._blocks: dict[ast.stmt, list[ast.stmt]] = {}
         self.parents = parents
@@ -115,22 +120,24 @@ class Syntax:
 
     def scope(self, node: ast.AST) -> Scope:
         """The scope whose names `node` sees first (a function's decorators and defaults belong outside)."""
-        passed: list[ast.AST] = []
-        child, found = node, self._scopes.get(node)
+        scopes, parents = self._scopes, self.parents
+        found = scopes.get(node)
+        if found is not None:
+            return found
+        passed = [node]
+        child = node
         while found is None:
-            parent = self.parents.get(child)
+            parent = parents.get(child)
             if parent is None:
                 found = self.tree
-            elif parent.__class__ in SCOPE_KINDS and (isinstance(parent, ast.Module) or in_body(parent, child)):
-                found = parent
+            elif parent.__class__ in SCOPE_KINDS and (parent is self.tree or in_body(parent, child)):
+                found = parent  # type: ignore[assignment]
             else:
-                if isinstance(parent, ast.stmt):
-                    passed.append(parent)
-                    found = self._scopes.get(parent)
+                passed.append(parent)
+                found = scopes.get(parent)
                 child = parent
-        for statement in passed:
-            self._scopes[statement] = found
-        self._scopes[node] = found
+        for item in passed:
+            scopes[item] = found
         return found
 
     def function(self, node: ast.AST) -> Function | None:
