@@ -1,4 +1,4 @@
-"""Write the documentation that is made from the rules: docs/rules/*.md, the README's table and its example of a report.
+"""Write what is made from the rules: docs/rules/*.md, the README's table and its example of a report, mplint/data/catalog.py.
 
 Run from the repository's root: `python docs/generate.py`; with `--check` it only says what is out of date.
 """
@@ -11,10 +11,23 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from mplint.catalog import read_entries, rule_files
 from mplint.rule import Rule, registry
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND = re.compile(r"(```console\n\$ (mplint [^\n]+)\n).*?(```)", re.S)
+CATALOG = """\
+# ruff: noqa: E501
+\"""What the files of the rules hold, by their size when this was made; written by docs/generate.py.\"""
+
+from __future__ import annotations
+
+Row = tuple[str, str, str, tuple[str, ...], tuple[str, ...], bool, str, bool, bool]
+
+# fmt: off
+FILES: dict[str, tuple[int, tuple[Row, ...]]] = {{
+{}}}
+"""
 TABLE = re.compile(r"(<!-- rules -->\n).*?(<!-- end of rules -->)", re.S)
 
 
@@ -23,6 +36,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     rules = registry()
     for rule in rules.values():
         yield ROOT / "docs" / "rules" / f"{rule.name}.md", page(rule)
+    yield ROOT / "mplint" / "data" / "catalog.py", catalog_table()
     readme = ROOT / "README.md"
     text = TABLE.sub(lambda m: m[1] + table(list(rules.values())) + m[2], readme.read_text(encoding="utf-8"))
     yield readme, COMMAND.sub(lambda m: m[1] + output(m[2]) + m[3], text)
@@ -34,6 +48,16 @@ def page(rule: type[Rule]) -> str:
     if rule.frameworks:
         facts.append(", ".join(rule.frameworks))
     return f"# {rule.name} ({rule.code})\n\n_{'; '.join(facts)}_\n\n{rule.documentation()}\n"
+
+
+def catalog_table() -> str:
+    """The module that tells of every rule without its source being read."""
+    lines = []
+    for family, item in rule_files(str(ROOT / "rules")):
+        entries = read_entries(item.path, f"mplint.rules.{family}.{item.name[:-3]}")
+        rows = tuple((*e[:2], e.severity.name, *e[3:6], *e[7:]) for e in entries)
+        lines.append(f"    {f'{family}/{item.name}'!r}: ({item.stat().st_size}, {rows!r}),\n")
+    return CATALOG.format("".join(sorted(lines)))
 
 
 def table(rules: list[type[Rule]]) -> str:

@@ -1,7 +1,8 @@
 """What the engine knows of each rule before it imports it: enough to select rules and to tell which ones a file concerns.
 
-Importing every rule with the facts that it asks for costs more than checking a file, so the plain class attributes are read from the
-rules' source, and a rule is imported when a file holds one of its tokens.
+Importing every rule with the facts that it asks for costs more than checking a file, so the plain class attributes are taken from the
+generated table of the rules' files, or where a file is not the one in the table from its source; a rule is imported when a program holds
+one of its tokens.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import ast
 import importlib
 import os
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
+from mplint.data.catalog import FILES
 from mplint.findings import Severity
 from mplint.rule import DOCS_URL, Rule, registry, rules_in, rules_package
 
@@ -80,15 +82,9 @@ def catalog(plugins: tuple[str, ...] = ()) -> dict[str, Entry]:
     """Every rule by code, in the order of codes; where the rules' source can't be read, by importing them."""
     entries = {}
     for folder in rules_package().__path__:
-        try:
-            families = sorted(item.name for item in os.scandir(folder) if item.is_dir() and item.name.isidentifier())
-        except OSError:
-            families = []
-        for family in families:
-            for name in sorted(os.listdir(os.path.join(folder, family))):
-                if name.endswith(".py") and name != "__init__.py":
-                    for entry in read_entries(os.path.join(folder, family, name), f"mplint.rules.{family}.{name[:-3]}"):
-                        entries[entry.code] = entry
+        for family, item in rule_files(folder):
+            for entry in entries_in(family, item):
+                entries[entry.code] = entry
     if not entries:
         return {code: entry_of(rule) for code, rule in registry(plugins).items()}
     for module in ("mplint.engine.own", *plugins):
@@ -97,6 +93,27 @@ def catalog(plugins: tuple[str, ...] = ()) -> dict[str, Entry]:
                 raise ValueError(f"two rules are called {rule.code} or {rule.name}")
             entries[rule.code] = entry_of(rule)
     return dict(sorted(entries.items()))
+
+
+def rule_files(folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """The modules that may define rules, with the family that each is of; none where the folder can't be read."""
+    try:
+        families = [item for item in os.scandir(folder) if item.is_dir() and item.name.isidentifier()]
+    except OSError:
+        families = []
+    for family in families:
+        for item in os.scandir(family.path):
+            if item.name.endswith(".py") and item.name != "__init__.py":
+                yield family.name, item
+
+
+def entries_in(family: str, item: os.DirEntry[str]) -> list[Entry]:
+    """The rules that a file defines, out of the table where that was made from a file of the same size."""
+    module = f"mplint.rules.{family}.{item.name[:-3]}"
+    size, rows = FILES.get(f"{family}/{item.name}", (-1, ()))
+    if item.stat().st_size != size:
+        return read_entries(item.path, module)
+    return [Entry(row[0], row[1], Severity[row[2]], *row[3:6], module, *row[6:]) for row in rows]
 
 
 def read_entries(path: str, module: str) -> list[Entry]:
