@@ -49,6 +49,7 @@ class Names:
         self.syntax = syntax
         self.module = module
         self._resolved: dict[ast.AST, tuple[str, ...]] = {}
+        self._everywhere: dict[str, list[str]] = {}
         self._reach: dict[ast.Name, list[Binding]] = {}
         self._reach_inside: dict[int, list[Binding]] = {}
         self._depths: dict[ast.AST, int] = {}
@@ -137,6 +138,15 @@ class Names:
                 path = f".{inner.attr}{path}"
                 inner = inner.value
             return [base + path for base in self.candidates(inner)]
+        found = self._everywhere.get(node.id)
+        if found is None:
+            found = self._named(node)
+            home = self._homes.get(node.id)
+            if home is None or (home is self.syntax.tree and len(self.bindings[home][node.id]) == 1):
+                self._everywhere[node.id] = found  # the name means the same wherever it stands
+        return found
+
+    def _named(self, node: ast.Name) -> list[str]:
         reaching = self.reaching(node)
         if not reaching:
             return self._unbound(node)

@@ -106,6 +106,11 @@ class Values:
         """Whether the instances of some class of this file can be called."""
         return any(isinstance(i, FUNCTIONS) and i.name in ("__call__", "forward") for c in self.syntax.all(ast.ClassDef) for i in c.body)
 
+    @cached_property
+    def _makes_instances(self) -> bool:
+        """Whether the program calls a class of its own."""
+        return any(isinstance(self.names.local_function(call.func), ast.ClassDef) for call in self.syntax.all(ast.Call))
+
     def callee(self, call: ast.Call) -> Function | None:
         """The function of this file that the call runs: by name, `self.method`, constructor, or an instance's `__call__`/`forward`."""
         target = self.names.local_function(call.func)
@@ -118,7 +123,7 @@ class Values:
 
     def instance_class(self, node: ast.expr) -> ast.ClassDef | None:
         """The class of this file that the expression is an instance of, or None."""
-        for definition in self.definitions(node):
+        for definition in self.definitions(node) if self._makes_instances else ():
             if isinstance(definition, ast.Call) and isinstance(made := self.names.local_function(definition.func), ast.ClassDef):
                 return made
         return None
