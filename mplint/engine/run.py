@@ -124,10 +124,12 @@ def run(files: Sequence[str], job: Job, resolver: TargetResolver) -> list[FileRe
     order = sorted(range(len(files)), key=lambda i: i % (workers * 12))
     step = max(1, len(files) // (workers * 12))
     chunks = [[files[i] for i in order[start : start + step]] for start in range(0, len(order), step)]
+    method = "fork" if sys.platform == "linux" else "spawn"
+    if method == "fork":
+        for rule in job.rules():  # once here, and not once in every worker
+            rule.load()
     gc.freeze()
-    with ProcessPoolExecutor(
-        workers, mp_context=get_context("fork" if sys.platform == "linux" else "spawn"), initializer=start_worker, initargs=(job,)
-    ) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context(method), initializer=start_worker, initargs=(job,)) as pool:
         return [result for chunk in pool.map(check_chunk, chunks) for result in chunk]
 
 

@@ -300,7 +300,8 @@ class Names:
     @cached_property
     def _function_names(self) -> frozenset[str]:
         """The names that the program's functions and methods are defined with."""
-        return frozenset(f.name for kind in FUNCTIONS for f in self.syntax.all(kind))
+        functions: list[Function] = [*self.syntax.all(ast.FunctionDef), *self.syntax.all(ast.AsyncFunctionDef)]
+        return frozenset(function.name for function in functions)
 
     @cached_property
     def _names_of_functions(self) -> frozenset[str]:

@@ -13,33 +13,24 @@ Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.C
 SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 SCOPE_KINDS = frozenset(SCOPES)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-LEAVES = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.type_ignore)
+
+
+# Fields that hold no node, or none worth a visit.
+PLAIN = frozenset(
+    (
+        *("arg", "asname", "attr", "conversion", "ctx", "id", "is_async", "kind", "kwd_attrs", "level", "lineno", "module", "n", "name"),
+        *("op", "ops", "rest", "s", "simple", "str", "tag", "type_comment", "type_ignores"),
+    )
+)
 
 
 def child_fields() -> dict[type[ast.AST], tuple[str, ...]]:
     """Fields that can hold nodes worth a visit, last field first, by node class."""
-    skip = {
-        "ctx",
-        "op",
-        "ops",
-        "type_comment",
-        "type_ignores",
-        "kind",
-        "lineno",
-        "id",
-        "attr",
-        "n",
-        "s",
-        "conversion",
-        "level",
-        "is_async",
-        "simple",
-    }
     table: dict[type[ast.AST], tuple[str, ...]] = {}
     for value in vars(ast).values():
         if isinstance(value, type) and issubclass(value, ast.AST):
-            fields = [f for f in value._fields if f not in skip and not (f == "name" or (f == "value" and value is ast.Constant))]
-            table[value] = tuple(reversed(fields))
+            table[value] = tuple(reversed([field for field in value._fields if field not in PLAIN]))
+    table[ast.Constant] = table[ast.MatchSingleton] = table[ast.Global] = table[ast.Nonlocal] = ()
     # Evaluation and source order differ from field order here.
     table[ast.Dict] = ("values", "keys")
     table[ast.FunctionDef] = table[ast.AsyncFunctionDef] = ("body", "returns", "args", "decorator_list")
@@ -63,42 +54,39 @@ class Syntax:
         self.tree = tree
         by_kind: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
         parents: dict[ast.AST, ast.AST] = {}
-        stack: list[ast.AST] = [tree]
-        pop, push, fields, node_type = stack.pop, stack.append, FIELDS, ast.AST
-        # Two thirds of all nodes are of these kinds, so they skip the general way below.
-        constants, names, attributes = by_kind[ast.Constant], by_kind[ast.Name], by_kind[ast.Attribute]
         stored: list[ast.Name] = []
-        store = ast.Store
+        stack: list[ast.AST] = [tree]
+        pop, push, fields = stack.pop, stack.append, FIELDS
+        # Two thirds of all nodes are of these kinds, so they skip the general way below.
+        is_attribute, is_name, is_constant, is_stored = ast.Attribute, ast.Name, ast.Constant, ast.Store
+        attributes, names, constants = by_kind[ast.Attribute].append, by_kind[ast.Name].append, by_kind[ast.Constant].append
         while stack:
             node = pop()
             kind = node.__class__
-            while kind is ast.Attribute:
-                attributes.append(node)
+            while kind is is_attribute:
+                attributes(node)
                 value = node.value  # type: ignore[attr-defined]
                 parents[value] = node
                 node, kind = value, value.__class__
-            if kind is ast.Name:
-                names.append(node)
-                if node.ctx.__class__ is store:  # type: ignore[attr-defined]
+            if kind is is_name:
+                names(node)
+                if node.ctx.__class__ is is_stored:  # type: ignore[attr-defined]
                     stored.append(node)  # type: ignore[arg-type]
-                continue
-            if kind is ast.Constant:
-                constants.append(node)
-                continue
-            by_kind[kind].append(node)
-            values = node.__dict__
-            for name in fields[kind]:
-                value = values.get(name)
-                if not value:
-                    continue
-                if value.__class__ is list:
-                    for child in reversed(value):
-                        if isinstance(child, node_type):
-                            parents[child] = node
-                            push(child)
-                elif isinstance(value, node_type):
-                    parents[value] = node
-                    push(value)
+            elif kind is is_constant:
+                constants(node)
+            else:
+                by_kind[kind].append(node)
+                values = node.__dict__
+                for name in fields[kind]:
+                    value = values[name]
+                    if value.__class__ is list:
+                        for child in reversed(value):
+                            if child is not None:
+                                parents[child] = node
+                                push(child)
+                    elif value is not None:
+                        parents[value] = node
+                        push(value)
         self._by_kind = by_kind
         self.stored = stored
         self._scopes: dict[ast.AST, Scope] = {}
