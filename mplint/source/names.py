@@ -11,35 +11,15 @@ from mplint.source.bindings import Binding as Binding
 from mplint.source.bindings import absolute as absolute
 from mplint.source.bindings import collect_bindings
 from mplint.source.bindings import position as position
+from mplint.source.roots import KERAS_ROOTS as KERAS_ROOTS
+from mplint.source.roots import STAR_MODULES, UNBOUND_ROOTS
+from mplint.source.roots import keras_path as keras_path
 from mplint.source.syntax import FUNCTIONS, SCOPES, Function, Scope, Syntax
 
 MAX_ALIASES = 6
 MAX_STEPS = 200  # aliases looked at to find one function or class
 MAX_BINDINGS = 64  # a name that more bindings reach may be anything
 LEAVES = (ast.Return, ast.Raise)
-# Packages that a name stands for when nothing in the file binds it (star imports, notebook fragments).
-UNBOUND_ROOTS = {
-    "torch": "torch",
-    "tf": "tensorflow",
-    "tensorflow": "tensorflow",
-    "keras": "keras",
-    "np": "numpy",
-    "numpy": "numpy",
-    "torch_xla": "torch_xla",
-}
-KERAS_ROOTS = (
-    "tensorflow.compat.v1.keras",
-    "tensorflow.compat.v2.keras",
-    "tensorflow.python.keras",
-    "tensorflow.keras",
-    "tensorflow._keras",
-    "tf_keras",
-    "keras.api._v2.keras",
-    "keras.api",
-    "keras.src",
-    "keras_core",
-    "keras",
-)
 
 
 class Names:
@@ -371,9 +351,6 @@ class Names:
         return names
 
 
-STAR_MODULES = ("torch", "torch.nn", "torch.cuda.amp", "torch.amp", "torch.nn.functional", "tensorflow", "apex.amp")
-
-
 def bound_at(binding: Binding) -> tuple[int, int]:
     """Where a binding stands."""
     return position(binding.node)
@@ -390,15 +367,3 @@ def alternatives(value: ast.expr) -> list[ast.expr]:
             return alternatives(inner)
         case _:
             return [value]
-
-
-def keras_path(name: str | None) -> str | None:
-    """The part after the Keras package of a dotted name ("layers.Dense"), "" for the package, None for anything else."""
-    if name is None:
-        return None
-    for root in KERAS_ROOTS:
-        if name == root:
-            return ""
-        if name.startswith(root + "."):
-            return name[len(root) + 1 :]
-    return None

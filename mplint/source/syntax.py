@@ -76,9 +76,9 @@ class Syntax:
                 constants(node)
             else:
                 by_kind[kind].append(node)
-                values = node.__dict__
+                field = node.__dict__.get
                 for name in fields[kind]:
-                    value = values[name]
+                    value = field(name)
                     if value.__class__ is list:
                         for child in reversed(value):
                             if child is not None:
