@@ -32,7 +32,7 @@ def test_syntax_knows_every_node_its_parent_and_the_assigned_names(path: Path) -
 
 
 def test_patterns_and_declarations_hold_constants_that_are_no_nodes() -> None:
-    tree = ast.parse("def f(x):\n    global y\n    match x:\n        case None | {'a': True, **rest} | Point(1, z=[*_]):\n            pass\n")
+    tree = ast.parse("def f(x):\n    global y\n    match x:\n        case None | {'a': True, **rest} | Point(1, z=[*_]): ...\n")
     found = set(Syntax(tree).parents)
     assert {type(node) for node in ast.walk(tree) if isinstance(node, ast.pattern)} <= {type(node) for node in found}
 
