@@ -150,8 +150,9 @@ def _limit(value: ir.Value) -> int | None:
     """One more than the largest integer that the graph can take at an input: the rows of a table that it indexes, the range of its dtype,
     2 for a mask; None for a number of unknown size."""
     limits = []
-    unknown = False
+    unknown = small = False
     seen: set[ir.Value] = set()
+    counted: set[ir.Value] = set()  # computed from the input, so that an index is no longer the input itself
     stack = [value]
     while stack and len(seen) < 2000:
         current = stack.pop()
@@ -164,25 +165,32 @@ def _limit(value: ir.Value) -> int | None:
                 table = node.inputs[0].shape
                 axis = node.attributes.get_int("axis", 0) or 0
                 rows = table[axis] if table is not None and len(table) > axis else None
-                if isinstance(rows, int):
+                if current in counted:
+                    small = True
+                elif isinstance(rows, int):
                     limits.append(rows)
                 elif node.op_type in ("Gather", "GatherElements", "GatherND", "OneHot"):
                     limits.append(2)
             elif (node.op_type in PASSING and use.idx == 0) or node.op_type == "Concat":
+                if current in counted:
+                    counted.update(node.outputs)
                 stack += node.outputs
             elif _masks(node, use.idx):
                 limits.append(2)
             elif current.dtype is not None and current.dtype.is_floating_point() and node.op_type not in PASSING:
                 unknown = True
-            elif node.op_type not in ("Mul", "Add", "Sub", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Mod"):
-                limits.append(2)  # a size, a shape, a condition
+            elif node.op_type in ("Mul", "Add", "Sub", "Mod"):
+                counted.update(node.outputs)
+                stack += node.outputs
+            elif node.op_type not in ("Less", "Greater", "LessOrEqual", "GreaterOrEqual"):
+                small = True  # a size, a shape, a condition
             else:
                 unknown = True
     if limits:
         return min(limits)
     if value.dtype is not None and value.dtype.numpy().itemsize == 1:
         return 256 if value.dtype.numpy().kind == "u" else 128
-    return None if unknown and "mask" not in (value.name or "").lower() else 2
+    return None if unknown and not small and "mask" not in (value.name or "").lower() else 2
 
 
 def _masks(node: ir.Node, position: int) -> bool:
