@@ -37,7 +37,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'numerics/half_precision_input.py': (4663, (('MP203', 'half-precision-input', 'WARNING', ('Input',), ('keras',), False, 'HalfPrecisionInput', False, True),)),
     'numerics/half_precision_reduction.py': (5478, (('MP211', 'half-precision-reduction', 'INFO', ('float16', 'half()'), ('torch', 'tensorflow'), False, 'HalfPrecisionReduction', False, True),)),
     'numerics/half_precision_weights.py': (3887, (('MP210', 'half-precision-weights', 'ERROR', ('float16', '.half', '"half"'), ('keras', 'torch'), False, 'HalfPrecisionWeights', False, False),)),
-    'numerics/hard_coded_dtype_in_layer.py': (8248, (('MP209', 'hard-coded-dtype-in-layer', 'WARNING', ('def call(self',), ('keras',), False, 'HardCodedDtypeInLayer', False, False),)),
+    'numerics/hard_coded_dtype_in_layer.py': (8532, (('MP209', 'hard-coded-dtype-in-layer', 'WARNING', ('def call(self',), ('keras',), False, 'HardCodedDtypeInLayer', False, False),)),
     'numerics/manual_cast_in_autocast.py': (3105, (('MP207', 'manual-cast-in-autocast', 'INFO', ('autocast',), ('torch',), False, 'ManualCastInAutocast', False, False),)),
     'numerics/output_not_float32.py': (12143, (('MP201', 'output-not-float32', 'WARNING', ('Model', 'Sequential', 'softmax', 'sigmoid', 'applications'), ('keras',), False, 'OutputNotFloat32', False, True),)),
     'numerics/unsafe_loss_under_autocast.py': (5387, (('MP206', 'unsafe-loss-under-autocast', 'ERROR', ('binary_cross_entropy', 'BCELoss'), ('torch',), False, 'UnsafeLossUnderAutocast', False, False),)),
