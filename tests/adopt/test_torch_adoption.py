@@ -433,3 +433,26 @@ def test_a_scaler_gets_a_line_of_its_own_where_the_parameters_have_theirs() -> N
 )
 def test_models_that_half_precision_cannot_run_are_left(line: str, reason: str) -> None:
     assert reason in reasons(LOOP.replace("    optimizer = ", f"{line}    optimizer = "))
+
+
+def test_a_torch_program_that_only_measures_with_tensorflow_has_no_notes_on_keras() -> None:
+    text = """\
+        import tensorflow as tf
+        import torch
+
+        def distance(images):
+            with tf.Session() as session:
+                return session.run("pool:0", {"input:0": images})
+
+        def train(model, loader):
+            device = torch.device("cuda")
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in loader:
+                loss = torch.nn.functional.mse_loss(model(x.to(device)), y)
+                loss.backward()
+                optimizer.step()
+    """
+    found = converted(text)
+    assert "scaler.scale(loss).backward()" in found.after.decode()
+    assert [(note.location.line, note.text) for note in found.left] == []
+    assert [note.location.line for note in found.made] == [13]

@@ -22,10 +22,14 @@ def adopt(path: str, data: bytes, policy: str, settings: Settings) -> Adoption:
     if "torch" in first.document.text and builds_keras(first):  # layers of Keras on the torch backend follow Keras' policy
         frameworks = [(name, adopts) for name, adopts in frameworks if name != "torch"]
     for adopts in dict.fromkeys(adopts for _, adopts in frameworks):
-        result = adopts(program, policy)
+        result = noted = adopts(program, policy)
+        if program is not first:  # places are those of the program as it was
+            noted = adopts(first, policy)
+        if trains and result.program is program:
+            continue  # what another framework trains, and this one has nothing to do with
         program = result.program
-        made += result.made
-        left += result.left
+        made += noted.made
+        left += noted.left
         trains = trains or result.trains
     return Adoption(path, policy, data, program.data, ordered(made), ordered(left), trains)
 
