@@ -30,7 +30,8 @@ import onnx
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "convert"))
 from hard_case import Case
 from hard_cases import CASES
-from hard_cases_ranges import RANGES
+from hard_inputs import INPUTS
+from hard_numerics import NUMERICS
 
 from mplint.conversion.distance import distance
 from mplint.conversion.onnx.convert import convert
@@ -191,7 +192,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="names of models, separated by commas")
     only = set(filter(None, parser.parse_args().only.split(",")))
-    cases = {name: case for name, case in (CASES | RANGES).items() if not only or name in only}
+    cases = {name: case for name, case in (CASES | INPUTS | NUMERICS).items() if not only or name in only}
     print(f"| converter ({len(cases)} models) | converts | valid | accurate | coverage | casts | median s |")
     print("|---|---|---|---|---|---|---|")
     for label, (package, converter) in CONVERTERS.items():

@@ -9,7 +9,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 from hard_case import Case
-from hard_cases_ranges import RANGES
+from hard_inputs import INPUTS
+from hard_numerics import NUMERICS
 
 from mplint.conversion.distance import distance
 from mplint.conversion.onnx.convert import convert
@@ -18,6 +19,8 @@ from mplint.conversion.onnx.strict import to_strict
 from mplint.conversion.onnx.types import infer_types
 from mplint.conversion.policy import Options, policy
 from mplint.conversion.result import Conversion
+
+RANGES = INPUTS | NUMERICS
 
 
 def converted(case: Case, folder: Path, *, data: bool) -> Conversion:
