@@ -16,7 +16,8 @@ BLOCK = re.compile(rb"^([ \t]*)(?:async +def|def|class) +(\w+)|^(\w+) *=", re.MU
 HANDS_ON = re.compile(
     rb"\b(?:yield|__enter__|__call__|wraps|partial)\b|\breturn\b[^\n]*(?:autocast|ctx|context|\bamp\b|precision)|=[^\n]*autocast"
 )
-USES = re.compile(rb"\bwith\b|\benter_context\b|\b__enter__\b|^[ \t]*@", re.MULTILINE)
+USES = rb"(?:\bwith\b(?:\s*\([^:]*?|[^\n]*?)|(?:\benter_context\b|\b__enter__\b|[@=])[^\n]*?)\b(?:%s)\b"
+ENTERED = re.compile(rb"\b__(?:enter|call)__\b|\A[^\n]*autocast")
 METHODS = (b"__init__", b"__enter__", b"__exit__", b"__call__")
 
 
@@ -29,11 +30,12 @@ def managers(graph: ImportGraph, words: Mapping[str, frozenset[str]], summaries:
     if not offered:
         return {}
     spelled = sorted({name for found in offered.values() for name in found})
+    uses = re.compile(USES % b"|".join(spelled))
     references = References(summaries, graph)
     tables: Tables = {}
     for path in sorted(graph.above(offered)):
         text = summaries.text(path)
-        if is_test_path(path) or TORCH not in words[path] or not any(name in text for name in spelled) or not USES.search(text):
+        if is_test_path(path) or TORCH not in words[path] or not any(name in text for name in spelled) or not uses.search(text):
             continue
         for question in summaries.get(path).asked:
             found = answer(question, path, references, offered)
@@ -54,15 +56,17 @@ def offered_names(text: bytes) -> set[bytes]:
     if b"autocast" not in text:
         return set()
     found = set()
-    owner = b""
+    around: list[tuple[int, bytes, bool]] = []  # the blocks that a block stands in: indentation, name, whether it is a class
     starts = [*BLOCK.finditer(text)]
     for number, block in enumerate(starts):
-        name = block[2] or block[3]
-        owner = name if block[0].lstrip().startswith(b"class") else owner
-        after = next((later.start() for later in starts[number + 1 :] if len(later[1] or b"") <= len(block[1] or b"")), len(text))
+        indent, name, is_class = len(block[1] or b""), block[2] or block[3], block[0].lstrip().startswith(b"class")
+        around = [*(outer for outer in around if outer[0] < indent), (indent, name, is_class)]
+        if not all(outer[2] for outer in around[:-1]):
+            continue  # a function's own functions are of no name to others
+        after = next((later.start() for later in starts[number + 1 :] if len(later[1] or b"") <= indent), len(text))
         body = text[block.start() : after]
-        if b"autocast" in body and HANDS_ON.search(body):
-            found.add(owner if name in METHODS and owner else name)
+        if b"autocast" in body and HANDS_ON.search(body) and (not is_class or ENTERED.search(body)):
+            found.add(around[-2][1] if name in METHODS and len(around) > 1 else name)
     return found
 
 
