@@ -162,9 +162,9 @@ def test_a_fix_that_brings_about_another_error_is_left_to_the_user_and_the_other
 
 
 def test_a_fix_stays_that_uncovers_an_error_elsewhere() -> None:
-    model = 'inputs = keras.Input((8,))\n'
+    model = "inputs = keras.Input((8,))\n"
     model += 'outputs = keras.layers.Dense(8, activation="softmax"{})(inputs)\n'
-    model += 'model = keras.Model(inputs, outputs)\n'
+    model += "model = keras.Model(inputs, outputs)\n"
     program = 'import keras\n\nkeras.mixed_precision.set_global_policy("{}")\n' + model + 'model.compile("adam", "mse")\n'
     fixed = fix_text(program.format("mixed_fp16", ""), select=("MP108", "MP201"))
     assert fixed == program.format("mixed_float16", ', dtype="float32"')

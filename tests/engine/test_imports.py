@@ -184,9 +184,7 @@ def test_a_notebook_leads_to_the_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "files",
     [
-        pytest.param(
-            {"a/train.py": train("from net import Net"), "b/net.py": MODEL, "c/net.py": MODEL}, id="two modules, neither near"
-        ),
+        pytest.param({"a/train.py": train("from net import Net"), "b/net.py": MODEL, "c/net.py": MODEL}, id="two modules, neither near"),
         pytest.param({"a/train.py": train("from net import Net"), "b/net.py": MODEL}, id="a module that is not on the path"),
         pytest.param(
             {

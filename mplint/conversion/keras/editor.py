@@ -50,6 +50,7 @@ FRAGILE = {
     "JaxLayer": "what the wrapped function needs is not known",
 }
 
+
 class Editor:
     """Walks a configuration and sets the policy of each layer that can compute in half.
 

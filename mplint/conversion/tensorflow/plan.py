@@ -33,9 +33,7 @@ MOVING = frozenset(
     ("Const", "Identity", "IdentityN", "ReadVariableOp", "Cast", "NoOp", "Placeholder", "_Arg", "StopGradient", "PreventGradient", "Shape")
 )
 # Their types must agree with those of other functions, or of lists that other functions fill.
-BOUND = frozenset(
-    ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase", "PartitionedCall", "StatefulPartitionedCall")
-)
+BOUND = frozenset(("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase", "PartitionedCall", "StatefulPartitionedCall"))
 LISTS = ("TensorList", "TensorArray")
 INIT = "__saved_model_init_op"
 

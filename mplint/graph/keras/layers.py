@@ -257,5 +257,3 @@ def _wrapped_shape(node: Node, config: Config) -> tuple[Dim, ...] | None:
         last = shape[-1]
         return (*shape[:-1], 2 * last if isinstance(last, int) else None) if config.get("merge_mode") == "concat" else shape
     return shape if node.op_type == "SpectralNormalization" else None
-
-

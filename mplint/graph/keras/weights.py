@@ -108,9 +108,7 @@ def _collect(source: Source, group: Group, layer: str, part: str, names: tuple[s
         if not isinstance(member, Group) or key in ("layers", "seed_generator"):
             continue
         if key != "vars":
-            below = (
-                ("kernel", "bias") if key.endswith("dense") else NAMES["LSTMCell"] if key == "cell" else names if key == "layer" else ()
-            )
+            below = ("kernel", "bias") if key.endswith("dense") else NAMES["LSTMCell"] if key == "cell" else names if key == "layer" else ()
             _collect(source, member, layer, f"{part}{key}/", below, found)
             continue
         for index, dataset in sorted(member.members.items(), key=lambda item: (len(item[0]), item[0])):

@@ -268,5 +268,3 @@ def _keras_metadata(folder: str, model: ModelGraph) -> None:
             if isinstance(config, dict):
                 model.policy = policy_name(config)
                 model.metadata["keras_class"] = str(config.get("class_name", ""))
-
-

@@ -97,5 +97,3 @@ def _pickled(archive: Archive, member: str) -> dict[str, Tensor]:
             return {}
         tensors = {str(name): make(str(name), value) for name, value in found.items()}
     return {name: tensor for name, tensor in tensors.items() if tensor is not None}
-
-

@@ -151,9 +151,7 @@ class _Machine:
             raise GraphError("the pickle calls something that is no plain name; it is not read any further, and nothing was run")
         build = self.known.get(target.path)
         if build is None:
-            raise GraphError(
-                f"the pickle calls {target.path[:100]} when it is loaded; it is not read any further, and nothing was run"
-            )
+            raise GraphError(f"the pickle calls {target.path[:100]} when it is loaded; it is not read any further, and nothing was run")
         self.stack.append(build(arguments))
 
     def make(self, arguments: object, kind: object) -> None:
