@@ -42,7 +42,8 @@ exit status:
 _CONVERT_EPILOG = """\
 exit status:
   0  converted, and verification found nothing wrong (notes say what it could
-     not run); a training script has adopted the policy, or had before
+     not run); a training script has adopted the policy, or trained in mixed
+     precision before
   1  the result did not pass verification: not written, unless with --force;
      of a training script something is left to you
   2  misuse, or an input that can't be read or run"""

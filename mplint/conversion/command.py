@@ -51,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--tolerance: {options.tolerance:g} is not between 0 and 1")
     progress = Progress()
     wanted = Options(tuple(options.keep), options.half_io, dict(map(input_range, options.input_range)), progress)
+    result: Conversion | None = None
     try:
         result = convert_file(
             source, target or "converted.keras", options.policy, options.tolerance, wanted, options.calibration, options.device
@@ -64,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{error.filename or target}: {(error.strerror or str(error)).lower()}") from None
     finally:
         progress.clear()
+        if result is not None:
+            result.close()
         if "mplint.conversion.onnx.run" in sys.modules:  # an interruption leaves no temporary file
             sys.modules["mplint.conversion.onnx.run"].close_all()
     sys.stdout.write(conversion_text(result, source, target or "", written=written))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,9 +22,12 @@ def load_feeds(paths: Sequence[str], names: Sequence[str]) -> list[dict[str, np.
     feeds = []
     for file in files:
         try:
+            if not zipfile.is_zipfile(file):
+                reason = "it is no .npz file: write one with numpy.savez(path, name=array)" if os.path.isfile(file) else "no such file"
+                raise ConversionError(f"{file} can't be read as calibration data: {reason}")
             with np.load(file, allow_pickle=False) as archive:
                 feed = {name: archive[name] for name in archive.files}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             if "allow_pickle" in str(error):
                 raise ConversionError(f"{file} holds arrays of Python objects: store texts with dtype=str, and no others") from None
             raise ConversionError(f"{file} can't be read as calibration data: {error}") from None

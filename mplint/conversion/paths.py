@@ -7,6 +7,8 @@ import os
 from mplint.errors import UsageError
 
 SAVED_MODEL = "saved_model.pb"
+# Endings that say of a file what it is; a conversion keeps it.
+ENDINGS = (".onnx", ".keras", ".pt2", ".py", ".pyw", ".ipynb")
 
 
 def check_paths(source: str, target: str | None, dry: bool, report: str | None) -> None:
@@ -24,8 +26,18 @@ def check_paths(source: str, target: str | None, dry: bool, report: str | None) 
         parent = os.path.dirname(os.path.abspath(path))
         if not os.path.isdir(parent):
             raise UsageError(f"{path}: the folder {parent} does not exist")
-    if report is not None and not report.endswith((".json", ".html")):
-        raise UsageError(f"--report {report}: the name ends with neither .json nor .html")
+    if report is not None:
+        check_report(report, target, (".json", ".html"))
+
+
+def check_report(report: str, target: str | None, endings: tuple[str, ...]) -> None:
+    """Raise UsageError where a report can't be written under its name."""
+    if not report.endswith(endings):
+        raise UsageError(f"--report {report}: the name does not end with {' or '.join(endings)}")
+    if target is not None and os.path.abspath(report) == os.path.abspath(target):
+        raise UsageError(f"--report {report} is the file that -o writes")
+    if os.path.exists(report) and not os.path.isfile(report):
+        raise UsageError(f"--report {report} is no regular file")
 
 
 def savedmodel_folder(source: str) -> str | None:
@@ -40,6 +52,11 @@ def _check_target(source: str, folder: str | None, target: str) -> None:
     if folder is None:
         if os.path.isdir(target):
             raise UsageError(f"-o {target} is a folder: give the name of the file to write")
+        if os.path.exists(target) and not os.path.isfile(target):
+            raise UsageError(f"-o {target} is no regular file")
+        kind = os.path.splitext(source)[1]
+        if kind in ENDINGS and target.endswith(tuple(ending for ending in ENDINGS if ending != kind)):
+            raise UsageError(f"-o {target}: {source} becomes a {kind} file")
         return
     inside, outside = os.path.realpath(target), os.path.realpath(folder)
     if os.path.commonpath((inside, outside)) == outside:

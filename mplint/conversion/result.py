@@ -16,6 +16,7 @@ class Conversion:
     bytes. `error` is the largest error of an output against the original, relative to that output's largest value, None where nothing could
     be run. `verified` says by what the result was proven, `problems` what is wrong with it. `kept` are the operations that stay float32,
     each with the reason. `advice` are lines that the user's own program needs.
+    `close` takes away the temporary files that `save` needs.
     `planned` is the policy that was written for each layer, by its name, where names say it; `in_half` are the paths of those in half.
     """
 
@@ -35,6 +36,7 @@ class Conversion:
     notes: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     planned: dict[str, str] = field(default_factory=dict)
+    close: Callable[[], None] = field(default=lambda: None)
     in_half: list[str] = field(default_factory=list)
 
     @property

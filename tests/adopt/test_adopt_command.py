@@ -87,7 +87,7 @@ def test_the_report_holds_every_note(script: Path) -> None:
         (("train.py", "--calibration", "data.npz"), "--calibration is for models"),
         (("train.py", "-o", "train.py"), "is the input itself"),
         (("train.py", "--apply", "-o", "half.py"), "give one of them"),
-        (("train.py", "--report", "report.html"), "is a .json file"),
+        (("train.py", "--report", "report.html"), "does not end with .json"),
         (("broken.py",), "broken.py"),
     ],
 )
@@ -106,3 +106,10 @@ def test_a_notebook_is_a_program(script: Path, capsys: pytest.CaptureFixture[str
     assert run("train.ipynb", *POLICY, "--apply") == 0
     assert "cell 0 line 9: `loss.backward()`" in capsys.readouterr().err
     assert "scaler.update()" in "".join(json.loads(notebook.read_text())["cells"][0]["source"])
+
+
+def test_a_script_stays_what_its_name_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    assert main(["convert", str(script), "-o", str(tmp_path / "train.ipynb")]) == 2
+    assert "becomes a .py file" in capsys.readouterr().err

@@ -69,12 +69,7 @@ def convert_live(model: Any, policy: Policy, options: Options, calibration: list
         raise ConversionError(str(error).replace(source, "the model")) from None
 
 
-def _keeping(result: Conversion, folder: object) -> Conversion:
+def _keeping(result: Conversion, folder: tempfile.TemporaryDirectory[str]) -> Conversion:
     """The result, whose archive lives as long as it may be written."""
-    write = result.save
-
-    def save(target: str, _folder: object = folder) -> None:
-        write(target)
-
-    result.save = save
+    result.close = folder.cleanup
     return result

@@ -256,6 +256,8 @@ def save(model: ir.Model, path: str, sources: frozenset[str]) -> None:
     """
     folder = os.path.dirname(os.path.abspath(path))
     name = os.path.basename(path)
+    if os.path.realpath(path) in sources:
+        raise ConversionError(f"{path} holds weights of the input, which is never overwritten: choose another name")
     if os.path.realpath(f"{path}.data") in sources:
         raise ConversionError(f"{path}.data holds weights of the input, which is never overwritten: choose another name than {name}")
     with tempfile.TemporaryDirectory(prefix=".mplint-", dir=folder) as partial:

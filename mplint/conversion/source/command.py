@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from mplint.config import load_config
+from mplint.conversion.paths import check_report
 from mplint.conversion.source.adopt import adopt
 from mplint.conversion.source.program import Adoption
 from mplint.conversion.source.report import adoption_json, adoption_text
@@ -68,8 +69,10 @@ def check_options(options: argparse.Namespace) -> None:
     for target in filter(None, (options.output, options.report)):
         if not os.path.isdir(os.path.dirname(os.path.abspath(target))):
             raise UsageError(f"{target}: the folder {os.path.dirname(target)} does not exist")
-    if options.report is not None and not options.report.endswith(".json"):
-        raise UsageError(f"--report {options.report}: for a program the report is a .json file")
+    if options.output and os.path.splitext(options.output)[1] != os.path.splitext(path)[1]:
+        raise UsageError(f"-o {options.output}: {path} becomes a {os.path.splitext(path)[1]} file")
+    if options.report is not None:
+        check_report(options.report, options.output, (".json",))
 
 
 def write(adoption: Adoption, output: str | None, apply: bool) -> str | None:

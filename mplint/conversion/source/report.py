@@ -26,7 +26,7 @@ def adoption_text(adoption: Adoption, written: str | None) -> str:
     elif not adoption.trains and not adoption.left:
         lines.append(f"{path}: nothing here trains a model, so there is nothing to adopt.")
     elif not adoption.left:
-        lines.append(f"{path}: mixed precision is adopted already; nothing to change.")
+        lines.append(f"{path}: mixed precision is adopted already; nothing to change (a dtype that it chose itself stays).")
     else:
         lines.append(f"{path}: nothing was changed.")
     return "".join(f"{line}\n" for line in lines)

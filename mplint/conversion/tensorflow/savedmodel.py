@@ -130,16 +130,21 @@ def _proven(
     result: Conversion, folder: str, saved: Any, meta: Any, plan: Plan, kept: Collection[Place], runs: Runs, options: Options
 ) -> tuple[Plan, dict[Place, Distance]]:
     """A plan whose outputs stand, if there is one, with the operations that had to leave it; what was found goes into the result."""
+    from tensorflow.python.framework import errors
+
     half = result.policy.half
 
     def distance_of(tried: Plan) -> Distance:
         with beside(folder, _with_meta(saved, meta, tried.emulation)) as emulation:
-            return compared(emulation, runs)
+            try:
+                return compared(emulation, runs)
+            except (errors.OpError, ValueError) as error:  # an index that half made wrong, for one
+                return Distance(float("inf"), f"it does not run: {said(error)}")
 
     found, blamed = distance_of(plan), dict[Place, Distance]()
     if not found.within(result.policy.tolerance):
         options.tell("looking for what must stay float32")
-        movable = sorted(plan.half, key=lambda place: (plan.half[place] not in HEAVY, list(plan.half).index(place)))
+        movable = sorted(plan.half, key=lambda place: plan.half[place] not in HEAVY)
         everything = frozenset(movable)
 
         def measure(chosen: Collection[Place]) -> Distance:
@@ -212,5 +217,3 @@ def _has_half(definition: Any, half: str) -> bool:
 def _size(folder: str) -> int:
     paths = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names]
     return sum(os.path.getsize(path) for path in paths)
-
-
