@@ -1,47 +1,18 @@
-"""What adoption changes in PyTorch programs, and what it leaves with a reason."""
+"""What adoption changes in PyTorch programs."""
 
 from __future__ import annotations
 
 import ast
-import textwrap
 
 import pytest
 from torch_runs import FOLDER, POLICIES, SCRIPTS, adopted, code_of
+from torch_texts import LOOP, after
 
 from mplint.api import check_text
 from mplint.conversion.source.adopt import adopt
-from mplint.conversion.source.program import Adoption
 from mplint.findings import Severity
 from mplint.settings import Settings
 from mplint.versions import Versions
-
-LOOP = """\
-import torch
-from torch import nn
-
-def train(model, loader, device):
-    device = torch.device(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in loader:
-        optimizer.zero_grad()
-        loss = nn.functional.mse_loss(model(x.to(device)), y)
-        loss.backward()
-        optimizer.step()
-"""
-
-
-def converted(text: str, policy: str = "mixed_float16", settings: Settings | None = None) -> Adoption:
-    return adopt("train.py", textwrap.dedent(text).encode(), policy, settings or Settings())
-
-
-def after(text: str, policy: str = "mixed_float16", settings: Settings | None = None) -> str:
-    return converted(text, policy, settings).after.decode()
-
-
-def reasons(text: str, policy: str = "mixed_float16") -> str:
-    result = converted(text, policy)
-    assert result.after == result.before
-    return "\n".join(note.text for note in result.left)
 
 
 def test_a_float16_loop_gets_autocast_and_a_scaler() -> None:
@@ -156,12 +127,6 @@ def test_lstms_stay_in_float32_on_the_cpu() -> None:
     assert 'torch.amp.GradScaler(device, enabled=device != "cpu")' in found
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_what_has_adopted_mixed_precision_stays_as_it_is(policy: str) -> None:
-    result = converted(after(LOOP), policy)
-    assert (result.after, result.made, result.left, result.trains) == (result.before, (), (), True)
-
-
 def test_a_forward_pass_under_autocast_gets_its_scaler() -> None:
     text = after(LOOP, "mixed_bfloat16").replace("torch.bfloat16", "torch.float16")
     assert after(text) == after(LOOP)
@@ -172,108 +137,6 @@ def test_another_scaler_keeps_its_name() -> None:
         "from torch import nn\n", "from sklearn.preprocessing import StandardScaler\nfrom torch import nn\n\nscaler = StandardScaler()\n"
     )
     assert "grad_scaler = torch.amp.GradScaler(device.type)" in after(text)
-
-
-def test_a_program_that_does_not_train_has_nothing_to_adopt() -> None:
-    result = converted("import torch\n\nwith torch.no_grad():\n    print(torch.nn.Linear(2, 1)(torch.zeros(1, 2)))\n")
-    assert (result.after, result.trains) == (result.before, False)
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (("torch.optim.SGD(model.parameters(), lr=0.1)", "torch.optim.LBFGS(model.parameters())"), "GradScaler takes no closures"),
-        (("loss.backward()", "loss.backward(create_graph=True)"), "differentiated again"),
-        (("model(x.to(device))", "model(x.to(device).double())"), "float64"),
-        (("import torch\n", "import torch\nfrom torch.distributed.fsdp import fully_shard\n"), "sharded"),
-        (
-            ("        loss.backward()\n        optimizer.step()\n", "        deepspeed.initialize(model=model)[0].backward(loss)\n"),
-            '"fp16":',
-        ),
-        (("        optimizer.step()\n", "        for p in model.parameters():\n            p.data.add_(p.grad, alpha=-0.1)\n"), "by hand"),
-        (("        optimizer.step()\n", ""), "the step of its optimizer is not in sight"),
-        (("def train", "@torch.compile\ndef train"), "is compiled as a whole"),
-        (("model(x.to(device))", "targets[0]"), "is not in sight of it"),
-    ],
-)
-def test_what_is_left_has_a_reason(change: tuple[str, str], reason: str) -> None:
-    text = LOOP.replace(*change)
-    if "deepspeed" in text:
-        text = f"import deepspeed\n{text}"
-    if "LBFGS" in text:
-        text = text.replace("        optimizer.zero_grad()\n", "        def closure():\n            optimizer.zero_grad()\n")
-        for line in ("loss = nn.functional.mse_loss(model(x.to(device)), y)", "loss.backward()"):
-            text = text.replace(f"        {line}", f"            {line}")
-        text = text.replace("        optimizer.step()\n", "            return loss\n        optimizer.step(closure)\n")
-    assert reason in reasons(text)
-
-
-def test_a_loss_whose_backward_is_in_another_file_is_no_loop() -> None:
-    text = LOOP.replace("        loss.backward()\n        optimizer.step()\n", "        apply(loss, optimizer)\n").replace(
-        "import nn", "import nn\nfrom steps import apply"
-    )
-    result = converted(text)
-    assert result.after == result.before
-
-
-def test_reinforcement_learning_that_collects_its_losses_is_left() -> None:
-    text = """\
-import torch
-policy = torch.nn.Linear(4, 2)
-optimizer = torch.optim.Adam(policy.parameters())
-saved = []
-
-def act(state):
-    saved.append(torch.log_softmax(policy(state), -1)[0])
-
-def finish(rewards):
-    losses = [-p * r for p, r in zip(saved, rewards)]
-    loss = torch.stack(losses).sum()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-    assert "what computes `loss` is not in sight" in reasons(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "policy", "written"),
-    [
-        ("import lightning as L\n\ntrainer = L.Trainer(max_epochs=1)\n", "mixed_float16", 'L.Trainer(max_epochs=1, precision="16-mixed")'),
-        ("import lightning as L\n\ntrainer = L.Trainer(precision=32)\n", "mixed_bfloat16", 'L.Trainer(precision="bf16-mixed")'),
-        ("from lightning.fabric import Fabric\n\nfabric = Fabric()\n", "mixed_float16", 'Fabric(precision="16-mixed")'),
-        (
-            "from transformers import TrainingArguments\n\na = TrainingArguments('out')\n",
-            "mixed_float16",
-            "TrainingArguments('out', fp16=True)",
-        ),
-        (
-            "from transformers import TrainingArguments\n\na = TrainingArguments('out')\n",
-            "mixed_bfloat16",
-            "TrainingArguments('out', bf16=True)",
-        ),
-        ("from accelerate import Accelerator\n\na = Accelerator()\n", "mixed_float16", 'Accelerator(mixed_precision="fp16")'),
-    ],
-)
-def test_trainers_are_switched(text: str, policy: str, written: str) -> None:
-    result = converted(text, policy)
-    assert written in result.after.decode()
-    again = adopt("train.py", result.after, policy, Settings())
-    assert again.after == result.after and not again.made and not again.left
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("import lightning as L\n\nL.Trainer(**options)\n", "not all of its arguments are in sight"),
-        ("import lightning as L\n\nL.Trainer(precision=args.precision)\n", "`precision` is a setting"),
-        ("import pytorch_lightning as pl\n\npl.Trainer(gpus=1)\n", "Lightning 1"),
-        ("from accelerate import Accelerator\n\nAccelerator(deepspeed_plugin=plugin)\n", "`deepspeed_plugin` chooses the precision"),
-        ("from transformers import HfArgumentParser, TrainingArguments\n\nHfArgumentParser(TrainingArguments)\n", "`--fp16`"),
-    ],
-)
-def test_trainers_that_are_set_elsewhere_are_left(text: str, reason: str) -> None:
-    assert reason in reasons(text)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -376,32 +239,6 @@ def predict(model, loader, device):
     assert "torch.cat(found).float().numpy()" in after(text, "mixed_bfloat16")
 
 
-def test_what_runs_beside_an_adopted_loop_stays_as_it_is() -> None:
-    text = """\
-        import torch
-
-        def train(self, args, loader):
-            for x, y in loader:
-                self.optimizer.zero_grad()
-                if args.amp:
-                    with torch.autocast("cuda"):
-                        loss = self.criterion(self.model(x), y)
-                    self.scaler.scale(loss).backward()
-                    self.scaler.step(self.optimizer)
-                    self.scaler.update()
-                else:
-                    loss = self.criterion(self.model(x), y)
-                    loss.backward()
-                    self.optimizer.step()
-
-        def evaluate(model, loader):
-            with torch.no_grad():
-                return [model(x).cpu().numpy() for x in loader]
-    """
-    found = converted(text)
-    assert found.after == found.before and not found.left and found.trains
-
-
 def test_a_scaler_gets_a_line_of_its_own_where_the_parameters_have_theirs() -> None:
     text = """\
         import torch
@@ -422,37 +259,3 @@ def test_a_scaler_gets_a_line_of_its_own_where_the_parameters_have_theirs() -> N
                 train(model, loader, optimizer)
     """
     assert "    optimizer: torch.optim.Optimizer,  # of all weights\n    scaler,\n):" in after(text)
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("    model.half()\n", "casts the model as a whole"),
-        ("    torch.linalg.inv(model.weight)\n", "has no half kernel"),
-    ],
-)
-def test_models_that_half_precision_cannot_run_are_left(line: str, reason: str) -> None:
-    assert reason in reasons(LOOP.replace("    optimizer = ", f"{line}    optimizer = "))
-
-
-def test_a_torch_program_that_only_measures_with_tensorflow_has_no_notes_on_keras() -> None:
-    text = """\
-        import tensorflow as tf
-        import torch
-
-        def distance(images):
-            with tf.Session() as session:
-                return session.run("pool:0", {"input:0": images})
-
-        def train(model, loader):
-            device = torch.device("cuda")
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            for x, y in loader:
-                loss = torch.nn.functional.mse_loss(model(x.to(device)), y)
-                loss.backward()
-                optimizer.step()
-    """
-    found = converted(text)
-    assert "scaler.scale(loss).backward()" in found.after.decode()
-    assert [(note.location.line, note.text) for note in found.left] == []
-    assert [note.location.line for note in found.made] == [13]

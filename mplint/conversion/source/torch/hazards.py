@@ -93,8 +93,10 @@ def _returned(file: SourceFile, function: Function) -> list[Binding]:
 
 
 def code_of(file: SourceFile) -> str:
-    """The program's text without its comments."""
-    return "\n".join(line.partition("#")[0] for line in file.lines)
+    """The program's text without its comments and docstrings."""
+    told = [s for s in file.syntax.all(ast.Expr) if isinstance(s.value, ast.Constant) and isinstance(s.value.value, str)]
+    numbers = {number for s in told for number in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
+    return "\n".join(line.partition("#")[0] for number, line in enumerate(file.lines, 1) if number not in numbers)
 
 
 def of_backward(file: SourceFile, backward: ast.Call, policy: str) -> None:
@@ -127,7 +129,9 @@ def _closure_step(file: SourceFile, function: Function | None) -> ast.Call | Non
     for call in file.syntax.all(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "step" and file.torch.loop.optimizers.is_optimizer(call.func.value):
             given = argument(call, "closure", 0)
-            if given is not None and (function is None or file.names.local_function(given) is function):
+            if given is None:
+                continue
+            if isinstance(given, ast.Lambda) if function is None else file.names.local_function(given) is function:
                 return call
     return None
 
