@@ -75,3 +75,8 @@ def test_data_that_is_no_archive_is_refused_in_plain_words(tmp_path: Path) -> No
     for name, reason in (("a.npy", "no .npz file"), ("c.npz", "no .npz file"), ("d.npz", "no such file")):
         with pytest.raises(ConversionError, match=reason):
             load_feeds([str(tmp_path / name)], ())
+
+
+def test_a_range_for_no_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", small(tmp_path / "a.onnx"), "--input-range", "pixels=0:255", "--dry-run"]) == 2
+    assert "no input 'pixels'; it takes x" in capsys.readouterr().err

@@ -80,8 +80,12 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
     options.tell("reading the model")
     model = load(path).model
     notes += model.meta.get(LEFT_OUT, ())
+    takes = [value.name or "" for value in required(model)]
+    for name in options.ranges:
+        if name not in takes:
+            raise ConversionError(f"the model has no input {name!r}; it takes {', '.join(takes) or 'none'}")
     if calibration:
-        known = given(path, load_feeds(calibration, [v.name or "" for v in required(model)]))
+        known = given(path, load_feeds(calibration, takes))
     else:
         known = samples(path, model, options, notes)
     recipe = Recipe(needed_opset(path, policy, known, notes))
