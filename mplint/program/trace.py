@@ -19,6 +19,8 @@ from mplint.python.document import InputError, is_test_path
 PRECISION = re.compile(r"amp|fp16|bf16|fp8|half|float|mixed|precision|dtype|scaler|autocast|16\b", re.I)
 
 if TYPE_CHECKING:
+    import ast
+
     from mplint.source.file import SourceFile
 
 
@@ -125,6 +127,12 @@ class Trace:
             return self.facts(path, policy) if self.facts is not None else None
         except (OSError, ValueError, SyntaxError, RecursionError, InputError):
             return None
+
+    def node(self, place: Place) -> tuple[SourceFile, ast.AST] | None:
+        """The syntax that stands at a place, with the program it stands in; None where it can't be read."""
+        file = self.file(place.path)
+        node = file.syntax.at(span_of(place.position)) if file is not None else None
+        return (file, node) if file is not None and node is not None else None
 
     def path_of(self, file: SourceFile) -> str:
         """The path of a program, as the trace knows it."""

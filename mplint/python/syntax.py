@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TypeVar
 
+from mplint.findings import Span
+
 Node = TypeVar("Node", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
@@ -48,7 +50,7 @@ class Syntax:
     Built by one explicit-stack walk; everything else is looked up. `stored` are the names that are assigned to.
     """
 
-    __slots__ = ("_blocks", "_by_kind", "_scopes", "parents", "stored", "tree")
+    __slots__ = ("_blocks", "_by_kind", "_places", "_scopes", "parents", "stored", "tree")
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
@@ -91,6 +93,7 @@ class Syntax:
         self.stored = stored
         self._scopes: dict[ast.AST, Scope] = {}
         self._blocks: dict[ast.stmt, list[ast.stmt]] = {}
+        self._places: dict[Span, ast.AST] = {}
         self.parents = parents
 
     def all(self, *kinds: type[Node]) -> list[Node]:
@@ -98,6 +101,15 @@ class Syntax:
         if len(kinds) == 1:
             return self._by_kind.get(kinds[0], [])  # type: ignore[return-value]
         return [node for kind in kinds for node in self._by_kind.get(kind, [])]  # type: ignore[misc]
+
+    def at(self, place: Span) -> ast.AST | None:
+        """The innermost node that takes up exactly a range (columns in UTF-8 bytes), or None."""
+        if not self._places:
+            for node in self.parents:
+                if isinstance(node, ast.stmt | ast.expr | ast.ExceptHandler | ast.arg | ast.keyword | ast.alias):
+                    span = Span(node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)
+                    self._places[span] = node  # a node comes after the one it stands in
+        return self._places.get(place)
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """The parents of `node`, innermost first, up to the module."""

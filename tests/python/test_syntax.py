@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mplint.findings import Span
 from mplint.python.imports import import_statements
 from mplint.python.syntax import Syntax, walk
 
@@ -60,3 +61,12 @@ import j
 """
     names = [alias.name for statement in import_statements(ast.parse(code)) for alias in statement.names]
     assert names == list("abcdeghij")
+
+
+def test_the_innermost_node_stands_at_a_place() -> None:
+    syntax = Syntax(ast.parse("loss = f(x)\nf(x)\n"))
+    call = syntax.at(Span(2, 0, 2, 4))
+    assert isinstance(call, ast.Call)
+    assert isinstance(syntax.parents[call], ast.Expr)
+    assert isinstance(syntax.at(Span(1, 7, 1, 11)), ast.Call)
+    assert syntax.at(Span(1, 0, 2, 4)) is None
