@@ -320,15 +320,18 @@ def is_scaler(m: Machine, value: Value) -> bool:
     return False
 
 
-@vocabulary.reads("scaler")
-def read_of_scaler(m: Machine, receiver: Atom, name: str, place: Place) -> Value | None:
+def book_read(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
     """A scaler's own book of what it has done for each optimizer: what is done in view of that is not followed."""
-    if name == "_per_optimizer_states" and type(receiver) is Object:
-        for key in met(m, receiver.id):
-            m.write(receiver.id, f"@optimizer:{key}", UNTOLD)
-        m.write(receiver.id, "@handed on", UNTOLD)
+    if name == "_per_optimizer_states" and (type(atom) is Unknown or is_scaler(m, atom)):
+        owner = owner_of(atom)
+        for key in met(m, owner):
+            m.write(owner, f"@optimizer:{key}", UNTOLD)
+        m.write(owner, "@handed on", UNTOLD)
         m.set_state("gradients", ENTRY)
     return None
+
+
+vocabulary.atom_attributes.append(book_read)
 
 
 def when_enabled(m: Machine, scaler: Atom, on: Callable[[], Value], off: Callable[[], Value]) -> Value:
