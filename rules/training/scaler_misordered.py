@@ -290,9 +290,11 @@ def too_often(entry: Entry) -> Iterator[tuple[Event, Event]]:
     A function that computes gradients in none of its own loops is called for each round.
     """
     happened = entry.of("unscale", "scaler step", "scaler update")
+    made = {repr(e.data["scaler"]): e for e in entry.of("scaler made")}
     for number, event in enumerate(happened):
-        if event.kind == "scaler step" or counts(event.path):
-            continue
+        own = made.get(repr(event.data["scaler"]))
+        if event.kind == "scaler step" or counts(event.path) or (own is not None and is_beside(own, event)):
+            continue  # a scaler for each round, too, is new to what it does
         wanted, others = ("scaler update", happened[number + 1 :]) if event.kind == "unscale" else ("scaler step", happened[:number])
         same = [o for o in others if o.kind == wanted and o.data["scaler"] == event.data["scaler"] and is_beside(o, event)]
         if event.kind == "scaler update" and any(o.kind == "unscale" and is_beside(o, event) for o in others):
@@ -308,4 +310,6 @@ def is_beside(one: Event, other: Event) -> bool:
 
 def counts(path: Path) -> bool:
     """Whether a path is taken only every few rounds."""
-    return any(key[0] in ("true", "in") and isinstance(key[1], str) and " % " in key[1].partition(IDENTITY)[0] for key, _ in path)
+    return any(
+        counts(key[1]) if key[0] == "all" else key[0] in ("true", "in") and " % " in str(key[1]).partition(IDENTITY)[0] for key, _ in path
+    )
