@@ -288,6 +288,7 @@ def scaler_made(m: Machine, made: Object, name: str, args: Args, place: Place) -
         enabled = args.get(index) if not args.opaque else Unknown(f"enabled{IDENTITY}{place.path}:{place.position}")
     m.write(made.id, "#enabled", enabled if enabled is not None else TRUE)
     m.write(made.id, "#optimizers", Items(()))
+    m.write("scalers", "#made", TRUE)
     m.emit("scaler made", place, scaler=made, enabled=enabled if enabled is not None else TRUE, name=name, args=args)
 
 
