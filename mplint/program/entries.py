@@ -230,7 +230,7 @@ def words_in(ir: IR) -> frozenset[str]:
 
 
 def region_makers(project: Project, files: Sequence[str], leading: Sequence[str]) -> dict[str, frozenset[str]]:
-    """The names by which files know what other files enter regions with: by the file."""
+    """The names by which files know what they and other files enter regions with: by the file."""
     made = {path: makers(ir) for path in files if (ir := project.ir(path)) is not None}
     known: dict[str, frozenset[str]] = {}
     for _ in range(3):  # through packages that pass names on
@@ -239,7 +239,7 @@ def region_makers(project: Project, files: Sequence[str], leading: Sequence[str]
             ir = project.ir(path)
             if ir is None:
                 continue
-            names = set(known.get(path, ()))
+            names = {*known.get(path, ()), *made.get(path, ())}
             for statement in imports(ir[1]):
                 if statement[0] == "from":
                     _, _, module, level, given = statement
@@ -370,6 +370,7 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
     matter = {name for s in makers for name in attributes_of_matter(s[2][4], relevant)}
     others = [s for s in statement[6] if s[0] == "define" and s not in methods and not s[2][2].startswith("__")]
     methods += [s for s in others if not matter.isdisjoint(s[2][8])]
+    methods += callers_of_methods(statement[6], methods)
     if methods:  # what saves and restores beside what trains
         methods += [s for s in statement[6] if s[0] == "define" and s not in methods and keeps_state(s[2])]
     pending = [s for s in methods if Code(path, s[2]) not in m.called]
@@ -412,6 +413,17 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
             m.call(bind(m, function, made, cls, function.owner or cls, statement[1]), Args(opaque=True), statement[1])
             m.path = frozenset()
     m.frames.pop()
+
+
+def callers_of_methods(body: Sequence[IR], methods: Sequence[IR]) -> list[IR]:
+    """The other methods of a class that mention one of some, and those that mention them: what a round is made of runs in its order."""
+    names = {s[2][2] for s in methods}
+    left = [s for s in body if s[0] == "define" and s not in methods and not s[2][2].startswith("__")]
+    found: list[IR] = []
+    while more := [s for s in left if not names.isdisjoint(s[2][8]) and s not in found]:
+        found += more
+        names |= {s[2][2] for s in more}
+    return found
 
 
 def is_used_by(method: IR, body: Sequence[IR]) -> bool:

@@ -102,14 +102,29 @@ class BackwardInsideAutocast(Rule):
                         fix=move_behind(trace, entry, event),
                     )
 
+
 RECOMPUTED = "the region is for the forward pass: what backward computes anew is cast to half precision, with errors of about 0.3 %"
 
 
 def spans(entry: Entry, event: Event, region: Autocast) -> bool:
-    """Whether a region is entered outside a loop in which the optimizer steps: that is the larger mistake, and told of as such."""
-    entered = [e for e in entry.of("autocast entered") if e.data["autocast"].chain[:1] == region.chain[:1]]  # type: ignore[attr-defined]
-    depth = min((len(e.loops) for e in entered), default=len(event.loops))
-    return any(len(e.loops) > depth for e in entry.of("optimizer step", "scaler step") if steps.in_half(e.data["autocast"], e.path))
+    """Whether the region was entered outside a loop in which the optimizer steps: that is the larger mistake, and told of as such."""
+    number = next(n for n, other in enumerate(entry.events) if other is event)
+    before = (n for n in range(number, -1, -1) if entry.events[n].kind == "autocast entered" and is_of(entry.events[n], region))
+    start = next(before, None)
+    if start is None:
+        return False
+    for other in entry.events[start:]:
+        if other.kind == "autocast left" and is_of(other, region):
+            return False
+        stepped = other.kind in ("optimizer step", "scaler step") and len(other.loops) > len(entry.events[start].loops)
+        if stepped and steps.in_half(other.data["autocast"], other.path):
+            return True
+    return False
+
+
+def is_of(event: Event, region: Autocast) -> bool:
+    """Whether an event is the beginning or the end of a region."""
+    return event.data["autocast"].chain[:1] == region.chain[:1]  # type: ignore[attr-defined, no-any-return]
 
 
 def told(trace: Trace, event: Event) -> str:

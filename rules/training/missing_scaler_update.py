@@ -105,7 +105,10 @@ def steps_again(entry: Entry) -> Iterator[tuple[Event, Path]]:
             continue
         before = (e for e in reversed(entry.events[:number]) if e.kind == "scaler step" and e.place in places)
         step = next((e for e in before if e.data["scaler"] == event.data["scaler"]), None)
-        if step is not None and (step.place == event.place or step.loops != event.loops):  # in one round it is another mistake
+        if step is None or (step.place != event.place and step.loops == event.loops):
+            continue  # in one round it is another mistake
+        later = (e for e, _ in steps.following(entry, event, event.path) if e.kind == "scaler update" and e.loops == event.loops)
+        if event.kind == "scaler step" or not any(e.data["scaler"] == event.data["scaler"] for e in later):  # else it comes too early
             yield step, event.path
 
 

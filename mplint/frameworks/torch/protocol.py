@@ -745,13 +745,13 @@ CLIPS = (
     "timm.utils.clip_grad.dispatch_clip_grad",
 )
 def clip(m: Machine, name: str, args: Args, place: Place) -> Value:
-    clipped(m, place, name, args.get(0, "parameters"), args.get(1, "max_norm"))
+    clipped(m, place, name, args.get(0, "parameters"), args.get(1, "max_norm"), args.get(3, "error_if_nonfinite"))
     return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
 
 
-def clipped(m: Machine, place: Place, name: str, parameters: Value | None, threshold: Value | None) -> None:
-    """That gradients were clipped."""
-    m.emit("clip", place, name=name, parameters=parameters, threshold=threshold, gradients=m.state("gradients"))
+def clipped(m: Machine, place: Place, name: str, parameters: Value | None, threshold: Value | None, strict: Value | None = None) -> None:
+    """That gradients were clipped; `strict`: whether infinite ones raise."""
+    m.emit("clip", place, name=name, parameters=parameters, threshold=threshold, gradients=m.state("gradients"), strict=strict)
 
 
 GRADIENT = "gradient"  # the tag of what stands in `.grad`
