@@ -175,8 +175,8 @@ def decorators(trace: Trace, forward: Place, device: str) -> Fix | None:
     if backward is None or package is None or (old and device != "cuda"):
         return None
     changes = []
-    for method, name in ((method, "custom_fwd"), (backward, "custom_bwd")):
+    for function, name in ((method, "custom_fwd"), (backward, "custom_bwd")):
         decorator = f"@{package}.cuda.amp.{name}" if old else f'@{package}.amp.{name}(device_type="{device}")'
-        at = Span(method.lineno, method.col_offset, method.lineno, method.col_offset)
-        changes.append(Replace(at, f"{decorator}\n{file.lines[method.lineno - 1][: method.col_offset]}"))
+        at = Span(function.lineno, function.col_offset, function.lineno, function.col_offset)
+        changes.append(Replace(at, f"{decorator}\n{file.lines[function.lineno - 1][: function.col_offset]}"))
     return Fix("run `backward` under the autocast state of `forward`", Applicability.SAFE, tuple(changes))

@@ -18,8 +18,8 @@ from mplint.program.trace import Trace
 from mplint.program.values import Class, Object, Place
 from mplint.python.names import Binding
 from mplint.python.syntax import argument, has_star
-from mplint.source.arguments import drop_argument
 from mplint.recipes.scaler.plan import NoFix, require
+from mplint.source.arguments import drop_argument
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile

@@ -1,6 +1,7 @@
 """Modules: layers, parameters, conversions of whole models, and what calling a module does.
 
-A module's dtype stands in its slot "#dtype" once somebody has cast it. Events: "unknown model called", "module cast", "probabilities given", "module handed on".
+A module's dtype stands in its slot "#dtype" once somebody has cast it. Events: "unknown model called", "module cast",
+"probabilities given", "module handed on".
 """
 
 from __future__ import annotations
