@@ -28,6 +28,13 @@ HALVES = frozenset(
 STEPS = frozenset(["backward", "step", "optimizer", "optim", "fit", "Trainer", "Accelerator", "GradientTape", "apply_gradients"])
 CASTS = frozenset(["float16", "half"])  # what may cast a model,
 RUNS = frozenset(["load_state_dict", "eval", "no_grad", "inference_mode"])  # and what such a program does with it
+NUMBERS = frozenset(  # operations whose results half precision may lose, and what makes tensors that are trained
+    [
+        *("log", "log2", "log10", "log1p", "exp", "softmax", "log_softmax", "logsumexp", "pow", "square", "sqrt", "rsqrt", "reciprocal"),
+        *("sum", "cumsum", "mean", "norm", "var", "std", "reduce_sum", "reduce_mean", "matmul", "einsum", "clamp", "clip", "where"),
+        *("masked_fill", "masked_fill_", "full", "placeholder", "Parameter", "add_weight", "Variable", "cross_entropy", "mse_loss"),
+    ]
+)
 POLICIES = frozenset(
     [
         "set_global_policy",
@@ -152,7 +159,7 @@ def speaks_of_training(words: frozenset[str]) -> bool:
         return True
     if not words.isdisjoint(HALVES) and not words.isdisjoint(STEPS):
         return True
-    if not words.isdisjoint(CASTS) and not words.isdisjoint(RUNS):
+    if not words.isdisjoint(CASTS) and not (words.isdisjoint(RUNS) and words.isdisjoint(NUMBERS)):
         return True
     if not words.isdisjoint(MANAGERS) and not words.isdisjoint(LOOPS):
         return True
