@@ -44,7 +44,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'numerics/custom_function_without_custom_fwd.py': (7679, (('MP208', 'custom-function-without-custom-fwd', 'WARNING', ('save_for_backward',), ('torch',), False, 'CustomFunctionWithoutCustomFwd', False, False, True),)),
     'numerics/epsilon_underflows.py': (11793, (('MP205', 'epsilon-underflows', 'WARNING', ('float16', 'half()', 'autocast', 'mixed_', 'e-8', 'e-08', 'e-9', 'e-09', 'e-1'), ('torch', 'keras'), False, 'EpsilonUnderflows', False, True, True),)),
     'numerics/half_losses.py': (2599, ()),
-    'numerics/half_precision_input.py': (5070, (('MP203', 'half-precision-input', 'WARNING', ('Input',), ('keras',), False, 'HalfPrecisionInput', False, True, True),)),
+    'numerics/half_precision_input.py': (6954, (('MP203', 'half-precision-input', 'WARNING', ('Input',), ('keras',), False, 'HalfPrecisionInput', False, True, True),)),
     'numerics/half_precision_reduction.py': (5477, (('MP211', 'half-precision-reduction', 'INFO', ('float16', 'half()'), ('torch', 'tensorflow'), False, 'HalfPrecisionReduction', False, True, False),)),
     'numerics/half_precision_weights.py': (7099, (('MP210', 'half-precision-weights', 'ERROR', ('float16', '.half', '"half"'), ('keras', 'torch'), False, 'HalfPrecisionWeights', False, False, True),)),
     'numerics/half_reductions.py': (4279, ()),
