@@ -71,7 +71,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/gradient_penalty_unscaled.py': (9748, (('MP316', 'gradient-penalty-unscaled', 'WARNING', ('create_graph',), ('torch',), False, 'GradientPenaltyUnscaled', False, False, True),)),
     'training/keras3_unscaled_train_step.py': (8437, (('MP313', 'keras3-unscaled-train-step', 'ERROR', ('GradientTape', '.backward('), ('keras',), False, 'Keras3UnscaledTrainStep', False, False, True),)),
     'training/missing_loss_scaling.py': (31496, (('MP301', 'missing-loss-scaling', 'ERROR', ('autocast', 'mixed_float16', 'GradientTape', 'compute_gradients', 'mixed_precision=', 'mp_policy='), ('torch', 'keras'), False, 'MissingLossScaling', False, False, True),)),
-    'training/missing_scaler_update.py': (8368, (('MP303', 'missing-scaler-update', 'ERROR', ('.scale(',), ('torch',), False, 'MissingScalerUpdate', False, False, True),)),
+    'training/missing_scaler_update.py': (8929, (('MP303', 'missing-scaler-update', 'ERROR', ('.scale(',), ('torch',), False, 'MissingScalerUpdate', False, False, True),)),
     'training/mixed_layers.py': (3178, ()),
     'training/scaled_gradients_modified.py': (14279, (('MP314', 'scaled-gradients-modified', 'WARNING', ('.scale(', 'scale_loss', 'get_scaled_loss'), ('torch', 'keras'), False, 'ScaledGradientsModified', False, False, True),)),
     'training/scaled_loss_reported.py': (2499, (('MP315', 'scaled-loss-reported', 'INFO', ('.scale(', '.get_scaled_loss(', '.scale_loss('), ('torch', 'keras'), False, 'ScaledLossReported', False, False, False),)),
