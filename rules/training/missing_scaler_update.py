@@ -105,11 +105,18 @@ def steps_again(entry: Entry) -> Iterator[tuple[Event, Path]]:
             continue
         before = (e for e in reversed(entry.events[:number]) if e.kind == "scaler step" and e.place in places)
         step = next((e for e in before if e.data["scaler"] == event.data["scaler"]), None)
-        if step is None or (step.place != event.place and step.loops == event.loops):
-            continue  # in one round it is another mistake
-        later = (e for e, _ in steps.following(entry, event, event.path) if e.kind == "scaler update" and e.loops == event.loops)
-        if event.kind == "scaler step" or not any(e.data["scaler"] == event.data["scaler"] for e in later):  # else it comes too early
-            yield step, event.path
+        if step is not None and (step.place == event.place or step.loops != event.loops) and not comes_early(entry, step):
+            yield step, event.path  # in one round it is another mistake
+
+
+def comes_early(entry: Entry, step: Event) -> bool:
+    """Whether the scaler is updated between the backward pass and its step, which is a mistake of the order."""
+    for event in reversed(entry.events[: entry.events.index(step)]):
+        if event.kind in ("backward", "loss scaled", "scaler step"):
+            return False
+        if event.kind == "scaler update" and event.data["scaler"] == step.data["scaler"] and event.loops == step.loops:
+            return extend(event.path, step.path) is not None
+    return False
 
 
 def never_updated(entry: Entry) -> Iterator[tuple[Event, Path]]:
