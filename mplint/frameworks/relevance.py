@@ -49,7 +49,7 @@ POLICIES = frozenset(
 )
 
 # Keras: classes that are layers or models, what makes tensors in them, and policies as objects
-KERAS = frozenset(["keras", "tensorflow"])
+KERAS = frozenset(["keras", "tensorflow", "tf"])
 TENSORS = frozenset(
     [
         "cast",
@@ -85,6 +85,9 @@ TENSORS = frozenset(
         "einsum",
     ]
 )
+# what builds a model of Keras out of layers, whatever imports them
+BUILDERS = frozenset(["Input", "Sequential", "Model", "add"])
+LAYERS = frozenset(["Dense", "Activation", "Softmax", "Conv1D", "Conv2D", "Conv3D", "GlobalAveragePooling2D", "TimeDistributed"])
 KERAS_PROTOCOL = frozenset(
     [
         "GradientTape",
@@ -176,6 +179,8 @@ def is_keras(words: frozenset[str]) -> bool:
     """Whether code is a layer of Keras that makes tensors, or a file that imports Keras and holds layers or models."""
     if "def call" in words:
         return not words.isdisjoint(TENSORS)
+    if not words.isdisjoint(BUILDERS) and not words.isdisjoint(LAYERS):
+        return True
     if words.isdisjoint(KERAS):
         return False
     return not words.isdisjoint(("Layer", "layers", "Model", "Sequential", "models")) and not words.isdisjoint(TENSORS)
