@@ -40,7 +40,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'hardware/float16_on_tpu.py': (7066, (('MP502', 'float16-on-tpu', 'ERROR', ('float16', 'precision'), ('keras', 'torch'), False, 'Float16OnTpu', True, False, False),)),
     'hardware/unsupported_hardware.py': (10516, (('MP501', 'unsupported-hardware', 'ERROR', ('autocast', 'float16', 'fp16', 'fp8', 'float8', 'precision', '_scaled_mm'), ('keras', 'torch'), True, 'UnsupportedHardware', True, True, False),)),
     'numerics/builder_choices.py': (3506, ()),
-    'numerics/constant_out_of_range.py': (16022, (('MP204', 'constant-out-of-range', 'ERROR', ('float16', 'bfloat16', 'half()', 'autocast', 'mixed_', '.dtype', 'compute_dtype', 'masked_fill', 'type_as', 'where(', '* -', '*-', '*= -'), ('torch', 'keras'), False, 'ConstantOutOfRange', False, True, True),)),
+    'numerics/constant_out_of_range.py': (13206, (('MP204', 'constant-out-of-range', 'ERROR', ('float16', 'bfloat16', 'half()', 'autocast', 'mixed_', '.dtype', 'compute_dtype', 'masked_fill', 'type_as', 'where(', '* -', '*-', '*= -'), ('torch', 'keras'), False, 'ConstantOutOfRange', False, True, True),)),
     'numerics/custom_function_without_custom_fwd.py': (7679, (('MP208', 'custom-function-without-custom-fwd', 'WARNING', ('save_for_backward',), ('torch',), False, 'CustomFunctionWithoutCustomFwd', False, False, True),)),
     'numerics/epsilon_underflows.py': (11793, (('MP205', 'epsilon-underflows', 'WARNING', ('float16', 'half()', 'autocast', 'mixed_', 'e-8', 'e-08', 'e-9', 'e-09', 'e-1'), ('torch', 'keras'), False, 'EpsilonUnderflows', False, True, True),)),
     'numerics/half_losses.py': (2599, ()),

@@ -168,6 +168,10 @@ def speaks_of_training(words: frozenset[str]) -> bool:
         return True
     if not words.isdisjoint(FROM_OPTIONS):
         return True
+    if "bfloat16" in words and "finfo" in words:
+        return True
+    if "compute_dtype" in words or "_compute_dtype" in words:  # what a layer calls to follow its policy
+        return True
     return any("autocast" in word or word.endswith(OFFERS) for word in words)
 
 

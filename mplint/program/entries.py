@@ -13,7 +13,7 @@ from mplint.errors import describe
 from mplint.program.calls import instantiate
 from mplint.program.expressions import ancestors, bind
 from mplint.program.interpreter import interpreter
-from mplint.program.lower import IR
+from mplint.program.lower import GENERATOR, IR, NESTS
 from mplint.program.machine import STATE, Args, Exhausted, Library, Machine, Recorder
 from mplint.program.project import Project
 from mplint.program.trace import Entry, Trace
@@ -232,7 +232,7 @@ def words_in(ir: IR) -> frozenset[str]:
 def region_makers(project: Project, files: Sequence[str], leading: Sequence[str]) -> dict[str, frozenset[str]]:
     """The names by which files know what they and other files enter regions with: by the file."""
     made = {path: makers(ir) for path in files if (ir := project.ir(path)) is not None}
-    known: dict[str, frozenset[str]] = {}
+    known = {path: names for path in files if (ir := project.ir(path)) is not None and (names := own_makers(ir))}
     for _ in range(3):  # through packages that pass names on
         before = dict(known)
         for path in [*files, *leading]:
@@ -256,11 +256,26 @@ def region_makers(project: Project, files: Sequence[str], leading: Sequence[str]
     return known
 
 
+def own_makers(ir: IR) -> frozenset[str]:
+    """What a module defines for itself to enter regions with: contexts, what makes some, and decorators that enter them."""
+    direct = {t[2] for s in ir[1] if s[0] == "assign" and "autocast" in words_in(s[3]) for t in s[2] if t[0] == "name"}
+    direct |= {s[2] for s in contexts(ir)}
+    speaking = direct | {"autocast"}
+    functions = [s[2] for s in definitions(ir[1]) if s[0] == "define" and s[2][7] & (NESTS | GENERATOR)]
+    around = {function[2] for function in functions if not speaking.isdisjoint(function[8])}
+    return frozenset(direct | around)
+
+
+def contexts(ir: IR) -> list[IR]:
+    """The classes of a module that enter regions as context managers."""
+    classes = [s for s in definitions(ir[1]) if s[0] == "class" and "autocast" in s[7]]
+    return [s for s in classes if "__enter__" in {m[2][2] for m in s[6] if m[0] == "define"}]
+
+
 def makers(ir: IR) -> frozenset[str]:
     """What a module defines that makes a region, or is one."""
     found = {s[2][2] for s in definitions(ir[1]) if s[0] == "define" and "autocast" in s[2][8] and "backward" not in s[2][8]}
-    classes = [s for s in definitions(ir[1]) if s[0] == "class" and "autocast" in s[7]]
-    found |= {s[2] for s in classes if "__enter__" in {m[2][2] for m in s[6] if m[0] == "define"}}
+    found |= {s[2] for s in contexts(ir)}
     return frozenset(found | {t[2] for s in ir[1] if s[0] == "assign" and "autocast" in words_in(s[3]) for t in s[2] if t[0] == "name"})
 
 
