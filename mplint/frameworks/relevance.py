@@ -45,6 +45,13 @@ STEPS = frozenset(
 )
 CASTS = frozenset(["float16", "half"])  # what may cast a model,
 RUNS = frozenset(["load_state_dict", "eval", "no_grad", "inference_mode"])  # and what such a program does with it
+NUMBERS = frozenset(  # operations whose results half precision may lose, and what makes tensors that are trained
+    [
+        *("log", "log2", "log10", "log1p", "exp", "softmax", "log_softmax", "logsumexp", "pow", "square", "sqrt", "rsqrt", "reciprocal"),
+        *("sum", "cumsum", "mean", "norm", "var", "std", "reduce_sum", "reduce_mean", "matmul", "einsum", "clamp", "clip", "where"),
+        *("masked_fill", "masked_fill_", "full", "placeholder", "Parameter", "add_weight", "Variable", "cross_entropy", "mse_loss"),
+    ]
+)
 POLICIES = frozenset(
     [
         "set_global_policy",
@@ -59,7 +66,7 @@ POLICIES = frozenset(
 )
 
 # Keras: classes that are layers or models, what makes tensors in them, and policies as objects
-KERAS = frozenset(["keras", "tensorflow"])
+KERAS = frozenset(["keras", "tensorflow", "tf"])
 TENSORS = frozenset(
     [
         "cast",
@@ -95,6 +102,9 @@ TENSORS = frozenset(
         "einsum",
     ]
 )
+# what builds a model of Keras out of layers, whatever imports them
+BUILDERS = frozenset(["Input", "Sequential", "Model", "add"])
+LAYERS = frozenset(["Dense", "Activation", "Softmax", "Conv1D", "Conv2D", "Conv3D", "GlobalAveragePooling2D", "TimeDistributed"])
 KERAS_PROTOCOL = frozenset(
     [
         "GradientTape",
@@ -183,7 +193,7 @@ def speaks_of_training(words: frozenset[str]) -> bool:
         return True
     if not words.isdisjoint(HALVES) and not words.isdisjoint(STEPS):
         return True
-    if not words.isdisjoint(CASTS) and not words.isdisjoint(RUNS):
+    if not words.isdisjoint(CASTS) and not (words.isdisjoint(RUNS) and words.isdisjoint(NUMBERS)):
         return True
     if not words.isdisjoint(MANAGERS) and not words.isdisjoint(LOOPS):
         return True
@@ -198,6 +208,8 @@ def is_keras(words: frozenset[str]) -> bool:
     """Whether code is a layer of Keras that makes tensors, or a file that imports Keras and holds layers or models."""
     if "def call" in words:
         return not words.isdisjoint(TENSORS)
+    if not words.isdisjoint(BUILDERS) and not words.isdisjoint(LAYERS):
+        return True
     if words.isdisjoint(KERAS):
         return False
     return not words.isdisjoint(("Layer", "layers", "Model", "Sequential", "models")) and not words.isdisjoint(TENSORS)

@@ -112,21 +112,20 @@ def lookup(m: Machine, frame: Frame, name: str, position: int) -> Value:
     star = m.read(frame.path, "*")
     if type(star) is Items:
         for module in star.items:
-            found = member_of_module(m, module, name) if type(module) is Module else external_star(m, module, name)
+            found = member_of_module(m, module, name) if type(module) is Module else None
             if found is not None:
                 return found
     if name in BUILTINS:
         return External("builtins." + name)
-    if name in ("torch", "tf", "keras", "np", "tensorflow", "nn"):
-        return Unknown(name + IDENTITY + "unbound")
-    return Unknown(f"{name}{IDENTITY}{frame.path}")
+    return unbound(m, name, frame.path, star)
 
 
-def external_star(m: Machine, module: Value, name: str) -> Value | None:
-    """What `from package import *` may have brought: only the package's own name is sure."""
-    if type(module) is External and name == module.name.partition(".")[0]:
-        return External(name)
-    return None
+def unbound(m: Machine, name: str, path: str, star: Value | None) -> Value:
+    """What a name stands for that nothing binds, in a program that imports everything of some packages."""
+    packages = [module.name for module in star.items if type(module) is External] if type(star) is Items else []
+    ir = m.project.ir(path)
+    meant = m.library.unbound(name, packages, ir[2] if ir is not None else frozenset())
+    return External(meant) if meant is not None else Unknown(f"{name}{IDENTITY}{path}")
 
 
 def resolve_lazy(m: Machine, value: Lazy) -> Value:

@@ -161,6 +161,10 @@ class Library(Protocol):
         """Read an attribute that nobody has set; None where nothing is known."""
         ...
 
+    def unbound(self, name: str, stars: Sequence[str], words: frozenset[str]) -> str | None:
+        """The dotted name that a name means which nothing binds, in a program with these words that imports everything of `stars`."""
+        ...
+
     def external(self, m: Machine, name: str, place: Place) -> Value | None:
         """What a dotted name stands for, where that is a value (a dtype, a constant); None for the name itself."""
         ...

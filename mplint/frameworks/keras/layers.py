@@ -188,6 +188,7 @@ def new_input(m: Machine, name: str, args: Args, place: Place) -> Value:
     from mplint.frameworks.keras.policies import dtype_options
 
     given = args.named.get("dtype")
+    m.emit("input made", place, dtype=given, policy=m.state("policy"))
     if name.endswith("InputLayer"):
         made = Object(("layer", m.identity(place), m.round()), "keras layer", name, place)
         m.write(made.id, "#policy", m.state("policy"))
@@ -197,7 +198,6 @@ def new_input(m: Machine, name: str, args: Args, place: Place) -> Value:
         chosen = SINGLE if letter is None else letter
         where = Step(place, "a model's input is float32") if chosen == SINGLE else None
         found.append((guards, tensor(chosen, made=where, tags=frozenset({"symbolic", "input"}))))
-    m.emit("input made", place, dtype=given, policy=m.state("policy"))
     return join(found)
 
 

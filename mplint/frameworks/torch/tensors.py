@@ -1,7 +1,7 @@
 """Tensors: what operations do to dtypes, under autocast and without, and the constants that meet them.
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
-"loss in half", "cancellation in half", "integers in half". Each holds the tensor that it happens to.
+"loss in half", "loss of probabilities", "cancellation in half", "integers in half". Each holds the tensor that it happens to.
 """
 
 from __future__ import annotations
@@ -135,11 +135,15 @@ LOGITS = re.compile(r"logit", re.I)
 BY_HAND = "scaled by hand"  # tag: a loss multiplied by a number of the program's own
 KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED})
 MOVED_TAGS = frozenset({INTEGERS, POSITIONS, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE})  # by views and casts
+SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
+SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
+SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"})  # what keeps each value
 NEARLY_ONE = 1 - 2.0**-12  # numbers between this and 1 are 1 in float16
 EXACT = 2048  # whole numbers up to this are exact in float16
 PRODUCTS = frozenset({"matmul", "rmatmul", "einsum", "mm", "bmm"})
 COUNTING = PRODUCTS | {"mul", "rmul", "add", "radd", "sub", "rsub", "outer", "sin", "cos", "div", "truediv", "multiply"}
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
+BANNED = frozenset({"binary_cross_entropy", "BCELoss"})
 LOSS_OPS = ("loss", "Loss", "cross_entropy", "kl_div", "log_softmax", "LogSoftmax")  # ends of the names of what losses are made of
 CASTS = {
     "half": HALF,
@@ -406,6 +410,8 @@ class Operation:
         tags = (first.tags & KEPT_TAGS) if tensors else frozenset()
         if keeps:
             tags = tags | (first.tags & MOVED_TAGS)
+            if short in SHAPED:
+                tags = tags | {tag for tag in first.tags if tag.startswith(SIGMOID)}
         elif short in ("add", "radd", "sub"):
             tags = tags | (first.tags & {POSITIONS})
         if short in ("mul", "multiply", "square", "pow") and is_product(short, self.given):
@@ -416,6 +422,8 @@ class Operation:
             tags = tags | {BY_HAND}
         if tensors and all(SCALAR in t.tags for t in tensors):
             tags = tags | {SCALAR}
+        if short in SIGMOIDS:
+            tags = tags | {f"{SIGMOID}{self.place.path}:{self.place.position}"}
         if self.is_of_logits():
             tags = tags | {GUESSED}
         if self.is_sure(keeps):
@@ -513,6 +521,8 @@ class Operation:
         m, short = self.m, self.name.strip("_")
         if kind == "raises" and self.region.dtype in HALVES | {ANY} and self.region.device != "cpu":
             m.emit("raises under autocast", self.place, name=self.name, autocast=self.region, made=self.made)
+        if self.meaning.kind == "raises" and short in BANNED:
+            m.emit("loss of probabilities", self.place, name=self.name, tensor=self.tensors[0] if self.tensors else None, made=self.made)
         guard = EPSILON_GUARDS.get(short)
         if guard is not None and self.tensors and self.tensors[0].epsilon is not None:
             lost(m, self.tensors[0], guard, self.place)
@@ -576,6 +586,15 @@ class Operation:
         for key, atom in keyed:
             if (value := number_of(atom)) is not None:
                 beyond(self.m, target, value, effect or "inf", self.name, self.argument_place(-1, key), self.place)
+
+
+def sigmoid_of(tensor: object) -> Place | None:
+    """Where the sigmoid was taken that a tensor is the result of."""
+    tag = next((tag for tag in tensor.tags if tag.startswith(SIGMOID)), None) if isinstance(tensor, Tensor) else None
+    if tag is None:
+        return None
+    path, _, position = tag.removeprefix(SIGMOID).rpartition(":")
+    return Place(path, int(position))
 
 
 def is_logits(atom: Atom) -> bool:
