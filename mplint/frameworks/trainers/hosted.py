@@ -14,7 +14,8 @@ from mplint.source.trainers.duties import Kind, kind_of
 vocabulary = Vocabulary()
 HOME = "lightning.pytorch.LightningModule"
 PLAIN = ("torch.", "abc.", "typing.", "builtins.", "collections.")
-STEPS = ("training_step", "compute_loss")  # of the user's, which a trainer runs in its own region
+STEPS = frozenset({"training_step", "compute_loss"})  # of the user's, which a trainer runs in its own region
+BROUGHT = frozenset({"autocast", "GradScaler"})
 BY_HAND = frozenset({"automatic_optimization", "manual_backward", "optimizers"})
 
 
@@ -54,8 +55,8 @@ def is_by_hand(m: Machine, cls: Class) -> bool:
 def opening(m: Machine, cls: Class) -> Callable[[Object, int], None] | None:
     """A trainer runs the steps of the classes that are made for it, on batches that nobody knows."""
     kind = made_for(m, cls, [m.library.canonical(b) for b in external_bases(m, cls)])  # type: ignore[attr-defined]
-    held = [found for name in STEPS if (found := class_member(m, cls, name)) is not None] if kind is not None else []
-    if not held or not any("autocast" in a.ir_words for a in ancestors(m, cls) if type(a) is Class):
+    held = [found for name in sorted(STEPS) if (found := class_member(m, cls, name)) is not None] if kind is not None else []
+    if not held or not any(not BROUGHT.isdisjoint(a.ir_words) for a in ancestors(m, cls) if type(a) is Class):
         return None
 
     def run(made: Object, position: int) -> None:

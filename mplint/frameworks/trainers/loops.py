@@ -135,10 +135,15 @@ def register() -> None:
 
 def made(m: Machine, name: str, args: Args, place: Place) -> Value:
     """A trainer of the table."""
+    note(m, name, args, place)
+    return trainer_of(m, name, args, place)
+
+
+def trainer_of(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The trainer that its maker gives."""
     kind = kind_of(name)
     if kind is None:
         return Unknown(f"{name}(){IDENTITY}{place.path}:{place.position}")
-    note(m, name, args, place)
     precision, dtypes = precision_of(m, kind, args)
     trainer = new_trainer(m, name, kind.title, precision, dtypes, place)
     m.write(trainer.id, "#kind", Constant(kind.key))
@@ -158,7 +163,7 @@ def from_options(m: Machine, name: str, args: Args, place: Place) -> Value:
     named = dict(args.named)
     if given is not None and "precision" not in named:
         named["precision"] = m.each(given, lambda atom: attribute(m, atom, "precision", place.position))
-    return made(m, name.rpartition(".")[0], Args((), named), place)
+    return trainer_of(m, name.rpartition(".")[0], Args((), named), place)
 
 
 def kind_of_trainer(m: Machine, atom: Atom) -> Kind | None:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.findings import Applicability, Fix, Severity, UnwrapBlock
-from mplint.frameworks.projects import graph_of
 from mplint.frameworks.trainers.hosted import STEPS
-from mplint.frameworks.trainers.queries import precision_of
+from mplint.frameworks.trainers.queries import precision_around, precision_of
 from mplint.program.conditions import extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
@@ -37,18 +36,18 @@ def regions(trace: Trace) -> Iterator[Own]:
             kind, event = trainer(str(inside.data["trainer"])), inside.data["event"]
             assert isinstance(event, Event)
             if event.kind == "autocast entered" or not inside.data["by_hand"]:
-                yield from of_hosted(trace, entry, kind, event, inside)
+                yield from of_hosted(trace, kind, event, inside)
         yield from in_loops(trace, entry)
 
 
-def of_hosted(trace: Trace, entry: Entry, kind: Kind, event: Event, inside: Event) -> Iterator[Own]:
+def of_hosted(trace: Trace, kind: Kind, event: Event, inside: Event) -> Iterator[Own]:
     """What code that a trainer runs brings along, on every way."""
     if event.path:
         return
     outer, built = precision_around(trace, kind, event.place.path)
     by_hand = bool(inside.data["by_hand"])
     does = kind.by_hand if kind.by_hand is not None and by_hand else kind.does
-    running = set(inside.data["functions"]) & set(STEPS)  # type: ignore[call-overload]
+    running = STEPS.intersection(inside.data["functions"])  # type: ignore[arg-type]
     if event.kind == "autocast entered" and running and "autocast" in does:
         region = event.data["autocast"]
         if type(region) is Autocast and region.dtype in (HALF, BFLOAT):
@@ -56,38 +55,23 @@ def of_hosted(trace: Trace, entry: Entry, kind: Kind, event: Event, inside: Even
             if own is not None:
                 yield own
     elif event.kind == "scaler made" and kind.key == "lightning" and event.data["enabled"] == TRUE:
-        if outer != {HALF} or not scales(entry, event.data["scaler"]):
+        if not scales(trace, event.data["scaler"]):
             yield of_scaler(event.place, kind.title)
     elif event.kind == "loss scaled" and running and "scale" in does and ANY in outer and built is not None:
         yield of_scaler(event.place, kind.title, (Step(built, f"{kind.title} is built here"),), sure=False)
 
 
-def scales(entry: Entry, scaler: object) -> bool:
-    """Whether code that a trainer runs scales a loss by this scaler: that is said there."""
-    return any(
-        isinstance(e := inside.data["event"], Event) and e.kind == "loss scaled" and e.data["scaler"] == scaler
-        for inside in entry.of("inside a trainer")
-    )
-
-
-def precision_around(trace: Trace, kind: Kind, path: str) -> tuple[frozenset[str], Place | None]:
-    """The dtypes of the trainers of a kind in programs that a file runs with, ANY where nothing is known, and where one is built."""
-    graph = graph_of(trace)
-    around = graph.above([path]) | {path}
-    found: dict[str, Place] = {}
-    for entry in trace.entries:
-        for event in entry.of("trainer precision"):
-            if event.data["title"] == kind.title and event.place.path in around:
-                letters = [letter for _, letter in event.data["dtypes"]]  # type: ignore[attr-defined]
-                for letter in letters or [ANY]:
-                    found.setdefault(letter, event.place)
-    return frozenset(found) or frozenset({ANY}), min(found.values(), default=None)
+def scales(trace: Trace, scaler: object) -> bool:
+    """Whether code that a trainer runs scales a loss by the scaler that is made there: that is said of the scaling."""
+    inside = [i.data["event"] for entry in trace.entries for i in entry.of("inside a trainer")]
+    scaled = [e.data["scaler"] for e in inside if isinstance(e, Event) and e.kind == "loss scaled"]
+    return any(type(o) is Object and type(scaler) is Object and o.made == scaler.made for o in scaled)
 
 
 def in_loops(trace: Trace, entry: Entry) -> Iterator[Own]:
     """Losses that are computed in a region of the program's own and handed to a trainer in whose region the model already runs."""
     for event in entry.of("trainer backward"):
-        made = precision_of(entry, event.data["trainer"])
+        made = precision_of(trace, entry, event.data["trainer"])
         kind = next((k for k in kinds() if made is not None and k.title == made.data["title"]), None)
         loss, holder = event.data["loss"], event.data["trainer"]
         if made is None or kind is None or "autocast" not in kind.does or loss is None or type(holder) is not Object:
