@@ -377,6 +377,7 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
         return
     m.events.clear()
     relevant = widened(relevant, kept_by(statement, relevant))
+    init = next((s for s in statement[6] if s[0] == "define" and s[2][2] == "__init__"), None)
     methods = [s for s in statement[6] if s[0] == "define" and not s[2][2].startswith("__") and relevant(s[2][8])]
     methods += [
         s for s in statement[6] if s[0] == "define" and s[2][2] in ("__call__", "forward") and s not in methods and relevant(s[2][8])
@@ -386,10 +387,10 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
     others = [s for s in statement[6] if s[0] == "define" and s not in methods and not s[2][2].startswith("__")]
     methods += [s for s in others if not matter.isdisjoint(s[2][8])]
     methods += callers_of_methods(statement[6], methods)
+    methods += [s for s in others if "backward" in s[2][8] and s not in methods]  # what trains with what the class has made
     if methods:  # what saves and restores beside what trains
         methods += [s for s in statement[6] if s[0] == "define" and s not in methods and keeps_state(s[2])]
     pending = [s for s in methods if Code(path, s[2]) not in m.called]
-    init = next((s for s in statement[6] if s[0] == "define" and s[2][2] == "__init__"), None)
     opening = m.library.opening(m, cls)
     if opening is None and not pending and not (init is not None and relevant(init[2][8]) and Code(path, init[2]) not in m.called):
         return
@@ -447,10 +448,14 @@ def is_used_by(method: IR, body: Sequence[IR]) -> bool:
     return any(s[0] == "define" and s is not method and name in s[2][8] for s in body)
 
 
+LASTING = frozenset({"@weights", "@trained"})  # what models and optimizers hold
+
+
 def forget_protocols(m: Machine) -> None:
     """Take back what protocols are in the middle of: the next method may run at any other time."""
     for owner, name in [slot for slot in m.store.slots.every() if slot[1].startswith("@") or slot == (STATE, "gradients")]:
-        m.store.drop(owner, name)
+        if name not in LASTING:
+            m.store.drop(owner, name)
 
 
 def run_setters(m: Machine, path: str, cls: Class, made: Object, others: Sequence[IR], pending: Sequence[IR]) -> None:

@@ -16,7 +16,7 @@ from mplint.frameworks.packages import in_table, of_table
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dtypes_given, named, spread
 from mplint.frameworks.torch.protocol import OFF, zero_grad
 from mplint.frameworks.torch.tensors import BUFFER, LEGACY, MODEL_OUTPUT, PARAMETER, QUIET, inherit, is_module_name, operate, sigmoid_of
-from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, weights
+from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, watch, weights
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.expressions import ancestors, bind, class_member
 from mplint.program.machine import IDENTITY, STATE, Args, Exhausted, Machine
@@ -679,7 +679,9 @@ vocabulary.atom_methods.append(of_module)
 
 def list_of_modules(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """The methods that a ModuleList has as a module."""
-    value = module_method(m, receiver, name, args, place) if is_module(m, receiver) else None
+    value = watch(m, receiver, name, args, place)
+    if value is None and is_module(m, receiver):
+        value = module_method(m, receiver, name, args, place)
     if value is not None:
         return value
     return m.library.kinds[receiver.kind](m, receiver, name, args, place)  # type: ignore[attr-defined, no-any-return]

@@ -734,13 +734,13 @@ def meaning_gives_tensor(m: Machine, meaning: OpMeaning, args: Args) -> bool:
 
 @call("torch.set_default_dtype", "torch.set_default_tensor_type")
 def set_default(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The dtype of new tensors: of `torch.HalfTensor` and the like the one that they have."""
     value = args.get(0)
-    if type(value) is DType:
-        m.set_state("default dtype", value)
-    else:
+    if type(value) is not DType:
         text = value.value if type(value) is Constant else getattr(value, "name", "")
-        letter = LEGACY.get(str(text).rpartition(".")[2])
-        m.set_state("default dtype", DType(letter or ANY))
+        value = DType(LEGACY.get(str(text).rpartition(".")[2]) or ANY)
+    m.emit("default dtype set", place, dtype=value)
+    m.set_state("default dtype", value)
     return NONE
 
 
