@@ -253,7 +253,7 @@ def words_in(ir: IR) -> frozenset[str]:
 def region_makers(project: Project, files: Sequence[str], leading: Sequence[str]) -> dict[str, frozenset[str]]:
     """The names by which files know what other files enter regions with: by the file."""
     made = {path: makers(ir) for path in files if (ir := project.ir(path)) is not None}
-    known = {path: names for path in files if (ir := project.ir(path)) is not None and (names := own_makers(ir))}
+    known = {path: own for path in files if (ir := project.ir(path)) is not None and (own := own_makers(ir))}
     for _ in range(3):  # through packages that pass names on
         before = dict(known)
         for path in [*files, *leading]:
