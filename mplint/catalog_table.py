@@ -9,10 +9,10 @@ Row = tuple[str, str, str, tuple[str, ...], tuple[str, ...], bool, str, bool, bo
 FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'api/amp_migration.py': (17868, ()),
     'api/apex_amp.py': (6519, (('MP104', 'apex-amp', 'WARNING', ('apex',), ('torch',), False, 'ApexAmp', False, False, False),)),
-    'api/autocast_around_export.py': (4513, (('MP113', 'autocast-around-export', 'ERROR', ('torch.export', 'onnx.export(', 'dynamo_export'), ('torch',), False, 'AutocastAroundExport', False, False, False),)),
-    'api/autocast_not_entered.py': (7001, (('MP111', 'autocast-not-entered', 'ERROR', ('autocast',), ('torch',), False, 'AutocastNotEntered', False, False, False),)),
+    'api/autocast_around_export.py': (4354, (('MP113', 'autocast-around-export', 'ERROR', ('torch.export', 'onnx.export(', 'dynamo_export'), ('torch',), False, 'AutocastAroundExport', False, False, True),)),
+    'api/autocast_not_entered.py': (8032, (('MP111', 'autocast-not-entered', 'ERROR', ('autocast',), ('torch',), False, 'AutocastNotEntered', False, False, False),)),
     'api/conflicting_trainer_precision.py': (5847, (('MP109', 'conflicting-trainer-precision', 'ERROR', ('fp16', 'bf16', 'bfloat16', 'precision', 'tf32', 'MixedPrecision', 'GradScaler', 'autocast'), (), False, 'ConflictingTrainerPrecision', True, False, True),)),
-    'api/dataparallel_loses_autocast_dtype.py': (5344, (('MP112', 'dataparallel-loses-autocast-dtype', 'WARNING', ('DataParallel(',), ('torch',), False, 'DataParallelLosesAutocastDtype', False, False, False),)),
+    'api/dataparallel_loses_autocast_dtype.py': (4253, (('MP112', 'dataparallel-loses-autocast-dtype', 'WARNING', ('DataParallel(',), ('torch',), False, 'DataParallelLosesAutocastDtype', False, False, True),)),
     'api/deprecated_torch_amp.py': (6342, (('MP101', 'deprecated-torch-amp', 'WARNING', ('cuda.amp', 'cpu.amp', 'torch.cuda import', 'torch.cpu import', 'autocast_gpu', 'autocast_cpu', 'autocast_ipu', 'autocast_xla'), ('torch',), False, 'DeprecatedTorchAmp', False, False, False),)),
     'api/graph_rewrite_switches.py': (4636, ()),
     'api/invalid_autocast_call.py': (21982, (('MP107', 'invalid-autocast-call', 'ERROR', ('autocast',), ('torch',), False, 'InvalidAutocastCall', False, False, True),)),

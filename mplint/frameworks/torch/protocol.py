@@ -204,6 +204,18 @@ def decorates(m: Machine, function: Value, decorator: Atom, place: Place) -> Val
 vocabulary.decorators.append(decorates)
 
 
+OWN_EXPORTS = ("export", "export_for_training", "draft_export")
+EXPORTS = ("torch.onnx.export", "torch.onnx.dynamo_export", *(f"torch.export.{name}" for name in OWN_EXPORTS))
+
+
+@call(*EXPORTS)
+def exported(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """An export of a model: its program holds nothing of the region around it."""
+    model = args.get(0, "mod") or args.get(0, "model")
+    m.emit("model exported", place, name=name, model=model, dynamo=args.named.get("dynamo"), autocast=m.state("autocast"))
+    return Unknown(f"{name}(){IDENTITY}{place.path}:{place.position}")
+
+
 def left(m: Machine, atom: Atom, place: Place) -> None:
     """The end of a region."""
     if type(atom) is Autocast:
