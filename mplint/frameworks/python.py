@@ -518,7 +518,7 @@ def property_(m: Machine, name: str, args: Args, place: Place) -> Value:
 def partial(m: Machine, name: str, args: Args, place: Place) -> Value:
     if not args.positional:
         return NONE
-    return Partial(args.positional[0], args.positional[1:], tuple(args.named.items()))
+    return Partial(args.positional[0], args.positional[1:], tuple(args.named.items()), place)
 
 
 @call("functools.wraps", "functools.lru_cache", "typing.overload", "abc.abstractmethod", "functools.update_wrapper")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mplint.program.lower import SECTION_WORDS
+
 # a region, a scaler, or half names: what trains or runs in half precision
 REGIONS = frozenset(
     [
@@ -22,12 +24,34 @@ REGIONS = frozenset(
         "AMPTrainer",
     ]
 )
+ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments")
 HALVES = frozenset(
-    ["float16", "bfloat16", "half", "fp16", "bf16", "mixed_precision", "precision", "mixed_float16", "mixed_bfloat16", "torch_dtype"]
+    [
+        "getattr(torch,",
+        "float16",
+        "bfloat16",
+        "half",
+        "fp16",
+        "bf16",
+        "mixed_precision",
+        "precision",
+        "mixed_float16",
+        "mixed_bfloat16",
+        "torch_dtype",
+    ]
 )
-STEPS = frozenset(["backward", "step", "optimizer", "optim", "fit", "Trainer", "Accelerator", "GradientTape", "apply_gradients"])
+STEPS = frozenset(
+    ["backward", "step", "optimizer", "optim", "fit", "Trainer", "Accelerator", "GradientTape", "apply_gradients", *ARGUMENTS]
+)
 CASTS = frozenset(["float16", "half"])  # what may cast a model,
 RUNS = frozenset(["load_state_dict", "eval", "no_grad", "inference_mode"])  # and what such a program does with it
+NUMBERS = frozenset(  # operations whose results half precision may lose, and what makes tensors that are trained
+    [
+        *("log", "log2", "log10", "log1p", "exp", "softmax", "log_softmax", "logsumexp", "pow", "square", "sqrt", "rsqrt", "reciprocal"),
+        *("sum", "cumsum", "mean", "norm", "var", "std", "reduce_sum", "reduce_mean", "matmul", "einsum", "clamp", "clip", "where"),
+        *("masked_fill", "masked_fill_", "full", "placeholder", "Parameter", "add_weight", "Variable", "cross_entropy", "mse_loss"),
+    ]
+)
 POLICIES = frozenset(
     [
         "set_global_policy",
@@ -133,14 +157,28 @@ FOREIGN = frozenset(
 # calls that choose float16
 OFFERS = (
     "Arguments(fp16=",
+    "Arguments(bf16=",
+    "Arguments(tf32=",
+    "Arguments(**",
     "Config(fp16=",
+    "Config(bf16=",
     "Trainer(fp16=",
     "Trainer(precision=",
+    "Trainer(amp_backend=",
+    "Trainer(amp_level=",
     "Trainer(**",
     "Fabric(precision=",
     "Fabric(**",
+    "Accelerator(mixed_precision=",
+    "Accelerator(fp16=",
+    "Accelerator(**",
+    "LightningCLI(trainer_defaults=",
+    "Precision(scaler=",
     "from_argparse_args(precision=",
+    "(fused=",
 )
+# what a DeepSpeed configuration holds, and an optimizer that trainers refuse under float16
+SECTIONS = SECTION_WORDS | {"LBFGS"}
 
 
 MANAGERS = frozenset(["accelerator", "fabric", "model_engine"])  # what trainers are called that scale in the user's loop
@@ -156,11 +194,17 @@ def speaks_of_training(words: frozenset[str]) -> bool:
         return True
     if not words.isdisjoint(HALVES) and not words.isdisjoint(STEPS):
         return True
-    if not words.isdisjoint(CASTS) and not words.isdisjoint(RUNS):
+    if not words.isdisjoint(CASTS) and not (words.isdisjoint(RUNS) and words.isdisjoint(NUMBERS)):
         return True
     if not words.isdisjoint(MANAGERS) and not words.isdisjoint(LOOPS):
         return True
     if not words.isdisjoint(FROM_OPTIONS):
+        return True
+    if "bfloat16" in words and "finfo" in words:
+        return True
+    if "compute_dtype" in words or "_compute_dtype" in words:  # what a layer calls to follow its policy
+        return True
+    if not words.isdisjoint(SECTIONS):
         return True
     return any("autocast" in word or word.endswith(OFFERS) for word in words)
 

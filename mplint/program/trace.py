@@ -46,6 +46,7 @@ class Entry:
     script: bool
     events: Sequence[Event] = ()
     context: str = ""  # what was taken for granted: "autocast" where the project runs unknown models in float16
+    complete: bool = True  # it was run to its end: what has not happened does not happen
 
     def of(self, *kinds: str) -> list[Event]:
         """The events of some kinds, in order."""

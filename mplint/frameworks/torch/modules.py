@@ -1,6 +1,7 @@
 """Modules: layers, parameters, conversions of whole models, and what calling a module does.
 
-A module's dtype stands in its slot "#dtype" once somebody has cast it. Events: "unknown model called", "module cast".
+A module's dtype stands in its slot "#dtype" once somebody has cast it. Events: "unknown model called", "module cast",
+"probabilities given", "module handed on".
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from functools import partial
 
 from mplint.frameworks.derived import OpMeaning, torch_layer
 from mplint.frameworks.library import unknown_result
-from mplint.frameworks.packages import of_table
+from mplint.frameworks.packages import in_table, of_table
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dtypes_given, named, spread
 from mplint.frameworks.torch.protocol import OFF, zero_grad
-from mplint.frameworks.torch.tensors import BUFFER, LEGACY, MODEL_OUTPUT, PARAMETER, inherit, is_module_name, operate
-from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, weights
+from mplint.frameworks.torch.tensors import BUFFER, LEGACY, MODEL_OUTPUT, PARAMETER, QUIET, inherit, is_module_name, operate, sigmoid_of
+from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, watch, weights
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.expressions import ancestors, bind, class_member
 from mplint.program.machine import IDENTITY, STATE, Args, Exhausted, Machine
@@ -281,6 +282,7 @@ def call_sequential(m: Machine, receiver: Object, name: str, args: Args, place: 
         value = m.call(module, Args((value,), places=args.places[:1]), place.position)
     if held.rest is not None:
         value = m.call(held.rest, Args((value,), places=args.places[:1]), place.position)
+    note_probabilities(m, receiver, value, place)
     return value
 
 
@@ -300,6 +302,7 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
         return unknown_model(m, receiver, args, place)
     if known is not None:
         m.step(3)
+        note_probabilities(m, receiver, known, place)
         return known
     note_run(m, receiver.type, place)
     before = len(m.events)
@@ -308,9 +311,17 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
     if result is None:
         return unknown_model(m, receiver, args, place)
     result = computed_under(m, result)
+    note_probabilities(m, receiver, result, place)
     if all(e.kind in NUMERIC for e in m.events[before:]):
         m.write(key, "#result", result)
     return result
+
+
+def note_probabilities(m: Machine, model: Object, value: Value, place: Place) -> None:
+    """Note that a model of the program gives the result of a sigmoid."""
+    taken = {sigmoid_of(atom) for atom in atoms(value)}
+    if taken != {None} and model.made is not None:
+        m.emit("probabilities given", place, model=model, sigmoid=taken.pop() if len(taken) == 1 else None)
 
 
 def note_run(m: Machine, cls: Class, place: Place) -> None:
@@ -325,7 +336,10 @@ def note_run(m: Machine, cls: Class, place: Place) -> None:
 
 NUMERIC = frozenset(
     [
+        "loss of probabilities",
+        "module handed on",
         "module run",
+        "probabilities given",
         "constant beyond range",
         "epsilon lost",
         "raises under autocast",
@@ -407,6 +421,20 @@ def marked(m: Machine, atom: Atom, letter: str, depth: int) -> Value:
     if type(atom) is Unknown:
         return Tensor(frozenset({ANY}), forward=frozenset({letter}), tags=frozenset({MODEL_OUTPUT}))
     return atom
+
+
+def handed_on(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
+    """Note models and losses that are given to something unknown: what it does with them is unknown."""
+    if type(atom) is External and (atom.name.startswith(QUIET) or in_table(atom)):
+        return None
+    for value in args.all():
+        for given in atoms(value):
+            if type(given) is Object and given.made is not None and is_module(m, given):
+                m.emit("module handed on", place, module=given)
+    return None
+
+
+vocabulary.atom_calls.append(handed_on)
 
 
 # models that nobody knows
@@ -651,7 +679,9 @@ vocabulary.atom_methods.append(of_module)
 
 def list_of_modules(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """The methods that a ModuleList has as a module."""
-    value = module_method(m, receiver, name, args, place) if is_module(m, receiver) else None
+    value = watch(m, receiver, name, args, place)
+    if value is None and is_module(m, receiver):
+        value = module_method(m, receiver, name, args, place)
     if value is not None:
         return value
     return m.library.kinds[receiver.kind](m, receiver, name, args, place)  # type: ignore[attr-defined, no-any-return]
