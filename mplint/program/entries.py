@@ -378,18 +378,7 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
     m.events.clear()
     relevant = widened(relevant, kept_by(statement, relevant))
     init = next((s for s in statement[6] if s[0] == "define" and s[2][2] == "__init__"), None)
-    methods = [s for s in statement[6] if s[0] == "define" and not s[2][2].startswith("__") and relevant(s[2][8])]
-    methods += [
-        s for s in statement[6] if s[0] == "define" and s[2][2] in ("__call__", "forward") and s not in methods and relevant(s[2][8])
-    ]
-    makers = [s for s in statement[6] if s[0] == "define" and relevant(s[2][8])]
-    matter = {name for s in makers for name in attributes_of_matter(s[2][4], relevant)}
-    others = [s for s in statement[6] if s[0] == "define" and s not in methods and not s[2][2].startswith("__")]
-    methods += [s for s in others if not matter.isdisjoint(s[2][8])]
-    methods += callers_of_methods(statement[6], methods)
-    methods += [s for s in others if "backward" in s[2][8] and s not in methods]  # what trains with what the class has made
-    if methods:  # what saves and restores beside what trains
-        methods += [s for s in statement[6] if s[0] == "define" and s not in methods and keeps_state(s[2])]
+    methods = methods_of_matter(statement, relevant)
     pending = [s for s in methods if Code(path, s[2]) not in m.called]
     opening = m.library.opening(m, cls)
     if opening is None and not pending and not (init is not None and relevant(init[2][8]) and Code(path, init[2]) not in m.called):
@@ -429,6 +418,23 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
             m.call(bind(m, function, made, cls, function.owner or cls, statement[1]), Args(opaque=True), statement[1])
             m.path = frozenset()
     m.frames.pop()
+
+
+def methods_of_matter(statement: IR, relevant: Callable[[frozenset[str]], bool]) -> list[IR]:
+    """The methods of a class that are worth running, in the order in which they are run."""
+    methods = [s for s in statement[6] if s[0] == "define" and not s[2][2].startswith("__") and relevant(s[2][8])]
+    methods += [
+        s for s in statement[6] if s[0] == "define" and s[2][2] in ("__call__", "forward") and s not in methods and relevant(s[2][8])
+    ]
+    makers = [s for s in statement[6] if s[0] == "define" and relevant(s[2][8])]
+    matter = {name for s in makers for name in attributes_of_matter(s[2][4], relevant)}
+    others = [s for s in statement[6] if s[0] == "define" and s not in methods and not s[2][2].startswith("__")]
+    methods += [s for s in others if not matter.isdisjoint(s[2][8])]
+    methods += callers_of_methods(statement[6], methods)
+    methods += [s for s in others if "backward" in s[2][8] and s not in methods]  # what trains with what the class has made
+    if methods:  # what saves and restores beside what trains
+        methods += [s for s in statement[6] if s[0] == "define" and s not in methods and keeps_state(s[2])]
+    return methods
 
 
 def callers_of_methods(body: Sequence[IR], methods: Sequence[IR]) -> list[IR]:
