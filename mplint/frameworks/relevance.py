@@ -105,6 +105,7 @@ TENSORS = frozenset(
 # what builds a model of Keras out of layers, whatever imports them
 BUILDERS = frozenset(["Input", "Sequential", "Model", "add"])
 LAYERS = frozenset(["Dense", "Activation", "Softmax", "Conv1D", "Conv2D", "Conv3D", "GlobalAveragePooling2D", "TimeDistributed"])
+RESUMES = frozenset(["load_model", "fit"])  # what trains a stored model on
 KERAS_PROTOCOL = frozenset(
     [
         "GradientTape",
@@ -219,4 +220,6 @@ def is_keras(words: frozenset[str]) -> bool:
         return True
     if words.isdisjoint(KERAS):
         return False
+    if words >= RESUMES:
+        return True
     return not words.isdisjoint(("Layer", "layers", "Model", "Sequential", "models")) and not words.isdisjoint(TENSORS)
