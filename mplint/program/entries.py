@@ -261,6 +261,7 @@ def makers(ir: IR) -> frozenset[str]:
     found = {s[2][2] for s in definitions(ir[1]) if s[0] == "define" and "autocast" in s[2][8] and "backward" not in s[2][8]}
     classes = [s for s in definitions(ir[1]) if s[0] == "class" and "autocast" in s[7]]
     found |= {s[2] for s in classes if "__enter__" in {m[2][2] for m in s[6] if m[0] == "define"}}
+    found |= {s[2][2] for s in definitions(ir[1]) if s[0] == "define" and not found.isdisjoint(words_in(s[2][6]))}  # decorated
     return frozenset(found | {t[2] for s in ir[1] if s[0] == "assign" and "autocast" in words_in(s[3]) for t in s[2] if t[0] == "name"})
 
 
