@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mplint.program.lower import SECTION_WORDS
+
 # a region, a scaler, or half names: what trains or runs in half precision
 REGIONS = frozenset(
     [
@@ -22,10 +24,25 @@ REGIONS = frozenset(
         "AMPTrainer",
     ]
 )
+ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments")
 HALVES = frozenset(
-    ["float16", "bfloat16", "half", "fp16", "bf16", "mixed_precision", "precision", "mixed_float16", "mixed_bfloat16", "torch_dtype"]
+    [
+        "getattr(torch,",
+        "float16",
+        "bfloat16",
+        "half",
+        "fp16",
+        "bf16",
+        "mixed_precision",
+        "precision",
+        "mixed_float16",
+        "mixed_bfloat16",
+        "torch_dtype",
+    ]
 )
-STEPS = frozenset(["backward", "step", "optimizer", "optim", "fit", "Trainer", "Accelerator", "GradientTape", "apply_gradients"])
+STEPS = frozenset(
+    ["backward", "step", "optimizer", "optim", "fit", "Trainer", "Accelerator", "GradientTape", "apply_gradients", *ARGUMENTS]
+)
 CASTS = frozenset(["float16", "half"])  # what may cast a model,
 RUNS = frozenset(["load_state_dict", "eval", "no_grad", "inference_mode"])  # and what such a program does with it
 NUMBERS = frozenset(  # operations whose results half precision may lose, and what makes tensors that are trained
@@ -88,6 +105,7 @@ TENSORS = frozenset(
 # what builds a model of Keras out of layers, whatever imports them
 BUILDERS = frozenset(["Input", "Sequential", "Model", "add"])
 LAYERS = frozenset(["Dense", "Activation", "Softmax", "Conv1D", "Conv2D", "Conv3D", "GlobalAveragePooling2D", "TimeDistributed"])
+RESUMES = frozenset(["load_model", "fit"])  # what trains a stored model on
 KERAS_PROTOCOL = frozenset(
     [
         "GradientTape",
@@ -139,14 +157,28 @@ FOREIGN = frozenset(
 # calls that choose float16
 OFFERS = (
     "Arguments(fp16=",
+    "Arguments(bf16=",
+    "Arguments(tf32=",
+    "Arguments(**",
     "Config(fp16=",
+    "Config(bf16=",
     "Trainer(fp16=",
     "Trainer(precision=",
+    "Trainer(amp_backend=",
+    "Trainer(amp_level=",
     "Trainer(**",
     "Fabric(precision=",
     "Fabric(**",
+    "Accelerator(mixed_precision=",
+    "Accelerator(fp16=",
+    "Accelerator(**",
+    "LightningCLI(trainer_defaults=",
+    "Precision(scaler=",
     "from_argparse_args(precision=",
+    "(fused=",
 )
+# what a DeepSpeed configuration holds, and an optimizer that trainers refuse under float16
+SECTIONS = SECTION_WORDS | {"LBFGS"}
 
 
 MANAGERS = frozenset(["accelerator", "fabric", "model_engine"])  # what trainers are called that scale in the user's loop
@@ -162,13 +194,22 @@ def speaks_of_training(words: frozenset[str]) -> bool:
         return True
     if not words.isdisjoint(HALVES) and not words.isdisjoint(STEPS):
         return True
-    if not words.isdisjoint(CASTS) and not (words.isdisjoint(RUNS) and words.isdisjoint(NUMBERS)):
+    if not words.isdisjoint(CASTS) and not words.isdisjoint(RUNS):
         return True
     if not words.isdisjoint(MANAGERS) and not words.isdisjoint(LOOPS):
         return True
     if not words.isdisjoint(FROM_OPTIONS):
         return True
+    if not words.isdisjoint(SECTIONS):
+        return True
     return any("autocast" in word or word.endswith(OFFERS) for word in words)
+
+
+def casts_numbers(words: frozenset[str]) -> bool:
+    """Whether code casts to half precision by itself and computes with what it cast, or follows a layer's compute dtype."""
+    if not words.isdisjoint(CASTS) and not words.isdisjoint(NUMBERS):
+        return True
+    return not words.isdisjoint(("compute_dtype", "_compute_dtype")) or {"bfloat16", "finfo"} <= words
 
 
 def is_keras(words: frozenset[str]) -> bool:
@@ -179,4 +220,6 @@ def is_keras(words: frozenset[str]) -> bool:
         return True
     if words.isdisjoint(KERAS):
         return False
+    if words >= RESUMES:
+        return True
     return not words.isdisjoint(("Layer", "layers", "Model", "Sequential", "models")) and not words.isdisjoint(TENSORS)

@@ -79,7 +79,9 @@ def call_atom(m: Machine, callee: Atom, args: Args, position: int) -> Value:
     if kind is Partial:
         named = {**dict(callee.named), **args.named}  # type: ignore[union-attr]
         given = callee.positional  # type: ignore[union-attr]
-        merged = Args((*given, *args.positional), named, (position,) * len(given) + args.places, args.named_places, args.opaque)
+        holders = {name: callee.place for name, _ in callee.named if callee.place is not None and name not in args.named}  # type: ignore[union-attr]
+        places = (position,) * len(given) + args.places
+        merged = Args((*given, *args.positional), named, places, args.named_places, args.opaque, {**holders, **args.holders})
         return call(m, callee.callee, merged, position)  # type: ignore[union-attr]
     if kind is Wrapped:
         return call_wrapped(m, callee, args, position)  # type: ignore[arg-type]

@@ -389,22 +389,29 @@ def arguments(m: Machine, positional: Sequence[IR], named: Sequence[tuple[str | 
             places.append(part[1])
     by_name: dict[str, Value] = {}
     by_place: dict[str, int] = {}
+    holders: dict[str, Place] = {}
     for name, part in named:
         value = evaluate(m, part)
         if name is not None:
             by_name[name] = value
             by_place[name] = part[1]
             continue
-        entries = entries_of(m, value)
-        if entries is None:
-            opaque = True
-            continue
-        opaque = opaque or entries.rest is not None
-        for key, item in entries.entries:
-            if isinstance(key, str):
-                by_name[key] = item
-                by_place[key] = part[1]
-    return Args(values, by_name, places, by_place, opaque)
+        others = spread(m, value)
+        opaque = opaque or others.opaque
+        by_name.update(others.named)
+        by_place |= {key: part[1] for key in others.named}
+        holders.update(others.holders)
+    return Args(values, by_name, places, by_place, opaque, holders)
+
+
+def spread(m: Machine, value: Value) -> Args:
+    """The entries of a dict as the keywords of a call."""
+    entries = entries_of(m, value)
+    if entries is None:
+        return Args(opaque=True)
+    named = {key: item for key, item in entries.entries if isinstance(key, str)}
+    holder = value.made if type(value) is Object else None
+    return Args(named=named, opaque=entries.rest is not None, holders=dict.fromkeys(named, holder) if holder is not None else {})
 
 
 def items_of(m: Machine, value: Value, position: int) -> list[Value] | None:

@@ -101,9 +101,9 @@ class Switch(NamedTuple):
 
 
 class Args:
-    """Arguments of a call with their places."""
+    """Arguments of a call with their places; `holders`: what names one beside the call (a dict that is spread, a partial), by the name."""
 
-    __slots__ = ("named", "named_places", "opaque", "places", "positional")
+    __slots__ = ("holders", "named", "named_places", "opaque", "places", "positional")
 
     def __init__(
         self,
@@ -112,12 +112,14 @@ class Args:
         places: Sequence[int] = (),
         named_places: Mapping[str, int] | None = None,
         opaque: bool = False,
+        holders: Mapping[str, Place] | None = None,
     ) -> None:
         self.positional = tuple(positional)
         self.named = dict(named or {})
         self.places = tuple(places)
         self.named_places = dict(named_places or {})
         self.opaque = opaque  # there may be more: *args or **kwargs of unknown content
+        self.holders = dict(holders or {})
 
     def get(self, index: int, name: str = "") -> Value | None:
         """The argument at a position or of a name, or None where it is not given."""
@@ -137,7 +139,8 @@ class Args:
 
     def shifted(self, first: Value) -> Args:
         """The same arguments behind another first one."""
-        return Args((first, *self.positional), self.named, (0, *self.places), self.named_places, self.opaque)
+        return Args((first, *self.positional), self.named, (0, *self.places), self.named_places, self.opaque, self.holders)
+
 
 class Library(Protocol):
     """What the names of other packages mean: frameworks, and Python's own library."""

@@ -119,7 +119,7 @@ def dtype_of(value: Value | None) -> list[tuple[frozenset[object], str | None]]:
 # autocast
 
 
-@call(
+AUTOCASTS = (
     "torch.amp.autocast",
     "torch.cuda.amp.autocast",
     "torch.cpu.amp.autocast",
@@ -127,6 +127,9 @@ def dtype_of(value: Value | None) -> list[tuple[frozenset[object], str | None]]:
     "torch.npu.amp.autocast",
     "torch_npu.npu.amp.autocast",
 )
+
+
+@call(*AUTOCASTS)
 def autocast(m: Machine, name: str, args: Args, place: Place) -> Value:
     new = name == "torch.amp.autocast"
     device_value = args.get(0, "device_type") if new else Constant(name.split(".")[1])
@@ -189,6 +192,28 @@ def enters(m: Machine, atom: Atom, place: Place) -> Entered | None:
 
 
 vocabulary.contexts.append(enters)
+
+
+def decorates(m: Machine, function: Value, decorator: Atom, place: Place) -> Value | None:
+    """`@torch.autocast`: the class itself as a decorator."""
+    if type(decorator) is External and m.library.canonical(decorator.name) in AUTOCASTS:  # type: ignore[attr-defined]
+        m.emit("autocast without parentheses", place, name=m.library.canonical(decorator.name))  # type: ignore[attr-defined]
+    return None
+
+
+vocabulary.decorators.append(decorates)
+
+
+OWN_EXPORTS = ("export", "export_for_training", "draft_export")
+EXPORTS = ("torch.onnx.export", "torch.onnx.dynamo_export", *(f"torch.export.{name}" for name in OWN_EXPORTS))
+
+
+@call(*EXPORTS)
+def exported(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """An export of a model: its program holds nothing of the region around it."""
+    model = args.get(0, "mod") or args.get(0, "model")
+    m.emit("model exported", place, name=name, model=model, dynamo=args.named.get("dynamo"), autocast=m.state("autocast"))
+    return Unknown(f"{name}(){IDENTITY}{place.path}:{place.position}")
 
 
 def left(m: Machine, atom: Atom, place: Place) -> None:
