@@ -297,6 +297,7 @@ def makers(ir: IR) -> frozenset[str]:
     """What a module defines that makes a region, or is one."""
     found = {s[2][2] for s in definitions(ir[1]) if s[0] == "define" and "autocast" in s[2][8] and "backward" not in s[2][8]}
     found |= {s[2] for s in contexts(ir)}
+    found |= {s[2][2] for s in definitions(ir[1]) if s[0] == "define" and not found.isdisjoint(words_in(s[2][6]))}  # decorated
     return frozenset(found | {t[2] for s in ir[1] if s[0] == "assign" and "autocast" in words_in(s[3]) for t in s[2] if t[0] == "name"})
 
 

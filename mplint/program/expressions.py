@@ -361,6 +361,7 @@ def e_call(m: Machine, ir: IR) -> Value:
         args = arguments(m, positional, named)
         if m.recorder is not None:
             m.recorder.called(m, m.here(position), receiver, callee[3], args)
+        m.written = callee[2][2] if callee[2][0] == "name" else callee[2][3] if callee[2][0] == "attribute" else ""
         return m.call_method(receiver, callee[3], args, position, callee[1])
     function = evaluate(m, callee)
     args = arguments(m, positional, named)

@@ -982,6 +982,8 @@ def unknown_methods(m: Machine, atom: Atom, name: str, args: Args, place: Place)
         return not_none(m, atom, scaler_method(m, atom, name, args, place))
     if name in ("step", "zero_grad", "state_dict", "load_state_dict") and (is_named_optimizer(last) or hint.endswith("optimizer")):
         return optimizer_method(m, atom, name, args, place)
+    if name == "step" and shown.endswith((")", "]")) and is_named_optimizer(m.written.lower()):
+        return optimizer_method(m, atom, name, args, place)  # what a call gives has no name of its own
     if name == "zero_grad":
         return zero_grad(m, atom, place)
     return None
