@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
-from mplint.program.conditions import Path, extend
+from mplint.program.conditions import Key, Path, extend
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, possible, speaks_of_precision
 from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Place, Step, Tensor, Test, Unknown, options
@@ -237,15 +237,15 @@ def is_chosen(trace: Trace, path: Path, reached: Path) -> bool:
     return not trace.is_dead(path) and all(chooses_precision(trace, key, sense) for key, sense in path - reached)
 
 
-def chooses_precision(trace: Trace, key: tuple[object, ...], sense: bool) -> bool:
+def chooses_precision(trace: Trace, key: Key, sense: bool) -> bool:
     """Whether a condition is one by which somebody chooses the precision, or is met on every GPU."""
     if key[0] == "all":
-        return all(chooses_precision(trace, inner, True) for inner, _ in key[1])  # type: ignore[attr-defined]
+        return all(chooses_precision(trace, inner, True) for inner, _ in key[1])
     if key[0] not in ("true", "in"):
         return False
     shown = str(key[1]).partition(IDENTITY)[0]
     values = key[2] if key[0] == "in" else ()
-    words = " ".join((shown, *map(str, values)))  # type: ignore[arg-type]
+    words = " ".join((shown, *map(str, values)))
     if DEVICES.search(words):
         return sense and "cuda" in words
-    return str(key[1]) in trace.switches or speaks_of_precision(shown, values)  # type: ignore[arg-type]
+    return str(key[1]) in trace.switches or speaks_of_precision(shown, values)
