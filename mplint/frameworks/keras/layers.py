@@ -97,6 +97,7 @@ SHAPES = frozenset(
         "InputLayer",
     ]
 )
+PASSING = SHAPES | {"Activation", "Softmax", "ReLU", "LeakyReLU", "ELU", "PReLU"}  # of these the layer below counts as the maker
 MIXES_INTEGERS = SHAPES | {"Concatenate", "Lambda"}
 INTEGER_OUTPUT = frozenset(["StringLookup", "IntegerLookup", "TextVectorization", "Hashing", "Discretization"])
 
@@ -452,11 +453,12 @@ def output_of(m: Machine, layer: Object, last: str, given: Sequence[Tensor], pla
     if given and last in MIXES_INTEGERS and all(t.dtypes == {INTEGER} for t in given):
         return tensor(INTEGER, tags=symbolic)
     activation = activation_name(m, layer)
+    makers = frozenset(tag for t in given for tag in t.tags if tag.startswith("by:")) if last in PASSING else made_tag(layer)
     before: frozenset[str] = frozenset().union(*(t.forward for t in given))
     found_options: list[tuple[Path, Value]] = []
     for guards, policy in options(policy_held(m, layer)):
         letter = letter_of(policy)
-        tags = frozenset({TF, f"layer:{last}", *(("shape",) if last in SHAPES else ())}) | symbolic
+        tags = frozenset({TF, f"layer:{last}", *(("shape",) if last in SHAPES else ())}) | symbolic | makers
         if letter not in LOW:
             found_options.append((guards, Tensor(frozenset({letter}), tags=tags, forward=before | {letter})))
             continue
@@ -485,6 +487,11 @@ def output_of(m: Machine, layer: Object, last: str, given: Sequence[Tensor], pla
                 (more, Tensor(frozenset({letter}), half=chain, tags=tags | tagged | below_tags, forward=before | {letter}))
             )
     return join(found_options)
+
+
+def made_tag(layer: Object) -> frozenset[str]:
+    """What tells which layer has computed a tensor."""
+    return frozenset({f"by:{layer.made.path}:{layer.made.position}"}) if layer.made is not None else frozenset()
 
 
 def activation_name(m: Machine, layer: Object) -> list[str]:
