@@ -434,6 +434,8 @@ def bool_(m: Machine, name: str, args: Args, place: Place) -> Value:
 )
 def numbers(m: Machine, name: str, args: Args, place: Place) -> Value:
     values = args.positional
+    if name == "builtins.str" and len(values) == 1 and type(values[0]) is Object and values[0].kind == "path":
+        return values[0]
     if len(values) == 1 and type(values[0]) is Alternatives and not args.named:
         return m.each(values[0], lambda atom: numbers(m, name, Args((atom,), places=args.places), place))
     short = name.removeprefix("builtins.")

@@ -105,6 +105,7 @@ TENSORS = frozenset(
 # what builds a model of Keras out of layers, whatever imports them
 BUILDERS = frozenset(["Input", "Sequential", "Model", "add"])
 LAYERS = frozenset(["Dense", "Activation", "Softmax", "Conv1D", "Conv2D", "Conv3D", "GlobalAveragePooling2D", "TimeDistributed"])
+RESUMES = frozenset(["load_model", "fit"])  # what trains a stored model on
 KERAS_PROTOCOL = frozenset(
     [
         "GradientTape",
@@ -193,19 +194,22 @@ def speaks_of_training(words: frozenset[str]) -> bool:
         return True
     if not words.isdisjoint(HALVES) and not words.isdisjoint(STEPS):
         return True
-    if not words.isdisjoint(CASTS) and not (words.isdisjoint(RUNS) and words.isdisjoint(NUMBERS)):
+    if not words.isdisjoint(CASTS) and not words.isdisjoint(RUNS):
         return True
     if not words.isdisjoint(MANAGERS) and not words.isdisjoint(LOOPS):
         return True
     if not words.isdisjoint(FROM_OPTIONS):
         return True
-    if "bfloat16" in words and "finfo" in words:
-        return True
-    if "compute_dtype" in words or "_compute_dtype" in words:  # what a layer calls to follow its policy
-        return True
     if not words.isdisjoint(SECTIONS):
         return True
     return any("autocast" in word or word.endswith(OFFERS) for word in words)
+
+
+def casts_numbers(words: frozenset[str]) -> bool:
+    """Whether code casts to half precision by itself and computes with what it cast, or follows a layer's compute dtype."""
+    if not words.isdisjoint(CASTS) and not words.isdisjoint(NUMBERS):
+        return True
+    return not words.isdisjoint(("compute_dtype", "_compute_dtype")) or {"bfloat16", "finfo"} <= words
 
 
 def is_keras(words: frozenset[str]) -> bool:
@@ -216,4 +220,6 @@ def is_keras(words: frozenset[str]) -> bool:
         return True
     if words.isdisjoint(KERAS):
         return False
+    if words >= RESUMES:
+        return True
     return not words.isdisjoint(("Layer", "layers", "Model", "Sequential", "models")) and not words.isdisjoint(TENSORS)

@@ -12,7 +12,7 @@ from mplint.program.conditions import Condition, Path, extend
 from mplint.program.lower import span_of
 from mplint.program.machine import IDENTITY, Event, Switch
 from mplint.program.project import Project
-from mplint.program.values import DTYPE_NAMES, Atom, Chain, Constant, DType, Place, Value, options
+from mplint.program.values import DTYPE_NAMES, Atom, Chain, Constant, DType, Items, Place, Tensor, Value, options
 from mplint.python.document import InputError, is_test_path
 
 # words by which a switch tells that its user chooses the precision by it
@@ -321,6 +321,18 @@ def possible(value: Value, path: Path) -> list[tuple[Path, Atom]]:
         both = extend(path, guards)
         if both is not None:
             found.append((both, atom))
+    return found
+
+
+def tensors_of(value: Value, path: Path, depth: int = 0) -> list[tuple[Path, Tensor]]:
+    """The tensors that a value is or holds, each with the path that it holds on."""
+    found: list[tuple[Path, Tensor]] = []
+    for way, atom in possible(value, path):
+        if type(atom) is Tensor:
+            found.append((way, atom))
+        elif type(atom) is Items and depth < 3:
+            for item in atom.items:
+                found += tensors_of(item, way, depth + 1)
     return found
 
 

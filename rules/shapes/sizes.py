@@ -7,6 +7,7 @@ from collections.abc import Collection, Hashable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Replace
+from mplint.frameworks.keras.layers import by
 from mplint.frameworks.keras.policies import compute_letter
 from mplint.frameworks.torch import steps
 from mplint.program.lower import place_of
@@ -174,7 +175,7 @@ def keras_layers(trace: Trace) -> Iterator[Layer]:
                 continue
             seen.add((event.place, found.number))
             half, sure, chain = in_policy(trace, entry, event)
-            head = f"by:{event.place.path}:{event.place.position}" in heads
+            head = by(event.place) in heads
             group = group_of(trace, event.place)
             yield Layer(event, kind, found if embeds else None, None if embeds else found, group, half, sure, chain, head)
 

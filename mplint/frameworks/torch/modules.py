@@ -12,7 +12,7 @@ from functools import partial
 
 from mplint.frameworks.derived import OpMeaning, torch_layer
 from mplint.frameworks.library import unknown_result
-from mplint.frameworks.packages import in_table, of_table
+from mplint.frameworks.packages import in_table, note, of_table
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dtypes_given, named, spread
 from mplint.frameworks.torch.protocol import OFF, zero_grad
 from mplint.frameworks.torch.tensors import BUFFER, LEGACY, MODEL_OUTPUT, PARAMETER, QUIET, inherit, is_module_name, operate, sigmoid_of
@@ -531,7 +531,10 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
         if held is not None or (type(state) is Autocast and state.dtype is not None):
             return unknown_model(m, atom, args, place)
         found = inherit(m, (atom, *args.all()))
-        return found if found is not None else plain_result(m, atom, args, place)
+        if found is None:
+            return plain_result(m, atom, args, place)
+        note(m, atom, place)
+        return found
 
     return m.each(region, one)
 

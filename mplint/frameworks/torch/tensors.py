@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from mplint.frameworks.derived import OpMeaning, torch_function, torch_method
+from mplint.frameworks.packages import note
 from mplint.frameworks.torch.promotion import (
     FLOATS,
     HALVES,
@@ -1251,14 +1252,16 @@ QUIET = ("builtins.", "logging.", "time.", "os.", "sys.", "wandb.", "tqdm.", "ra
 def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
     """A call that nobody knows: its result is computed of its arguments."""
     if type(atom) is External:
-        if atom.name.startswith(QUIET):
-            return None
-        return inherit(m, args.all())
-    if type(atom) is Method:
-        return inherit(m, (atom.receiver, *args.all()))
-    if type(atom) in (Unknown, Tensor):
-        return inherit(m, (atom, *args.all()))
-    return None
+        made = inherit(m, args.all()) if not atom.name.startswith(QUIET) else None
+    elif type(atom) is Method:
+        made = inherit(m, (atom.receiver, *args.all()))
+    elif type(atom) in (Unknown, Tensor):
+        made = inherit(m, (atom, *args.all()))
+    else:
+        made = None
+    if made is not None:
+        note(m, atom, place)
+    return made
 
 
 vocabulary.atom_calls.append(unknown_called)
