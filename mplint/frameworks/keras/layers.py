@@ -97,6 +97,7 @@ SHAPES = frozenset(
         "InputLayer",
     ]
 )
+PASSING = SHAPES | {"Activation", "Softmax", "ReLU", "LeakyReLU", "ELU", "PReLU"}  # of these the layer below counts as the maker
 MIXES_INTEGERS = SHAPES | {"Concatenate", "Lambda"}
 INTEGER_OUTPUT = frozenset(["StringLookup", "IntegerLookup", "TextVectorization", "Hashing", "Discretization"])
 
@@ -459,12 +460,14 @@ def output_of(m: Machine, layer: Object, last: str, given: Sequence[Tensor], pla
     if given and last in MIXES_INTEGERS and all(t.dtypes == {INTEGER} for t in given):
         return tensor(INTEGER, tags=symbolic)
     activation = activation_name(m, layer)
+    below_made = frozenset(tag for t in given for tag in t.tags if tag.startswith("by:")) if last in PASSING else frozenset()
     before: frozenset[str] = frozenset().union(*(t.forward for t in given))
     found_options: list[tuple[Path, Value]] = []
     for guards, policy in options(policy_held(m, layer)):
         letter = letter_of(policy)
         tags = frozenset({TF, f"layer:{last}", *(("shape",) if last in SHAPES else ())}) | symbolic
         tags |= {by(layer.made)} if layer.made is not None else set()
+        tags |= below_made
         if letter not in LOW:
             found_options.append((guards, Tensor(frozenset({letter}), tags=tags, forward=before | {letter})))
             continue

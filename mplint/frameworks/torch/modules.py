@@ -72,6 +72,7 @@ CONTAINERS = {
     "torch.nn.ModuleDict": "dict",
     "torch.nn.ParameterDict": "dict",
 }
+SIZED = ("Linear", "LazyLinear", "Embedding", "Conv", "LSTM", "GRU", "RNN", "MultiheadAttention", "LayerNorm", "BatchNorm")
 NO_MODELS = frozenset(
     [
         "get",
@@ -153,6 +154,8 @@ def layer(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     for key in ("eps", "inplace"):
         if key in args.named:
             m.write(made.id, key, args.named[key])
+    if last.startswith(SIZED):
+        m.emit("sized layer made", place, layer=made, name=short, args=args)
     return made
 
 
@@ -250,7 +253,18 @@ def call_layer(m: Machine, receiver: Object, name: str, args: Args, place: Place
     meaning = torch_layer(str(receiver.type))
     if meaning is None:
         return unknown_model(m, receiver, args, place)
+    note_sized(m, receiver, place)
     return spread(m, [cast_weights(m, receiver.id)], lambda chosen: layer_result(m, receiver, meaning, chosen[0], args, place))
+
+
+def note_sized(m: Machine, layer: Object, place: Place) -> None:
+    """Note that a layer of some size runs under a region, once."""
+    if not str(layer.type).rpartition(".")[2].startswith(SIZED) or m.read(layer.id, "#ran") is not None:
+        return
+    state = m.state("autocast")
+    if any(type(a) is Autocast and a.dtype is not None for a in atoms(state)):
+        m.write(layer.id, "#ran", NONE)
+        m.emit("sized layer run", place, layer=layer, autocast=state)
 
 
 def layer_result(m: Machine, receiver: Object, meaning: OpMeaning, weights: Atom, args: Args, place: Place) -> Value:
