@@ -138,6 +138,19 @@ LARGE = "times "  # beginning of a tag: the number beyond float16 by which somet
 FACTOR = re.compile(r"^\((.*) \* (-?[\d.]+(?:e[+-]?\d+)?)\)$|^\((-?[\d.]+(?:e[+-]?\d+)?) \* (.*)\)$", re.S)
 BY_HAND = "scaled by hand"  # tag: a loss multiplied by a number of the program's own
 KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED})
+ORIGINS = {  # what computing with a tensor tells of the result
+    "gradient": "made of gradients",
+    "made of gradients": "made of gradients",
+    "parameter": "made of a parameter",
+    "made of a parameter": "made of a parameter",
+    "scale": "times the scale",
+    "times the scale": "times the scale",
+    "noise": "noise",
+    "mask of what is not finite": "mask of what is not finite",
+    "mask by a threshold": "mask by a threshold",
+    "gradients taken": "gradients taken",
+}
+RANDOM = frozenset({"randn", "randn_like", "rand", "rand_like", "normal", "randint_like"})
 MOVED_TAGS = frozenset({INTEGERS, POSITIONS, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE})  # by views and casts
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
 SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
@@ -414,6 +427,7 @@ class Operation:
         keeps = short in NEUTRAL or self.name in NEUTRAL if neutral is None else neutral
         epsilon = first.epsilon if keeps else self.epsilon_kept()
         tags = (first.tags & KEPT_TAGS) if tensors else frozenset()
+        tags = tags | origins(short, tensors)
         if keeps:
             tags = tags | (first.tags & MOVED_TAGS)
             if short in SHAPED:
@@ -1113,6 +1127,15 @@ def meaning_of(name: str) -> OpMeaning:
     if meaning is None or name in ("__truediv__", "__rtruediv__", "__floordiv__", "__mod__"):
         return OpMeaning("widest", "widest", "widest", integers="float32" if "truediv" in name else "int64")
     return meaning
+
+
+def origins(short: str, tensors: Sequence[Tensor]) -> frozenset[str]:
+    """What a result is made of, as far as somebody asks: gradients, a parameter, noise; of what only lends its shape nothing."""
+    if short in RANDOM:
+        return frozenset({"noise"})
+    if short.endswith("_like"):
+        return frozenset()
+    return frozenset(ORIGINS.get(tag, tag) for t in tensors for tag in t.tags if tag in ORIGINS or tag.startswith("taken:"))
 
 
 def bool_of(left: Atom, right: Atom) -> Tensor:
