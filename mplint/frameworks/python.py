@@ -856,7 +856,8 @@ def dict_method(m: Machine, receiver: Object, name: str, args: Args, place: Plac
         )
     if name == "copy":
         return new_dict(m, entries, place.position)
-    return NONE
+    called = entries.get(name)  # as an attribute, where those stand for keys
+    return m.call(called, args, place.position) if called is not None else NONE
 
 
 def key_value(key: object) -> Value:

@@ -191,6 +191,7 @@ OPAQUE = frozenset(
     ]
 )
 RUNNERS = ("tensorflow.cond", "tensorflow.while_loop", "tensorflow.map_fn", "tensorflow.scan", "tensorflow.switch_case", "tensorflow.case")
+PROBABILITIES = frozenset({"softmax", "sigmoid", "log_softmax", "log_sigmoid"})
 NOT_OPS = (
     "tensorflow.data.",
     "tensorflow.io.",
@@ -771,7 +772,7 @@ def result_of(m: Machine, name: str, groups: Sequence[Operand], place: Place, pr
         return unknown(name, place)
     if last in ("split", "unstack", "meshgrid", "moments", "top_k", "nest"):
         return result.but(tags=result.tags | {NEST})
-    if last == "softmax" or last == "sigmoid":
+    if last in PROBABILITIES:
         half = (*result.half[:1], Step(place, f"`{short(name)}` computes in half precision")) if is_low(result) else ()
         return result.but(tags=result.tags | {f"activation:{last}"}, half=half)
     return result

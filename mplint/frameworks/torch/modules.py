@@ -15,7 +15,7 @@ from mplint.frameworks.library import unknown_result
 from mplint.frameworks.packages import in_table, note, of_table
 from mplint.frameworks.torch.forwards import note_called
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dtypes_given, named, spread
-from mplint.frameworks.torch.protocol import OFF, zero_grad
+from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, zero_grad
 from mplint.frameworks.torch.tensors import BUFFER, LEGACY, MODEL_OUTPUT, PARAMETER, QUIET, inherit, is_module_name, operate, sigmoid_of
 from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, owner_of, watch, weights
 from mplint.frameworks.vocabulary import Entered, Vocabulary
@@ -24,6 +24,7 @@ from mplint.program.machine import IDENTITY, STATE, Args, Exhausted, Machine
 from mplint.program.store import choose, join
 from mplint.program.values import (
     ANY,
+    HALF,
     NONE,
     SINGLE,
     Atom,
@@ -73,6 +74,7 @@ CONTAINERS = {
     "torch.nn.ModuleDict": "dict",
     "torch.nn.ParameterDict": "dict",
 }
+SIZED = ("Linear", "LazyLinear", "Embedding", "Conv", "LSTM", "GRU", "RNN", "MultiheadAttention", "LayerNorm", "BatchNorm")
 NO_MODELS = frozenset(
     [
         "get",
@@ -154,6 +156,8 @@ def layer(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     for key in ("eps", "inplace"):
         if key in args.named:
             m.write(made.id, key, args.named[key])
+    if last.startswith(SIZED):
+        m.emit("sized layer made", place, layer=made, name=short, args=args)
     return made
 
 
@@ -252,7 +256,18 @@ def call_layer(m: Machine, receiver: Object, name: str, args: Args, place: Place
     meaning = torch_layer(str(receiver.type))
     if meaning is None:
         return unknown_model(m, receiver, args, place)
+    note_sized(m, receiver, place)
     return spread(m, [cast_weights(m, receiver.id)], lambda chosen: layer_result(m, receiver, meaning, chosen[0], args, place))
+
+
+def note_sized(m: Machine, layer: Object, place: Place) -> None:
+    """Note that a layer of some size runs under a region, once."""
+    if not str(layer.type).rpartition(".")[2].startswith(SIZED) or m.read(layer.id, "#ran") is not None:
+        return
+    state = m.state("autocast")
+    if any(type(a) is Autocast and a.dtype is not None for a in atoms(state)):
+        m.write(layer.id, "#ran", NONE)
+        m.emit("sized layer run", place, layer=layer, autocast=state)
 
 
 def layer_result(m: Machine, receiver: Object, meaning: OpMeaning, weights: Atom, args: Args, place: Place) -> Value:
@@ -267,6 +282,8 @@ def layer_result(m: Machine, receiver: Object, meaning: OpMeaning, weights: Atom
         if meaning.plain == "same":
             meaning = replace(meaning, plain="promote")
     result = operate(m, short, meaning, values, place, places=args.places, made=receiver.made)
+    if cast_to is None and meaning.kind == "lower" and type(result) is Tensor and result.dtypes == {HALF} and not result.forward:
+        result = result.but(dtypes=frozenset({ANY}), half=())  # float32 weights take no half input: somebody casts them
     if short in ("LSTM", "GRU", "RNN"):
         return Items((result, result)) if type(result) is not Items else Items((result.items[0], Items(result.items[1:])))
     return result
@@ -318,7 +335,7 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
     held = m.read(receiver.id, "forward")
     if held is None and member is None:
         return base_forward(m, receiver, args, place)
-    key = ("forward", receiver.id, args.positional, tuple(args.named.items()), m.state("autocast"))
+    key = ("forward", receiver.id, args.positional, tuple(args.named.items()), m.state("autocast"), m.state(GRADIENTS_OFF))
     try:
         known = m.read(key, "#result")
     except TypeError:

@@ -37,6 +37,7 @@ from mplint.program.values import (
     DTypeOf,
     Entries,
     External,
+    Function,
     Items,
     Method,
     Object,
@@ -118,6 +119,8 @@ def dtype_of(value: Value | None) -> list[tuple[frozenset[object], str | None]]:
 
 # autocast
 
+GRADIENTS_OFF = "no gradients"  # the slot that says whether they are computed, and the context that turns them off
+
 
 AUTOCASTS = (
     "torch.amp.autocast",
@@ -171,8 +174,30 @@ def device_of(value: Value | None) -> str:
     return "cuda" if "cuda" in found else found[0] if len(found) == 1 else ""
 
 
+@call("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode")
+def without_gradients(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """`torch.no_grad()`, as a context or as a decorator."""
+    first = args.get(0)
+    if type(first) in (Function, Wrapped):
+        return Wrapped(first, Context(GRADIENTS_OFF))  # type: ignore[arg-type]
+    return Context("null" if first == FALSE else GRADIENTS_OFF)
+
+
+def without_parentheses(m: Machine, function: Value, decorator: Atom, place: Place) -> Value | None:
+    """`@torch.no_grad`."""
+    if type(decorator) is External and decorator.name in ("torch.no_grad", "torch.inference_mode"):
+        return Wrapped(function, Context(GRADIENTS_OFF))
+    return None
+
+
+vocabulary.decorators.append(without_parentheses)
+vocabulary.defaults[GRADIENTS_OFF] = FALSE
+
+
 def enters(m: Machine, atom: Atom, place: Place) -> Entered | None:
     """Autocast and other contexts of PyTorch."""
+    if type(atom) is Context and atom.kind == GRADIENTS_OFF:
+        return NONE, ((STATE, GRADIENTS_OFF), TRUE)
     if type(atom) is External and atom.name in ("torch.amp.autocast", "torch.cuda.amp.autocast"):
         made = autocast(m, atom.name, Args(), place)
         atom = next(iter(atoms(made)))

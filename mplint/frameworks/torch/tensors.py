@@ -26,7 +26,7 @@ from mplint.frameworks.torch.promotion import (
     spread,
     widest,
 )
-from mplint.frameworks.torch.protocol import LETTERS
+from mplint.frameworks.torch.protocol import GRADIENTS_OFF, LETTERS
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX, FLOAT16_SMALLEST_NORMAL, FLOAT16_ZERO
 from mplint.program.expressions import items_of
@@ -162,6 +162,10 @@ COUNTING = PRODUCTS | {"mul", "rmul", "add", "radd", "sub", "rsub", "outer", "si
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
 BANNED = frozenset({"binary_cross_entropy", "BCELoss"})
 LOSS_OPS = ("loss", "Loss", "cross_entropy", "kl_div", "log_softmax", "LogSoftmax")  # ends of the names of what losses are made of
+CALLED_LOSS = re.compile(
+    r"(?:^|_)(?:loss|losses|criterion|criteria|crit|cross_entropy|mse|nll)(?:_|$|fn|func)|Loss$|CrossEntropy$", re.I
+)  # what a loss that nobody knows is called
+NO_LOSS = re.compile(r"scale|log_loss|print|update|reduce|record|backward|plot|meter|avg|average|weight|get_|save", re.I)
 CASTS = {
     "half": HALF,
     "bfloat16": BFLOAT,
@@ -316,7 +320,12 @@ class Operation:
         if asked is not None:
             letters, chain = asked
             chain = chain or ((Step(self.place, f"`{self.name}` computes in {named(HALF)} here"),) if letters & HALVES else ())
-            return self.finish(letters, chain)
+            made = self.finish(letters, chain)
+            if letters == {HALF} and type(self.named.get("dtype")) is DType and meaning.overflow and type(made) is Tensor:
+                where = Place(self.place.path, self.name_places.get("dtype", self.place.position))
+                given = self.argument_place(0)
+                self.m.emit("unstable in half", self.place, name=self.name, tensor=made, asked=where, given=given)
+            return made
         letters, chain = self.dtypes(kind)
         if meaning.integers == "float32" and letters <= {INTEGER, BOOLEAN}:
             letters = frozenset({SINGLE})
@@ -566,10 +575,12 @@ class Operation:
         if kind != "float32" and self.meaning.kind == "float32" and self.name.endswith(LOSS_OPS) and outside_of_regions(m):
             late = next((t for t in self.tensors[:2] if is_late(t)), None)
             if late is not None and self.dtypes(kind)[0] == late.dtypes:
-                m.emit("loss in half", self.place, name=self.name, tensor=late, certain=late.dtypes == {HALF})
+                given = self.argument_place(next((n for n, a in enumerate(self.given) if a is late), 0))
+                note_late(m, self.name, late, self.place, given)
         if kind != "float32" and first.dtypes == {HALF}:
             if self.meaning.kind in ("float32", "raises") and self.meaning.overflow:
-                m.emit("unstable in half", self.place, name=self.name, tensor=first, overflow=self.meaning.overflow, autocast=self.region)
+                if self.dtypes(kind)[0] == {HALF}:
+                    m.emit("unstable in half", self.place, name=self.name, tensor=first, asked=None, given=self.argument_place(0))
             elif short in REDUCTIONS:
                 m.emit("reduced in half", self.place, name=self.name, tensor=first, autocast=self.region)
         if short in COUNTING:
@@ -1272,8 +1283,30 @@ def inherit(m: Machine, values: Sequence[Value]) -> Tensor | None:
 QUIET = ("builtins.", "logging.", "time.", "os.", "sys.", "wandb.", "tqdm.", "random.", "json.", "math.", "warnings.", "re.")
 
 
+def note_late(m: Machine, name: str, late: Tensor, place: Place, given: Place) -> None:
+    """Note a loss that is taken of what left its region in half precision; `certain`: it surely is."""
+    trained = m.state(GRADIENTS_OFF) == FALSE
+    m.emit("loss in half", place, name=name, tensor=late, certain=late.dtypes == {HALF}, trained=trained, given=given)
+
+
+def called_loss(m: Machine, atom: Atom, args: Args, place: Place) -> None:
+    """Note a call of something unknown that is called a loss, outside of every region, with what one of them computed."""
+    name = atom.name if type(atom) is Method else atom.symbol.partition(IDENTITY)[0] if type(atom) is Unknown else ""
+    name = name.partition("(")[0].rpartition(".")[2]
+    if not CALLED_LOSS.search(name) or NO_LOSS.search(name) or not outside_of_regions(m):
+        return
+    for index, value in enumerate(args.positional):
+        for path, given in under(value, m.path):
+            if type(given) is Tensor and is_late(given):
+                base, m.path = m.path, path
+                note_late(m, name, given, place, Place(place.path, args.place(index, "") or place.position))
+                m.path = base
+                return
+
+
 def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
     """A call that nobody knows: its result is computed of its arguments."""
+    called_loss(m, atom, args, place)
     if type(atom) is External:
         made = inherit(m, args.all()) if not atom.name.startswith(QUIET) else None
     elif type(atom) is Method:
