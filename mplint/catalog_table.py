@@ -65,7 +65,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/backward_inside_autocast.py': (7251, (('MP305', 'backward-inside-autocast', 'WARNING', ('autocast',), ('torch',), False, 'BackwardInsideAutocast', False, False, True),)),
     'training/checkpoint_cases.py': (13678, ()),
     'training/clip_before_unscale.py': (15672, (('MP304', 'clip-before-unscale', 'ERROR', ('.scale(',), ('torch',), False, 'ClipBeforeUnscale', False, False, True),)),
-    'training/double_loss_scaling.py': (12636, (('MP308', 'double-loss-scaling', 'ERROR', ('LossScaleOptimizer', 'dynamic_scale', '.scale('), ('keras', 'torch'), False, 'DoubleLossScaling', False, False, True),)),
+    'training/double_loss_scaling.py': (12802, (('MP308', 'double-loss-scaling', 'ERROR', ('LossScaleOptimizer', 'dynamic_scale', '.scale('), ('keras', 'torch'), False, 'DoubleLossScaling', False, False, True),)),
     'training/gradient_penalty_unscaled.py': (9748, (('MP316', 'gradient-penalty-unscaled', 'WARNING', ('create_graph',), ('torch',), False, 'GradientPenaltyUnscaled', False, False, True),)),
     'training/keras3_unscaled_train_step.py': (8437, (('MP313', 'keras3-unscaled-train-step', 'ERROR', ('GradientTape', '.backward('), ('keras',), False, 'Keras3UnscaledTrainStep', False, False, True),)),
     'training/losses_to_scale.py': (6181, ()),

@@ -15,7 +15,8 @@ from mplint.python.document import is_test_path
 from mplint.rule import Rule
 
 DEVICES = re.compile(r"device|cuda|gpu|cpu|mps|xpu|tpu|npu|hpu", re.I)
-ELSEWHERE = ("autocast called", "trainer precision", "half parameters", "apex initialized", "trainer backward")  # other ways into half
+# other ways into half precision
+ELSEWHERE = ("autocast called", "trainer precision", "half parameters", "apex initialized", "trainer backward", "inside a trainer")
 WAYS = 8
 
 
