@@ -22,6 +22,8 @@ REGIONS = frozenset(
         "FullyShardedDataParallel",
         "fully_shard",
         "AMPTrainer",
+        "fp8_autocast",
+        "_scaled_mm",
     ]
 )
 ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments")
