@@ -405,6 +405,8 @@ def dict_(m: Machine, name: str, args: Args, place: Place) -> Value:
     for key, value in args.named.items():
         entries = entries.put(key, value)
     made = new_dict(m, entries, place.position)
+    if entries.rest is not None and (type(first) is Unknown or (type(first) is Object and first.kind == "settings")):
+        m.write(made.id, "#copy of", first)
     if name.endswith(("EasyDict", "Namespace")):
         for key, value in args.named.items():
             m.write(made.id, key, value)
