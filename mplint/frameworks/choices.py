@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Location, Span
+from mplint.frameworks.trainers.modes import Mode, modes
 from mplint.frameworks.trainers.settings import Section
 from mplint.frameworks.trainers.written import Configured, WrittenOptions, setups
 from mplint.program.conditions import Path, extend
@@ -16,21 +17,13 @@ from mplint.program.lower import place_of
 from mplint.program.machine import Args, Event
 from mplint.program.trace import Entry, Trace, Verdict, possible, shown_symbol
 from mplint.program.values import BFLOAT, HALF, NONE, Constant, DType, Object, Place, State, Test, Unknown, Value
-from mplint.source.trainers.setup import Option, Setup, get, is_on
+from mplint.source.trainers.setup import Option
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
 
 LETTERS = {HALF: "float16", BFLOAT: "bfloat16"}
 DEFAULTS = {"cuda": "float16", "cpu": "bfloat16", "xpu": "float16", "mps": "float16", "hpu": "bfloat16", "xla": "bfloat16"}  # of autocast
-MODES = {
-    "fp16": "float16", "16": "float16", "16-mixed": "float16", "16-true": "float16",
-    "bf16": "bfloat16", "bf16-mixed": "bfloat16", "bf16-true": "bfloat16",
-    "fp8": "float8", "transformer-engine": "float8", "transformer-engine-float16": "float8",
-}  # fmt: skip
-ACCELERATORS = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda", "tpu": "xla", "mps": "mps", "hpu": "hpu"}
-FLAGS = (("fp16", "float16"), ("bf16", "bfloat16"))
-ON_CPU = ("use_cpu", "no_cuda", "cpu")
 WEIGHTS = ("transformers.", "diffusers.")
 
 # what programs ask of their device
@@ -252,18 +245,10 @@ def called(trace: Trace, place: Place) -> str:
 # trainers
 
 
-class Mode(NamedTuple):
-    """One setting of a trainer that chooses a low-precision dtype; `device` is "" where none is named."""
-
-    option: Option
-    dtype: str
-    device: str
-
-
 def of_trainers(trace: Trace) -> Iterator[Choice]:
     """The dtypes that trainers are set to."""
     for found in setups(trace):
-        for mode in modes(found.setup):
+        for mode in modes(found.setup) if found.setup.trainer != "deepspeed" else ():
             kind = "float8" if mode.dtype == "float8" and found.setup.trainer in ("lightning", "fabric") else "trainer"
             yield of_setting(found, mode, kind, found.path, found.verdict)
         for option, path in supported(trace, found):
@@ -274,28 +259,6 @@ def of_setting(found: Configured, mode: Mode, kind: str, path: Path, verdict: Ve
     """The choice of one setting."""
     title = found.setup.title
     return Choice(kind, mode.dtype, found.file, mode.option.place, found.event.place, title, mode.device, found.entry, path, verdict)
-
-
-def modes(setup: Setup) -> Iterator[Mode]:
-    """The settings of one trainer that choose float16, bfloat16 or float8."""
-    options, device = setup.options, device_of(setup)
-    if setup.trainer == "transformers":
-        yield from (Mode(option, dtype, device) for flag, dtype in FLAGS if (option := is_on(options, flag)) is not None)
-    elif setup.trainer != "deepspeed":
-        option = get(options, "mixed_precision" if setup.trainer == "accelerate" else "precision")
-        if option is not None and (dtype := MODES.get(option.text or "")) is not None:
-            yield Mode(option, dtype, device)
-
-
-def device_of(setup: Setup) -> str:
-    """The device type that the settings name, "" where they name none."""
-    options = setup.options
-    if any(is_on(options, name) for name in ON_CPU):
-        return "cpu"
-    accelerator = get(options, "accelerator")
-    if accelerator is not None:
-        return ACCELERATORS.get(accelerator.text or "", "")
-    return "cuda" if get(options, "gpus") is not None else ""
 
 
 def supported(trace: Trace, found: Configured) -> Iterator[tuple[Option, Path]]:

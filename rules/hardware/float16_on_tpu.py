@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
 from mplint.frameworks.choices import Choice, choices, is_requested, texts
+from mplint.frameworks.trainers.modes import modes
 from mplint.frameworks.trainers.written import setups
 from mplint.program.conditions import Path, extend
 from mplint.program.trace import Trace
 from mplint.rule import Consequence, Rule
 from mplint.source.trainers.config_file import ConfigFile
-from mplint.source.trainers.modes import modes
 from mplint.source.trainers.setup import Setup
 
 if TYPE_CHECKING:

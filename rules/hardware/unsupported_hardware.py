@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from mplint.findings import Confidence, Finding, Severity
 from mplint.frameworks.choices import Choice, asks_capability, choices, effect, excludes, is_asked, is_requested
+from mplint.frameworks.trainers.modes import modes
 from mplint.program.trace import Trace
 from mplint.rule import Consequence, Rule
 from mplint.source.trainers.config_file import ConfigFile
-from mplint.source.trainers.modes import modes
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from mplint.adopt.program import Adopted, Note, Program
 from mplint.adopt.torch.judgment import settled
 from mplint.findings import Applicability, Fix
+from mplint.frameworks.trainers.modes import modes
 from mplint.python.document import InputError
 from mplint.recipes.scaler.plan import NoFix, require
 from mplint.rewrite import FixError
@@ -15,7 +16,6 @@ from mplint.source.arguments import set_keyword
 from mplint.source.file import SourceFile
 from mplint.source.trainers.duties import trainer
 from mplint.source.trainers.in_source import setups
-from mplint.source.trainers.modes import modes
 from mplint.source.trainers.setup import Setup, is_on
 from mplint.source.trainers.source_options import SourceOptions
 from mplint.targets import Targets
