@@ -184,6 +184,7 @@ def float16_twin(trace: Trace, choice: Choice) -> Place | None:
         for path, atom in possible(event.data["enabled"], event.path):  # type: ignore[arg-type]
             keys = [(atom.key, atom.sense)] if type(atom) is Test else list(path)
             for key, sense in keys:
-                if key[0] == "in" and key[1] in decided and (sense and "float16" in map(str, key[2])):
+                values = set(map(str, key[2])) if key[0] == "in" and sense and key[1] in decided else set()
+                if "float16" in values and "bfloat16" not in values:
                     return event.place
     return None
