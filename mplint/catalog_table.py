@@ -54,7 +54,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'numerics/late_casts.py': (3938, ()),
     'numerics/loss_on_logits.py': (14820, ()),
     'numerics/manual_cast_in_autocast.py': (3087, (('MP207', 'manual-cast-in-autocast', 'INFO', ('autocast',), ('torch',), False, 'ManualCastInAutocast', False, False, False),)),
-    'numerics/output_not_float32.py': (18992, (('MP201', 'output-not-float32', 'WARNING', ('Model', 'Sequential', 'softmax', 'sigmoid', 'applications'), ('keras',), False, 'OutputNotFloat32', False, True, True),)),
+    'numerics/output_not_float32.py': (15285, (('MP201', 'output-not-float32', 'WARNING', ('Model', 'Sequential', 'softmax', 'sigmoid', 'applications'), ('keras',), False, 'OutputNotFloat32', False, True, True),)),
     'numerics/redundant_casts.py': (4367, ()),
     'numerics/unsafe_loss_under_autocast.py': (4082, (('MP206', 'unsafe-loss-under-autocast', 'ERROR', ('binary_cross_entropy', 'BCELoss'), ('torch',), False, 'UnsafeLossUnderAutocast', False, False, True),)),
     'numerics/unstable_op_in_half.py': (16861, (('MP202', 'unstable-op-in-half', 'WARNING', ('autocast', 'float16', 'half()', 'softmax', 'sigmoid'), ('torch', 'keras'), False, 'UnstableOpInHalf', False, True, True),)),
