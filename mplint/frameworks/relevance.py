@@ -194,19 +194,24 @@ def speaks_of_training(words: frozenset[str]) -> bool:
         return True
     if not words.isdisjoint(HALVES) and not words.isdisjoint(STEPS):
         return True
-    if not words.isdisjoint(CASTS) and not (words.isdisjoint(RUNS) and words.isdisjoint(NUMBERS)):
+    if not words.isdisjoint(CASTS) and not words.isdisjoint(RUNS):
         return True
     if not words.isdisjoint(MANAGERS) and not words.isdisjoint(LOOPS):
         return True
     if not words.isdisjoint(FROM_OPTIONS):
         return True
-    if "bfloat16" in words and "finfo" in words:
-        return True
-    if "compute_dtype" in words or "_compute_dtype" in words:  # what a layer calls to follow its policy
-        return True
     if not words.isdisjoint(SECTIONS):
         return True
     return any("autocast" in word or word.endswith(OFFERS) for word in words)
+
+
+def casts_numbers(words: frozenset[str]) -> bool:
+    """Whether code casts to half by itself and computes with that, follows a layer's compute dtype, or takes losses of what layers give."""
+    if not words.isdisjoint(CASTS) and not words.isdisjoint(NUMBERS):
+        return True
+    if {"cast", "float32"} <= words and not words.isdisjoint(("softmax", "log_softmax", "sigmoid")):
+        return True
+    return not words.isdisjoint(("compute_dtype", "_compute_dtype")) or {"bfloat16", "finfo"} <= words or {"keras", "losses"} <= words
 
 
 def is_keras(words: frozenset[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from mplint.program.expressions import (
     ancestors,
@@ -128,12 +129,13 @@ def call_method(m: Machine, receiver: Value, name: str, args: Args, position: in
     found = [(path, atom) for path, atom in under(receiver, m.path) if not (type(atom) is Constant and atom.value is None)]
     if len(found) == 1:
         return call_method_of(m, found[0][1], name, args, position, callee_position)
-    base = m.path
+    base, written = m.path, m.written
 
-    def one(atom: Value) -> Callable[[], tuple[bool, Value]]:
-        return lambda: (True, call_method_of(m, atom, name, args, position, callee_position))  # type: ignore[arg-type]
+    def one(atom: Value) -> tuple[bool, Value]:
+        m.written = written
+        return True, call_method_of(m, atom, name, args, position, callee_position)  # type: ignore[arg-type]
 
-    return m.fork([(path - base, one(atom)) for path, atom in found])[1] if found else NONE
+    return m.fork([(path - base, partial(one, atom)) for path, atom in found])[1] if found else NONE
 
 
 def call_method_of(m: Machine, receiver: Atom, name: str, args: Args, position: int, callee_position: int) -> Value:

@@ -25,6 +25,7 @@ SCRIPT_STEPS = 240_000  # of a script, where there are not too many
 PROJECT_STEPS = 400_000  # of a project, and
 FILE_STEPS = 6_000  # more for each relevant file, up to
 MOST_STEPS = 1_000_000
+LAST_STEPS = 200_000  # of what runs after all else
 RETURNED = 3  # levels of functions that functions return
 
 
@@ -37,18 +38,22 @@ def trace(
     recorder: Recorder | None = None,
     leading: Iterable[str] = (),
     around: Callable[[Project], Mapping[str, frozenset[str]]] | None = None,
+    last: Callable[[frozenset[str]], bool] | None = None,
 ) -> Trace:
     """Run the entries of the relevant programs among `paths`, scripts first; then what `after` makes of what happened.
 
     `leading`: programs that import relevant ones; those that do something when they are run are scripts as well. `recorder` looks on.
-    `around`: further programs that matter, with the names by which their functions do.
+    `around`: further programs that matter, with the names by which their functions do. `last`: what runs by itself after all else.
     """
     m = interpreter(project, library, OWN_STEPS)
     m.recorder = recorder
     found = Trace(switches=m.switches, project=project)
-    run_all(m, found, project, relevant, list(paths), list(leading), around)
+    paths = list(paths)
+    run_all(m, found, project, relevant, paths, list(leading), around)
     if after is not None:
         after(m, found)
+    if last is not None:
+        run_last(m, found, last, sorted(path for path in paths if not is_test_path(path)))
     found.turned = turned(m, project)
     found.unset = unset(m, found.turned)
     for entry in found.entries:
@@ -134,6 +139,26 @@ def run_all(
             else:
                 run(m, found, Entry(path, statement[2], False), partial(class_, m, path, statement, widened(relevant, helpers.get(path))))
             left -= OWN_STEPS - max(m.left, 0)
+
+
+def run_last(m: Machine, found: Trace, relevant: Callable[[frozenset[str]], bool], paths: Sequence[str]) -> None:
+    """Run functions and classes that nothing has called, by themselves."""
+    left, m.limit = LAST_STEPS, OWN_STEPS // 2
+    for path in paths:
+        ir = m.project.ir(path)
+        if ir is None or not relevant(ir[2]):
+            continue
+        made = [s for s in ir[1] if s[0] == "assign" and relevant(words_in(s[3]))]
+        own = widened(relevant, frozenset(target[2] for s in made for target in s[2] if target[0] == "name"))
+        for statement in definitions(ir[1]):
+            name = statement[2][2] if statement[0] == "define" else statement[2]
+            codes = [s[2] for s in ([statement] if statement[0] == "define" else statement[6]) if s[0] == "define" and own(s[2][8])]
+            if left <= 0 or all(Code(path, code) in m.called for code in codes):
+                continue
+            start = partial(function, m, path, statement) if statement[0] == "define" else partial(class_, m, path, statement, own)
+            run(m, found, Entry(path, name, False), start)
+            left -= m.limit - max(m.left, 0)
+    m.limit = OWN_STEPS
 
 
 def run_callers(m: Machine, found: Trace, callers: Sequence[tuple[str, IR]], budget: int) -> int:
@@ -232,7 +257,7 @@ def words_in(ir: IR) -> frozenset[str]:
 def region_makers(project: Project, files: Sequence[str], leading: Sequence[str]) -> dict[str, frozenset[str]]:
     """The names by which files know what they and other files enter regions with: by the file."""
     made = {path: makers(ir) for path in files if (ir := project.ir(path)) is not None}
-    known = {path: names for path in files if (ir := project.ir(path)) is not None and (names := own_makers(ir))}
+    known = {path: own for path in files if (ir := project.ir(path)) is not None and (own := own_makers(ir))}
     for _ in range(3):  # through packages that pass names on
         before = dict(known)
         for path in [*files, *leading]:
@@ -276,6 +301,7 @@ def makers(ir: IR) -> frozenset[str]:
     """What a module defines that makes a region, or is one."""
     found = {s[2][2] for s in definitions(ir[1]) if s[0] == "define" and "autocast" in s[2][8] and "backward" not in s[2][8]}
     found |= {s[2] for s in contexts(ir)}
+    found |= {s[2][2] for s in definitions(ir[1]) if s[0] == "define" and not found.isdisjoint(words_in(s[2][6]))}  # decorated
     return frozenset(found | {t[2] for s in ir[1] if s[0] == "assign" and "autocast" in words_in(s[3]) for t in s[2] if t[0] == "name"})
 
 

@@ -361,6 +361,7 @@ def e_call(m: Machine, ir: IR) -> Value:
         args = arguments(m, positional, named)
         if m.recorder is not None:
             m.recorder.called(m, m.here(position), receiver, callee[3], args)
+        m.written = callee[2][2] if callee[2][0] == "name" else callee[2][3] if callee[2][0] == "attribute" else ""
         return m.call_method(receiver, callee[3], args, position, callee[1])
     function = evaluate(m, callee)
     args = arguments(m, positional, named)
@@ -922,7 +923,8 @@ def item(m: Machine, receiver: Atom, index: Value, position: int) -> Value:
         if type(held) is Alternatives:
             return m.each(held, lambda a: entry(m, a, index, receiver) if type(a) is Entries else Unknown(f"item{IDENTITY}{receiver.id!r}"))
         if type(held) is Entries:
-            return entry(m, held, index, receiver)
+            copied = m.read(receiver.id, "#copy of") if type(index) is Constant and held.get(index.value) is None else None  # type: ignore[arg-type]
+            return entry(m, held, index, receiver) if copied is None else m.each(copied, lambda a: item(m, a, index, position))
     if type(receiver) is Object and type(receiver.type) is Class:
         member = class_member(m, receiver.type, "__getitem__")
         if member is not None:

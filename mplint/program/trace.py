@@ -297,7 +297,7 @@ def words_of(switch: Switch, truth: bool | None, allowed: Iterable[Hashable] | N
         if not truth and switch.off:
             return f"`{switch.off}` is given"
         return f"{name} is given" if truth else f"{name} is not given"
-    if default is not None and default[0] is True:
+    if default is not None and default[0] is True and not truth:
         return f"{name} is false"
     return f"{name} is set" if truth else f"{name} is not set"
 

@@ -306,10 +306,10 @@ def unchecked_after_unscale(entry: Entry, event: Happening) -> tuple[steps.Scale
 def before_training(entry: Entry, event: Happening) -> Happening | None:
     """The scaler's step of an optimizer that a plain one has stepped before anything was trained."""
     number = next(n for n, other in enumerate(entry.events) if other is event)
-    if event.path or any(other.kind in STARTED for other in entry.events[:number]):
+    if any(other.kind in STARTED for other in entry.events[:number]):
         return None
     later = (other for other in entry.events[number + 1 :] if other.kind == "scaler step" and other.data["key"] == event.data["key"])
-    return next((other for other in later if other.calls[: len(event.calls)] == event.calls), None)
+    return next((other for other in later if event.path <= other.path and other.calls[: len(event.calls)] == event.calls), None)
 
 
 STARTED = ("loss scaled", "backward", "trainer backward", "scaler handed on")
