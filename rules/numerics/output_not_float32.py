@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
 from mplint.frameworks.keras.evidence import excluded, programs, untold
-from mplint.frameworks.keras.layers import PROBABLE
+from mplint.frameworks.keras.layers import PROBABLE, by
 from mplint.frameworks.keras.tensors import is_low, is_tensor
 from mplint.program.conditions import Path
 from mplint.program.lower import line_of
@@ -134,9 +134,11 @@ def loose_ends(entry: Entry) -> list[End]:
     given = {tag for event in calls for tensor in event.data["given"] for tag in tensor.tags if tag.startswith("by:")}  # type: ignore[attr-defined]
     found = []
     for event in calls:
-        outputs = tensors_of(event.data["output"], event.path) if "output" in event.data and not event.function else []  # type: ignore[arg-type]
+        made = event.data["layer"].made  # type: ignore[attr-defined]
+        last = "output" in event.data and not event.function and made is not None and by(made) not in given
+        outputs = tensors_of(event.data["output"], event.path) if last else []  # type: ignore[arg-type]
         for path, atom in outputs:
-            if is_tensor(atom) and is_low(atom) and atom.half and given.isdisjoint(atom.tags) and not atom.tags.isdisjoint(PROBABLE):
+            if is_tensor(atom) and is_low(atom) and atom.half and not atom.tags.isdisjoint(PROBABLE):
                 found.append(End(atom, path, path, "", False, True))
     return found
 

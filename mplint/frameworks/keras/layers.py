@@ -97,11 +97,8 @@ SHAPES = frozenset(
         "InputLayer",
     ]
 )
-<<<<<<< HEAD
 PROBABLE = frozenset({"activation:softmax", "activation:sigmoid"})
-=======
 PASSING = SHAPES | {"Activation", "Softmax", "ReLU", "LeakyReLU", "ELU", "PReLU"}  # of these the layer below counts as the maker
->>>>>>> main
 MIXES_INTEGERS = SHAPES | {"Concatenate", "Lambda"}
 ACTIVATION_AT = {"Activation": 0, "Dense": 1}  # which argument the activation is, where it may be given without its name
 INTEGER_OUTPUT = frozenset(["StringLookup", "IntegerLookup", "TextVectorization", "Hashing", "Discretization"])
@@ -495,12 +492,9 @@ def output_of(m: Machine, layer: Object, last: str, given: Sequence[Tensor], pla
         tags |= {by(layer.made)} if layer.made is not None else set()
         tags |= below_made
         if letter not in LOW:
-<<<<<<< HEAD
             tags |= {f"activation:{activation[0]}"} if len(activation) == 1 and activation[0] else set()
-=======
             for low in given if last == "Activation" and activation == ["linear"] and letter == SINGLE else ():
                 m.emit("cast", place, name="Activation", tensor=low, letter=letter, how="layer")
->>>>>>> main
             found_options.append((guards, Tensor(frozenset({letter}), tags=tags, forward=before | {letter})))
             continue
         below = next((t for t in given if t.dtypes & frozenset(LOW) and t.half), None)
