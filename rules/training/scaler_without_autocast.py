@@ -221,6 +221,7 @@ def switched_off(state: Autocast) -> Place | None:
 def turned_on(enabled: object, path: Path) -> Iterator[Path]:
     """The paths on which a flag is, or may be, on."""
     for both, atom in possible(enabled, path):  # type: ignore[arg-type]
+        literals: Path | None
         if type(atom) is Constant:
             literals = frozenset() if atom.value else None
         elif type(atom) is Test:
