@@ -78,7 +78,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/scaler_recreated.py': (8087, (('MP312', 'scaler-recreated', 'ERROR', ('Scaler(',), ('torch',), False, 'ScalerRecreated', False, False, True),)),
     'training/scaler_state_not_saved.py': (11712, (('MP307', 'scaler-state-not-saved', 'WARNING', ('GradScaler', 'NativeScaler', '.unscale_(', '.scale('), ('torch',), False, 'ScalerStateNotSaved', False, False, True),)),
     'training/scaler_with_bfloat16.py': (23782, (('MP306', 'scaler-with-bfloat16', 'WARNING', ('Scaler(', 'LossScaleOptimizer'), ('torch', 'keras'), False, 'ScalerWithBfloat16', False, False, True),)),
-    'training/scaler_without_autocast.py': (11590, (('MP309', 'scaler-without-autocast', 'WARNING', ('GradScaler(',), ('torch',), False, 'ScalerWithoutAutocast', False, False, True),)),
+    'training/scaler_without_autocast.py': (11620, (('MP309', 'scaler-without-autocast', 'WARNING', ('GradScaler(',), ('torch',), False, 'ScalerWithoutAutocast', False, False, True),)),
     'training/step_inside_autocast_region.py': (4221, (('MP311', 'step-inside-autocast-region', 'ERROR', ('autocast',), ('torch',), False, 'StepInsideAutocastRegion', False, False, True),)),
     'training/trainer_bypass.py': (5651, ()),
     'training/unscaled_step.py': (23763, (('MP302', 'unscaled-step', 'ERROR', ('.scale(', 'Accelerator', 'Fabric', 'get_scaled_loss', 'get_unscaled_gradients', 'scale_loss'), ('torch', 'keras'), False, 'UnscaledStep', False, False, True),)),
