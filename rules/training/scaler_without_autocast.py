@@ -99,6 +99,8 @@ class ScalerWithoutAutocast(Rule):
                     yield from self._of(trace, entry, made)
 
     def _of(self, trace: Trace, entry: Entry, made: Event) -> Iterator[Finding]:
+        if any(inside.data["event"] is made for inside in entry.of("inside a trainer")):
+            return  # the trainer's region is around what it runs
         scalings = [e for e in entry.of("loss scaled") if e.data["scaler"] == made.data["scaler"]]
         reached = made.path.union(*(e.path for e in scalings))
         plain = next((way for way in plain_ways(entry, made, scalings) if is_chosen(trace, way.path, reached)), None)
