@@ -113,6 +113,10 @@ class Programs:
         ir = self.loaded.get(path)
         return ir is not None and not ir[2].isdisjoint(words)
 
+    def connected_mention(self, path: str, words: frozenset[str]) -> bool:
+        """Whether a file, or one that runs together with it, mentions something."""
+        return any(self.mentions(other, words) for other in sorted(self.connected(path)))
+
     def is_program(self, path: str) -> bool:
         """Whether a file is run as it is: it trains, and no other imports it."""
         ir = self.project.ir(path)
