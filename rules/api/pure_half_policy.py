@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mplint.findings import AddImport, Applicability, Change, Confidence, Finding, Fix, Replace, Severity
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace, possible
+from mplint.program.trace import Entry, Trace, constant_of, possible
 from mplint.program.values import State, Step
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
@@ -34,6 +34,15 @@ def is_plain(entry: Entry, event: Event) -> bool:
         return False
     states = [state.data[0] for _, state in possible(step.data["gradients"], event.path) if type(state) is State]  # type: ignore[arg-type, index]
     return "plain" in states
+
+
+def is_named_by_user(trace: Trace, event: Event) -> bool:
+    """Whether a flag whose choices are dtypes has to name float16: what else than its default a flag names is its user's choice."""
+    for (kind, *rest), sense in event.path:
+        switch = trace.switches.get(rest[0]) if kind == "in" and sense else None
+        if switch is not None and switch.choices and rest[1] <= set(PURE) and rest[1].isdisjoint(constant_of(switch.default) or ()):
+            return True
+    return False
 
 
 def has_mixed_policy(file: SourceFile, setter: Setter) -> bool:
@@ -96,7 +105,7 @@ class PureHalfPolicy(Rule):
         """Report the places that put parameters in float16 which a plain step then updates."""
         for entry in trace.entries:
             for event in entry.of("half parameters"):
-                if event.data["how"] != "optimizer step" or not is_plain(entry, event):
+                if event.data["how"] != "optimizer step" or not is_plain(entry, event) or is_named_by_user(trace, event):
                     continue
                 chain = event.data["chain"]
                 last = chain[-1]  # type: ignore[index]

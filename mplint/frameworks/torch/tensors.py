@@ -1,7 +1,7 @@
 """Tensors: what operations do to dtypes, under autocast and without, and the constants that meet them.
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
-"loss in half", "cancellation in half", "integers in half". Each holds the tensor that it happens to.
+"loss in half", "cancellation in half", "integers in half", "frequencies in half". Each holds the tensor that it happens to.
 """
 
 from __future__ import annotations
@@ -71,6 +71,9 @@ PARAMETER = "parameter"
 INTEGERS = "integers"  # tag: positions that were cast to half
 POSITIONS = "positions"  # tag: whole numbers from 0 to a length that nobody knows
 BUFFER = "buffer"  # tag: a buffer of a module, which is cast with it
+COUNTED = "counted"  # tag: made of whole numbers one after the other
+RATES = "rates"  # tag: powers of such numbers, by which positions are multiplied to angles; and these angles
+ROUNDED = "rounded rates"  # tag: rates that were in half precision before they became angles, whatever they were cast to later
 CHANNELS = re.compile(r"dim|head|freq|chan|layer|batch|bucket|bins|group|width|hidden|embed|rank|class|expert|query|queries|num_n|level")
 REDUCTIONS = frozenset({"mean", "var", "std", "var_mean", "std_mean", "nanmean"})
 EPSILON_GUARDS = {"log": "logarithm", "log2": "logarithm", "log10": "logarithm", "sqrt": "square root", "rsqrt": "division"}
@@ -134,11 +137,15 @@ NAMED_LOGITS = "named logits"  # tag: what something unknown is called
 LOGITS = re.compile(r"logit", re.I)
 BY_HAND = "scaled by hand"  # tag: a loss multiplied by a number of the program's own
 KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED})
-MOVED_TAGS = frozenset({INTEGERS, POSITIONS, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE})  # by views and casts
+MOVED_TAGS = frozenset({INTEGERS, POSITIONS, COUNTED, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE})  # by views and casts
 NEARLY_ONE = 1 - 2.0**-12  # numbers between this and 1 are 1 in float16
 EXACT = 2048  # whole numbers up to this are exact in float16
 PRODUCTS = frozenset({"matmul", "rmatmul", "einsum", "mm", "bmm"})
 COUNTING = PRODUCTS | {"mul", "rmul", "add", "radd", "sub", "rsub", "outer", "sin", "cos", "div", "truediv", "multiply"}
+POWERS = frozenset({"pow", "rpow", "exp", "exp2", "float_power"})
+SCALED = frozenset({"mul", "rmul", "multiply", "div", "truediv", "divide", "rtruediv", "true_divide", "neg", "add", "radd", "sub", "rsub"})
+ANGLED = SCALED | PRODUCTS | {"outer", "ger", "cat", "concat", "stack", "hstack", "reciprocal", "where", "tensordot"}
+TURNS = frozenset({"sin", "cos", "polar", "sincos"})
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
 LOSS_OPS = ("loss", "Loss", "cross_entropy", "kl_div", "log_softmax", "LogSoftmax")  # ends of the names of what losses are made of
 CASTS = {
@@ -362,10 +369,10 @@ class Operation:
             made = made.but(range=(value, value), tags=frozenset({SCALAR}))
         elif self.name == "full" and (value := number_of(self.argument(1, "fill_value"))) is not None:
             made = made.but(range=(value, value))
+        if self.name in ("arange", "range", "linspace"):
+            made = made.but(tags=frozenset({COUNTED}))
         if self.name in ("arange", "range") and self.is_long():
-            made = made.but(tags=frozenset({POSITIONS}))
-            if letters & HALVES:
-                made = made.but(tags=frozenset({POSITIONS, INTEGERS}))
+            made = made.but(tags=frozenset({COUNTED, POSITIONS, INTEGERS} if letters & HALVES else {COUNTED, POSITIONS}))
         return made
 
     def is_long(self) -> bool:
@@ -408,6 +415,7 @@ class Operation:
             tags = tags | (first.tags & MOVED_TAGS)
         elif short in ("add", "radd", "sub"):
             tags = tags | (first.tags & {POSITIONS})
+        tags = tags | self.rates(short, keeps)
         if short in ("mul", "multiply", "square", "pow") and is_product(short, self.given):
             tags = tags | {PRODUCT}
         if self.given and holds_product(self.given[0]) and any(word in short.lower() for word in AVERAGES):
@@ -432,10 +440,33 @@ class Operation:
             first.range if keeps and short not in ("sum", "mean") else None,
             tags,
         )
+        if ROUNDED in tags:
+            made = self.rounded(made)
         if short == "sub" and len(tensors) > 1 and AVERAGED in first.tags and PRODUCT in tensors[1].tags and may_be_half(made):
             self.m.emit("cancellation in half", self.place, tensor=made, module=forward_around(self.m, self.place.path))
         made = self.guard_added(made)
         return self.several(made)
+
+    def rates(self, short: str, keeps: bool) -> frozenset[str]:
+        """What the result has of numbers in a row, of their powers, and of the angles that positions make of these."""
+        found: set[str] = set()
+        for tensor in self.tensors:
+            if COUNTED in tensor.tags and short in SCALED:
+                found.add(COUNTED)
+            if RATES in tensor.tags and (keeps or short in ANGLED):
+                found |= tensor.tags & {RATES, ROUNDED}
+        if short in POWERS and self.given and any(COUNTED in t.tags for t in operands_of(self.m, self.given[-1])):
+            found.add(RATES)
+        if RATES in found and region_kind(self.meaning, self.region) == "lower" and self.region.dtype in HALVES:
+            found.add(ROUNDED)
+        return frozenset(found)
+
+    def rounded(self, made: Tensor) -> Tensor:
+        """Angles of rounded rates, with the chain by which these became half, and where."""
+        source = next((t for t in self.tensors if ROUNDED in t.tags), None)
+        if source is None:
+            return made.but(made=Step(self.place, f"`{self.name}` computes in half precision here"))
+        return made.but(made=source.made, half=made.half or source.half)
 
     def is_sure(self, keeps: bool) -> bool:
         """Whether nothing unknown could have made the result wider than it seems."""
@@ -542,6 +573,10 @@ class Operation:
                 m.emit("reduced in half", self.place, name=self.name, tensor=first, autocast=self.region)
         if short in COUNTING:
             self.check_positions(kind)
+        if short in TURNS:
+            rates = next((t for t in self.tensors if ROUNDED in t.tags and t.made is not None), None)
+            if rates is not None and rates.made is not None:
+                m.emit("frequencies in half", rates.made.place, name=self.name, tensor=rates, used=self.place)
 
     def check_positions(self, kind: str) -> None:
         """Note positions that were cast to half before they are multiplied, or that autocast casts for a product."""
@@ -966,6 +1001,9 @@ def cast(m: Machine, tensor: Tensor, letters: Letters, chain: tuple[Step, ...], 
         if POSITIONS in tensor.tags and tensor.dtypes != letters:
             tensor = tensor.but(made=Step(place, f"positions become {named(letter)} here"))
             tags = tags | {INTEGERS}
+        if RATES in tensor.tags and ROUNDED not in tensor.tags and tensor.dtypes != letters:
+            tensor = tensor.but(made=Step(place, f"frequencies become {named(letter)} here"))
+            tags = tags | {ROUNDED}
         if not chain:
             chain = tensor.half if tensor.dtypes == letters and tensor.half else (Step(place, f"cast to {named(letter)} here"),)
         made = tensor.but(dtypes=letters, half=chain, tags=tags)
@@ -975,7 +1013,8 @@ def cast(m: Machine, tensor: Tensor, letters: Letters, chain: tuple[Step, ...], 
         if tensor.dtypes != letters:
             made = made.but(epsilon=None)
         return made
-    return tensor.but(dtypes=letters, half=chain if letters & HALVES else (), tags=tags)
+    kept = tensor.half if ROUNDED in tags else ()
+    return tensor.but(dtypes=letters, half=chain if letters & HALVES else kept, tags=tags)
 
 
 vocabulary.atom_methods.append(tensor_method)
