@@ -232,7 +232,6 @@ FILLED = (
     "cattrs.structure",
     "omegaconf.OmegaConf.structured",
     "omegaconf.OmegaConf.to_object",
-    "hydra_zen.instantiate",
 )
 FROM_FILES = ("dacite.from_dict", "cattrs.structure", "omegaconf.OmegaConf.structured", "omegaconf.OmegaConf.to_object")
 
