@@ -55,6 +55,7 @@ from mplint.program.values import (
 )
 
 vocabulary = Vocabulary()
+vocabulary.packages.update({"np": "numpy", "numpy": "numpy"})
 OPEN_PART = re.compile(r"\{[^{}]*\}")
 call = vocabulary.call
 method = vocabulary.method
@@ -435,6 +436,8 @@ def bool_(m: Machine, name: str, args: Args, place: Place) -> Value:
 )
 def numbers(m: Machine, name: str, args: Args, place: Place) -> Value:
     values = args.positional
+    if name == "builtins.str" and len(values) == 1 and type(values[0]) is Object and values[0].kind == "path":
+        return values[0]
     if len(values) == 1 and type(values[0]) is Alternatives and not args.named:
         return m.each(values[0], lambda atom: numbers(m, name, Args((atom,), places=args.places), place))
     short = name.removeprefix("builtins.")
@@ -517,7 +520,7 @@ def property_(m: Machine, name: str, args: Args, place: Place) -> Value:
 def partial(m: Machine, name: str, args: Args, place: Place) -> Value:
     if not args.positional:
         return NONE
-    return Partial(args.positional[0], args.positional[1:], tuple(args.named.items()))
+    return Partial(args.positional[0], args.positional[1:], tuple(args.named.items()), place)
 
 
 @call("functools.wraps", "functools.lru_cache", "typing.overload", "abc.abstractmethod", "functools.update_wrapper")

@@ -15,11 +15,22 @@ from mplint.rule import Consequence, Rule
 from mplint.source.file import SourceFile
 from mplint.source.keras.modified_gradients import modified_gradients
 from mplint.source.torch.gradients import RESCALE
-from mplint.source.torch.loop import HANDED, MODIFY, SCALED, SCALER_STEP, UNSCALE, ZERO_GRAD, Act, TrainingLoop, receiver
+from mplint.source.torch.loop import (
+    BACKWARD,
+    HANDED,
+    MODIFY,
+    SCALED,
+    SCALER_STEP,
+    STEP,
+    UNSCALE,
+    WRAPPED,
+    ZERO_GRAD,
+    Act,
+    TrainingLoop,
+    receiver,
+)
 from mplint.source.torch.modifications import NAN, NOISE, PENALTY, THRESHOLD, modification
 from mplint.source.torch.scaler import Scalers
-
-from .clip_before_unscale import scaled_at, step_after
 
 MESSAGES = {
     NOISE: "noise is added to gradients that are still multiplied by the loss scale",
@@ -258,3 +269,26 @@ def stands_for(file: SourceFile, name: ast.Name, gradients: ast.Call) -> bool:
         if any(item is gradients for value in values for item in walk_expressions(value)):
             return True
     return False
+
+
+def scaled_at(path: tuple[Act, ...], index: int) -> Act | None:
+    """The scaled backward whose gradients are still scaled at a place of the path, or None."""
+    for act in reversed(path[:index]):
+        if act.kind == SCALED:
+            return act
+        if act.kind in (UNSCALE, HANDED, WRAPPED, RESCALE, SCALER_STEP, ZERO_GRAD, BACKWARD, STEP):
+            return None
+    return None
+
+
+def step_after(path: tuple[Act, ...], index: int, scaled: Act) -> tuple[Act | None, Act | None]:
+    """The scaler's next step after a place of the path, where nothing starts over before it, and an `unscale_` in between."""
+    late = None
+    for act in path[index + 1 :]:
+        if act.kind == SCALER_STEP and act.scaler == scaled.scaler:
+            return act, late
+        if act.kind == UNSCALE and act.scaler == scaled.scaler:
+            late = act
+        if act.kind in (STEP, SCALER_STEP, ZERO_GRAD, BACKWARD, WRAPPED, HANDED):
+            return None, None
+    return None, None

@@ -315,6 +315,15 @@ def dtype_options(m: Machine, value: Value | None) -> list[tuple[Path, str | Non
     return found
 
 
+def written_letter(atom: Atom) -> str:
+    """The letter of a dtype that is named: `tf.float16`, "float16", `numpy.float16`."""
+    if type(atom) is DType:
+        return atom.letter
+    if type(atom) is Constant and isinstance(atom.value, str):
+        return LETTERS.get(atom.value.removeprefix("tf."), ANY)
+    return external_letter(atom.name) if type(atom) is External else ANY
+
+
 def external_letter(name: str) -> str:
     """The letter of a dotted name of another package: `numpy.float32`, `builtins.float`."""
     head, _, last = name.rpartition(".")

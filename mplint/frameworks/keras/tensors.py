@@ -693,6 +693,14 @@ def same_function(m: Machine, name: str, args: Args, place: Place) -> Value:
     return External("builtins.identity")
 
 
+@call("keras.backend.standardize_dtype", "keras.utils.standardize_dtype", "tensorflow.as_dtype", "tensorflow.dtypes.as_dtype")
+def same_dtype(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """A dtype by its name, or as an object."""
+    given = args.get(0, "dtype") or args.get(0, "type_value")
+    known = given is not None and all(type(a) in (DType, DTypeOf) or (type(a) is Constant and a.value is not None) for a in atoms(given))
+    return given if known and given is not None else unknown(name, place)
+
+
 @call("tensorflow.name_scope", "tensorflow.device", "tensorflow.control_dependencies", "tensorflow.init_scope", "keras.backend.name_scope",
       "tensorflow.variable_scope", "keras.name_scope", "tensorflow.xla.experimental.jit_scope")  # fmt: skip
 def scope(m: Machine, name: str, args: Args, place: Place) -> Value:
@@ -847,9 +855,9 @@ def number_met(m: Machine, op: str, atom: Atom, low: Tensor, place: Place) -> No
         size = abs(float(atom.value)) if abs(atom.value) < 1e300 else float("inf")
         letter = next(iter(low.dtypes))
         if size == size and size != float("inf") and size > LARGEST.get(letter, 65504.0):
-            m.emit("number beyond half", place, value=atom.value, op=op, tensor=low)
+            m.emit("number beyond half", place, value=float(atom.value), op=op, tensor=low)
         elif 0 < size < 6.1e-5:
-            m.emit("number below half", place, value=atom.value, op=op, tensor=low)
+            m.emit("number below half", place, value=float(atom.value), op=op, tensor=low)
 
 
 # operators, attributes and methods

@@ -1,6 +1,7 @@
 """Modules: layers, parameters, conversions of whole models, and what calling a module does.
 
-A module's dtype stands in its slot "#dtype" once somebody has cast it. Events: "unknown model called", "module cast".
+A module's dtype stands in its slot "#dtype" once somebody has cast it. Events: "unknown model called", "module cast",
+"probabilities given", "module handed on".
 """
 
 from __future__ import annotations
@@ -11,11 +12,23 @@ from functools import partial
 
 from mplint.frameworks.derived import OpMeaning, torch_layer
 from mplint.frameworks.library import unknown_result
-from mplint.frameworks.packages import of_table
+from mplint.frameworks.packages import in_table, note, of_table
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dtypes_given, named, spread
 from mplint.frameworks.torch.protocol import OFF, zero_grad
-from mplint.frameworks.torch.tensors import BUFFER, LEGACY, MODEL_OUTPUT, PARAMETER, RATES, ROUNDED, inherit, is_module_name, operate
-from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, weights
+from mplint.frameworks.torch.tensors import (
+    BUFFER,
+    LEGACY,
+    MODEL_OUTPUT,
+    PARAMETER,
+    QUIET,
+    RATES,
+    ROUNDED,
+    inherit,
+    is_module_name,
+    operate,
+    sigmoid_of,
+)
+from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, owner_of, watch, weights
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.expressions import ancestors, bind, class_member
 from mplint.program.machine import IDENTITY, STATE, Args, Exhausted, Machine
@@ -55,8 +68,6 @@ HALF_WORDS = frozenset({"half", "float16", "bfloat16"})
 CALL_STEPS = 20_000  # that one call of a module may use
 UNCHANGED = ("cuda", "cpu", "to", "eval", "train", "requires_grad_", "apply", "xpu", "npu", "mps", "type", "to_empty", "share_memory")
 WRAPPERS = (
-    "torch.nn.DataParallel",
-    "torch.nn.parallel.DataParallel",
     "torch.nn.parallel.DistributedDataParallel",
     "torch.compile",
     "torch.jit.script",
@@ -218,6 +229,26 @@ def wrapper(m: Machine, name: str, args: Args, place: Place) -> Value:
     return args.positional[0] if args.positional else External("builtins.identity")
 
 
+@call("torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel")
+def data_parallel(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The module itself: its replicas run in threads of their own."""
+    module = args.get(0, "module")
+    for atom in atoms(module) if module is not None else ():
+        if type(atom) in (Object, Unknown):
+            m.write(owner_of(atom), "#replicas", Constant(place))
+    return module if module is not None else External("builtins.identity")
+
+
+def note_replicas(m: Machine, module: Atom, place: Place) -> None:
+    """Note that a module runs in replicas under a region."""
+    held = m.read(owner_of(module), "#replicas")
+    if held is None:
+        return
+    for made in atoms(held):
+        if type(made) is Constant:
+            m.emit("replicas run", place, module=module, made=made.value, autocast=m.state("autocast"))
+
+
 def module_made(m: Machine, made: Object, bases: Sequence[str], args: Args, place: Place) -> None:
     """An instance of a project's module is in training mode."""
 
@@ -279,11 +310,13 @@ def call_sequential(m: Machine, receiver: Object, name: str, args: Args, place: 
     held = m.read(receiver.id, "#items")
     if receiver.type != "torch.nn.Sequential" or type(held) is not Items or not args.positional:
         return unknown_model(m, receiver, args, place)
+    note_replicas(m, receiver, place)
     value = args.positional[0]
     for module in held.items:
         value = m.call(module, Args((value,), places=args.places[:1]), place.position)
     if held.rest is not None:
         value = m.call(held.rest, Args((value,), places=args.places[:1]), place.position)
+    note_probabilities(m, receiver, value, place)
     return value
 
 
@@ -292,6 +325,7 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
     """An instance of a project's class with bases of other packages: its `forward`."""
     if type(receiver.type) is not Class:
         return unknown_model(m, receiver, args, place)
+    note_replicas(m, receiver, place)
     member = class_member(m, receiver.type, "forward")
     held = m.read(receiver.id, "forward")
     if held is None and member is None:
@@ -303,6 +337,7 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
         return unknown_model(m, receiver, args, place)
     if known is not None:
         m.step(3)
+        note_probabilities(m, receiver, known, place)
         return known
     note_run(m, receiver.type, place)
     before = len(m.events)
@@ -311,9 +346,17 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
     if result is None:
         return unknown_model(m, receiver, args, place)
     result = computed_under(m, result)
+    note_probabilities(m, receiver, result, place)
     if all(e.kind in NUMERIC for e in m.events[before:]):
         m.write(key, "#result", result)
     return result
+
+
+def note_probabilities(m: Machine, model: Object, value: Value, place: Place) -> None:
+    """Note that a model of the program gives the result of a sigmoid."""
+    taken = {sigmoid_of(atom) for atom in atoms(value)}
+    if taken != {None} and model.made is not None:
+        m.emit("probabilities given", place, model=model, sigmoid=taken.pop() if len(taken) == 1 else None)
 
 
 def note_run(m: Machine, cls: Class, place: Place) -> None:
@@ -328,7 +371,10 @@ def note_run(m: Machine, cls: Class, place: Place) -> None:
 
 NUMERIC = frozenset(
     [
+        "loss of probabilities",
+        "module handed on",
         "module run",
+        "probabilities given",
         "constant beyond range",
         "epsilon lost",
         "raises under autocast",
@@ -413,6 +459,20 @@ def marked(m: Machine, atom: Atom, letter: str, depth: int) -> Value:
     return atom
 
 
+def handed_on(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
+    """Note models and losses that are given to something unknown: what it does with them is unknown."""
+    if type(atom) is External and (atom.name.startswith(QUIET) or in_table(atom)):
+        return None
+    for value in args.all():
+        for given in atoms(value):
+            if type(given) is Object and given.made is not None and is_module(m, given):
+                m.emit("module handed on", place, module=given)
+    return None
+
+
+vocabulary.atom_calls.append(handed_on)
+
+
 # models that nobody knows
 
 
@@ -420,6 +480,7 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
     """A model that nobody knows: a tensor of unknown dtype that the autocast region has computed."""
     if m.recorder is not None:
         m.recorder.assumed(m, place, receiver, "model")
+    note_replicas(m, receiver, place)
 
     def one(region: Atom, weights: Atom) -> Value:
         cast_to = weights if type(weights) is Tensor else None
@@ -472,7 +533,10 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
         if held is not None or (type(state) is Autocast and state.dtype is not None):
             return unknown_model(m, atom, args, place)
         found = inherit(m, (atom, *args.all()))
-        return found if found is not None else plain_result(m, atom, args, place)
+        if found is None:
+            return plain_result(m, atom, args, place)
+        note(m, atom, place)
+        return found
 
     return m.each(region, one)
 
@@ -732,7 +796,9 @@ vocabulary.atom_methods.append(of_module)
 
 def list_of_modules(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """The methods that a ModuleList has as a module."""
-    value = module_method(m, receiver, name, args, place) if is_module(m, receiver) else None
+    value = watch(m, receiver, name, args, place)
+    if value is None and is_module(m, receiver):
+        value = module_method(m, receiver, name, args, place)
     if value is not None:
         return value
     return m.library.kinds[receiver.kind](m, receiver, name, args, place)  # type: ignore[attr-defined, no-any-return]

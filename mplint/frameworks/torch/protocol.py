@@ -84,6 +84,7 @@ LETTERS = {
     "bool": "?b",
 }
 vocabulary.values.update({f"torch.{name}": DType(letter) for name, letter in LETTERS.items()})
+vocabulary.packages.update({"torch": "torch", "torch_xla": "torch_xla"})
 vocabulary.aliases.update(
     {
         "torch.cuda.amp.grad_scaler": "torch.cuda.amp",
@@ -118,7 +119,7 @@ def dtype_of(value: Value | None) -> list[tuple[frozenset[object], str | None]]:
 # autocast
 
 
-@call(
+AUTOCASTS = (
     "torch.amp.autocast",
     "torch.cuda.amp.autocast",
     "torch.cpu.amp.autocast",
@@ -126,6 +127,9 @@ def dtype_of(value: Value | None) -> list[tuple[frozenset[object], str | None]]:
     "torch.npu.amp.autocast",
     "torch_npu.npu.amp.autocast",
 )
+
+
+@call(*AUTOCASTS)
 def autocast(m: Machine, name: str, args: Args, place: Place) -> Value:
     new = name == "torch.amp.autocast"
     device_value = args.get(0, "device_type") if new else Constant(name.split(".")[1])
@@ -188,6 +192,28 @@ def enters(m: Machine, atom: Atom, place: Place) -> Entered | None:
 
 
 vocabulary.contexts.append(enters)
+
+
+def decorates(m: Machine, function: Value, decorator: Atom, place: Place) -> Value | None:
+    """`@torch.autocast`: the class itself as a decorator."""
+    if type(decorator) is External and m.library.canonical(decorator.name) in AUTOCASTS:  # type: ignore[attr-defined]
+        m.emit("autocast without parentheses", place, name=m.library.canonical(decorator.name))  # type: ignore[attr-defined]
+    return None
+
+
+vocabulary.decorators.append(decorates)
+
+
+OWN_EXPORTS = ("export", "export_for_training", "draft_export")
+EXPORTS = ("torch.onnx.export", "torch.onnx.dynamo_export", *(f"torch.export.{name}" for name in OWN_EXPORTS))
+
+
+@call(*EXPORTS)
+def exported(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """An export of a model: its program holds nothing of the region around it."""
+    model = args.get(0, "mod") or args.get(0, "model")
+    m.emit("model exported", place, name=name, model=model, dynamo=args.named.get("dynamo"), autocast=m.state("autocast"))
+    return Unknown(f"{name}(){IDENTITY}{place.path}:{place.position}")
 
 
 def left(m: Machine, atom: Atom, place: Place) -> None:
@@ -320,15 +346,18 @@ def is_scaler(m: Machine, value: Value) -> bool:
     return False
 
 
-@vocabulary.reads("scaler")
-def read_of_scaler(m: Machine, receiver: Atom, name: str, place: Place) -> Value | None:
+def book_read(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
     """A scaler's own book of what it has done for each optimizer: what is done in view of that is not followed."""
-    if name == "_per_optimizer_states" and type(receiver) is Object:
-        for key in met(m, receiver.id):
-            m.write(receiver.id, f"@optimizer:{key}", UNTOLD)
-        m.write(receiver.id, "@handed on", UNTOLD)
+    if name == "_per_optimizer_states" and (type(atom) is Unknown or is_scaler(m, atom)):
+        owner = owner_of(atom)
+        for key in met(m, owner):
+            m.write(owner, f"@optimizer:{key}", UNTOLD)
+        m.write(owner, "@handed on", UNTOLD)
         m.set_state("gradients", ENTRY)
     return None
+
+
+vocabulary.atom_attributes.append(book_read)
 
 
 def when_enabled(m: Machine, scaler: Atom, on: Callable[[], Value], off: Callable[[], Value]) -> Value:
@@ -745,16 +774,18 @@ CLIPS = (
     "timm.utils.clip_grad.dispatch_clip_grad",
 )
 def clip(m: Machine, name: str, args: Args, place: Place) -> Value:
-    clipped(m, place, name, args.get(0, "parameters"), args.get(1, "max_norm"))
+    clipped(m, place, name, args.get(0, "parameters"), args.get(1, "max_norm"), args.get(3, "error_if_nonfinite"))
     return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
 
 
-def clipped(m: Machine, place: Place, name: str, parameters: Value | None, threshold: Value | None) -> None:
-    """That gradients were clipped."""
-    m.emit("clip", place, name=name, parameters=parameters, threshold=threshold, gradients=m.state("gradients"))
+def clipped(m: Machine, place: Place, name: str, parameters: Value | None, threshold: Value | None, strict: Value | None = None) -> None:
+    """That gradients were clipped; `strict`: whether infinite ones raise."""
+    m.emit("clip", place, name=name, parameters=parameters, threshold=threshold, gradients=m.state("gradients"), strict=strict)
 
 
 GRADIENT = "gradient"  # the tag of what stands in `.grad`
+MADE = "made of gradients"  # the tag of what is computed from gradients: to change it changes none of them
+SIZES = frozenset(["abs", "square", "pow", "max", "min", "amax", "sum", "mean"])
 CHANGES = frozenset(
     [
         "add_",
@@ -780,11 +811,24 @@ SAME = frozenset(
 
 def is_gradient(value: Value | None) -> bool:
     """Whether a value stands in `.grad` (or is made of such values)."""
-    if value is None:
-        return False
-    if type(value) is Items:
-        return any(is_gradient(v) for v in value.items) or is_gradient(value.rest)
-    return any(type(a) is Tensor and GRADIENT in a.tags for a in atoms(value))
+    return has_tag(value, frozenset({GRADIENT}))
+
+
+def has_tag(value: Value | None, tags: frozenset[str]) -> bool:
+    """Whether a tensor, or one of a tuple, has one of some tags."""
+    for atom in atoms(value) if value is not None else ():
+        if type(atom) is Items and (any(has_tag(v, tags) for v in atom.items) or has_tag(atom.rest, tags)):
+            return True
+        if type(atom) is Tensor and tags & atom.tags:
+            return True
+    return False
+
+
+def tells_gradients(m: Machine, value: Value | None) -> bool:
+    """Whether gradients, what is made of them, or a list of such are given."""
+    tags = frozenset({GRADIENT, MADE})
+    lists = [a for a in atoms(value) if type(a) is Object and a.kind == "list"] if value is not None else []
+    return has_tag(value, tags) or any(has_tag(m.read(a.id, "#items"), tags) for a in lists)
 
 
 def gradient_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
@@ -801,8 +845,15 @@ vocabulary.atom_attributes.append(gradient_attribute)
 
 def gradient_methods(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
     """What is done to a gradient in place, and what is read of it."""
-    if type(atom) is not Tensor or GRADIENT not in atom.tags:
+    if type(atom) is not Tensor or not {GRADIENT, MADE} & atom.tags:
         return None
+    if name == "norm":
+        m.emit("gradients read", place, name="norm", parameters=None, gradients=m.state("gradients"))
+        return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
+    if name in SIZES:
+        return Tensor(frozenset({ANY}), tags=frozenset({MADE}))
+    if MADE in atom.tags:
+        return atom if name in SAME else None
     if name in CLAMPS:
         clipped(m, place, f"grad.{name}", atom, args.get(0, "min"))
         return atom
@@ -813,9 +864,6 @@ def gradient_methods(m: Machine, atom: Atom, name: str, args: Args, place: Place
     if name == "zero_":
         m.set_state("gradients", NO_GRADIENTS)
         return atom
-    if name == "norm":
-        m.emit("gradients read", place, name="norm", parameters=None, gradients=m.state("gradients"))
-        return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
     if name in ("mul_", "div_") and args.positional and type(args.positional[0]) is not Constant:
         scale_arithmetic(m, "/", atom, next(iter(atoms(args.positional[0]))), place, True)
     return atom if name in SAME else None
@@ -827,15 +875,24 @@ vocabulary.atom_methods.append(gradient_methods)
 @call("torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm", "torch.nan_to_num", "torch.nan_to_num_", "torch.clamp", "torch.clip")
 def of_gradients(m: Machine, name: str, args: Args, place: Place) -> Value:
     first = args.get(0, "input")
+    if name.endswith("norm") and tells_gradients(m, first):
+        m.emit("gradients read", place, name=name, parameters=first, gradients=m.state("gradients"))
+        return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
     items = items_of(m, first, place.position) if first is not None else None
     if is_gradient(first) or (items and any(is_gradient(i) for i in items)):
-        if name.endswith("norm"):
-            m.emit("gradients read", place, name=name, parameters=first, gradients=m.state("gradients"))
-            return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
         if is_gradient(args.get(-1, "out")) or name.endswith("_"):
             m.emit("gradients changed", place, name=name, gradients=m.state("gradients"))
         return first if first is not None else NONE
     return m.library.by_prefix(m, name, args, place)  # type: ignore[attr-defined, no-any-return]
+
+
+@call("torch.cat", "torch.concat", "torch.concatenate", "torch.stack", "torch.hstack", "torch.vstack", "torch.abs", "torch.square")
+def together(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """Gradients put together to be looked at."""
+    made: Value = m.library.by_prefix(m, name, args, place)  # type: ignore[attr-defined]
+    if not tells_gradients(m, args.get(0, "tensors")):
+        return made
+    return map_value(made, lambda a: a.but(tags=a.tags | {MADE}) if type(a) is Tensor else a)
 
 
 def gradient_assigned(m: Machine, atom: Atom, name: str, value: Value, place: Place) -> None:
@@ -924,6 +981,8 @@ def unknown_methods(m: Machine, atom: Atom, name: str, args: Args, place: Place)
         return not_none(m, atom, scaler_method(m, atom, name, args, place))
     if name in ("step", "zero_grad", "state_dict", "load_state_dict") and (is_named_optimizer(last) or hint.endswith("optimizer")):
         return optimizer_method(m, atom, name, args, place)
+    if name == "step" and shown.endswith((")", "]")) and is_named_optimizer(m.written.lower()):
+        return optimizer_method(m, atom, name, args, place)  # what a call gives has no name of its own
     if name == "zero_grad":
         return zero_grad(m, atom, place)
     return None
@@ -947,17 +1006,40 @@ def escapes(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
 
 vocabulary.atom_calls.append(escapes)
 CLIPPER = re.compile(r"clip\w*grad|grad\w*clip", re.I)
+NORMER = re.compile(r"grad\w*_?norm", re.I)
+OTHER_NORMS = re.compile(r"zero|set_|sync|broadcast", re.I)
 
 
 def clipper(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
-    """Something unknown that is called like what clips gradients, and is given parameters: `self.grad_clip(model.parameters())`."""
-    name = atom.symbol.partition(IDENTITY)[0].rpartition(".")[2] if type(atom) is Unknown else atom.name if type(atom) is Method else ""
+    """What is called like what clips or measures gradients, and is given parameters: `self.grad_clip(model.parameters())`."""
+    name = called_name(atom)
+    clips = CLIPPER.search(name) is not None
+    if not clips and (not NORMER.search(name) or OTHER_NORMS.search(name)):
+        return None
     first = args.get(0, "parameters")
     shown = first.symbol.partition(IDENTITY)[0] if type(first) is Unknown else ""
-    if CLIPPER.search(name) and (shown.endswith(("parameters()", "params")) or (type(first) is Object and first.kind == "parameters")):
+    given = shown.endswith(("parameters()", "params")) or (type(first) is Object and first.kind == "parameters")
+    if not given or knows_scale(m, args):
+        return None
+    if clips:
         clipped(m, place, name, first, args.get(1, "max_norm"))
-        return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
-    return None
+    else:
+        m.emit("gradients read", place, name=name, parameters=first, gradients=m.state("gradients"))
+    return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
+
+
+def called_name(atom: Atom) -> str:
+    """The last name of something unknown that is called."""
+    if type(atom) is Unknown:
+        return atom.symbol.partition(IDENTITY)[0].rpartition(".")[2]
+    return atom.name.rpartition(".")[2] if type(atom) in (Method, External) else ""  # type: ignore[union-attr]
+
+
+def knows_scale(m: Machine, args: Args) -> bool:
+    """Whether a call is given a scaler, or a scale."""
+    values = [a for value in args.all() for a in atoms(value)]
+    named = any("scal" in name for name in args.named)
+    return named or any(is_scaler(m, a) or is_scale(a) or (type(a) is Unknown and is_named_scaler(a)) for a in values)
 
 
 vocabulary.atom_calls.insert(0, clipper)

@@ -1,7 +1,8 @@
 """Tensors: what operations do to dtypes, under autocast and without, and the constants that meet them.
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
-"loss in half", "cancellation in half", "integers in half", "frequencies in half". Each holds the tensor that it happens to.
+"loss in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half". Each holds the tensor that it
+happens to.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Sequence
 
 from mplint.frameworks.derived import OpMeaning, torch_function, torch_method
+from mplint.frameworks.packages import note
 from mplint.frameworks.torch.promotion import (
     FLOATS,
     HALVES,
@@ -133,11 +135,17 @@ SURE = "surely half"  # tag: what autocast lowered, and what is computed of that
 GUESSED = "taken for logits"  # tag: half, as the last product of a model under autocast is
 UP_TO_ONE = "rounded up to one"  # tag: bounded from above by a number that half precision rounds to 1
 FROM_MINUS_ONE = "rounded down to minus one"  # tag: the negative of such
+IN_PLACE = "sum in place"  # what is done with a number that a product brings into a half tensor
 NAMED_LOGITS = "named logits"  # tag: what something unknown is called
 LOGITS = re.compile(r"logit", re.I)
+LARGE = "times "  # beginning of a tag: the number beyond float16 by which something that float16 need not hold was multiplied
+FACTOR = re.compile(r"^\((.*) \* (-?[\d.]+(?:e[+-]?\d+)?)\)$|^\((-?[\d.]+(?:e[+-]?\d+)?) \* (.*)\)$", re.S)
 BY_HAND = "scaled by hand"  # tag: a loss multiplied by a number of the program's own
 KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED})
 MOVED_TAGS = frozenset({INTEGERS, POSITIONS, COUNTED, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE})  # by views and casts
+SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
+SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
+SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"})  # what keeps each value
 NEARLY_ONE = 1 - 2.0**-12  # numbers between this and 1 are 1 in float16
 EXACT = 2048  # whole numbers up to this are exact in float16
 PRODUCTS = frozenset({"matmul", "rmatmul", "einsum", "mm", "bmm"})
@@ -147,6 +155,7 @@ SCALED = frozenset({"mul", "rmul", "multiply", "div", "truediv", "divide", "rtru
 ANGLED = SCALED | PRODUCTS | {"outer", "ger", "cat", "concat", "stack", "hstack", "reciprocal", "where", "tensordot"}
 TURNS = frozenset({"sin", "cos", "polar", "sincos"})
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
+BANNED = frozenset({"binary_cross_entropy", "BCELoss"})
 LOSS_OPS = ("loss", "Loss", "cross_entropy", "kl_div", "log_softmax", "LogSoftmax")  # ends of the names of what losses are made of
 CASTS = {
     "half": HALF,
@@ -369,6 +378,8 @@ class Operation:
             made = made.but(range=(value, value), tags=frozenset({SCALAR}))
         elif self.name == "full" and (value := number_of(self.argument(1, "fill_value"))) is not None:
             made = made.but(range=(value, value))
+            if beyond_possible(made):
+                beyond(self.m, made, value, "raises", self.name, self.argument_place(1, "fill_value"), self.place)
         if self.name in ("arange", "range", "linspace"):
             made = made.but(tags=frozenset({COUNTED}))
         if self.name in ("arange", "range") and self.is_long():
@@ -413,6 +424,8 @@ class Operation:
         tags = (first.tags & KEPT_TAGS) if tensors else frozenset()
         if keeps:
             tags = tags | (first.tags & MOVED_TAGS)
+            if short in SHAPED:
+                tags = tags | {tag for tag in first.tags if tag.startswith(SIGMOID)}
         elif short in ("add", "radd", "sub"):
             tags = tags | (first.tags & {POSITIONS})
         tags = tags | self.rates(short, keeps)
@@ -420,10 +433,14 @@ class Operation:
             tags = tags | {PRODUCT}
         if self.given and holds_product(self.given[0]) and any(word in short.lower() for word in AVERAGES):
             tags = (tags - {PRODUCT}) | {AVERAGED}
+        if short in ("mul", "rmul", "multiply") and not letters & HALVES:
+            tags = tags | {f"{LARGE}{v!r}" for a in self.given if (v := number_of(a)) is not None and FLOAT16_MAX < abs(v) < math.inf}
         if short in ("mul", "rmul", "multiply") and first.forward and any((number_of(a) or 0) >= 8 for a in self.given):
             tags = tags | {BY_HAND}
         if tensors and all(SCALAR in t.tags for t in tensors):
             tags = tags | {SCALAR}
+        if short in SIGMOIDS:
+            tags = tags | {f"{SIGMOID}{self.place.path}:{self.place.position}"}
         if self.is_of_logits():
             tags = tags | {GUESSED}
         if self.is_sure(keeps):
@@ -544,6 +561,8 @@ class Operation:
         m, short = self.m, self.name.strip("_")
         if kind == "raises" and self.region.dtype in HALVES | {ANY} and self.region.device != "cpu":
             m.emit("raises under autocast", self.place, name=self.name, autocast=self.region, made=self.made)
+        if self.meaning.kind == "raises" and short in BANNED:
+            m.emit("loss of probabilities", self.place, name=self.name, tensor=self.tensors[0] if self.tensors else None, made=self.made)
         guard = EPSILON_GUARDS.get(short)
         if guard is not None and self.tensors and self.tensors[0].epsilon is not None:
             lost(m, self.tensors[0], guard, self.place)
@@ -611,6 +630,15 @@ class Operation:
         for key, atom in keyed:
             if (value := number_of(atom)) is not None:
                 beyond(self.m, target, value, effect or "inf", self.name, self.argument_place(-1, key), self.place)
+
+
+def sigmoid_of(tensor: object) -> Place | None:
+    """Where the sigmoid was taken that a tensor is the result of."""
+    tag = next((tag for tag in tensor.tags if tag.startswith(SIGMOID)), None) if isinstance(tensor, Tensor) else None
+    if tag is None:
+        return None
+    path, _, position = tag.removeprefix(SIGMOID).rpartition(":")
+    return Place(path, int(position))
 
 
 def is_logits(atom: Atom) -> bool:
@@ -686,11 +714,11 @@ def beyond_possible(tensor: Tensor) -> bool:
     return tensor.dtypes in ({HALF}, {BFLOAT})
 
 
-def beyond(m: Machine, tensor: Tensor, value: float, effect: str, name: str, place: Place, operation: Place) -> None:
-    """Note a number that a half tensor can't hold."""
+def beyond(m: Machine, tensor: Tensor, value: float, effect: str, name: str, place: Place, operation: Place, of: str = "") -> None:
+    """Note a number that a half tensor can't hold; `of`: what is shown of something unknown that it multiplies."""
     limit = FLOAT16_MAX if tensor.dtypes == {HALF} else BFLOAT16_MAX
     if abs(value) > limit and math.isfinite(value):
-        m.emit("constant beyond range", place, value=value, tensor=tensor, effect=effect, name=name, operation=operation)
+        m.emit("constant beyond range", place, value=value, tensor=tensor, effect=effect, name=name, operation=operation, of=of)
 
 
 def lost(m: Machine, tensor: Tensor, guard: str, place: Place, above: Atom | None = None) -> None:
@@ -743,13 +771,13 @@ def meaning_gives_tensor(m: Machine, meaning: OpMeaning, args: Args) -> bool:
 
 @call("torch.set_default_dtype", "torch.set_default_tensor_type")
 def set_default(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The dtype of new tensors: of `torch.HalfTensor` and the like the one that they have."""
     value = args.get(0)
-    if type(value) is DType:
-        m.set_state("default dtype", value)
-    else:
+    if type(value) is not DType:
         text = value.value if type(value) is Constant else getattr(value, "name", "")
-        letter = LEGACY.get(str(text).rpartition(".")[2])
-        m.set_state("default dtype", DType(letter or ANY))
+        value = DType(LEGACY.get(str(text).rpartition(".")[2]) or ANY)
+    m.emit("default dtype set", place, dtype=value)
+    m.set_state("default dtype", value)
     return NONE
 
 
@@ -1092,6 +1120,10 @@ def binary(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place:
 def in_place_result(m: Machine, op: str, short: str, left: Tensor, right: Atom, place: Place) -> Value:
     """`x += y`: the dtype of `x`."""
     made = operate(m, short, meaning_of(f"__{short}__"), (left, right), place)
+    large = large_factor(right)
+    if large is not None and op in "+-" and left.dtypes == {HALF}:
+        value, of = large
+        beyond(m, left, -value if op == "-" else value, "inf", IN_PLACE, place, place, of)
 
     def one(atom: Atom) -> Value:
         return atom.but(dtypes=left.dtypes, half=left.half) if type(atom) is Tensor else atom
@@ -1101,6 +1133,18 @@ def in_place_result(m: Machine, op: str, short: str, left: Tensor, right: Atom, 
     if type(made) is Alternatives:
         return join((guards, one(atom)) for guards, atom in made.options)
     return one(made)
+
+
+def large_factor(atom: Atom) -> tuple[float, str] | None:
+    """The number beyond float16 that is a factor of a product, and what is shown of the other; None where there is none."""
+    if type(atom) is Tensor:
+        tag = next((tag for tag in sorted(atom.tags) if tag.startswith(LARGE)), None)
+        return (float(tag.removeprefix(LARGE)), "") if tag is not None else None
+    match = FACTOR.match(atom.symbol.partition(IDENTITY)[0]) if type(atom) is Unknown else None
+    if match is None:
+        return None
+    value = float(match[2] or match[3])
+    return (value, match[1] or match[4]) if FLOAT16_MAX < abs(value) < math.inf else None
 
 
 def meaning_of(name: str) -> OpMeaning:
@@ -1248,14 +1292,16 @@ QUIET = ("builtins.", "logging.", "time.", "os.", "sys.", "wandb.", "tqdm.", "ra
 def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
     """A call that nobody knows: its result is computed of its arguments."""
     if type(atom) is External:
-        if atom.name.startswith(QUIET):
-            return None
-        return inherit(m, args.all())
-    if type(atom) is Method:
-        return inherit(m, (atom.receiver, *args.all()))
-    if type(atom) in (Unknown, Tensor):
-        return inherit(m, (atom, *args.all()))
-    return None
+        made = inherit(m, args.all()) if not atom.name.startswith(QUIET) else None
+    elif type(atom) is Method:
+        made = inherit(m, (atom.receiver, *args.all()))
+    elif type(atom) in (Unknown, Tensor):
+        made = inherit(m, (atom, *args.all()))
+    else:
+        made = None
+    if made is not None:
+        note(m, atom, place)
+    return made
 
 
 vocabulary.atom_calls.append(unknown_called)

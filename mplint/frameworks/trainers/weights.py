@@ -236,6 +236,14 @@ def mentions_name(path: Path) -> bool:
     return any(PARAMETER_NAME in repr(key) for key, _ in path)
 
 
+@vocabulary.follows("module cast")
+def container_cast(m: Machine, event: Event) -> None:
+    """The cast of a Sequential or another container, whose methods are those of a list or dict besides."""
+    module, letters = event.data["module"], event.data["dtypes"]
+    if type(module) is Object and module.kind in ("list", "dict") and isinstance(letters, frozenset) and len(letters) == 1:
+        cast(m, module, DType(next(iter(letters))), event.place)
+
+
 # methods of models
 
 
