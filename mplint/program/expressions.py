@@ -209,6 +209,9 @@ def attribute_of(m: Machine, receiver: Atom, name: str, position: int) -> Value:
     if kind is Class:
         member = class_member(m, receiver, name)  # type: ignore[arg-type]
         if member is not None:
+            setting = m.library.attribute(m, receiver, name, m.here(position)) if type(member[0]) is Constant else None
+            if setting is not None:
+                return setting
             if type(member[0]) is Unknown and member[0].symbol.startswith("enum.auto"):
                 return Unknown(f"{receiver.name}.{name}{IDENTITY}{receiver.id!r}"[:200])  # type: ignore[union-attr]
             return bind(m, member[0], None, receiver, member[1], position)  # type: ignore[arg-type]
