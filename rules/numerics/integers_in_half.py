@@ -108,7 +108,7 @@ class IntegersInHalf(Rule):
             item.event.place,
             f"these frequencies are rounded to {dtype} before `{item.event.data['name']}` takes their angles{item.condition}",
             why=ROUNDED,
-            help=KEEP if tensor.made is None or not tensor.made.words.startswith("`") else HELP,
+            help=KEEP,
             confidence=item.confidence,
             steps=(*item.chain(tensor), Step(used, "their angles are taken here")),
         )

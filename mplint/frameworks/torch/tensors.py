@@ -74,6 +74,7 @@ INTEGERS = "integers"  # tag: positions that were cast to half
 POSITIONS = "positions"  # tag: whole numbers from 0 to a length that nobody knows
 BUFFER = "buffer"  # tag: a buffer of a module, which is cast with it
 COUNTED = "counted"  # tag: made of whole numbers one after the other
+NORMALIZED = "normalized"  # tag: such numbers, divided by the last of them as a rule, or between two bounds
 RATES = "rates"  # tag: powers of such numbers, by which positions are multiplied to angles; and these angles
 ROUNDED = "rounded rates"  # tag: rates that were in half precision before they became angles, whatever they were cast to later
 CHANNELS = re.compile(r"dim|head|freq|chan|layer|batch|bucket|bins|group|width|hidden|embed|rank|class|expert|query|queries|num_n|level")
@@ -142,7 +143,9 @@ LARGE = "times "  # beginning of a tag: the number beyond float16 by which somet
 FACTOR = re.compile(r"^\((.*) \* (-?[\d.]+(?:e[+-]?\d+)?)\)$|^\((-?[\d.]+(?:e[+-]?\d+)?) \* (.*)\)$", re.S)
 BY_HAND = "scaled by hand"  # tag: a loss multiplied by a number of the program's own
 KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED})
-MOVED_TAGS = frozenset({INTEGERS, POSITIONS, COUNTED, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE})  # by views and casts
+MOVED_TAGS = frozenset(  # by views and casts
+    {INTEGERS, POSITIONS, COUNTED, NORMALIZED, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE}
+)
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
 SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
 SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"})  # what keeps each value
@@ -152,6 +155,7 @@ PRODUCTS = frozenset({"matmul", "rmatmul", "einsum", "mm", "bmm"})
 COUNTING = PRODUCTS | {"mul", "rmul", "add", "radd", "sub", "rsub", "outer", "sin", "cos", "div", "truediv", "multiply"}
 POWERS = frozenset({"pow", "rpow", "exp", "exp2", "float_power"})
 SCALED = frozenset({"mul", "rmul", "multiply", "div", "truediv", "divide", "rtruediv", "true_divide", "neg", "add", "radd", "sub", "rsub"})
+QUOTIENTS = frozenset({"div", "truediv", "divide", "true_divide"})
 ANGLED = SCALED | PRODUCTS | {"outer", "ger", "cat", "concat", "stack", "hstack", "reciprocal", "where", "tensordot"}
 TURNS = frozenset({"sin", "cos", "polar", "sincos"})
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
@@ -381,7 +385,7 @@ class Operation:
             if beyond_possible(made):
                 beyond(self.m, made, value, "raises", self.name, self.argument_place(1, "fill_value"), self.place)
         if self.name in ("arange", "range", "linspace"):
-            made = made.but(tags=frozenset({COUNTED}))
+            made = made.but(tags=frozenset({COUNTED, NORMALIZED} if self.name == "linspace" else {COUNTED}))
         if self.name in ("arange", "range") and self.is_long():
             made = made.but(tags=frozenset({COUNTED, POSITIONS, INTEGERS} if letters & HALVES else {COUNTED, POSITIONS}))
         return made
@@ -474,15 +478,19 @@ class Operation:
                 found |= tensor.tags & {RATES, ROUNDED}
         if short in POWERS and self.given and any(COUNTED in t.tags for t in operands_of(self.m, self.given[-1])):
             found.add(RATES)
-        if RATES in found and region_kind(self.meaning, self.region) == "lower" and self.region.dtype in HALVES:
-            found.add(ROUNDED)
+        if any(NORMALIZED in t.tags for t in self.tensors):
+            found -= {RATES, ROUNDED}  # angles of a few turns
+        if short in QUOTIENTS and len(self.tensors) > 1 and self.given and self.tensors[0] is self.given[0]:
+            found |= {NORMALIZED} if COUNTED in self.tensors[0].tags else set()
+        if short in SCALED and any(NORMALIZED in t.tags for t in self.tensors):
+            found.add(NORMALIZED)
         return frozenset(found)
 
     def rounded(self, made: Tensor) -> Tensor:
         """Angles of rounded rates, with the chain by which these became half, and where."""
         source = next((t for t in self.tensors if ROUNDED in t.tags), None)
         if source is None:
-            return made.but(made=Step(self.place, f"`{self.name}` computes in half precision here"))
+            return made
         return made.but(made=source.made, half=made.half or source.half)
 
     def is_sure(self, keeps: bool) -> bool:
