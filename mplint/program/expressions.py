@@ -923,7 +923,8 @@ def item(m: Machine, receiver: Atom, index: Value, position: int) -> Value:
         if type(held) is Alternatives:
             return m.each(held, lambda a: entry(m, a, index, receiver) if type(a) is Entries else Unknown(f"item{IDENTITY}{receiver.id!r}"))
         if type(held) is Entries:
-            return entry(m, held, index, receiver)
+            copied = m.read(receiver.id, "#copy of") if type(index) is Constant and held.get(index.value) is None else None
+            return entry(m, held, index, receiver) if copied is None else m.each(copied, lambda a: item(m, a, index, position))
     if type(receiver) is Object and type(receiver.type) is Class:
         member = class_member(m, receiver.type, "__getitem__")
         if member is not None:

@@ -97,6 +97,7 @@ SHAPES = frozenset(
         "InputLayer",
     ]
 )
+PASSING = SHAPES | {"Activation", "Softmax", "ReLU", "LeakyReLU", "ELU", "PReLU"}  # of these the layer below counts as the maker
 MIXES_INTEGERS = SHAPES | {"Concatenate", "Lambda"}
 INTEGER_OUTPUT = frozenset(["StringLookup", "IntegerLookup", "TextVectorization", "Hashing", "Discretization"])
 
@@ -459,13 +460,17 @@ def output_of(m: Machine, layer: Object, last: str, given: Sequence[Tensor], pla
     if given and last in MIXES_INTEGERS and all(t.dtypes == {INTEGER} for t in given):
         return tensor(INTEGER, tags=symbolic)
     activation = activation_name(m, layer)
+    below_made = frozenset(tag for t in given for tag in t.tags if tag.startswith("by:")) if last in PASSING else frozenset()
     before: frozenset[str] = frozenset().union(*(t.forward for t in given))
     found_options: list[tuple[Path, Value]] = []
     for guards, policy in options(policy_held(m, layer)):
         letter = letter_of(policy)
         tags = frozenset({TF, f"layer:{last}", *(("shape",) if last in SHAPES else ())}) | symbolic
         tags |= {by(layer.made)} if layer.made is not None else set()
+        tags |= below_made
         if letter not in LOW:
+            for low in given if last == "Activation" and activation == ["linear"] and letter == SINGLE else ():
+                m.emit("cast", place, name="Activation", tensor=low, letter=letter, how="layer")
             found_options.append((guards, Tensor(frozenset({letter}), tags=tags, forward=before | {letter})))
             continue
         below = next((t for t in given if t.dtypes & frozenset(LOW) and t.half), None)
@@ -719,7 +724,7 @@ def loss(m: Machine, name: str, args: Args, place: Place) -> Value | None:
         m.emit("loss made", place, loss=made, name=name)
         return made
     predictions = gathered(m, args.get(1, "y_pred"))
-    m.emit("loss taken", place, name=name, predictions=tuple(predictions), function=True)
+    m.emit("loss taken", place, name=name, predictions=tuple(predictions), function=True, logits=args.named.get("from_logits"))
     return met(m, name, [t for v in args.all() for t in gathered(m, v)], place, promotes=True)
 
 
@@ -727,7 +732,7 @@ def loss(m: Machine, name: str, args: Args, place: Place) -> Value | None:
 def loss_called(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """A loss of labels and predictions."""
     found = gathered(m, args.get(1, "y_pred"))
-    m.emit("loss taken", place, name=str(receiver.type), predictions=tuple(found), function=False)
+    m.emit("loss taken", place, name=str(receiver.type), predictions=tuple(found), function=False, logits=None)
     forward: frozenset[str] = frozenset().union(*(t.forward for t in found))
     if not found:
         return Unknown(f"loss(){IDENTITY}{place.path}:{place.position}")
