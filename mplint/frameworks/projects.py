@@ -10,7 +10,7 @@ from mplint.frameworks.keras.policies import compute_letter
 from mplint.program.trace import Trace, possible
 from mplint.program.values import BFLOAT, HALF, Autocast, Class, Place, State
 from mplint.python.document import is_test_path
-from mplint.source.words import ENABLES, ENTERS_AUTOCAST, NAMES_HALF
+from mplint.source.words import ENABLES
 
 if TYPE_CHECKING:
     from mplint.program.modules import ImportGraph
@@ -40,13 +40,6 @@ def holds(trace: Trace, path: str, names: Iterable[str]) -> bool:
 def enabled_elsewhere(trace: Trace, path: str) -> bool:
     """Whether another program mentions anything that may put half precision in force."""
     return any(ENABLES in words and other != path and not is_test_path(other) for other, words in trace.words.items())
-
-
-def half_around(trace: Trace, path: str) -> bool:
-    """Whether a file that is imported together with one may put half precision in force."""
-    graph = graph_of(trace)
-    around = (graph.below([path]) | graph.above([path])) - {path}
-    return any(trace.words.get(other, frozenset()) & {ENTERS_AUTOCAST, NAMES_HALF} for other in around if not is_test_path(other))
 
 
 def policy_around(trace: Trace, path: str) -> Policy | None:

@@ -404,6 +404,8 @@ def dict_(m: Machine, name: str, args: Args, place: Place) -> Value:
     for key, value in args.named.items():
         entries = entries.put(key, value)
     made = new_dict(m, entries, place.position)
+    if entries.rest is not None and (type(first) is Unknown or (type(first) is Object and first.kind == "settings")):
+        m.write(made.id, "#copy of", first)
     if name.endswith(("EasyDict", "Namespace")):
         for key, value in args.named.items():
             m.write(made.id, key, value)
@@ -856,7 +858,8 @@ def dict_method(m: Machine, receiver: Object, name: str, args: Args, place: Plac
         )
     if name == "copy":
         return new_dict(m, entries, place.position)
-    return NONE
+    called = entries.get(name)  # as an attribute, where those stand for keys
+    return m.call(called, args, place.position) if called is not None else NONE
 
 
 def key_value(key: object) -> Value:

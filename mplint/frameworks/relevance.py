@@ -22,6 +22,8 @@ REGIONS = frozenset(
         "FullyShardedDataParallel",
         "fully_shard",
         "AMPTrainer",
+        "fp8_autocast",
+        "_scaled_mm",
     ]
 )
 ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments")
@@ -218,10 +220,12 @@ def casts_model(word: str) -> bool:
 
 
 def casts_numbers(words: frozenset[str]) -> bool:
-    """Whether code casts to half precision by itself and computes with what it cast, or follows a layer's compute dtype."""
+    """Whether code casts to half by itself and computes with that, follows a layer's compute dtype, or takes losses of what layers give."""
     if not words.isdisjoint(CASTS) and not words.isdisjoint(NUMBERS):
         return True
-    return not words.isdisjoint(("compute_dtype", "_compute_dtype")) or {"bfloat16", "finfo"} <= words
+    if {"cast", "float32"} <= words and not words.isdisjoint(("softmax", "log_softmax", "sigmoid")):
+        return True
+    return not words.isdisjoint(("compute_dtype", "_compute_dtype")) or {"bfloat16", "finfo"} <= words or {"keras", "losses"} <= words
 
 
 def is_keras(words: frozenset[str]) -> bool:
@@ -232,6 +236,6 @@ def is_keras(words: frozenset[str]) -> bool:
         return True
     if words.isdisjoint(KERAS):
         return False
-    if words >= RESUMES:
+    if words >= RESUMES or "losses" in words:
         return True
     return not words.isdisjoint(("Layer", "layers", "Model", "Sequential", "models")) and not words.isdisjoint(TENSORS)

@@ -147,12 +147,16 @@ def run_last(m: Machine, found: Trace, relevant: Callable[[frozenset[str]], bool
     left, m.limit = LAST_STEPS, OWN_STEPS // 2
     for path in paths:
         ir = m.project.ir(path)
-        for statement in definitions(ir[1]) if ir is not None and relevant(ir[2]) else ():
+        if ir is None or not relevant(ir[2]):
+            continue
+        made = [s for s in ir[1] if s[0] == "assign" and relevant(words_in(s[3]))]
+        own = widened(relevant, frozenset(target[2] for s in made for target in s[2] if target[0] == "name"))
+        for statement in definitions(ir[1]):
             name = statement[2][2] if statement[0] == "define" else statement[2]
-            codes = [s[2] for s in ([statement] if statement[0] == "define" else statement[6]) if s[0] == "define" and relevant(s[2][8])]
+            codes = [s[2] for s in ([statement] if statement[0] == "define" else statement[6]) if s[0] == "define" and own(s[2][8])]
             if left <= 0 or all(Code(path, code) in m.called for code in codes):
                 continue
-            start = partial(function, m, path, statement) if statement[0] == "define" else partial(class_, m, path, statement, relevant)
+            start = partial(function, m, path, statement) if statement[0] == "define" else partial(class_, m, path, statement, own)
             run(m, found, Entry(path, name, False), start)
             left -= m.limit - max(m.left, 0)
     m.limit = OWN_STEPS

@@ -408,7 +408,12 @@ def arguments(m: Machine, positional: Sequence[IR], named: Sequence[tuple[str | 
 
 
 def spread(m: Machine, value: Value) -> Args:
-    """The entries of a dict as the keywords of a call."""
+    """The entries of a dict as the keywords of a call; of one of several dicts, what each name stands for in those that have it."""
+    if type(value) is Alternatives:
+        ways = [(path - m.path, spread(m, atom)) for path, atom in under(value, m.path)]
+        names = dict.fromkeys(name for _, args in ways for name in args.named)
+        joined = {name: join((guards, args.named[name]) for guards, args in ways if name in args.named) for name in names}
+        return Args(named=joined, opaque=any(args.opaque for _, args in ways))
     entries = entries_of(m, value)
     if entries is None:
         return Args(opaque=True)
@@ -939,7 +944,8 @@ def item(m: Machine, receiver: Atom, index: Value, position: int) -> Value:
         if type(held) is Alternatives:
             return m.each(held, lambda a: entry(m, a, index, receiver) if type(a) is Entries else Unknown(f"item{IDENTITY}{receiver.id!r}"))
         if type(held) is Entries:
-            return entry(m, held, index, receiver)
+            copied = m.read(receiver.id, "#copy of") if type(index) is Constant and held.get(index.value) is None else None
+            return entry(m, held, index, receiver) if copied is None else m.each(copied, lambda a: item(m, a, index, position))
     if type(receiver) is Object and type(receiver.type) is Class:
         member = class_member(m, receiver.type, "__getitem__")
         if member is not None:
@@ -1165,6 +1171,8 @@ def is_exact(m: Machine, ir: IR) -> bool:
 
 def e_format(m: Machine, ir: IR) -> Value:
     parts = [evaluate(m, part) for part in ir[2]]
+    if any(type(atom) is Tensor for part in parts for atom in atoms(part)):
+        m.emit("shown", m.here(ir[1]), values=tuple(parts))
     if all(type(part) is Constant for part in parts):
         return Constant("".join(str(part.value) for part in parts if type(part) is Constant))
     text = "".join(str(p.value) if type(p) is Constant else "{" + symbol_of(p) + "}" for p in parts if type(p) is not Alternatives)

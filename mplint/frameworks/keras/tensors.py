@@ -65,7 +65,8 @@ NUMPY = "numpy"  # of an array, which takes the dtype of what it meets
 MULTI = "multi-backend"  # of what `keras.ops` and `keras.random` make
 LOW = (COMPUTE, HALF, BFLOAT)
 LARGEST = {HALF: 65504.0, COMPUTE: 65504.0, BFLOAT: 3.39e38}
-KEPT_TAGS = frozenset({TF, NUMPY, MULTI, ISLAND, FOLLOWED})
+NOISE = "noise"  # of random numbers
+KEPT_TAGS = frozenset({TF, NUMPY, MULTI, ISLAND, FOLLOWED, NOISE})
 
 # How calls that fill tensors are told their dtype: the position of the argument; -1: by keyword only.
 FILLED: dict[str, int] = {
@@ -190,6 +191,7 @@ OPAQUE = frozenset(
     ]
 )
 RUNNERS = ("tensorflow.cond", "tensorflow.while_loop", "tensorflow.map_fn", "tensorflow.scan", "tensorflow.switch_case", "tensorflow.case")
+PROBABILITIES = frozenset({"softmax", "sigmoid", "log_softmax", "log_sigmoid"})
 NOT_OPS = (
     "tensorflow.data.",
     "tensorflow.io.",
@@ -505,13 +507,14 @@ for prefix in ("tensorflow.", "tensorflow.dtypes.", "keras.backend.", "keras.ops
 
 def filled(m: Machine, name: str, args: Args, place: Place) -> Value:
     """A tensor that a call fills: float32 unless a dtype is given."""
+    noise = frozenset({NOISE}) if "random" in name else frozenset()
     if name.startswith("keras.ops."):
         return in_dtypes(m, name, args, place, OF_OPS[name.removeprefix("keras.ops.")], None, "filled", frozenset({MULTI}))
     if name.startswith("keras.random."):
-        return in_dtypes(m, name, args, place, OF_RANDOM[name.removeprefix("keras.random.")], SINGLE, "filled", frozenset({MULTI}))
+        return in_dtypes(m, name, args, place, OF_RANDOM[name.removeprefix("keras.random.")], SINGLE, "filled", noise | {MULTI})
     if name.startswith("keras.backend."):
-        return in_dtypes(m, name, args, place, OF_KERAS[name.removeprefix("keras.backend.")], SINGLE, "filled")
-    return in_dtypes(m, name, args, place, FILLED[name.removeprefix("tensorflow.")], SINGLE, "filled")
+        return in_dtypes(m, name, args, place, OF_KERAS[name.removeprefix("keras.backend.")], SINGLE, "filled", noise)
+    return in_dtypes(m, name, args, place, FILLED[name.removeprefix("tensorflow.")], SINGLE, "filled", noise)
 
 
 vocabulary.calls.update({f"tensorflow.{name}": filled for name in FILLED})
@@ -769,7 +772,7 @@ def result_of(m: Machine, name: str, groups: Sequence[Operand], place: Place, pr
         return unknown(name, place)
     if last in ("split", "unstack", "meshgrid", "moments", "top_k", "nest"):
         return result.but(tags=result.tags | {NEST})
-    if last == "softmax" or last == "sigmoid":
+    if last in PROBABILITIES:
         half = (*result.half[:1], Step(place, f"`{short(name)}` computes in half precision")) if is_low(result) else ()
         return result.but(tags=result.tags | {f"activation:{last}"}, half=half)
     return result
@@ -844,9 +847,11 @@ def numbers_beside(m: Machine, name: str, last: str, args: Args, operands: Seque
           "clip_by_value": "clip", "clip": "clip", "pow": "**"}.get(last)  # fmt: skip
     if op is None:
         return
+    base = m.path
     for value in args.positional:
-        for atom in atoms(value):
+        for m.path, atom in under(value, base):
             number_met(m, op, atom, low, place)
+    m.path = base
 
 
 def number_met(m: Machine, op: str, atom: Atom, low: Tensor, place: Place) -> None:

@@ -13,8 +13,9 @@ from functools import partial
 from mplint.frameworks.derived import OpMeaning, torch_layer
 from mplint.frameworks.library import unknown_result
 from mplint.frameworks.packages import in_table, note, of_table
+from mplint.frameworks.torch.forwards import note_called
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dtypes_given, named, spread
-from mplint.frameworks.torch.protocol import OFF, zero_grad
+from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, zero_grad
 from mplint.frameworks.torch.tensors import (
     BUFFER,
     LEGACY,
@@ -35,6 +36,7 @@ from mplint.program.machine import IDENTITY, STATE, Args, Exhausted, Machine
 from mplint.program.store import choose, join
 from mplint.program.values import (
     ANY,
+    HALF,
     NONE,
     SINGLE,
     Atom,
@@ -87,6 +89,7 @@ CONTAINERS = {
     "torch.nn.ModuleDict": "dict",
     "torch.nn.ParameterDict": "dict",
 }
+SIZED = ("Linear", "LazyLinear", "Embedding", "Conv", "LSTM", "GRU", "RNN", "MultiheadAttention", "LayerNorm", "BatchNorm")
 NO_MODELS = frozenset(
     [
         "get",
@@ -168,6 +171,8 @@ def layer(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     for key in ("eps", "inplace"):
         if key in args.named:
             m.write(made.id, key, args.named[key])
+    if last.startswith(SIZED):
+        m.emit("sized layer made", place, layer=made, name=short, args=args)
     return made
 
 
@@ -262,10 +267,22 @@ vocabulary.made.append(module_made)
 @vocabulary.invoke("layer")
 def call_layer(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """A layer of torch."""
+    note_called(m, receiver, args, place)
     meaning = torch_layer(str(receiver.type))
     if meaning is None:
         return unknown_model(m, receiver, args, place)
+    note_sized(m, receiver, place)
     return spread(m, [cast_weights(m, receiver.id)], lambda chosen: layer_result(m, receiver, meaning, chosen[0], args, place))
+
+
+def note_sized(m: Machine, layer: Object, place: Place) -> None:
+    """Note that a layer of some size runs under a region, once."""
+    if not str(layer.type).rpartition(".")[2].startswith(SIZED) or m.read(layer.id, "#ran") is not None:
+        return
+    state = m.state("autocast")
+    if any(type(a) is Autocast and a.dtype is not None for a in atoms(state)):
+        m.write(layer.id, "#ran", NONE)
+        m.emit("sized layer run", place, layer=layer, autocast=state)
 
 
 def layer_result(m: Machine, receiver: Object, meaning: OpMeaning, weights: Atom, args: Args, place: Place) -> Value:
@@ -280,6 +297,8 @@ def layer_result(m: Machine, receiver: Object, meaning: OpMeaning, weights: Atom
         if meaning.plain == "same":
             meaning = replace(meaning, plain="promote")
     result = operate(m, short, meaning, values, place, places=args.places, made=receiver.made)
+    if cast_to is None and meaning.kind == "lower" and type(result) is Tensor and result.dtypes == {HALF} and not result.forward:
+        result = result.but(dtypes=frozenset({ANY}), half=())  # float32 weights take no half input: somebody casts them
     if short in ("LSTM", "GRU", "RNN"):
         return Items((result, result)) if type(result) is not Items else Items((result.items[0], Items(result.items[1:])))
     return result
@@ -325,12 +344,13 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
     """An instance of a project's class with bases of other packages: its `forward`."""
     if type(receiver.type) is not Class:
         return unknown_model(m, receiver, args, place)
+    note_called(m, receiver, args, place)
     note_replicas(m, receiver, place)
     member = class_member(m, receiver.type, "forward")
     held = m.read(receiver.id, "forward")
     if held is None and member is None:
         return base_forward(m, receiver, args, place)
-    key = ("forward", receiver.id, args.positional, tuple(args.named.items()), m.state("autocast"))
+    key = ("forward", receiver.id, args.positional, tuple(args.named.items()), m.state("autocast"), m.state(GRADIENTS_OFF))
     try:
         known = m.read(key, "#result")
     except TypeError:
@@ -500,7 +520,11 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
     return m.each(m.state("autocast"), lambda region: m.each(held, partial(one, region)))
 
 
-vocabulary.invoked["model"] = lambda m, receiver, name, args, place: unknown_model(m, receiver, args, place)
+@vocabulary.invoke("model")
+def call_model(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
+    """A model of another package."""
+    note_called(m, receiver, args, place)
+    return unknown_model(m, receiver, args, place)
 
 
 def weights_held(m: Machine, receiver: Atom) -> Value:
@@ -524,6 +548,7 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
     shown = atom.symbol.partition(IDENTITY)[0]
     if shown.rpartition(".")[2] in NO_MODELS:
         return None
+    note_called(m, atom, args, place)
     region = m.state("autocast")
     held = m.read(atom, "#dtype")
     if held is None and not any(type(a) is Autocast and a.dtype is not None for a in atoms(region)):

@@ -37,6 +37,7 @@ from mplint.program.values import (
     DTypeOf,
     Entries,
     External,
+    Function,
     Items,
     Method,
     Object,
@@ -118,6 +119,8 @@ def dtype_of(value: Value | None) -> list[tuple[frozenset[object], str | None]]:
 
 # autocast
 
+GRADIENTS_OFF = "no gradients"  # the slot that says whether they are computed, and the context that turns them off
+
 
 AUTOCASTS = (
     "torch.amp.autocast",
@@ -171,8 +174,30 @@ def device_of(value: Value | None) -> str:
     return "cuda" if "cuda" in found else found[0] if len(found) == 1 else ""
 
 
+@call("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode")
+def without_gradients(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """`torch.no_grad()`, as a context or as a decorator."""
+    first = args.get(0)
+    if type(first) in (Function, Wrapped):
+        return Wrapped(first, Context(GRADIENTS_OFF))  # type: ignore[arg-type]
+    return Context("null" if first == FALSE else GRADIENTS_OFF)
+
+
+def without_parentheses(m: Machine, function: Value, decorator: Atom, place: Place) -> Value | None:
+    """`@torch.no_grad`."""
+    if type(decorator) is External and decorator.name in ("torch.no_grad", "torch.inference_mode"):
+        return Wrapped(function, Context(GRADIENTS_OFF))
+    return None
+
+
+vocabulary.decorators.append(without_parentheses)
+vocabulary.defaults[GRADIENTS_OFF] = FALSE
+
+
 def enters(m: Machine, atom: Atom, place: Place) -> Entered | None:
     """Autocast and other contexts of PyTorch."""
+    if type(atom) is Context and atom.kind == GRADIENTS_OFF:
+        return NONE, ((STATE, GRADIENTS_OFF), TRUE)
     if type(atom) is External and atom.name in ("torch.amp.autocast", "torch.cuda.amp.autocast"):
         made = autocast(m, atom.name, Args(), place)
         atom = next(iter(atoms(made)))
@@ -202,6 +227,23 @@ def decorates(m: Machine, function: Value, decorator: Atom, place: Place) -> Val
 
 
 vocabulary.decorators.append(decorates)
+
+
+IN_FLOAT8 = (
+    "transformer_engine.pytorch.fp8_autocast",
+    "transformer_engine.pytorch.autocast",
+    "torch._scaled_mm",
+    "torchao.float8.convert_to_float8_training",
+)
+
+
+@vocabulary.prefix(*IN_FLOAT8)
+def in_float8(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """What computes in float8, where it is on."""
+    enabled = args.named.get("enabled")
+    if enabled is None or any(on for _, on in truths(m, enabled)):
+        m.emit("float8 asked", place, name=name.rpartition(".")[2], enabled=enabled)
+    return None
 
 
 OWN_EXPORTS = ("export", "export_for_training", "draft_export")
@@ -314,6 +356,7 @@ def scaler_made(m: Machine, made: Object, name: str, args: Args, place: Place) -
         enabled = args.get(index) if not args.opaque else Unknown(f"enabled{IDENTITY}{place.path}:{place.position}")
     m.write(made.id, "#enabled", enabled if enabled is not None else TRUE)
     m.write(made.id, "#optimizers", Items(()))
+    m.write("scalers", "#made", TRUE)
     m.emit("scaler made", place, scaler=made, enabled=enabled if enabled is not None else TRUE, name=name, args=args)
 
 
@@ -843,6 +886,43 @@ def gradient_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value
 vocabulary.atom_attributes.append(gradient_attribute)
 
 
+NOT_FINITE, BY_THRESHOLD = "mask of what is not finite", "mask by a threshold"
+COMPARISONS = frozenset({"<", "<=", ">", ">="})
+LINEAR = frozenset({"made of gradients", "gradient", "times the scale", "scale"})
+
+
+def changed(m: Machine, name: str, value: Value | None, place: Place) -> None:
+    """That gradients are changed by a value, or where a mask says so: unless by something that grows with the scale as they do."""
+    if name in ("add_", "sub_") and has_tag(value, LINEAR):
+        return
+    what = kind_of_change(name, value)
+    if what is not None:
+        m.emit("gradients changed", place, name=name, what=what, gradients=m.state("gradients"))
+
+
+def kind_of_change(name: str, value: Value | None) -> str | None:
+    """Which change of gradients it is: "noise", "penalty", "nan", "threshold", "" for one of no such kind; None for none."""
+    if name == "nan_to_num_" or has_tag(value, frozenset({NOT_FINITE})):
+        return "nan"
+    if has_tag(value, frozenset({BY_THRESHOLD})):
+        return "threshold"
+    if has_tag(value, frozenset({"noise"})):
+        return "noise"
+    if has_tag(value, frozenset({"parameter", "made of a parameter"})):
+        return "penalty"
+    return None if name in ("add_", "sub_", "masked_fill_", "where", "[]") else ""
+
+
+def gradient_item_assigned(m: Machine, receiver: Atom, index: Value, value: Value, place: Place) -> bool:
+    """`p.grad[mask] = 0`."""
+    if is_gradient(receiver):
+        changed(m, "[]", index, place)
+    return False
+
+
+vocabulary.item_assigned.append(gradient_item_assigned)
+
+
 def gradient_methods(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
     """What is done to a gradient in place, and what is read of it."""
     if type(atom) is not Tensor or not {GRADIENT, MADE} & atom.tags:
@@ -857,9 +937,10 @@ def gradient_methods(m: Machine, atom: Atom, name: str, args: Args, place: Place
     if name in CLAMPS:
         clipped(m, place, f"grad.{name}", atom, args.get(0, "min"))
         return atom
+    if name in ("isnan", "isinf", "isfinite"):
+        return Tensor(frozenset({"?b"}), tags=frozenset({NOT_FINITE}))
     if name in CHANGES:
-        if not (name in ("add_", "sub_") and is_gradient(args.get(0))):
-            m.emit("gradients changed", place, name=name, gradients=m.state("gradients"))
+        changed(m, name, args.get(0), place)
         return atom
     if name == "zero_":
         m.set_state("gradients", NO_GRADIENTS)
@@ -875,15 +956,24 @@ vocabulary.atom_methods.append(gradient_methods)
 @call("torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm", "torch.nan_to_num", "torch.nan_to_num_", "torch.clamp", "torch.clip")
 def of_gradients(m: Machine, name: str, args: Args, place: Place) -> Value:
     first = args.get(0, "input")
+    for atom in atoms(first) if first is not None else ():
+        measured(m, atom, "norm" if name.endswith("norm") else "", args, place)
     if name.endswith("norm") and tells_gradients(m, first):
         m.emit("gradients read", place, name=name, parameters=first, gradients=m.state("gradients"))
         return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
     items = items_of(m, first, place.position) if first is not None else None
     if is_gradient(first) or (items and any(is_gradient(i) for i in items)):
         if is_gradient(args.get(-1, "out")) or name.endswith("_"):
-            m.emit("gradients changed", place, name=name, gradients=m.state("gradients"))
+            changed(m, "nan_to_num_", None, place)
         return first if first is not None else NONE
     return m.library.by_prefix(m, name, args, place)  # type: ignore[attr-defined, no-any-return]
+
+
+@call("torch.isnan", "torch.isinf", "torch.isfinite")
+def finite(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """Which gradients are not finite."""
+    made: Value = m.library.by_prefix(m, name, args, place)  # type: ignore[attr-defined]
+    return Tensor(frozenset({"?b"}), tags=frozenset({NOT_FINITE})) if tells_gradients(m, args.get(0, "input")) else made
 
 
 @call("torch.cat", "torch.concat", "torch.concatenate", "torch.stack", "torch.hstack", "torch.vstack", "torch.abs", "torch.square")
@@ -899,6 +989,8 @@ def gradient_assigned(m: Machine, atom: Atom, name: str, value: Value, place: Pl
     """`parameter.grad = None`."""
     if name == "grad" and type(value) is Constant and value.value is None:
         m.set_state("gradients", NO_GRADIENTS)
+    elif name == "grad" and has_tag(value, frozenset({MADE})) and not has_tag(value, frozenset({"times the scale"})):
+        changed(m, "where", value, place)
 
 
 vocabulary.attribute_assigned.append(gradient_assigned)
@@ -911,8 +1003,27 @@ def autograd_grad(m: Machine, name: str, args: Args, place: Place) -> Value:
     scalers = {a.scaled if type(a) is Tensor else None for a in atoms(outputs)} if outputs is not None else set()
     by = scalers.pop() if len(scalers) == 1 else None
     forward = history(m, outputs) if outputs is not None else frozenset()
-    made = Tensor(frozenset({ANY}), scaled=by, forward=forward, tags=frozenset({"gradients taken"}))
+    made = Tensor(frozenset({ANY}), scaled=by, forward=forward, tags=frozenset({TAKEN, taken_at(place)}))
     return Items((made,), made)
+
+
+TAKEN = "gradients taken"
+MEASURES = frozenset({"norm", "pow", "square", "clamp", "relu", "**"})
+
+
+def taken_at(place: Place) -> str:
+    """The tag of gradients that are taken at a place."""
+    return f"taken:{place.path}:{place.position}"
+
+
+def measured(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """Gradients of a scaled loss that are measured as they are."""
+    if type(atom) is Tensor and TAKEN in atom.tags and atom.scaled is not None and name in MEASURES:
+        m.emit("scaled gradients measured", place, tensor=atom, name=name)
+    return None
+
+
+vocabulary.atom_methods.insert(0, measured)
 
 
 def is_scale(value: Value) -> bool:
@@ -922,14 +1033,24 @@ def is_scale(value: Value) -> bool:
 
 def scale_arithmetic(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place: bool) -> Value | None:
     """Arithmetic with a loss scale, and gradients divided by hand."""
+    if op in COMPARISONS and has_tag(left, frozenset({GRADIENT, MADE})):
+        fixed = type(right) is Constant and right.value != 0
+        return Tensor(frozenset({"?b"}), tags=frozenset({BY_THRESHOLD}) if fixed else frozenset())
+    if is_gradient(left) and op in ("+", "-") and in_place:
+        changed(m, "add_", right, place)
+        return left
     if is_gradient(left) and op in ("/", "*") and in_place:
         if is_scale(right):
             m.set_state("gradients", State(("plain", None, place, ())))
         elif type(right) is not Constant:
             m.set_state("gradients", ENTRY)
         return left
+    if op == "**":
+        measured(m, left, op, Args(), place)
     if is_scale(left) or is_scale(right):
         other = right if is_scale(left) else left
+        if type(other) is Tensor and TAKEN in other.tags and op in ("*", "/"):
+            return other.but(scaled=None, tags=other.tags - {TAKEN})
         if type(other) in (Constant, Unknown) or (is_scale(left) and is_scale(right)):
             return left if is_scale(left) else right
     return None

@@ -27,7 +27,7 @@ from mplint.frameworks.torch.promotion import (
     spread,
     widest,
 )
-from mplint.frameworks.torch.protocol import LETTERS
+from mplint.frameworks.torch.protocol import GRADIENTS_OFF, LETTERS
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX, FLOAT16_SMALLEST_NORMAL, FLOAT16_ZERO
 from mplint.program.expressions import items_of
@@ -143,6 +143,19 @@ LARGE = "times "  # beginning of a tag: the number beyond float16 by which somet
 FACTOR = re.compile(r"^\((.*) \* (-?[\d.]+(?:e[+-]?\d+)?)\)$|^\((-?[\d.]+(?:e[+-]?\d+)?) \* (.*)\)$", re.S)
 BY_HAND = "scaled by hand"  # tag: a loss multiplied by a number of the program's own
 KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED})
+ORIGINS = {  # what computing with a tensor tells of the result
+    "gradient": "made of gradients",
+    "made of gradients": "made of gradients",
+    "parameter": "made of a parameter",
+    "made of a parameter": "made of a parameter",
+    "scale": "times the scale",
+    "times the scale": "times the scale",
+    "noise": "noise",
+    "mask of what is not finite": "mask of what is not finite",
+    "mask by a threshold": "mask by a threshold",
+    "gradients taken": "gradients taken",
+}
+RANDOM = frozenset({"randn", "randn_like", "rand", "rand_like", "normal", "randint_like"})
 MOVED_TAGS = frozenset(  # by views and casts
     {INTEGERS, POSITIONS, COUNTED, NORMALIZED, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE}
 )
@@ -161,6 +174,10 @@ TURNS = frozenset({"sin", "cos", "polar", "sincos"})
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
 BANNED = frozenset({"binary_cross_entropy", "BCELoss"})
 LOSS_OPS = ("loss", "Loss", "cross_entropy", "kl_div", "log_softmax", "LogSoftmax")  # ends of the names of what losses are made of
+CALLED_LOSS = re.compile(
+    r"(?:^|_)(?:loss|losses|criterion|criteria|crit|cross_entropy|mse|nll)(?:_|$|fn|func)|Loss$|CrossEntropy$", re.I
+)  # what a loss that nobody knows is called
+NO_LOSS = re.compile(r"scale|log_loss|print|update|reduce|record|backward|plot|meter|avg|average|weight|get_|save", re.I)
 CASTS = {
     "half": HALF,
     "bfloat16": BFLOAT,
@@ -315,7 +332,12 @@ class Operation:
         if asked is not None:
             letters, chain = asked
             chain = chain or ((Step(self.place, f"`{self.name}` computes in {named(HALF)} here"),) if letters & HALVES else ())
-            return self.finish(letters, chain)
+            made = self.finish(letters, chain)
+            if letters == {HALF} and type(self.named.get("dtype")) is DType and meaning.overflow and type(made) is Tensor:
+                where = Place(self.place.path, self.name_places.get("dtype", self.place.position))
+                given = self.argument_place(0)
+                self.m.emit("unstable in half", self.place, name=self.name, tensor=made, asked=where, given=given)
+            return made
         letters, chain = self.dtypes(kind)
         if meaning.integers == "float32" and letters <= {INTEGER, BOOLEAN}:
             letters = frozenset({SINGLE})
@@ -426,6 +448,7 @@ class Operation:
         keeps = short in NEUTRAL or self.name in NEUTRAL if neutral is None else neutral
         epsilon = first.epsilon if keeps else self.epsilon_kept()
         tags = (first.tags & KEPT_TAGS) if tensors else frozenset()
+        tags = tags | origins(short, tensors)
         if keeps:
             tags = tags | (first.tags & MOVED_TAGS)
             if short in SHAPED:
@@ -592,10 +615,12 @@ class Operation:
         if kind != "float32" and self.meaning.kind == "float32" and self.name.endswith(LOSS_OPS) and outside_of_regions(m):
             late = next((t for t in self.tensors[:2] if is_late(t)), None)
             if late is not None and self.dtypes(kind)[0] == late.dtypes:
-                m.emit("loss in half", self.place, name=self.name, tensor=late, certain=late.dtypes == {HALF})
+                given = self.argument_place(next((n for n, a in enumerate(self.given) if a is late), 0))
+                note_late(m, self.name, late, self.place, given)
         if kind != "float32" and first.dtypes == {HALF}:
             if self.meaning.kind in ("float32", "raises") and self.meaning.overflow:
-                m.emit("unstable in half", self.place, name=self.name, tensor=first, overflow=self.meaning.overflow, autocast=self.region)
+                if self.dtypes(kind)[0] == {HALF}:
+                    m.emit("unstable in half", self.place, name=self.name, tensor=first, asked=None, given=self.argument_place(0))
             elif short in REDUCTIONS:
                 m.emit("reduced in half", self.place, name=self.name, tensor=first, autocast=self.region)
         if short in COUNTING:
@@ -1163,6 +1188,15 @@ def meaning_of(name: str) -> OpMeaning:
     return meaning
 
 
+def origins(short: str, tensors: Sequence[Tensor]) -> frozenset[str]:
+    """What a result is made of, as far as somebody asks: gradients, a parameter, noise; of what only lends its shape nothing."""
+    if short in RANDOM:
+        return frozenset({"noise"})
+    if short.endswith("_like"):
+        return frozenset()
+    return frozenset(ORIGINS.get(tag, tag) for t in tensors for tag in t.tags if tag in ORIGINS or tag.startswith("taken:"))
+
+
 def bool_of(left: Atom, right: Atom) -> Tensor:
     """The result of a comparison."""
     return Tensor(frozenset({BOOLEAN}))
@@ -1297,8 +1331,30 @@ def inherit(m: Machine, values: Sequence[Value]) -> Tensor | None:
 QUIET = ("builtins.", "logging.", "time.", "os.", "sys.", "wandb.", "tqdm.", "random.", "json.", "math.", "warnings.", "re.")
 
 
+def note_late(m: Machine, name: str, late: Tensor, place: Place, given: Place) -> None:
+    """Note a loss that is taken of what left its region in half precision; `certain`: it surely is."""
+    trained = m.state(GRADIENTS_OFF) == FALSE
+    m.emit("loss in half", place, name=name, tensor=late, certain=late.dtypes == {HALF}, trained=trained, given=given)
+
+
+def called_loss(m: Machine, atom: Atom, args: Args, place: Place) -> None:
+    """Note a call of something unknown that is called a loss, outside of every region, with what one of them computed."""
+    name = atom.name if type(atom) is Method else atom.symbol.partition(IDENTITY)[0] if type(atom) is Unknown else ""
+    name = name.partition("(")[0].rpartition(".")[2]
+    if not CALLED_LOSS.search(name) or NO_LOSS.search(name) or not outside_of_regions(m):
+        return
+    for index, value in enumerate(args.positional):
+        for path, given in under(value, m.path):
+            if type(given) is Tensor and is_late(given):
+                base, m.path = m.path, path
+                note_late(m, name, given, place, Place(place.path, args.place(index, "") or place.position))
+                m.path = base
+                return
+
+
 def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
     """A call that nobody knows: its result is computed of its arguments."""
+    called_loss(m, atom, args, place)
     if type(atom) is External:
         made = inherit(m, args.all()) if not atom.name.startswith(QUIET) else None
     elif type(atom) is Method:

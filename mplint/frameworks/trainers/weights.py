@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
+from mplint.frameworks.torch.forwards import trains
 from mplint.frameworks.torch.protocol import dtype_of, map_value
 from mplint.frameworks.torch.tensors import MODULE_WORDS
 from mplint.frameworks.vocabulary import Vocabulary
@@ -266,6 +267,8 @@ def watch(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value 
         freeze(m, atom, args.get(0, "requires_grad") or TRUE)
     elif name in ("parameters", "named_parameters"):
         return parameters(m, atom, name, place)
+    elif name == "train":
+        trains(m, atom)
     elif name == "apply" and args.positional:
         apply(m, atom, args.positional[0], place)
     return atom if type(atom) is Object and atom.kind in ("model", "pipeline") else None
@@ -330,6 +333,7 @@ def parameters(m: Machine, model: Atom, name: str, place: Place) -> Value:
     """`model.parameters()`."""
     made = Object(("parameters", owner_of(model), name), "parameters", "torch.nn.Module.parameters", place)
     m.write(made.id, "#of", model)
+    trains(m, model)
     return made
 
 
