@@ -68,7 +68,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/gradient_penalty_unscaled.py': (9748, (('MP316', 'gradient-penalty-unscaled', 'WARNING', ('create_graph',), ('torch',), False, 'GradientPenaltyUnscaled', False, False, True),)),
     'training/keras3_unscaled_train_step.py': (8437, (('MP313', 'keras3-unscaled-train-step', 'ERROR', ('GradientTape', '.backward('), ('keras',), False, 'Keras3UnscaledTrainStep', False, False, True),)),
     'training/losses_to_scale.py': (6181, ()),
-    'training/missing_loss_scaling.py': (27926, (('MP301', 'missing-loss-scaling', 'ERROR', ('autocast', 'mixed_float16', 'GradientTape', 'compute_gradients', 'mixed_precision=', 'mp_policy='), ('torch', 'keras'), False, 'MissingLossScaling', False, False, True),)),
+    'training/missing_loss_scaling.py': (27958, (('MP301', 'missing-loss-scaling', 'ERROR', ('autocast', 'mixed_float16', 'GradientTape', 'compute_gradients', 'mixed_precision=', 'mp_policy='), ('torch', 'keras'), False, 'MissingLossScaling', False, False, True),)),
     'training/missing_scaler_update.py': (8929, (('MP303', 'missing-scaler-update', 'ERROR', ('.scale(',), ('torch',), False, 'MissingScalerUpdate', False, False, True),)),
     'training/mixed_layers.py': (3178, ()),
     'training/scaled_gradients_modified.py': (8405, (('MP314', 'scaled-gradients-modified', 'WARNING', ('.scale(', 'scale_loss', 'get_scaled_loss'), ('torch', 'keras'), False, 'ScaledGradientsModified', False, False, True),)),
@@ -80,6 +80,6 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/scaler_without_autocast.py': (11795, (('MP309', 'scaler-without-autocast', 'WARNING', ('GradScaler(',), ('torch',), False, 'ScalerWithoutAutocast', False, False, True),)),
     'training/step_inside_autocast_region.py': (4221, (('MP311', 'step-inside-autocast-region', 'ERROR', ('autocast',), ('torch',), False, 'StepInsideAutocastRegion', False, False, True),)),
     'training/trainer_bypass.py': (5651, ()),
-    'training/unscaled_step.py': (23763, (('MP302', 'unscaled-step', 'ERROR', ('.scale(', 'Accelerator', 'Fabric', 'get_scaled_loss', 'get_unscaled_gradients', 'scale_loss'), ('torch', 'keras'), False, 'UnscaledStep', False, False, True),)),
+    'training/unscaled_step.py': (21025, (('MP302', 'unscaled-step', 'ERROR', ('.scale(', 'Accelerator', 'Fabric', 'get_scaled_loss', 'get_unscaled_gradients', 'scale_loss'), ('torch', 'keras'), False, 'UnscaledStep', False, False, True),)),
     'training/unscaled_tapes.py': (3557, ()),
 }
