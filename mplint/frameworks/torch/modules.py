@@ -16,7 +16,18 @@ from mplint.frameworks.packages import in_table, note, of_table
 from mplint.frameworks.torch.forwards import note_called
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dtypes_given, named, spread
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, zero_grad
-from mplint.frameworks.torch.tensors import BUFFER, LEGACY, MODEL_OUTPUT, PARAMETER, QUIET, inherit, is_module_name, operate, sigmoid_of
+from mplint.frameworks.torch.tensors import (
+    BUFFER,
+    LEGACY,
+    MODEL_OUTPUT,
+    PARAMETER,
+    QUIET,
+    UNTRAINED,
+    inherit,
+    is_module_name,
+    operate,
+    sigmoid_of,
+)
 from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, owner_of, watch, weights
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.expressions import ancestors, bind, class_member
@@ -24,6 +35,7 @@ from mplint.program.machine import IDENTITY, STATE, Args, Exhausted, Machine
 from mplint.program.store import choose, join
 from mplint.program.values import (
     ANY,
+    FALSE,
     HALF,
     NONE,
     SINGLE,
@@ -493,7 +505,8 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
             if m.store.get(("seen", place), "#model") is None:
                 m.write(("seen", place), "#model", NONE)
                 m.emit("unknown model called", place, model=receiver, autocast=region)
-            return found.but(forward=found.forward | {region.dtype}, tags=frozenset({MODEL_OUTPUT}))
+            tags = frozenset({MODEL_OUTPUT}) if m.state(GRADIENTS_OFF) == FALSE else frozenset({MODEL_OUTPUT, UNTRAINED})
+            return found.but(forward=found.forward | {region.dtype}, tags=tags)
         if cast_to is not None and cast_to.dtypes & HALVES:
             return found.but(
                 dtypes=cast_to.dtypes, half=cast_to.half, forward=found.forward | cast_to.dtypes, tags=frozenset({MODEL_OUTPUT})
