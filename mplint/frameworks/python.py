@@ -141,6 +141,9 @@ def getattr_(m: Machine, name: str, args: Args, place: Place) -> Value:
     receiver, key, default = args.get(0), args.get(1), args.get(2)
     if receiver is None or key is None:
         return NONE
+    if type(key) is Alternatives:
+        others = args.positional[2:]
+        return m.each(key, lambda atom: getattr_(m, name, Args((receiver, atom, *others)), place))
     if type(key) is Constant and isinstance(key.value, str):
         lacks = type(receiver) is Object and type(receiver.type) is Class and not has_attribute(m, receiver, receiver.type, key.value)
         if default is not None and lacks:

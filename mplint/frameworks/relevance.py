@@ -22,6 +22,8 @@ REGIONS = frozenset(
         "FullyShardedDataParallel",
         "fully_shard",
         "AMPTrainer",
+        "fp8_autocast",
+        "_scaled_mm",
     ]
 )
 ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments")
@@ -222,6 +224,6 @@ def is_keras(words: frozenset[str]) -> bool:
         return True
     if words.isdisjoint(KERAS):
         return False
-    if words >= RESUMES:
+    if words >= RESUMES or "losses" in words:
         return True
     return not words.isdisjoint(("Layer", "layers", "Model", "Sequential", "models")) and not words.isdisjoint(TENSORS)

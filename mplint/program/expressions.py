@@ -1160,6 +1160,8 @@ def is_exact(m: Machine, ir: IR) -> bool:
 
 def e_format(m: Machine, ir: IR) -> Value:
     parts = [evaluate(m, part) for part in ir[2]]
+    if any(type(atom) is Tensor for part in parts for atom in atoms(part)):
+        m.emit("shown", m.here(ir[1]), values=tuple(parts))
     if all(type(part) is Constant for part in parts):
         return Constant("".join(str(part.value) for part in parts if type(part) is Constant))
     text = "".join(str(p.value) if type(p) is Constant else "{" + symbol_of(p) + "}" for p in parts if type(p) is not Alternatives)

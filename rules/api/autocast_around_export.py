@@ -67,7 +67,6 @@ class AutocastAroundExport(Rule):
     fix = Applicability.DISPLAY
     frameworks = ("torch",)
     tokens = ("torch.export", "onnx.export(", "dynamo_export")
-
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:

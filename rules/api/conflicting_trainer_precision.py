@@ -70,7 +70,6 @@ class ConflictingTrainerPrecision(Rule):
     fix = Applicability.SAFE
     configs = True
     tokens = ("fp16", "bf16", "bfloat16", "precision", "tf32", "MixedPrecision", "GradScaler", "autocast")
-
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:

@@ -67,7 +67,6 @@ class DataParallelLosesAutocastDtype(Rule):
     fix = Applicability.DISPLAY
     frameworks = ("torch",)
     tokens = ("DataParallel(",)
-
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:

@@ -63,7 +63,6 @@ class LegacyTrainerPrecision(Rule):
     fix = Applicability.SAFE
     configs = True
     tokens = ("precision", "fp16", "bfloat16", "amp_backend", "amp_level", "PrecisionPlugin", '"amp"', "'amp'")
-
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:

@@ -68,7 +68,7 @@ def layers(trace: Trace) -> list[Layer]:
 
 
 def size(trace: Trace, event: Event, index: int, name: str | None) -> Size | None:
-    """A size among the arguments of a layer, where the program fixes it."""
+    """A size among the arguments of a layer, where its file fixes it."""
     args = event.data["args"]
     assert isinstance(args, Args)
     if name is None or args.get(index, name) is None or (at := args.place(index, name)) is None:
@@ -78,7 +78,8 @@ def size(trace: Trace, event: Event, index: int, name: str | None) -> Size | Non
     if type(value) is not Constant or type(value.value) is not int:
         return None
     place = Place(event.place.path, at)
-    return Size(place, value.value, written(trace, place, name, value.value))
+    literal = written(trace, place, name, value.value)
+    return Size(place, value.value, literal) if literal is not None or is_computed(trace, place) else None
 
 
 def written(trace: Trace, place: Place, parameter: str, number: int) -> Place | None:
@@ -94,6 +95,12 @@ def written(trace: Trace, place: Place, parameter: str, number: int) -> Place | 
     name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
     places = {Place(place.path, place_of(value)) for value in given_to(file, name, number)}
     return places.pop() if len(places) == 1 else None
+
+
+def is_computed(trace: Trace, place: Place) -> bool:
+    """Whether a size is computed of numbers that stand there: others may come from anywhere, such as a checkpoint."""
+    found = trace.node(place)
+    return found is not None and not any(isinstance(n, ast.Name | ast.Attribute | ast.Call) for n in ast.walk(found[1]))
 
 
 def given_to(file: SourceFile, name: str, number: int) -> Iterator[ast.expr]:

@@ -55,6 +55,9 @@ class VocabNotMultipleOf8(Rule):
             self.tokens = nn.Embedding(50257, 768)
             self.head = nn.Linear(768, 50257, bias=False)
 
+        def forward(self, tokens):
+            return self.head(self.tokens(tokens))
+
     model = Model()
     with torch.autocast("cuda", dtype=torch.bfloat16):
         logits = model(batch)
@@ -70,6 +73,9 @@ class VocabNotMultipleOf8(Rule):
             super().__init__()
             self.tokens = nn.Embedding(50304, 768)
             self.head = nn.Linear(768, 50304, bias=False)
+
+        def forward(self, tokens):
+            return self.head(self.tokens(tokens))
 
     model = Model()
     with torch.autocast("cuda", dtype=torch.bfloat16):

@@ -162,6 +162,17 @@ def every(*names: str) -> tuple[str, ...]:
     return tuple(home + name for home in HOMES for name in names)
 
 
+TPU = ("TPUStrategy", "TPUStrategyV2", "TPUClusterResolver", "initialize_tpu_system")
+
+
+@vocabulary.prefix("tensorflow.", "torch_xla.tpu.")
+def on_tpu(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """What connects to a TPU, or distributes over one."""
+    if any(part in TPU for part in name.split(".")[-2:]):
+        m.emit("tpu used", place, name=name)
+    return None
+
+
 @call(*every("set_global_policy", "set_policy", "set_dtype_policy"))
 def set_policy(m: Machine, name: str, args: Args, place: Place) -> Value:
     """Set the global policy."""

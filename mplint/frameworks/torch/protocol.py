@@ -229,6 +229,23 @@ def decorates(m: Machine, function: Value, decorator: Atom, place: Place) -> Val
 vocabulary.decorators.append(decorates)
 
 
+IN_FLOAT8 = (
+    "transformer_engine.pytorch.fp8_autocast",
+    "transformer_engine.pytorch.autocast",
+    "torch._scaled_mm",
+    "torchao.float8.convert_to_float8_training",
+)
+
+
+@vocabulary.prefix(*IN_FLOAT8)
+def in_float8(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """What computes in float8, where it is on."""
+    enabled = args.named.get("enabled")
+    if enabled is None or any(on for _, on in truths(m, enabled)):
+        m.emit("float8 asked", place, name=name.rpartition(".")[2], enabled=enabled)
+    return None
+
+
 OWN_EXPORTS = ("export", "export_for_training", "draft_export")
 EXPORTS = ("torch.onnx.export", "torch.onnx.dynamo_export", *(f"torch.export.{name}" for name in OWN_EXPORTS))
 
