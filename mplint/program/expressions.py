@@ -405,7 +405,12 @@ def arguments(m: Machine, positional: Sequence[IR], named: Sequence[tuple[str | 
 
 
 def spread(m: Machine, value: Value) -> Args:
-    """The entries of a dict as the keywords of a call."""
+    """The entries of a dict as the keywords of a call; of one of several dicts, what each name stands for in those that have it."""
+    if type(value) is Alternatives:
+        ways = [(path - m.path, spread(m, atom)) for path, atom in under(value, m.path)]
+        names = dict.fromkeys(name for _, args in ways for name in args.named)
+        joined = {name: join((guards, args.named[name]) for guards, args in ways if name in args.named) for name in names}
+        return Args(named=joined, opaque=any(args.opaque for _, args in ways))
     entries = entries_of(m, value)
     if entries is None:
         return Args(opaque=True)

@@ -124,6 +124,11 @@ def holds_settings(m: Machine, cls: Class) -> bool:
     return any(m.library.canonical(base) in BASES for base in external_bases(m, cls))  # type: ignore[attr-defined]
 
 
+def is_filled_by_users(m: Machine, cls: Class) -> bool:
+    """Whether a class checks what comes from outside, as settings do."""
+    return any(m.library.canonical(base).startswith("pydantic") for base in external_bases(m, cls))  # type: ignore[attr-defined]
+
+
 def fields_of(m: Machine, cls: Class) -> dict[str, tuple[Class, IR | None]]:
     """The annotated names of a class and its bases, with the class that has each and the annotation."""
     found: dict[str, tuple[Class, IR | None]] = {}
@@ -209,7 +214,7 @@ def literals(annotation: IR | None) -> tuple[str | int | bool | None, ...]:
 def annotated(m: Machine, name: str, annotation: IR, frame: Frame, place: Place) -> Value | None:
     """A parameter of library code that is annotated with a class of settings: any instance of it."""
     found = class_named(m, annotation, frame)
-    if found is None or not NAMED.search(found.name) or not holds_settings(m, found):
+    if found is None or not holds_settings(m, found) or not (NAMED.search(found.name) or is_filled_by_users(m, found)):
         return None
     return open_instance(m, found, place, f"{name}.")
 
