@@ -142,7 +142,8 @@ LOGITS = re.compile(r"logit", re.I)
 LARGE = "times "  # beginning of a tag: the number beyond float16 by which something that float16 need not hold was multiplied
 FACTOR = re.compile(r"^\((.*) \* (-?[\d.]+(?:e[+-]?\d+)?)\)$|^\((-?[\d.]+(?:e[+-]?\d+)?) \* (.*)\)$", re.S)
 BY_HAND = "scaled by hand"  # tag: a loss multiplied by a number of the program's own
-KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED})
+UNTRAINED = "without gradients"  # tag: computed where gradients are off
+KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED, UNTRAINED})
 ORIGINS = {  # what computing with a tensor tells of the result
     "gradient": "made of gradients",
     "made of gradients": "made of gradients",
@@ -449,6 +450,8 @@ class Operation:
         epsilon = first.epsilon if keeps else self.epsilon_kept()
         tags = (first.tags & KEPT_TAGS) if tensors else frozenset()
         tags = tags | origins(short, tensors)
+        if forward and UNTRAINED not in tags and self.m.state(GRADIENTS_OFF) != FALSE:
+            tags = tags | {UNTRAINED}
         if keeps:
             tags = tags | (first.tags & MOVED_TAGS)
             if short in SHAPED:
@@ -1333,7 +1336,7 @@ QUIET = ("builtins.", "logging.", "time.", "os.", "sys.", "wandb.", "tqdm.", "ra
 
 def note_late(m: Machine, name: str, late: Tensor, place: Place, given: Place) -> None:
     """Note a loss that is taken of what left its region in half precision; `certain`: it surely is."""
-    trained = m.state(GRADIENTS_OFF) == FALSE
+    trained = m.state(GRADIENTS_OFF) == FALSE and UNTRAINED not in late.tags
     m.emit("loss in half", place, name=name, tensor=late, certain=late.dtypes == {HALF}, trained=trained, given=given)
 
 
