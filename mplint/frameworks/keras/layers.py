@@ -714,7 +714,7 @@ def fitted(m: Machine, model: Object, name: str, args: Args, place: Place) -> Va
     from mplint.program.calls import call_method
 
     use_model(m, model, place)
-    m.emit("model fit", place, model=model, how=name, optimizer=m.read(model.id, "optimizer"))
+    m.emit("model fit", place, model=model, how=name, optimizer=m.read(model.id, "optimizer"), args=args)
     if type(model.type) is Class and class_member(m, model.type, "train_step") is not None and name != "train_on_batch":
         data = Unknown(f"data{IDENTITY}{place.path}:{place.position}")
         call_method(m, model, "train_step", Args((data,), None, (place.position,)), place.position, place.position)

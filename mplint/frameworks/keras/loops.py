@@ -62,7 +62,7 @@ def new_scaler(m: Machine, name: str, args: Args, place: Place) -> Value:
     if inner is None:
         inner = args.get(0, "optimizer")
     m.write(made.id, "#inner", inner if inner is not None else NONE)
-    m.emit("loss scale optimizer made", place, optimizer=made, inner=inner, args=args)
+    m.emit("loss scale optimizer made", place, optimizer=made, inner=inner, args=args, policy=m.state("policy"))
     return made
 
 
