@@ -59,6 +59,12 @@ def taken_of(entry: Entry, gradient: Tensor) -> Event | None:
     return next((e for e in entry.of("tape gradients taken") if f"taken:{e.place.path}:{e.place.position}" in gradient.tags), None)
 
 
+def taken_at(entry: Entry, misused: Misused) -> list[Event]:
+    """The events that took the gradients which something happens to, each place once."""
+    found = {event.place: event for _, gradient in ways_of(misused.event) if (event := taken_of(entry, gradient)) is not None}
+    return list(found.values())
+
+
 def never_unscaled(entry: Entry) -> Iterator[Misused]:
     """Updates by gradients that `get_scaled_loss` scaled and nobody has unscaled."""
     for event in entry.of("gradients applied"):
