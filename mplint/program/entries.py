@@ -145,12 +145,16 @@ def run_all(
 def run_last(m: Machine, found: Trace, relevant: Callable[[frozenset[str]], bool], paths: Sequence[str]) -> None:
     """Run functions and classes that nothing has called, by themselves."""
     left, m.limit = LAST_STEPS, OWN_STEPS // 2
+    known = {(entry.path, entry.name) for entry in found.entries}
     for path in paths:
         ir = m.project.ir(path)
         if ir is None or not relevant(ir[2]):
             continue
         made = [s for s in ir[1] if s[0] == "assign" and relevant(words_in(s[3]))]
         own = widened(relevant, frozenset(target[2] for s in made for target in s[2] if target[0] == "name"))
+        if made and left > 0 and not begins(ir) and (path, "<module>") not in known:
+            run(m, found, Entry(path, "<module>", True), partial(module, m, path, ir))
+            left -= m.limit - max(m.left, 0)
         for statement in definitions(ir[1]):
             name = statement[2][2] if statement[0] == "define" else statement[2]
             codes = [s[2] for s in ([statement] if statement[0] == "define" else statement[6]) if s[0] == "define" and own(s[2][8])]
