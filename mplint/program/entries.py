@@ -492,7 +492,7 @@ def keeps_state(ir: IR) -> bool:
 def inherited(m: Machine, cls: Class) -> list[Function]:
     """The uncalled methods of a class's bases in the project that save or restore."""
     bases = {a.id for a in ancestors(m, cls) if type(a) is Class and a is not cls}
-    members = [(slot[1], m.store.slots[slot]) for slot in m.store.slots.every() if slot[0] in bases] if bases else []
+    members = [(slot[1], m.store.get(*slot)) for slot in m.store.slots.every() if slot[0] in bases] if bases else []
     found = [v for name, v in members if type(v) is Function and not name.startswith("__") and not KEEPING.isdisjoint(v.code.words)]
     return [v for v in found if v.code not in m.called and v.code.name not in KEEPING][:4]
 

@@ -17,9 +17,10 @@ from mplint.program.event import Event
 from mplint.program.imported import MAX_FRAMES, Exhausted, Imports, Nested
 from mplint.program.lower import IR
 from mplint.program.project import Project
-from mplint.program.store import Difference, Slot, Store, choose, join, under
+from mplint.program.store import Difference, Forked, Slot, Store, choose, join, under
 from mplint.program.values import (
     NONE,
+    Alternatives,
     Atom,
     Class,
     Code,
@@ -299,6 +300,7 @@ class Machine:
         self.lines: dict[Hashable, tuple[Class, list[Class | str]]] = {}  # of classes: themselves and their bases
         self.running: dict[Code, int] = {}  # how often each function is on the stack
         self.deepest = 0  # frames
+        self.places: dict[tuple[str, int], Place] = {}  # of what has run: each is made once
         self.imports = Imports()
 
     # constructs
@@ -346,7 +348,11 @@ class Machine:
 
     def here(self, position: int) -> Place:
         """A place of the running file."""
-        return Place(self.frames[-1].path, position)
+        key = (self.frames[-1].path, position)
+        place = self.places.get(key)
+        if place is None:
+            place = self.places[key] = Place(*key)
+        return place
 
     def identity(self, place: Place) -> Hashable:
         """What identifies an object made here: the place and the calls above it."""
@@ -376,7 +382,9 @@ class Machine:
     def read(self, owner: Hashable, name: str) -> Value | None:
         """A slot, as far as it can hold on this path."""
         value = self.store.slots.get((owner, name))
-        return value if value is None else choose(value, self.path)
+        if type(value) is Forked:
+            value = value.value()
+        return value if type(value) is not Alternatives else choose(value, self.path)
 
     def write(self, owner: Hashable, name: str, value: Value) -> None:
         """Set a slot."""
@@ -384,7 +392,7 @@ class Machine:
 
     def state(self, name: str) -> Value:
         """A slot of the interpreter's own state."""
-        value = self.store.slots.get((STATE, name))
+        value = self.store.get(STATE, name)
         if value is None:
             value = self.library.default((STATE, name)) or State(None)
         return choose(value, self.path)
