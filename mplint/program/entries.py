@@ -14,10 +14,10 @@ from mplint.program.calls import instantiate
 from mplint.program.expressions import ancestors, bind
 from mplint.program.interpreter import interpreter
 from mplint.program.lower import IR
-from mplint.program.machine import STATE, Args, Exhausted, Library, Machine, Recorder
+from mplint.program.machine import MAIN, STATE, Args, Exhausted, Library, Machine, Recorder
 from mplint.program.project import Project
 from mplint.program.trace import Entry, Trace
-from mplint.program.values import NONE, Class, Code, Constant, Function, Module, Object, Partial, Unknown, Value, Wrapped, atoms
+from mplint.program.values import NONE, Class, Code, Constant, Function, Module, Object, Partial, Value, Wrapped, atoms
 from mplint.python.document import is_test_path
 
 OWN_STEPS = 60_000  # of an entry
@@ -324,7 +324,7 @@ def module(m: Machine, path: str, ir: IR) -> None:
         m.import_path(path)
         return
     frame = m.module_frame(path)
-    m.store.put(path, "#run", Unknown("main"))
+    m.store.put(path, "#run", MAIN)
     m.run_module(frame, ir, main=True)
 
 

@@ -27,13 +27,16 @@ MODULE_STEPS = 30_000  # of the body of one module; what it calls counts, what i
 PROJECT_STEPS = 1_000_000  # of all of them; then each has
 LEAST_STEPS = 1_000
 CONTENTS = ("#entries", "#items")
-RUN = "#run"  # the slot of a module that has been run
+RUN = "#run"  # the slot of a module that has been run,
+IMPORTERS = "#importers"  # and of one whose importers have been run: what counts is whether they are there
+FLAGS = (RUN, IMPORTERS)
 
 
 class Part(NamedTuple):
     """A part of an import: what it read before it wrote it (None: absent), what it wrote and removed, what it emitted and called.
 
-    `run`: modules, and whether they had been run;  `scanned`: owners of which it asked for every slot, with those that it found.
+    `run`: modules, and whether they (or those that import them) had been run;  `scanned`: owners of which it asked for every slot, with
+    those that it found.
     """
 
     run: tuple[tuple[Slot, bool], ...]
@@ -151,6 +154,14 @@ class Recording(Slots):
         yield from [slot for slot in self.below.every() if slot not in self.removed and not dict.__contains__(self, slot)]
         yield from list(dict.keys(self))
 
+    def owners(self) -> Iterator[Hashable]:
+        """Every owner, for whoever only looks for what there is."""
+        return iter(dict.fromkeys((*self.below.owners(), *self.names)))
+
+    def names_of(self, owner: Hashable) -> Iterator[str]:
+        """The names that an owner holds, for whoever only looks for what there is."""
+        return iter(dict.fromkeys((*self.below.names_of(owner), *super().names_of(owner))))
+
 
 class Importing(Protocol):
     """What imports need of the machine that runs them."""
@@ -210,8 +221,8 @@ class Notes:
         last = m.counter
         reads = [(slot, value) for slot, value in slots.reads.items() if type(slot[0]) is not int or not counter < slot[0] <= last]
         part = Part(
-            tuple((slot, value is not None) for slot, value in reads if slot[1] == RUN),
-            tuple((slot, value) for slot, value in reads if slot[1] != RUN),
+            tuple((slot, value is not None) for slot, value in reads if slot[1] in FLAGS),
+            tuple((slot, value) for slot, value in reads if slot[1] not in FLAGS),
             slots.scanned,
             written,
             tuple(slots.removed),

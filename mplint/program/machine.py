@@ -14,7 +14,7 @@ from zlib import crc32
 
 from mplint.program.conditions import EMPTY, Condition, Path, extend
 from mplint.program.event import Event
-from mplint.program.imported import MAX_FRAMES, Exhausted, Imports, Nested
+from mplint.program.imported import IMPORTERS, MAX_FRAMES, Exhausted, Imports, Nested
 from mplint.program.lower import IR
 from mplint.program.project import Project
 from mplint.program.store import Difference, Forked, Slot, Store, choose, join, under
@@ -40,6 +40,7 @@ MAX_DEPTH = 14  # of calls
 MAX_GUARDS = 8  # literals that an arm's values carry
 MAX_IMPORTERS = 40  # of a file with a table that others add to
 STATE = "state"  # the owner of the interpreter's own slots
+MAIN = Unknown("main")  # what stands for a module that runs as the main program
 IDENTITY = "\0"  # separates what is shown of a symbol from what identifies it
 
 
@@ -139,6 +140,7 @@ class Args:
     def shifted(self, first: Value) -> Args:
         """The same arguments behind another first one."""
         return Args((first, *self.positional), self.named, (0, *self.places), self.named_places, self.opaque)
+
 
 class Library(Protocol):
     """What the names of other packages mean: frameworks, and Python's own library."""
@@ -300,6 +302,7 @@ class Machine:
         self.lines: dict[Hashable, tuple[Class, list[Class | str]]] = {}  # of classes: themselves and their bases
         self.running: dict[Code, int] = {}  # how often each function is on the stack
         self.deepest = 0  # frames
+        self.private: set[Hashable] = set()  # tables of the running entry that no module holds
         self.places: dict[tuple[str, int], Place] = {}  # of what has run: each is made once
         self.imports = Imports()
 
@@ -511,15 +514,15 @@ class Machine:
 
     def run_importers(self, path: str) -> bool:
         """Run the modules that import a file, once: what they register there counts, what else they do does not; whether any has run."""
-        slot = (path, "#importers")
+        slot = (path, IMPORTERS)
         if slot in self.store.slots:
             return False
         return self.imports.beside(self, Nested(path, True), partial(self.run_waiting, path))
 
     def run_waiting(self, path: str) -> bool:
         """The same, for the first time."""
-        self.imports.overwrites(self, (path, "#importers"))
-        self.store.put(path, "#importers", NONE)
+        self.imports.overwrites(self, (path, IMPORTERS))
+        self.store.put(path, IMPORTERS, NONE)
         waiting = [p for p in self.project.importers(path) if (p, "#run") not in self.store.slots]
         states, seen = dict(self.store.slots.of(STATE)), len(self.events)
         for other in waiting[:MAX_IMPORTERS]:
@@ -567,6 +570,8 @@ class Machine:
         self.events = []
         self.left = self.limit
         self.running = {}
+        self.private = set()
+        self.places.clear()
         with suppress(Exhausted, RecursionError):
             entry()
         left = self.left

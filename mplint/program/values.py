@@ -359,7 +359,7 @@ class State:
 
 @final
 class Alternatives:
-    """Up to `LIMIT` atoms, each under conditions; made by `alternatives`. `chosen`: what can hold on `path`, where it was last asked for."""
+    """Up to `LIMIT` atoms, each under conditions; made by `alternatives`. `chosen`: what can hold on `path`, the last one asked for."""
 
     __slots__ = ("chosen", "options", "path")
     LIMIT = 6
