@@ -18,7 +18,10 @@ def programs_below(folder: str) -> Programs:
     """Every program below a folder; raises UsageError where there is none."""
     if not os.path.isdir(folder):
         raise UsageError(f"no such folder: {folder}")
-    return programs_of(path for path in discover([folder]) if path.endswith(PROGRAMS))
+    paths = [path for path in discover([folder]) if path.endswith(PROGRAMS)]
+    if not paths:
+        raise UsageError(f"no programs in {folder}")
+    return programs_of(paths)
 
 
 def programs_around(file: str, root: str | None) -> Programs:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
-from mplint.frameworks import options, packages, parts, python, registries, trainers
+from mplint.frameworks import filepaths, options, packages, parts, python, registries, trainers
 from mplint.frameworks.keras import vocabulary as keras
 from mplint.frameworks.library import Frameworks
-from mplint.frameworks.relevance import FOREIGN, speaks_of_training
+from mplint.frameworks.relevance import FOREIGN, casts_numbers, speaks_of_training
 from mplint.frameworks.torch import vocabulary as torch
 from mplint.frameworks.torch.contexts import run_in_context
 from mplint.frameworks.torch.units import Ask
@@ -25,6 +25,7 @@ def frameworks() -> Frameworks:
     """The library with every vocabulary, those that know more of a name first."""
     return Frameworks(
         (
+            filepaths.vocabulary,
             *options.vocabularies(),
             registries.vocabulary,
             parts.vocabulary,
@@ -63,4 +64,4 @@ def interpret(
     after = partial(run_in_context, paths=project.paths, ask=ask)
     leading = [path for path in sorted(project.graph.above(named) - set(named)) if not is_test_path(path)]
     around = partial(parts.users_of_parts, clipping=clipping)
-    return trace(project, frameworks(), speaks_of_training, named, after, recorder, leading, around)
+    return trace(project, frameworks(), speaks_of_training, named, after, recorder, leading, around, casts_numbers)

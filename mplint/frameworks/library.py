@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.lower import IR
@@ -25,6 +25,15 @@ from mplint.program.values import (
     Wrapped,
     atoms,
 )
+
+
+def above(names: Iterable[str]) -> Iterator[str]:
+    """Dotted names, and the packages and modules that hold them."""
+    for name in names:
+        yield name
+        while "." in name:
+            name = name.rpartition(".")[0]
+            yield name
 
 
 class Frameworks:
@@ -62,6 +71,9 @@ class Frameworks:
         self.annotations = [h for v in vocabularies for h in v.annotations]
         self.externals = [h for v in vocabularies for h in v.externals]
         self.defaults = {name: value for v in reversed(vocabularies) for name, value in v.defaults.items()}
+        self.packages = {name: other for v in reversed(vocabularies) for name, other in v.packages.items()}
+        self.excerpts = [h for v in vocabularies for h in v.excerpts]
+        self.known = frozenset(above(name for name in (*self.calls, *self.values)))
 
     def canonical(self, name: str) -> str:
         """A dotted name under which the tables know it: aliases of packages and modules resolved."""
@@ -76,6 +88,20 @@ class Frameworks:
             head, _, part = head.rpartition(".")
             tail = f"{part}.{tail}"
         return name
+
+    def unbound(self, name: str, stars: Sequence[str], words: frozenset[str]) -> str | None:
+        """What a name means that nothing binds: what a star import brings, a package, or what the program speaks of."""
+        if name in self.packages:
+            return self.packages[name]
+        brought = [f"{module}.{name}" for module in stars]
+        for dotted in brought:
+            if self.canonical(dotted) in self.known:
+                return dotted
+        if name[:1].isupper():
+            for dotted in brought:
+                if any(prefix and self.canonical(dotted).startswith(prefix) for prefix, _ in self.prefixes):
+                    return dotted
+        return next((found for h in self.excerpts if (found := h(name, words)) is not None), None)
 
     def call(self, m: Machine, name: str, args: Args, place: Place) -> Value:
         """Call the dotted name of another package."""

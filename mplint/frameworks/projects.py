@@ -10,8 +10,7 @@ from mplint.frameworks.keras.policies import compute_letter
 from mplint.program.trace import Trace, possible
 from mplint.program.values import BFLOAT, HALF, Autocast, Class, Place, State
 from mplint.python.document import is_test_path
-from mplint.source.trainers.duties import kind_of
-from mplint.source.words import ENABLES, ENTERS_AUTOCAST, NAMES_HALF
+from mplint.source.words import ENABLES
 
 if TYPE_CHECKING:
     from mplint.program.modules import ImportGraph
@@ -41,13 +40,6 @@ def holds(trace: Trace, path: str, names: Iterable[str]) -> bool:
 def enabled_elsewhere(trace: Trace, path: str) -> bool:
     """Whether another program mentions anything that may put half precision in force."""
     return any(ENABLES in words and other != path and not is_test_path(other) for other, words in trace.words.items())
-
-
-def half_around(trace: Trace, path: str) -> bool:
-    """Whether a file that is imported together with one may put half precision in force."""
-    graph = graph_of(trace)
-    around = (graph.below([path]) | graph.above([path])) - {path}
-    return any(trace.words.get(other, frozenset()) & {ENTERS_AUTOCAST, NAMES_HALF} for other in around if not is_test_path(other))
 
 
 def policy_around(trace: Trace, path: str) -> Policy | None:
@@ -119,59 +111,6 @@ def classes_in_half(trace: Trace) -> dict[tuple[str, str], Steps]:
                     found.setdefault((cls.path, cls.name), (*chain, (trace.location(event.place), f"`{cls.name}` is called here")))
     trace.held["classes in half"] = found
     return found
-
-
-def foreign_bases(trace: Trace, path: str, dotted: str, depth: int = 0) -> Iterator[tuple[str, Place]]:
-    """The dotted names of the bases from other packages of a class that a file of the project imports, and where each is named."""
-    project = trace.project
-    if project is None or depth > 6:
-        return
-    home, _, name = dotted.rpartition(".")
-    level = len(home) - len(home.lstrip("."))
-    module = project.relative(path, level, home.lstrip(".")) if level else project.absolute(path, home) if home else None
-    where = module.path if module is not None else path if not home else ""
-    ir = project.ir(where) if where else None
-    if ir is None:
-        return
-    names: dict[str, str] = {}
-    for statement in ir[1]:
-        if statement[0] == "from":
-            dots = "." * statement[3]
-            names |= {alias or held: f"{dots}{statement[2]}{'.' if statement[2] else ''}{held}" for held, alias in statement[4]}
-        elif statement[0] == "import":
-            names |= {alias or held.partition(".")[0]: held if alias else held.partition(".")[0] for held, alias in statement[2]}
-        elif statement[0] == "class" and statement[2] == name:
-            for base in statement[3]:
-                text = dotted_of(base)
-                first, _, rest = text.partition(".")
-                full = f"{names[first]}{'.' if rest else ''}{rest}" if first in names else text
-                known = names.get(first, "").startswith(".") or project.absolute(where, full.rpartition(".")[0] or full) is not None
-                if first not in names or known:
-                    yield from foreign_bases(trace, where, full if first in names else text, depth + 1)
-                else:
-                    yield full, Place(where, base[1])
-            return
-    if name in names and names[name] != dotted:
-        yield from foreign_bases(trace, where, names[name], depth + 1)
-
-
-def hosted(trace: Trace, file: SourceFile, needs: str) -> Steps | None:
-    """The place that proves what `needs` says ("lightning tasks.Base"): that a base class of another file is made for a trainer."""
-    key, _, base = needs.partition(" ")
-    for name, place in foreign_bases(trace, trace.path_of(file), base):
-        kind = kind_of(name)
-        if kind is not None and kind.key == key and kind.runs(name):
-            return ((trace.location(place), f"{kind.title} runs this class: it derives from `{name}`"),)
-    return None
-
-
-def dotted_of(ir: tuple[object, ...]) -> str:
-    """The dotted name of an expression, "" for any other."""
-    parts: list[str] = []
-    while ir[0] == "attribute":
-        parts.append(str(ir[3]))
-        ir = ir[2]  # type: ignore[assignment]
-    return ".".join([str(ir[2]), *reversed(parts)]) if ir[0] == "name" else ""
 
 
 def with_steps(finding: Finding, steps: Steps) -> Finding:

@@ -54,6 +54,7 @@ from mplint.program.values import (
 )
 
 vocabulary = Vocabulary()
+vocabulary.packages.update({"np": "numpy", "numpy": "numpy"})
 OPEN_PART = re.compile(r"\{[^{}]*\}")
 call = vocabulary.call
 method = vocabulary.method
@@ -140,6 +141,9 @@ def getattr_(m: Machine, name: str, args: Args, place: Place) -> Value:
     receiver, key, default = args.get(0), args.get(1), args.get(2)
     if receiver is None or key is None:
         return NONE
+    if type(key) is Alternatives:
+        others = args.positional[2:]
+        return m.each(key, lambda atom: getattr_(m, name, Args((receiver, atom, *others)), place))
     if type(key) is Constant and isinstance(key.value, str):
         lacks = type(receiver) is Object and type(receiver.type) is Class and not has_attribute(m, receiver, receiver.type, key.value)
         if default is not None and lacks:
@@ -401,6 +405,8 @@ def dict_(m: Machine, name: str, args: Args, place: Place) -> Value:
     for key, value in args.named.items():
         entries = entries.put(key, value)
     made = new_dict(m, entries, place.position)
+    if entries.rest is not None and (type(first) is Unknown or (type(first) is Object and first.kind == "settings")):
+        m.write(made.id, "#copy of", first)
     if name.endswith(("EasyDict", "Namespace")):
         for key, value in args.named.items():
             m.write(made.id, key, value)
@@ -433,6 +439,8 @@ def bool_(m: Machine, name: str, args: Args, place: Place) -> Value:
 )
 def numbers(m: Machine, name: str, args: Args, place: Place) -> Value:
     values = args.positional
+    if name == "builtins.str" and len(values) == 1 and type(values[0]) is Object and values[0].kind == "path":
+        return values[0]
     if len(values) == 1 and type(values[0]) is Alternatives and not args.named:
         return m.each(values[0], lambda atom: numbers(m, name, Args((atom,), places=args.places), place))
     short = name.removeprefix("builtins.")
@@ -515,7 +523,7 @@ def property_(m: Machine, name: str, args: Args, place: Place) -> Value:
 def partial(m: Machine, name: str, args: Args, place: Place) -> Value:
     if not args.positional:
         return NONE
-    return Partial(args.positional[0], args.positional[1:], tuple(args.named.items()))
+    return Partial(args.positional[0], args.positional[1:], tuple(args.named.items()), place)
 
 
 @call("functools.wraps", "functools.lru_cache", "typing.overload", "abc.abstractmethod", "functools.update_wrapper")
@@ -851,7 +859,8 @@ def dict_method(m: Machine, receiver: Object, name: str, args: Args, place: Plac
         )
     if name == "copy":
         return new_dict(m, entries, place.position)
-    return NONE
+    called = entries.get(name)  # as an attribute, where those stand for keys
+    return m.call(called, args, place.position) if called is not None else NONE
 
 
 def key_value(key: object) -> Value:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mplint.program.lower import SECTION_WORDS
+
 # a region, a scaler, or half names: what trains or runs in half precision
 REGIONS = frozenset(
     [
@@ -20,14 +22,38 @@ REGIONS = frozenset(
         "FullyShardedDataParallel",
         "fully_shard",
         "AMPTrainer",
+        "fp8_autocast",
+        "_scaled_mm",
     ]
 )
+ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments")
 HALVES = frozenset(
-    ["float16", "bfloat16", "half", "fp16", "bf16", "mixed_precision", "precision", "mixed_float16", "mixed_bfloat16", "torch_dtype"]
+    [
+        "getattr(torch,",
+        "float16",
+        "bfloat16",
+        "half",
+        "fp16",
+        "bf16",
+        "mixed_precision",
+        "precision",
+        "mixed_float16",
+        "mixed_bfloat16",
+        "torch_dtype",
+    ]
 )
-STEPS = frozenset(["backward", "step", "optimizer", "optim", "fit", "Trainer", "Accelerator", "GradientTape", "apply_gradients"])
+STEPS = frozenset(
+    ["backward", "step", "optimizer", "optim", "fit", "Trainer", "Accelerator", "GradientTape", "apply_gradients", *ARGUMENTS]
+)
 CASTS = frozenset(["float16", "half"])  # what may cast a model,
 RUNS = frozenset(["load_state_dict", "eval", "no_grad", "inference_mode"])  # and what such a program does with it
+NUMBERS = frozenset(  # operations whose results half precision may lose, and what makes tensors that are trained
+    [
+        *("log", "log2", "log10", "log1p", "exp", "softmax", "log_softmax", "logsumexp", "pow", "square", "sqrt", "rsqrt", "reciprocal"),
+        *("sum", "cumsum", "mean", "norm", "var", "std", "reduce_sum", "reduce_mean", "matmul", "einsum", "clamp", "clip", "where"),
+        *("masked_fill", "masked_fill_", "full", "placeholder", "Parameter", "add_weight", "Variable", "cross_entropy", "mse_loss"),
+    ]
+)
 POLICIES = frozenset(
     [
         "set_global_policy",
@@ -42,7 +68,7 @@ POLICIES = frozenset(
 )
 
 # Keras: classes that are layers or models, what makes tensors in them, and policies as objects
-KERAS = frozenset(["keras", "tensorflow"])
+KERAS = frozenset(["keras", "tensorflow", "tf"])
 TENSORS = frozenset(
     [
         "cast",
@@ -78,6 +104,10 @@ TENSORS = frozenset(
         "einsum",
     ]
 )
+# what builds a model of Keras out of layers, whatever imports them
+BUILDERS = frozenset(["Input", "Sequential", "Model", "add"])
+LAYERS = frozenset(["Dense", "Activation", "Softmax", "Conv1D", "Conv2D", "Conv3D", "GlobalAveragePooling2D", "TimeDistributed"])
+RESUMES = frozenset(["load_model", "fit"])  # what trains a stored model on
 KERAS_PROTOCOL = frozenset(
     [
         "GradientTape",
@@ -129,14 +159,28 @@ FOREIGN = frozenset(
 # calls that choose float16
 OFFERS = (
     "Arguments(fp16=",
+    "Arguments(bf16=",
+    "Arguments(tf32=",
+    "Arguments(**",
     "Config(fp16=",
+    "Config(bf16=",
     "Trainer(fp16=",
     "Trainer(precision=",
+    "Trainer(amp_backend=",
+    "Trainer(amp_level=",
     "Trainer(**",
     "Fabric(precision=",
     "Fabric(**",
+    "Accelerator(mixed_precision=",
+    "Accelerator(fp16=",
+    "Accelerator(**",
+    "LightningCLI(trainer_defaults=",
+    "Precision(scaler=",
     "from_argparse_args(precision=",
+    "(fused=",
 )
+# what a DeepSpeed configuration holds, and an optimizer that trainers refuse under float16
+SECTIONS = SECTION_WORDS | {"LBFGS"}
 
 
 MANAGERS = frozenset(["accelerator", "fabric", "model_engine"])  # what trainers are called that scale in the user's loop
@@ -158,13 +202,28 @@ def speaks_of_training(words: frozenset[str]) -> bool:
         return True
     if not words.isdisjoint(FROM_OPTIONS):
         return True
+    if not words.isdisjoint(SECTIONS):
+        return True
     return any("autocast" in word or word.endswith(OFFERS) for word in words)
+
+
+def casts_numbers(words: frozenset[str]) -> bool:
+    """Whether code casts to half by itself and computes with that, follows a layer's compute dtype, or takes losses of what layers give."""
+    if not words.isdisjoint(CASTS) and not words.isdisjoint(NUMBERS):
+        return True
+    if {"cast", "float32"} <= words and not words.isdisjoint(("softmax", "log_softmax", "sigmoid")):
+        return True
+    return not words.isdisjoint(("compute_dtype", "_compute_dtype")) or {"bfloat16", "finfo"} <= words or {"keras", "losses"} <= words
 
 
 def is_keras(words: frozenset[str]) -> bool:
     """Whether code is a layer of Keras that makes tensors, or a file that imports Keras and holds layers or models."""
     if "def call" in words:
         return not words.isdisjoint(TENSORS)
+    if not words.isdisjoint(BUILDERS) and not words.isdisjoint(LAYERS):
+        return True
     if words.isdisjoint(KERAS):
         return False
+    if words >= RESUMES:
+        return True
     return not words.isdisjoint(("Layer", "layers", "Model", "Sequential", "models")) and not words.isdisjoint(TENSORS)

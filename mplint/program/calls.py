@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from mplint.program.expressions import (
     ancestors,
@@ -78,7 +79,9 @@ def call_atom(m: Machine, callee: Atom, args: Args, position: int) -> Value:
     if kind is Partial:
         named = {**dict(callee.named), **args.named}  # type: ignore[union-attr]
         given = callee.positional  # type: ignore[union-attr]
-        merged = Args((*given, *args.positional), named, (position,) * len(given) + args.places, args.named_places, args.opaque)
+        holders = {name: callee.place for name, _ in callee.named if callee.place is not None and name not in args.named}  # type: ignore[union-attr]
+        places = (position,) * len(given) + args.places
+        merged = Args((*given, *args.positional), named, places, args.named_places, args.opaque, {**holders, **args.holders})
         return call(m, callee.callee, merged, position)  # type: ignore[union-attr]
     if kind is Wrapped:
         return call_wrapped(m, callee, args, position)  # type: ignore[arg-type]
@@ -126,12 +129,13 @@ def call_method(m: Machine, receiver: Value, name: str, args: Args, position: in
     found = [(path, atom) for path, atom in under(receiver, m.path) if not (type(atom) is Constant and atom.value is None)]
     if len(found) == 1:
         return call_method_of(m, found[0][1], name, args, position, callee_position)
-    base = m.path
+    base, written = m.path, m.written
 
-    def one(atom: Value) -> Callable[[], tuple[bool, Value]]:
-        return lambda: (True, call_method_of(m, atom, name, args, position, callee_position))  # type: ignore[arg-type]
+    def one(atom: Value) -> tuple[bool, Value]:
+        m.written = written
+        return True, call_method_of(m, atom, name, args, position, callee_position)  # type: ignore[arg-type]
 
-    return m.fork([(path - base, one(atom)) for path, atom in found])[1] if found else NONE
+    return m.fork([(path - base, partial(one, atom)) for path, atom in found])[1] if found else NONE
 
 
 def call_method_of(m: Machine, receiver: Atom, name: str, args: Args, position: int, callee_position: int) -> Value:

@@ -13,7 +13,7 @@ from mplint.errors import describe
 from mplint.program.calls import instantiate
 from mplint.program.expressions import ancestors, bind
 from mplint.program.interpreter import interpreter
-from mplint.program.lower import IR
+from mplint.program.lower import GENERATOR, IR, NESTS
 from mplint.program.machine import MAIN, STATE, Args, Exhausted, Library, Machine, Recorder
 from mplint.program.project import Project
 from mplint.program.trace import Entry, Trace
@@ -25,6 +25,7 @@ SCRIPT_STEPS = 240_000  # of a script, where there are not too many
 PROJECT_STEPS = 400_000  # of a project, and
 FILE_STEPS = 6_000  # more for each relevant file, up to
 MOST_STEPS = 1_000_000
+LAST_STEPS = 200_000  # of what runs after all else
 RETURNED = 3  # levels of functions that functions return
 
 
@@ -37,18 +38,22 @@ def trace(
     recorder: Recorder | None = None,
     leading: Iterable[str] = (),
     around: Callable[[Project], Mapping[str, frozenset[str]]] | None = None,
+    last: Callable[[frozenset[str]], bool] | None = None,
 ) -> Trace:
     """Run the entries of the relevant programs among `paths`, scripts first; then what `after` makes of what happened.
 
     `leading`: programs that import relevant ones; those that do something when they are run are scripts as well. `recorder` looks on.
-    `around`: further programs that matter, with the names by which their functions do.
+    `around`: further programs that matter, with the names by which their functions do. `last`: what runs by itself after all else.
     """
     m = interpreter(project, library, OWN_STEPS)
     m.recorder = recorder
     found = Trace(switches=m.switches, project=project)
-    run_all(m, found, project, relevant, list(paths), list(leading), around)
+    paths = list(paths)
+    run_all(m, found, project, relevant, paths, list(leading), around)
     if after is not None:
         after(m, found)
+    if last is not None:
+        run_last(m, found, last, sorted(path for path in paths if not is_test_path(path)))
     found.turned = turned(m, project)
     found.unset = unset(m, found.turned)
     for entry in found.entries:
@@ -134,6 +139,26 @@ def run_all(
             else:
                 run(m, found, Entry(path, statement[2], False), partial(class_, m, path, statement, widened(relevant, helpers.get(path))))
             left -= OWN_STEPS - max(m.left, 0)
+
+
+def run_last(m: Machine, found: Trace, relevant: Callable[[frozenset[str]], bool], paths: Sequence[str]) -> None:
+    """Run functions and classes that nothing has called, by themselves."""
+    left, m.limit = LAST_STEPS, OWN_STEPS // 2
+    for path in paths:
+        ir = m.project.ir(path)
+        if ir is None or not relevant(ir[2]):
+            continue
+        made = [s for s in ir[1] if s[0] == "assign" and relevant(words_in(s[3]))]
+        own = widened(relevant, frozenset(target[2] for s in made for target in s[2] if target[0] == "name"))
+        for statement in definitions(ir[1]):
+            name = statement[2][2] if statement[0] == "define" else statement[2]
+            codes = [s[2] for s in ([statement] if statement[0] == "define" else statement[6]) if s[0] == "define" and own(s[2][8])]
+            if left <= 0 or all(Code(path, code) in m.called for code in codes):
+                continue
+            start = partial(function, m, path, statement) if statement[0] == "define" else partial(class_, m, path, statement, own)
+            run(m, found, Entry(path, name, False), start)
+            left -= m.limit - max(m.left, 0)
+    m.limit = OWN_STEPS
 
 
 def run_callers(m: Machine, found: Trace, callers: Sequence[tuple[str, IR]], budget: int) -> int:
@@ -230,16 +255,16 @@ def words_in(ir: IR) -> frozenset[str]:
 
 
 def region_makers(project: Project, files: Sequence[str], leading: Sequence[str]) -> dict[str, frozenset[str]]:
-    """The names by which files know what other files enter regions with: by the file."""
+    """The names by which files know what they and other files enter regions with: by the file."""
     made = {path: makers(ir) for path in files if (ir := project.ir(path)) is not None}
-    known: dict[str, frozenset[str]] = {}
+    known = {path: own for path in files if (ir := project.ir(path)) is not None and (own := own_makers(ir))}
     for _ in range(3):  # through packages that pass names on
         before = dict(known)
         for path in [*files, *leading]:
             ir = project.ir(path)
             if ir is None:
                 continue
-            names = set(known.get(path, ()))
+            names = {*known.get(path, ()), *made.get(path, ())}
             for statement in imports(ir[1]):
                 if statement[0] == "from":
                     _, _, module, level, given = statement
@@ -256,11 +281,27 @@ def region_makers(project: Project, files: Sequence[str], leading: Sequence[str]
     return known
 
 
+def own_makers(ir: IR) -> frozenset[str]:
+    """What a module defines for itself to enter regions with: contexts, what makes some, and decorators that enter them."""
+    direct = {t[2] for s in ir[1] if s[0] == "assign" and "autocast" in words_in(s[3]) for t in s[2] if t[0] == "name"}
+    direct |= {s[2] for s in contexts(ir)}
+    speaking = direct | {"autocast"}
+    functions = [s[2] for s in definitions(ir[1]) if s[0] == "define" and s[2][7] & (NESTS | GENERATOR)]
+    around = {function[2] for function in functions if not speaking.isdisjoint(function[8])}
+    return frozenset(direct | around)
+
+
+def contexts(ir: IR) -> list[IR]:
+    """The classes of a module that enter regions as context managers."""
+    classes = [s for s in definitions(ir[1]) if s[0] == "class" and "autocast" in s[7]]
+    return [s for s in classes if "__enter__" in {m[2][2] for m in s[6] if m[0] == "define"}]
+
+
 def makers(ir: IR) -> frozenset[str]:
     """What a module defines that makes a region, or is one."""
     found = {s[2][2] for s in definitions(ir[1]) if s[0] == "define" and "autocast" in s[2][8] and "backward" not in s[2][8]}
-    classes = [s for s in definitions(ir[1]) if s[0] == "class" and "autocast" in s[7]]
-    found |= {s[2] for s in classes if "__enter__" in {m[2][2] for m in s[6] if m[0] == "define"}}
+    found |= {s[2] for s in contexts(ir)}
+    found |= {s[2][2] for s in definitions(ir[1]) if s[0] == "define" and not found.isdisjoint(words_in(s[2][6]))}  # decorated
     return frozenset(found | {t[2] for s in ir[1] if s[0] == "assign" and "autocast" in words_in(s[3]) for t in s[2] if t[0] == "name"})
 
 
@@ -310,6 +351,7 @@ def run(m: Machine, found: Trace, entry: Entry, start: Callable[[], None], home:
     except Exception as error:
         found.faults.append((entry.path, describe(error)))
         entry.events = m.events
+    entry.complete = m.left >= 0
     if known is not None:  # how tests run the project says nothing of how it is run
         m.called, m.callers, m.given = known
         entry.events = [event for event in entry.events if is_test_path(event.place.path)]
@@ -361,18 +403,9 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
         return
     m.events.clear()
     relevant = widened(relevant, kept_by(statement, relevant))
-    methods = [s for s in statement[6] if s[0] == "define" and not s[2][2].startswith("__") and relevant(s[2][8])]
-    methods += [
-        s for s in statement[6] if s[0] == "define" and s[2][2] in ("__call__", "forward") and s not in methods and relevant(s[2][8])
-    ]
-    makers = [s for s in statement[6] if s[0] == "define" and relevant(s[2][8])]
-    matter = {name for s in makers for name in attributes_of_matter(s[2][4], relevant)}
-    others = [s for s in statement[6] if s[0] == "define" and s not in methods and not s[2][2].startswith("__")]
-    methods += [s for s in others if not matter.isdisjoint(s[2][8])]
-    if methods:  # what saves and restores beside what trains
-        methods += [s for s in statement[6] if s[0] == "define" and s not in methods and keeps_state(s[2])]
-    pending = [s for s in methods if Code(path, s[2]) not in m.called]
     init = next((s for s in statement[6] if s[0] == "define" and s[2][2] == "__init__"), None)
+    methods = methods_of_matter(statement, relevant)
+    pending = [s for s in methods if Code(path, s[2]) not in m.called]
     opening = m.library.opening(m, cls)
     if opening is None and not pending and not (init is not None and relevant(init[2][8]) and Code(path, init[2]) not in m.called):
         return
@@ -413,16 +446,48 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
     m.frames.pop()
 
 
+def methods_of_matter(statement: IR, relevant: Callable[[frozenset[str]], bool]) -> list[IR]:
+    """The methods of a class that are worth running, in the order in which they are run."""
+    methods = [s for s in statement[6] if s[0] == "define" and not s[2][2].startswith("__") and relevant(s[2][8])]
+    methods += [
+        s for s in statement[6] if s[0] == "define" and s[2][2] in ("__call__", "forward") and s not in methods and relevant(s[2][8])
+    ]
+    makers = [s for s in statement[6] if s[0] == "define" and relevant(s[2][8])]
+    matter = {name for s in makers for name in attributes_of_matter(s[2][4], relevant)}
+    others = [s for s in statement[6] if s[0] == "define" and s not in methods and not s[2][2].startswith("__")]
+    methods += [s for s in others if not matter.isdisjoint(s[2][8])]
+    methods += callers_of_methods(statement[6], methods)
+    methods += [s for s in others if "backward" in s[2][8] and s not in methods]  # what trains with what the class has made
+    if methods:  # what saves and restores beside what trains
+        methods += [s for s in statement[6] if s[0] == "define" and s not in methods and keeps_state(s[2])]
+    return methods
+
+
+def callers_of_methods(body: Sequence[IR], methods: Sequence[IR]) -> list[IR]:
+    """The other methods of a class that mention one of some, and those that mention them: what a round is made of runs in its order."""
+    names = {s[2][2] for s in methods}
+    left = [s for s in body if s[0] == "define" and s not in methods and not s[2][2].startswith("__")]
+    found: list[IR] = []
+    while more := [s for s in left if not names.isdisjoint(s[2][8]) and s not in found]:
+        found += more
+        names |= {s[2][2] for s in more}
+    return found
+
+
 def is_used_by(method: IR, body: Sequence[IR]) -> bool:
     """Whether another method of a class mentions this one: that one runs first, and calls it where it belongs."""
     name = method[2][2]
     return any(s[0] == "define" and s is not method and name in s[2][8] for s in body)
 
 
+LASTING = frozenset({"@weights", "@trained"})  # what models and optimizers hold
+
+
 def forget_protocols(m: Machine) -> None:
     """Take back what protocols are in the middle of: the next method may run at any other time."""
     for owner, name in [slot for slot in m.store.slots.every() if slot[1].startswith("@") or slot == (STATE, "gradients")]:
-        m.store.drop(owner, name)
+        if name not in LASTING:
+            m.store.drop(owner, name)
 
 
 def run_setters(m: Machine, path: str, cls: Class, made: Object, others: Sequence[IR], pending: Sequence[IR]) -> None:

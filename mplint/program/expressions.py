@@ -113,21 +113,20 @@ def lookup(m: Machine, frame: Frame, name: str, position: int) -> Value:
     star = m.read(frame.path, "*")
     if type(star) is Items:
         for module in star.items:
-            found = member_of_module(m, module, name) if type(module) is Module else external_star(m, module, name)
+            found = member_of_module(m, module, name) if type(module) is Module else None
             if found is not None:
                 return found
     if name in BUILTINS:
         return External("builtins." + name)
-    if name in ("torch", "tf", "keras", "np", "tensorflow", "nn"):
-        return Unknown(name + IDENTITY + "unbound")
-    return Unknown(f"{name}{IDENTITY}{frame.path}")
+    return unbound(m, name, frame.path, star)
 
 
-def external_star(m: Machine, module: Value, name: str) -> Value | None:
-    """What `from package import *` may have brought: only the package's own name is sure."""
-    if type(module) is External and name == module.name.partition(".")[0]:
-        return External(name)
-    return None
+def unbound(m: Machine, name: str, path: str, star: Value | None) -> Value:
+    """What a name stands for that nothing binds, in a program that imports everything of some packages."""
+    packages = [module.name for module in star.items if type(module) is External] if type(star) is Items else []
+    ir = m.project.ir(path)
+    meant = m.library.unbound(name, packages, ir[2] if ir is not None else frozenset())
+    return External(meant) if meant is not None else Unknown(f"{name}{IDENTITY}{path}")
 
 
 def resolve_lazy(m: Machine, value: Lazy) -> Value:
@@ -363,6 +362,7 @@ def e_call(m: Machine, ir: IR) -> Value:
         args = arguments(m, positional, named)
         if m.recorder is not None:
             m.recorder.called(m, m.here(position), receiver, callee[3], args)
+        m.written = callee[2][2] if callee[2][0] == "name" else callee[2][3] if callee[2][0] == "attribute" else ""
         return m.call_method(receiver, callee[3], args, position, callee[1])
     function = evaluate(m, callee)
     args = arguments(m, positional, named)
@@ -390,22 +390,29 @@ def arguments(m: Machine, positional: Sequence[IR], named: Sequence[tuple[str | 
             places.append(part[1])
     by_name: dict[str, Value] = {}
     by_place: dict[str, int] = {}
+    holders: dict[str, Place] = {}
     for name, part in named:
         value = evaluate(m, part)
         if name is not None:
             by_name[name] = value
             by_place[name] = part[1]
             continue
-        entries = entries_of(m, value)
-        if entries is None:
-            opaque = True
-            continue
-        opaque = opaque or entries.rest is not None
-        for key, item in entries.entries:
-            if isinstance(key, str):
-                by_name[key] = item
-                by_place[key] = part[1]
-    return Args(values, by_name, places, by_place, opaque)
+        others = spread(m, value)
+        opaque = opaque or others.opaque
+        by_name.update(others.named)
+        by_place |= {key: part[1] for key in others.named}
+        holders.update(others.holders)
+    return Args(values, by_name, places, by_place, opaque, holders)
+
+
+def spread(m: Machine, value: Value) -> Args:
+    """The entries of a dict as the keywords of a call."""
+    entries = entries_of(m, value)
+    if entries is None:
+        return Args(opaque=True)
+    named = {key: item for key, item in entries.entries if isinstance(key, str)}
+    holder = value.made if type(value) is Object else None
+    return Args(named=named, opaque=entries.rest is not None, holders=dict.fromkeys(named, holder) if holder is not None else {})
 
 
 def items_of(m: Machine, value: Value, position: int) -> list[Value] | None:
@@ -917,7 +924,8 @@ def item(m: Machine, receiver: Atom, index: Value, position: int) -> Value:
         if type(held) is Alternatives:
             return m.each(held, lambda a: entry(m, a, index, receiver) if type(a) is Entries else Unknown(f"item{IDENTITY}{receiver.id!r}"))
         if type(held) is Entries:
-            return entry(m, held, index, receiver)
+            copied = m.read(receiver.id, "#copy of") if type(index) is Constant and held.get(index.value) is None else None
+            return entry(m, held, index, receiver) if copied is None else m.each(copied, lambda a: item(m, a, index, position))
     if type(receiver) is Object and type(receiver.type) is Class:
         member = class_member(m, receiver.type, "__getitem__")
         if member is not None:

@@ -20,6 +20,7 @@ IR: TypeAlias = tuple[Any, ...]
 GENERATOR = 1
 ASYNC = 2
 NESTS = 4  # functions or classes inside, which may read its variables
+SECTION_WORDS = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "steps_per_print", "torch_autocast"})  # as keys
 DTYPE_WORDS = frozenset({"float16", "bfloat16", "mixed_float16", "mixed_bfloat16"})  # strings that are words of the code
 
 BINARY = {
@@ -256,6 +257,7 @@ class Lowering:
             for part in ast.walk(base):
                 if isinstance(part, (ast.Attribute, ast.Name)):
                     inner.words.add(part.attr if isinstance(part, ast.Attribute) else part.id)
+        inner.words |= {s.target.id for s in node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)}  # its fields
         return ("class", place_of(node), node.name, bases, keywords, decorators, body, frozenset(inner.words))
 
     def function(
@@ -341,6 +343,8 @@ class Lowering:
                 positional = tuple(self.expression(a) for a in args)
                 named = tuple((k.arg, self.expression(k.value)) for k in keywords)
                 last = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
+                if last == "getattr" and args and isinstance(args[0], ast.Name):
+                    self.words.add(f"getattr({args[0].id},")  # a dtype by its name, as a rule
                 self.words.update(f"{last}({k.arg}=" if k.arg is not None else f"{last}(**" for k in keywords)
                 return ("call", place_of(node), self.expression(func), positional, named)
             case ast.BinOp():
@@ -375,6 +379,7 @@ class Lowering:
             case ast.Set(elts):
                 return ("set", place_of(node), self.all(elts))
             case ast.Dict(keys, values):
+                self.words.update(k.value for k in keys if isinstance(k, ast.Constant) and k.value in SECTION_WORDS)
                 entries = tuple(
                     (self.expression(k) if k is not None else None, self.expression(v)) for k, v in zip(keys, values, strict=True)
                 )

@@ -103,9 +103,9 @@ class Switch(NamedTuple):
 
 
 class Args:
-    """Arguments of a call with their places."""
+    """Arguments of a call with their places; `holders`: what names one beside the call (a dict that is spread, a partial), by the name."""
 
-    __slots__ = ("named", "named_places", "opaque", "places", "positional")
+    __slots__ = ("holders", "named", "named_places", "opaque", "places", "positional")
 
     def __init__(
         self,
@@ -114,12 +114,14 @@ class Args:
         places: Sequence[int] = (),
         named_places: Mapping[str, int] | None = None,
         opaque: bool = False,
+        holders: Mapping[str, Place] | None = None,
     ) -> None:
         self.positional = tuple(positional)
         self.named = dict(named or {})
         self.places = tuple(places)
         self.named_places = dict(named_places or {})
         self.opaque = opaque  # there may be more: *args or **kwargs of unknown content
+        self.holders = dict(holders or {})
 
     def get(self, index: int, name: str = "") -> Value | None:
         """The argument at a position or of a name, or None where it is not given."""
@@ -139,7 +141,8 @@ class Args:
 
     def shifted(self, first: Value) -> Args:
         """The same arguments behind another first one."""
-        return Args((first, *self.positional), self.named, (0, *self.places), self.named_places, self.opaque)
+        return Args((first, *self.positional), self.named, (0, *self.places), self.named_places, self.opaque, self.holders)
+
 
 
 class Library(Protocol):
@@ -159,6 +162,10 @@ class Library(Protocol):
 
     def attribute(self, m: Machine, receiver: Atom, name: str, place: Place) -> Value | None:
         """Read an attribute that nobody has set; None where nothing is known."""
+        ...
+
+    def unbound(self, name: str, stars: Sequence[str], words: frozenset[str]) -> str | None:
+        """The dotted name that a name means which nothing binds, in a program with these words that imports everything of `stars`."""
         ...
 
     def external(self, m: Machine, name: str, place: Place) -> Value | None:
@@ -293,6 +300,7 @@ class Machine:
         self.callers: set[Code] = set()  # functions that the project itself calls
         self.given: set[str] = set()  # switches of parameters that some call gives another value
         self.log: list[Exit] = []
+        self.written = ""  # the name by which the source calls the receiver of the method call that is being made
         self.limit = steps
         self.home = ""
         self.left = steps

@@ -12,7 +12,7 @@ from mplint.program.conditions import Condition, Path, extend
 from mplint.program.lower import span_of
 from mplint.program.machine import IDENTITY, Event, Switch
 from mplint.program.project import Project
-from mplint.program.values import DTYPE_NAMES, Atom, Chain, Constant, DType, Place, Value, options
+from mplint.program.values import DTYPE_NAMES, Atom, Chain, Constant, DType, Items, Place, Tensor, Value, options
 from mplint.python.document import InputError, is_test_path
 
 # words by which a switch tells that its user chooses the precision by it
@@ -46,6 +46,7 @@ class Entry:
     script: bool
     events: Sequence[Event] = ()
     context: str = ""  # what was taken for granted: "autocast" where the project runs unknown models in float16
+    complete: bool = True  # it was run to its end: what has not happened does not happen
 
     def of(self, *kinds: str) -> list[Event]:
         """The events of some kinds, in order."""
@@ -296,7 +297,7 @@ def words_of(switch: Switch, truth: bool | None, allowed: Iterable[Hashable] | N
         if not truth and switch.off:
             return f"`{switch.off}` is given"
         return f"{name} is given" if truth else f"{name} is not given"
-    if default is not None and default[0] is True:
+    if default is not None and default[0] is True and not truth:
         return f"{name} is false"
     return f"{name} is set" if truth else f"{name} is not set"
 
@@ -320,6 +321,18 @@ def possible(value: Value, path: Path) -> list[tuple[Path, Atom]]:
         both = extend(path, guards)
         if both is not None:
             found.append((both, atom))
+    return found
+
+
+def tensors_of(value: Value, path: Path, depth: int = 0) -> list[tuple[Path, Tensor]]:
+    """The tensors that a value is or holds, each with the path that it holds on."""
+    found: list[tuple[Path, Tensor]] = []
+    for way, atom in possible(value, path):
+        if type(atom) is Tensor:
+            found.append((way, atom))
+        elif type(atom) is Items and depth < 3:
+            for item in atom.items:
+                found += tensors_of(item, way, depth + 1)
     return found
 
 

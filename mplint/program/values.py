@@ -228,11 +228,12 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A callable with some arguments given."""
+    """A callable with some arguments given, at `place`."""
 
     callee: Value
     positional: tuple[Value, ...]
     named: tuple[tuple[str, Value], ...]
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,8 @@ ENABLING = (
 
 
 # Kinds of words that a program may mention, by which questions about a whole project tell its files apart.
-ENTERS_AUTOCAST, NAMES_HALF, ENABLES = "autocast", "half", "enables"
-WORDS = {
-    ENTERS_AUTOCAST: ("autocast", ".half(", ".bfloat16("),
-    NAMES_HALF: ("float16", "torch.half", "HalfTensor", "deepspeed"),
-    ENABLES: ENABLING,
-}
+ENABLES = "enables"
+WORDS = {ENABLES: ENABLING}
 
 # Parts that many of the words asked about have in common: where one is missing, none of those is searched for.
 COMMON = ("autocast", "half", "float16", "policy", "mixed_", "amp", "dtype", "scale", "Scaler", "precision", "softmax", "e-", "set_")

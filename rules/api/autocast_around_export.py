@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
-from mplint.python.syntax import argument
+from mplint.frameworks.torch import steps
+from mplint.program.machine import Event
+from mplint.program.trace import Trace
+from mplint.program.values import DTYPE_NAMES, NONE, TRUE, Class, Object, Step, atoms
+from mplint.python.document import is_test_path
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
-from mplint.source.torch.autocast import Autocasts
-from mplint.source.values import HALF
-
-EXPORTS = frozenset({"torch.onnx.export", "torch.onnx.dynamo_export"}) | {
-    f"torch.export.{name}" for name in ("export", "export_for_training", "draft_export")
-}
 
 
 class AutocastAroundExport(Rule):
@@ -71,42 +67,38 @@ class AutocastAroundExport(Rule):
     fix = Applicability.DISPLAY
     frameworks = ("torch",)
     tokens = ("torch.export", "onnx.export(", "dynamo_export")
+    program = True
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+    def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each export where autocast to half precision may be in force."""
-        if "autocast" not in file.document.text or file.is_test:
-            return
-        autocasts = file.fact(Autocasts)
-        for call in file.names.calls_of(*(name.rpartition(".")[2] for name in sorted(EXPORTS))):
-            name = file.names.resolve(call.func)
-            if name not in EXPORTS or (name == "torch.onnx.export" and not through_export(file, call)):
-                continue
-            half = autocasts.half_reaching(call) & HALF
-            if not half or enters_autocast(file, argument(call, "mod", 0) or argument(call, "model", 0)):
-                continue
-            around = autocasts.regions_around(call)
-            yield self.finding(
-                file,
-                call,
-                f"`{file.text(call.func)}` under autocast gives a float32 program",
-                why=f"the export does not record the autocast around it, so nothing in it runs in {' or '.join(sorted(half))}",
-                help="enter autocast inside the `forward` of the module that is exported",
-                confidence=Confidence.HIGH if autocasts.sure_at(call) else Confidence.MEDIUM,
-                related=((around[0].expression, "autocast is in force here"),) if around else (),
-            )
+        for entry in trace.entries:
+            for event in entry.of("model exported"):
+                if is_test_path(event.place.path) or not through_export(trace, event) or enters_autocast(event.data["model"]):
+                    continue
+                for path, region in steps.in_half(event.data["autocast"], event.path)[:1]:
+                    verdict = trace.verdict(entry, path)
+                    dtype = DTYPE_NAMES.get(region.dtype or "", "half precision")
+                    yield self.at(
+                        trace,
+                        event.place,
+                        f"`{event.data['name']}` under autocast gives a float32 program{verdict.condition()}",
+                        why=f"the export does not record the autocast around it, so nothing in it runs in {dtype}",
+                        help="enter autocast inside the `forward` of the module that is exported",
+                        confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                        steps=tuple(Step(step.place, "autocast is in force here") for step in region.chain[:1]),
+                    )
 
 
-def through_export(file: SourceFile, call: ast.Call) -> bool:
+def through_export(trace: Trace, event: Event) -> bool:
     """Whether an ONNX export certainly goes through torch.export: the older exporter records the casts."""
-    given = argument(call, "dynamo")
-    if given is None:
-        return file.targets.torch is not None and file.targets.torch.at_least("2.9")
-    return file.values.constant_or(given) is True
+    given = event.data["dynamo"]
+    if event.data["name"] != "torch.onnx.export" or given == TRUE:
+        return True
+    file = trace.file(event.place.path)
+    return given is None and file is not None and file.targets.torch is not None and file.targets.torch.at_least("2.9")
 
 
-def enters_autocast(file: SourceFile, model: ast.expr | None) -> bool:
-    """Whether the model is of a class in this file that enters autocast itself."""
-    owner = file.values.instance_class(model) if model is not None else None
-    if owner is None:
-        return False
-    return any(parent is owner for region in file.fact(Autocasts).regions for parent in file.syntax.ancestors(region.expression))
+def enters_autocast(model: object) -> bool:
+    """Whether the model is of a class of the project that enters autocast itself."""
+    found = [a.type for a in atoms(model or NONE) if type(a) is Object and type(a.type) is Class]  # type: ignore[arg-type]
+    return any("autocast" in cls.ir_words for cls in found if type(cls) is Class)

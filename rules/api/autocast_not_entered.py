@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Finding, Fix, Replace, Severity, Span
 from mplint.python.names import alternatives
+from mplint.python.syntax import FUNCTIONS
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
-from mplint.source.torch.autocast import Autocasts
 
 if TYPE_CHECKING:
-    from mplint.source.torch.autocast import Autocast
+    from mplint.source.file import SourceFile
 
+MODULES = [f"{home}.{part}" for home in ("amp", "cuda.amp", "cpu.amp") for part in ("", "autocast_mode.")]
+AUTOCASTS = frozenset(["torch.autocast", *(f"torch.{module}autocast" for module in MODULES)])
+EXPECTING = ("raises", "warns", "deprecated_call", "suppress", "assert")
 GRAD_MODES = {"torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled", "torch.autograd.no_grad"}
 
 
@@ -67,23 +69,22 @@ class AutocastNotEntered(Rule):
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report dropped constructions and joined context managers."""
-        autocasts = file.fact(Autocasts)
-        made = {a.node: a for a in autocasts.constructions if a.call is not None}
-        for autocast in made.values():
-            if isinstance(file.syntax.parents[autocast.node], ast.Expr) and not autocast.partial and not autocasts.is_probe(autocast.node):
-                yield self.dropped(file, autocast)
+        made = {call for call in file.syntax.all(ast.Call) if is_autocast(file, call)}
+        for call in sorted(made, key=lambda c: (c.lineno, c.col_offset)):
+            if isinstance(file.syntax.parents[call], ast.Expr) and not is_probe(file, call):
+                yield self.dropped(file, call)
         withs: list[ast.With | ast.AsyncWith] = [*file.syntax.all(ast.With), *file.syntax.all(ast.AsyncWith)] if made else []
         for block in withs:
             for item in block.items:
                 if isinstance(item.context_expr, ast.BoolOp) and (lost := self.lost(file, item.context_expr, made)):
                     yield self.joined(file, block, item, lost)
 
-    def dropped(self, file: SourceFile, autocast: Autocast) -> Finding:
+    def dropped(self, file: SourceFile, call: ast.Call) -> Finding:
         """The finding of a call that stands alone."""
-        text = file.text(autocast.node)
+        text = file.text(call)
         return self.finding(
             file,
-            autocast.node,
+            call,
             f"`{text}` is built and dropped: nothing runs under autocast",
             why="An autocast has no effect until it is entered, so the model keeps running in float32, without a warning.",
             help=f"Put the forward pass under `with {text}:`.",
@@ -102,7 +103,7 @@ class AutocastNotEntered(Rule):
             fix=self.comma(file, block, item),
         )
 
-    def lost(self, file: SourceFile, joined: ast.BoolOp, made: dict[ast.expr, Autocast]) -> list[ast.expr]:
+    def lost(self, file: SourceFile, joined: ast.BoolOp, made: set[ast.Call]) -> list[ast.expr]:
         """The operands that are built and never entered, where one of the operands is an autocast.
 
         `a and b` is `b` whatever `b` is, once `a` is a context manager: what stands before the last operand is lost for sure.
@@ -135,10 +136,29 @@ class AutocastNotEntered(Rule):
 
     def is_manager(self, file: SourceFile, value: ast.expr) -> bool:
         """Whether an expression is a context manager of torch, whichever arm of it is taken."""
-        built = {autocast.node for autocast in file.fact(Autocasts).constructions}
-        return all(is_grad_mode(file, arm) or arm in built for arm in alternatives(value))
+        return all(is_grad_mode(file, arm) or (isinstance(arm, ast.Call) and is_autocast(file, arm)) for arm in alternatives(value))
 
 
 def is_grad_mode(file: SourceFile, value: ast.expr) -> bool:
     """Whether an expression is `torch.no_grad()` or one of its kin, whichever arm of it is taken."""
     return all(isinstance(arm, ast.Call) and file.names.resolve(arm.func) in GRAD_MODES for arm in alternatives(value))
+
+
+def is_autocast(file: SourceFile, call: ast.Call) -> bool:
+    """Whether a call builds an autocast of torch."""
+    return any(name in AUTOCASTS for name in file.names.candidates(call.func))
+
+
+def is_probe(file: SourceFile, node: ast.Call) -> bool:
+    """Whether a call stands where an error is expected: in a short `try` body, or under `pytest.raises` and its kin."""
+    statement = file.syntax.statement(node)
+    for parent in file.syntax.ancestors(node):
+        if isinstance(parent, ast.Try) and statement in parent.body[:3]:
+            return True
+        if isinstance(parent, ast.With | ast.AsyncWith):
+            names = [ast.unparse(item.context_expr.func) for item in parent.items if isinstance(item.context_expr, ast.Call)]
+            if any(name.rpartition(".")[2].startswith(EXPECTING) for name in names):
+                return True
+        if isinstance(parent, FUNCTIONS):
+            return False
+    return False

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
-from mplint.frameworks.projects import hosted, with_steps
+from mplint.frameworks.trainers.written import setups
 from mplint.program.trace import Trace
+from mplint.program.values import TRUE
+from mplint.python.document import is_test_path
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.trainers.config_file import ConfigFile
-from mplint.source.trainers.in_source import setups
 
-from .trainers.conflicts import Conflict, conflicts
+from .trainers.conflicts import Built, Conflict, conflicts
 from .trainers.plugin_scalers import plugin_scalers
 from .trainers.regions import regions
 
@@ -69,25 +70,26 @@ class ConflictingTrainerPrecision(Rule):
     fix = Applicability.SAFE
     configs = True
     tokens = ("fp16", "bf16", "bfloat16", "precision", "tf32", "MixedPrecision", "GradScaler", "autocast")
-
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
-        """Report the regions of classes whose base class, in another file, is made for a trainer."""
-        for file in trace.programs("autocast"):
-            for conflict in regions(file):
-                steps = hosted(trace, file, conflict.needs) if conflict.needs else None
-                if steps is not None:
-                    yield with_steps(self._report(file, conflict), steps)
-
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report conflicting settings, then the program's own regions and scalers inside trainers."""
-        for setup in file.fact(setups):
-            for conflict in conflicts(setup, file.targets, file):
-                yield self._report(file, conflict)
-        for conflict in (*plugin_scalers(file), *regions(file)):
-            if not conflict.needs:
-                yield self._report(file, conflict)
+        for found in setups(trace):
+            for conflict in conflicts(found.setup, found.file.targets, built_with(trace, found.event.place.path)):
+                said = conflict._replace(message=conflict.message + found.verdict.condition())
+                yield self._report(found.file, said, sure=found.verdict.proven)
+        for own in (*plugin_scalers(trace), *regions(trace)):
+            yield self.at(
+                trace,
+                own.place,
+                own.message,
+                why=own.why,
+                help=own.help,
+                severity=Severity.INFO if is_test_path(own.place.path) else own.severity,
+                confidence=Confidence.HIGH if own.sure else Confidence.MEDIUM,
+                steps=own.steps,
+                fix=own.fix,
+            )
 
     def check_config(self, file: ConfigFile) -> Iterator[Finding]:
         """Report conflicting settings."""
@@ -95,7 +97,7 @@ class ConflictingTrainerPrecision(Rule):
             for conflict in conflicts(setup, file.targets):
                 yield self._report(file, conflict)
 
-    def _report(self, file: SourceFile | ConfigFile, conflict: Conflict) -> Finding:
+    def _report(self, file: SourceFile | ConfigFile, conflict: Conflict, *, sure: bool = True) -> Finding:
         return self.finding(
             file,
             conflict.place,
@@ -103,7 +105,19 @@ class ConflictingTrainerPrecision(Rule):
             why=conflict.why,
             help=conflict.help,
             severity=Severity.INFO if file.is_test else conflict.severity,
-            confidence=Confidence.HIGH if conflict.sure else Confidence.MEDIUM,
+            confidence=Confidence.HIGH if conflict.sure and sure else Confidence.MEDIUM,
             related=conflict.related,
             fix=conflict.fix,
         )
+
+
+def built_with(trace: Trace, path: str) -> list[Built]:
+    """The optimizers that `configure_optimizers` builds in the modules of a file, whatever is chosen."""
+    found: dict[Built, None] = {}
+    for entry in trace.entries:
+        for event in entry.of("optimizer made"):
+            if event.function == "configure_optimizers" and event.place.path == path and not event.path:
+                fused = event.data["args"].named.get("fused")  # type: ignore[attr-defined]
+                if str(event.data["name"]).endswith(".LBFGS") or fused == TRUE:
+                    found[trace.location(event.place), fused != TRUE] = None
+    return list(found)

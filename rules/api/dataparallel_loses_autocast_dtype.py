@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
+from mplint.frameworks.torch import steps
+from mplint.program.trace import Trace
+from mplint.program.values import BFLOAT, Class, Place, Step
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
-from mplint.source.torch.autocast import Autocasts
-from mplint.source.torch.modules import MOVES
-
-DATA_PARALLEL = frozenset({"torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel"})
 
 
 class DataParallelLosesAutocastDtype(Rule):
@@ -70,47 +67,28 @@ class DataParallelLosesAutocastDtype(Rule):
     fix = Applicability.DISPLAY
     frameworks = ("torch",)
     tokens = ("DataParallel(",)
+    program = True
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report each DataParallel whose calls stand under bfloat16 autocast."""
-        text = file.document.text
-        if "autocast" not in text or "bfloat16" not in text:
-            return
-        wrapped = [c for c in file.names.calls_of("DataParallel") if file.names.resolve(c.func) in DATA_PARALLEL]
-        if not wrapped:
-            return
-        autocasts = file.fact(Autocasts)
-        reported: set[ast.Call] = set()
-        for call in file.syntax.all(ast.Call):
-            if not isinstance(call.func, (ast.Name, ast.Attribute)) or autocasts.half_reaching(call) != {"bfloat16"}:
-                continue
-            for definition in file.values.definitions(call.func):
-                made = unmoved(definition)
-                if made not in wrapped or not isinstance(made, ast.Call) or made in reported or self._enters(file, made):
-                    continue
-                around = [r for r in autocasts.regions_around(call) if any(a.devices & {"cuda", "?"} for a in r.autocasts)]
-                if not around:
-                    continue  # the replicas enter the autocast of CUDA devices, and no other
-                reported.add(made)
-                yield self.finding(
-                    file,
-                    made,
-                    f"`{file.text(made.func)}` runs its replicas in float16, not in the bfloat16 of the autocast around them",
-                    why="each replica runs in a thread that does not get the dtype; float16 ends at 65504, and no loss scaling is there",
-                    help="use `DistributedDataParallel`, or enter autocast with its dtype in the module's own `forward`",
-                    confidence=Confidence.HIGH if autocasts.sure_at(call) else Confidence.MEDIUM,
-                    related=((call, "the replicas run from here"), *((r.expression, "bfloat16 is chosen here") for r in around[:1])),
-                )
-
-    def _enters(self, file: SourceFile, made: ast.Call) -> bool:
-        """Whether the wrapped module is of a class in this file that enters autocast itself."""
-        owner = file.values.instance_class(made.args[0]) if made.args else None
-        regions = file.fact(Autocasts).regions if owner is not None else ()
-        return any(parent is owner for region in regions for parent in file.syntax.ancestors(region.expression))
-
-
-def unmoved(node: ast.AST) -> ast.AST:
-    """What `.cuda()`, `.to(device)` and the like are called on."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVES:
-        node = node.func.value
-    return node
+    def check_program(self, trace: Trace) -> Iterator[Finding]:
+        """Report each DataParallel whose replicas run under bfloat16 autocast."""
+        for entry in trace.entries:
+            for event in entry.of("replicas run"):
+                made, module = event.data["made"], event.data["module"]
+                cls = getattr(module, "type", None)
+                if not isinstance(made, Place) or (type(cls) is Class and "autocast" in cls.ir_words):
+                    continue  # it enters autocast itself
+                for path, region in steps.in_half(event.data["autocast"], event.path):
+                    if region.dtype != BFLOAT or region.device not in ("cuda", ""):
+                        continue  # the replicas enter the autocast of CUDA devices, and no other
+                    verdict = trace.verdict(entry, path)
+                    chosen = tuple(Step(step.place, "bfloat16 is chosen here") for step in region.chain[:1])
+                    what = "`DataParallel` runs its replicas in float16, not in the bfloat16 of the autocast around them"
+                    yield self.at(
+                        trace,
+                        made,
+                        what + verdict.condition(),
+                        why="each replica runs in a thread that gets no dtype; float16 ends at 65504, and no loss scaling is there",
+                        help="use `DistributedDataParallel`, or enter autocast with its dtype in the module's own `forward`",
+                        confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                        steps=(Step(event.place, "the replicas run from here"), *chosen),
+                    )

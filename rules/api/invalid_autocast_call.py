@@ -3,77 +3,51 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import AddImport, Applicability, Confidence, Finding, Fix, Replace, Severity, Span
+from mplint.program.conditions import Path
 from mplint.program.lower import span_of
-from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import Atom, Constant, Place, Step, Unknown
-from mplint.python.syntax import FUNCTIONS, argument, has_star
+from mplint.program.machine import Args, Event, Switch
+from mplint.program.trace import Trace, possible, shown_symbol
+from mplint.program.values import DOUBLE, SINGLE, Atom, Constant, DType, Place, Step, Test, Unknown, Value
+from mplint.python.syntax import argument
 from mplint.rule import Rule
 from mplint.source.arguments import argument_start
-from mplint.source.file import SourceFile
-from mplint.source.torch.autocast import Autocasts
-from mplint.source.torch.trainers import Trainers
-from mplint.source.values import DTYPES, UNKNOWN
+from mplint.source.dtype_names import DTYPES
 
 if TYPE_CHECKING:
-    from mplint.program.trace import Trace
-    from mplint.program.values import Autocast as AutocastValue
-    from mplint.source.torch.autocast import Autocast
+    from mplint.program.values import Autocast
+    from mplint.source.file import SourceFile
 
-    from .script_flags import Flag
-
+NEW = "torch.amp.autocast"
+OLD = ("torch.cuda.amp.autocast", "torch.cpu.amp.autocast")
 NOT_DEVICES = {"gpu", "GPU", "CUDA", "tpu", *DTYPES}
-DTYPE_FLAGS = {"dtype", "amp_dtype", "precision", "mixed_precision"}
 DEVICES = ("cuda", "cpu", "mps", "xpu")
-OLD_PACKAGES = {f"torch.{device}.amp{module}" for device in ("cuda", "cpu") for module in ("", ".autocast_mode")}
+GUARD = re.compile(r"device|cuda|gpu|cpu|amp|backend", re.I)
 TRIED = 12  # lines of a try-statement that only tries something
-PRETRAINED = ("transformers.", "diffusers.", "peft.", "sentence_transformers.")
-TENSORS = {f"torch.{name}" for name in ("zeros", "ones", "rand", "randn", "empty", "full", "tensor", "arange", "randint", "stack", "cat")}
-# Classes whose `device` is a torch.device.
-DEVICE_BASES = (".LightningModule", ".PreTrainedModel", ".ModelMixin", ".DiffusionPipeline")
 CHECKED_DEVICES = {"cpu", "mps", "xpu", "hpu", "xla"}  # where autocast accepts no dtype but float16 and bfloat16
 
 
-def is_tried(event: Event) -> bool:
-    """Whether a short try-statement around a place looks what happens."""
-    line = span_of(event.place.position)[0]
-    for key, _ in event.path:
-        if key[0] == "place" and "try" in key and key[1].path == event.place.path:
-            first, _, last, _ = span_of(key[1].position)
-            if first <= line <= last < first + TRIED:
-                return True
-    return False
+class Mistake(NamedTuple):
+    """What is wrong with a region at a place: `fix` from the call's syntax, where that is at hand."""
+
+    place: Place
+    message: str
+    why: str
+    help: str
+    fix: Fix | None = None
+    severity: Severity | None = None
 
 
-def wrong_device_value(trace: Trace, atom: Atom) -> tuple[str, str, str] | None:
-    """What is wrong with a value for a device type, or None."""
-    if type(atom) is Unknown and atom.hint == "torch.device":
-        why = "`torch.autocast` raises ValueError: Expected `device_type` of type `str`."
-        return "a torch.device where autocast expects a string", why, "Pass `{}.type`."
-    if type(atom) is Constant and isinstance(atom.value, bool):
-        why = "`torch.autocast` takes (device_type, dtype, enabled), unlike torch.cuda.amp.autocast; a bool raises ValueError."
-        return "a bool where autocast expects the device type", why, 'Pass "cuda" or another device type first, and `enabled={}`.'
-    return None
+class Written(NamedTuple):
+    """The construction of a region in its file, with the argument in question."""
 
-
-def wrong_dtype_value(trace: Trace, atom: Atom) -> tuple[str, str, str] | None:
-    """What is wrong with a value for a dtype, or None."""
-    if type(atom) is Constant and isinstance(atom.value, bool):
-        why = "`torch.autocast` takes (device_type, dtype, enabled): with a bool as dtype, entering it raises TypeError."
-        return "a bool where autocast expects the dtype", why, "Write `enabled={}`."
-    switch = trace.switches.get(atom.symbol) if type(atom) is Unknown else None
-    default = switch.default if switch is not None else atom
-    if switch is not None and type(default) is Constant and isinstance(default.value, bool):
-        why = "`torch.autocast` takes (device_type, dtype, enabled): with a bool as dtype, entering it raises TypeError."
-        return "a flag where autocast expects the dtype", why, "Write `enabled={}`."
-    if type(default) is Constant and isinstance(default.value, str):
-        why = "Entering the autocast raises TypeError: the dtype must be a torch.dtype."
-        return "a string where autocast expects a dtype", why, "Pass `getattr(torch, {})`."
-    return None
+    file: SourceFile
+    call: ast.Call
+    value: ast.expr
 
 
 class InvalidAutocastCall(Rule):
@@ -129,44 +103,40 @@ class InvalidAutocastCall(Rule):
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
-        """Report the regions whose arguments are known to be wrong by what they hold, and autocast objects called like the class."""
+        """Report each wrong construction by the first of its mistakes, then options that no autocast reads."""
         yield from self._called(trace)
+        right: list[Event] = []
+        new = {event.place for entry in trace.entries for event in entry.of("autocast made") if event.data["name"] == NEW}
         for entry in trace.entries:
             probes = {event.place for event in entry.of("error expected")}
-            for event in entry.of("autocast made"):
+            for event in entry.of("autocast made", "autocast without parentheses"):
                 if event.place in probes or is_tried(event):
                     continue
-                if event.data["name"] == "torch.amp.autocast" and not event.data["args"].opaque:  # type: ignore[attr-defined]
-                    yield from self._by_values(trace, entry, event)
-
-    def _by_values(self, trace: Trace, entry: Entry, event: Event) -> Iterator[Finding]:
-        """What the arguments of one region hold."""
-        args = event.data["args"]
-        for index, name, wrong in ((0, "device_type", wrong_device_value), (1, "dtype", wrong_dtype_value)):
-            value, position = args.get(index, name), args.place(index, name)  # type: ignore[attr-defined]
-            for path, atom in possible(value, event.path) if value is not None and position is not None else ():
-                said = wrong(trace, atom)
-                if said is None:
+                if event.data["name"] in OLD and event.place in new:
+                    continue  # whichever of the two the installed version has
+                found = mistake(trace, event)
+                if found is None:
+                    right.append(event)
                     continue
-                what, why, help = said
-                place = Place(event.place.path, position)
+                said, path = found
                 verdict = trace.verdict(entry, path)
-                text = trace.text(place)
                 yield self.at(
                     trace,
-                    place,
-                    f"`{text}` is {what}{verdict.condition()}",
-                    why=why,
-                    help=help.replace("{}", text),
+                    said.place,
+                    said.message + verdict.condition(),
+                    why=said.why,
+                    help=said.help,
+                    severity=said.severity,
                     confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                    fix=said.fix,
                 )
-                return
+        yield from self._unread(trace, [event for event in right if event.kind == "autocast made"])
 
     def _called(self, trace: Trace) -> Iterator[Finding]:
         """Calls of an object that torch.autocast has built, as if it were the class."""
         for entry in trace.entries:
             for event in entry.of("autocast called"):
-                built: AutocastValue = event.data["autocast"]  # type: ignore[assignment]
+                built: Autocast = event.data["autocast"]  # type: ignore[assignment]
                 text = trace.text(event.place)
                 yield self.at(
                     trace,
@@ -177,319 +147,321 @@ class InvalidAutocastCall(Rule):
                     steps=tuple(Step(step.place, "the autocast is built here") for step in built.chain[:1]),
                 )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report each wrong construction once, by the first of its mistakes, then options that no autocast reads."""
-        autocasts = file.fact(Autocasts)
-        good = []
-        for autocast in autocasts.constructions:
-            if autocasts.is_probe(autocast.node):
-                continue
-            checked = autocast.call is None or autocasts.is_new(autocast)
-            finding = self.mistake(file, autocast) if checked else self.new_arguments(file, autocast) if autocast.old else None
-            if finding is not None:
-                yield finding
-            else:
-                good.append(autocast)
-        if good:
-            yield from self.unread_options(file, good)
+    def _unread(self, trace: Trace, made: list[Event]) -> Iterator[Finding]:
+        """Regions with a device or a dtype of their own, in scripts whose user chooses that."""
+        symbols = scaling(trace)
+        for path in sorted({event.place.path for event in made}):
+            here = [event for event in made if event.place.path == path]
+            device = option_for(trace, path, chooses_device)
+            if device is not None and all(device_is(event, "cuda") for event in here):
+                for event in here:
+                    if event.data["name"] == NEW and event.data["enabled"] is None and not is_guarded(event):
+                        yield self._fixed_device(trace, event, device)
+            dtype = option_for(trace, path, chooses_bfloat16, symbols)
+            if dtype is not None and not any(event.data["dtype"] is not None or args_of(event).opaque for event in here):
+                for event in here:
+                    if event.data["enabled"] is None and device_is(event, "cuda"):
+                        yield self._missing_dtype(trace, event, dtype)
 
-    def mistake(self, file: SourceFile, autocast: Autocast) -> Finding | None:
-        """The finding of a wrong construction, or None."""
-        call = autocast.call
-        if call is None:
-            return self.bare_decorator(file, autocast)
-        shift = 1 if autocast.partial else 0
-        device = argument(call, "device_type", shift)
-        if device is None:
-            return None if has_star(call) or autocast.partial else self.no_device(file, call)
-        dtype = argument(call, "dtype", shift + 1)
-        return self.wrong_device(file, call, device) or (self.wrong_dtype(file, autocast, dtype) if dtype is not None else None)
-
-    def new_arguments(self, file: SourceFile, autocast: Autocast) -> Finding | None:
-        """An old autocast that gets the device type (or the dtype), as `torch.autocast` does."""
-        call = autocast.call
-        assert call is not None
-        if autocast.partial or not {n.rpartition(".")[0] for n in file.names.candidates(call.func)} <= OLD_PACKAGES:
-            return None
-        given = argument(call, "device_type")
-        first = call.args[0] if call.args else None
-        is_enabled = first is None or not (None not in file.values.strings(first) or file.values.dtypes(first) - {UNKNOWN})
-        wrong = first if not is_enabled else given
-        if wrong is None:
-            return None
-        name, text = file.text(call.func), file.text(wrong)
-        what = f"`{text}` stands where `{name}` expects `enabled`" if wrong is first else f"`{name}` takes no `device_type`"
-        return self.finding(
-            file,
-            wrong,
-            what,
-            why="`torch.cuda.amp.autocast` takes (enabled, dtype, cache_enabled): "
-            + ("entering it raises TypeError." if wrong is first else "the call raises TypeError."),
-            help="Use `torch.autocast`, whose first argument is the device type.",
-        )
-
-    def bare_decorator(self, file: SourceFile, autocast: Autocast) -> Finding:
-        """`@torch.autocast`: the function itself becomes the first argument."""
-        text = file.text(autocast.node)
-        old = autocast.old
-        given = "" if old else self.only_device(file)
-        end = file.span(autocast.node)[2:]
-        fix = None if given is None else Fix(f"Write `@{text}({given})`", Applicability.SAFE, (Replace(Span(*end, *end), f"({given})"),))
-        return self.finding(
-            file,
-            autocast.node,
-            f"`@{text}` has no parentheses: the function is taken for its first argument",
-            why="The name then holds an autocast object, and calling it does not run the function." if old else "It raises ValueError.",
-            help=f'Write `@{text}("cuda")`.' if not old else f"Write `@{text}()`.",
-            fix=fix,
-        )
-
-    def no_device(self, file: SourceFile, call: ast.Call) -> Finding:
-        """`torch.autocast()`: the device type has no default."""
-        given = self.only_device(file)
-        first: ast.expr | ast.keyword | None = call.args[0] if call.args else call.keywords[0] if call.keywords else None
-        line, column = argument_start(file, first) if first is not None else (file.span(call)[2], file.span(call)[3] - 1)
-        fix = None
-        if given is not None:
-            text = given + (", " if first is not None else "")
-            fix = Fix(f"Pass {given}", Applicability.SAFE, (Replace(Span(line, column, line, column), text),))
-        return self.finding(
-            file,
-            call,
-            f"`{file.text(call.func)}` gets no device type",
-            why="`device_type` has no default: the call raises TypeError.",
-            help='Pass the device type, "cuda" or "cpu", as first argument.',
-            fix=fix,
-        )
-
-    def wrong_device(self, file: SourceFile, call: ast.Call, device: ast.expr) -> Finding | None:
-        """A first argument that is no device type."""
-        text = file.text(device)
-        if self.is_bool(file, device):
-            return self.finding(
-                file,
-                device,
-                f"`{text}` stands where autocast expects the device type",
-                why="`torch.autocast` takes (device_type, dtype, enabled), unlike torch.cuda.amp.autocast; a bool raises ValueError.",
-                help=f'Write `autocast("cuda", enabled={text})`.',
-                fix=self.named(file, call, device, "enabled"),
-            )
-        if self.is_torch_device(file, device):
-            span = file.span(device)
-            end = Span(span.end_line, span.end_column, span.end_line, span.end_column)
-            plain = isinstance(device, (ast.Name, ast.Attribute, ast.Call))
-            return self.finding(
-                file,
-                device,
-                f"`{text}` is a torch.device where autocast expects a string",
-                why="`torch.autocast` raises ValueError: Expected `device_type` of type `str`.",
-                help=f"Pass `{text}.type`.",
-                fix=Fix(f"Pass `{text}.type`", Applicability.SAFE, (Replace(end, ".type"),)) if plain else None,
-            )
-        strings = file.values.strings(device)
-        dtype = file.values.dtypes(device) if not strings - {None} else set()
-        is_dtype = bool(dtype) and UNKNOWN not in dtype
-        if is_dtype or (strings and strings <= NOT_DEVICES):
-            return self.finding(
-                file,
-                device,
-                f"`{text}` is no device type",
-                why="The first parameter of `torch.autocast` is the device type; anything else raises an error.",
-                help='Pass "cuda", "cpu" or another device type first, and the dtype as `dtype=`.',
-                fix=self.named(file, call, device, "dtype") if is_dtype else None,
-            )
-        return None
-
-    def wrong_dtype(self, file: SourceFile, autocast: Autocast, dtype: ast.expr) -> Finding | None:
-        """A dtype argument that is no dtype, or none that the device takes."""
-        text = file.text(dtype)
-        assert autocast.call is not None
-        if self.is_bool(file, dtype):
-            positional = any(a is dtype for a in autocast.call.args)
-            line, column = argument_start(file, dtype)
-            change = Replace(Span(line, column, line, column), "enabled=")
-            return self.finding(
-                file,
-                dtype,
-                f"`{text}` stands where autocast expects the dtype",
-                why="`torch.autocast` takes (device_type, dtype, enabled): with a bool as dtype, entering it raises TypeError.",
-                help=f"Write `enabled={text}`.",
-                fix=Fix(f"Write `enabled={text}`", Applicability.SAFE, (change,)) if positional else None,
-            )
-        strings = file.values.strings(dtype)
-        if None not in strings and strings:
-            return self.string_dtype(file, dtype, {s for s in strings if s is not None})
-        if autocast.devices <= CHECKED_DEVICES and autocast.dtypes <= {"float32", "float64"} and autocast.enabled is True:
-            device = " or ".join(sorted(autocast.devices))
-            return self.finding(
-                file,
-                dtype,
-                f"autocast on {device} does not take `{text}`",
-                why="On every device but CUDA, autocast supports float16 and bfloat16 only: it warns, stays off, and all runs in float32.",
-                help="Use `dtype=torch.bfloat16`, or `enabled=False` where float32 is meant.",
-                severity=Severity.WARNING,
-            )
-        return None
-
-    def string_dtype(self, file: SourceFile, dtype: ast.expr, strings: set[str]) -> Finding:
-        """A dtype given by its name."""
-        text = file.text(dtype)
-        known = all(s in DTYPES and DTYPES[s] == s for s in strings)
-        better = f"torch.{next(iter(strings))}" if isinstance(dtype, ast.Constant) else f"getattr(torch, {text})"
-        fix = Fix(f"Pass `{better}`", Applicability.SAFE, (AddImport("torch"), Replace(file.span(dtype), better)))
-        if "torch" in file.names.bindings.get(file.tree, {}):
-            fix = Fix(fix.title, fix.applicability, fix.changes[1:])
-        return self.finding(
-            file,
-            dtype,
-            f"`{text}` is a string where autocast expects a dtype",
-            why="Entering the autocast raises TypeError: the dtype must be a torch.dtype.",
-            help=f"Pass `{better}`." if known else "Pass a torch dtype.",
-            fix=fix if known else None,
-        )
-
-    def named(self, file: SourceFile, call: ast.Call, value: ast.expr, name: str) -> Fix | None:
-        """Put the only device of the file first, and give the first argument its name."""
-        given = self.only_device(file)
-        if given is None or not call.args or call.args[0] is not value or any(k.arg == name for k in call.keywords) or len(call.args) > 1:
-            return None
-        line, column = argument_start(file, value)
-        text = f"{given}, {name}="
-        return Fix(f"Write `{text}{file.text(value)}`", Applicability.SAFE, (Replace(Span(line, column, line, column), text),))
-
-    def only_device(self, file: SourceFile) -> str | None:
-        """The device type that the file uses, as a literal; None where it speaks of none or of several."""
-        spoken: set[str] = set()
-        for node in file.syntax.all(ast.Constant):
-            if isinstance(node.value, str) and (device := node.value.partition(":")[0]) in ("cuda", *CHECKED_DEVICES):
-                spoken.add(device)
-        attributes = {a.attr for a in file.syntax.all(ast.Attribute)}
-        spoken |= {device for device in DEVICES if device in attributes}
-        return f'"{spoken.pop()}"' if len(spoken) == 1 else None
-
-    def is_bool(self, file: SourceFile, node: ast.expr) -> bool:
-        """Whether the expression is certainly a bool."""
-        definitions = file.values.definitions(node)
-        return bool(definitions) and all(
-            isinstance(d, ast.Compare)
-            or (isinstance(d, ast.UnaryOp) and isinstance(d.op, ast.Not))
-            or (isinstance(d, ast.Constant) and isinstance(d.value, bool))
-            or (isinstance(d, ast.arg) and (self.is_annotated(file, d, "bool") or self.defaults_to_bool(file, d)))
-            or (isinstance(d, ast.Attribute) and self.is_switch(file, d))
-            for d in definitions
-        )
-
-    def defaults_to_bool(self, file: SourceFile, parameter: ast.arg) -> bool:
-        """Whether the default of the parameter is True or False."""
-        function = file.syntax.function(parameter)
-        default = file.values.default(function, parameter.arg) if function is not None else None
-        return isinstance(default, ast.Constant) and isinstance(default.value, bool)
-
-    def is_switch(self, file: SourceFile, node: ast.Attribute) -> bool:
-        """Whether the attribute is an on/off flag of the parsed command line."""
-        setting = file.values.configuration.setting(node)
-        return setting is not None and setting.switch
-
-    def is_torch_device(self, file: SourceFile, node: ast.expr) -> bool:
-        """Whether the expression is certainly a torch.device."""
-        definitions = file.values.definitions(node)
-        return bool(definitions) and all(
-            (isinstance(d, ast.Call) and file.names.resolve(d.func) == "torch.device")
-            or self.is_annotated(file, d, "torch.device")
-            or (isinstance(d, ast.Attribute) and d.attr == "device" and self.has_torch_device(file, d.value))
-            for d in definitions
-        )
-
-    def has_torch_device(self, file: SourceFile, owner: ast.expr) -> bool:
-        """Whether `owner.device` is a torch.device: that of a tensor, a parameter, a pretrained or Lightning module, an Accelerator."""
-        if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "next":
-            return "parameters()" in file.text(owner)
-        if isinstance(owner, ast.Name) and owner.id == "self":
-            holder = file.syntax.enclosing_class(owner)
-            return holder is not None and any(name.endswith(DEVICE_BASES) for name in file.names.base_names(holder))
-        made = file.fact(Trainers).made(owner)
-        if made is not None and made.kind.key == "accelerate":
-            return True
-        definitions = file.values.definitions(owner)
-        return bool(definitions) and all(self.is_on_a_device(file, definition) for definition in definitions)
-
-    def is_on_a_device(self, file: SourceFile, definition: ast.AST) -> bool:
-        """Whether what an expression or a parameter stands for has a `device` that is a torch.device."""
-        if isinstance(definition, ast.Call):
-            names = file.names.candidates(definition.func)
-            return bool(names) and all(
-                (name.endswith(".from_pretrained") and name.startswith(PRETRAINED)) or name in TENSORS or name == "transformers.pipeline"
-                for name in names
-            )
-        return self.is_annotated(file, definition, "torch.Tensor")
-
-    def is_annotated(self, file: SourceFile, node: ast.AST, name: str) -> bool:
-        """Whether the node is a parameter with that annotation (and no default of another kind)."""
-        if not isinstance(node, ast.arg) or node.annotation is None:
-            return False
-        return file.text(node.annotation) == name or file.names.resolve(node.annotation) == name
-
-    def unread_options(self, file: SourceFile, good: list[Autocast]) -> Iterator[Finding]:
-        """Scripts with an option for the device or the dtype, and an autocast that has its own."""
-        from .script_flags import flags
-
-        options = flags(file)
-        device = next((o for o in options if o.name in ("device", "device_type") and any(v.startswith(DEVICES) for v in o.values)), None)
-        dtype = next((o for o in options if o.name in DTYPE_FLAGS and any("bf" in v for v in o.values)), None)
-        if device is not None and not any(UNKNOWN in a.devices or a.devices - {"cuda"} for a in good):
-            for autocast in good:
-                if autocast.new and autocast.enabled is True and not self.is_guarded(file, autocast.node):
-                    yield self.fixed_device(file, autocast, device)
-        if dtype is not None and self.feeds_scaler(file, dtype) and not any(self.has_dtype(file, a) for a in good):
-            for autocast in good:
-                if autocast.enabled is not False and "cuda" in autocast.devices:
-                    yield self.missing_dtype(file, autocast, dtype)
-
-    def fixed_device(self, file: SourceFile, autocast: Autocast, option: Flag) -> Finding:
+    def _fixed_device(self, trace: Trace, event: Event, option: Switch) -> Finding:
         """An autocast for "cuda" in a script that can run on another device."""
-        return self.finding(
-            file,
-            autocast.node,
-            f"the device type of autocast is fixed to cuda, while `{option.name}` is an option of this script",
+        return self.at(
+            trace,
+            event.place,
+            f"the device type of autocast is fixed to cuda, while `{named(option)}` is an option of this script",
             why="On another device than CUDA this autocast is off, with a warning at most, and the model runs in float32.",
             help="Derive it from the option, for instance `torch.autocast(torch.device(device).type, …)`.",
             severity=Severity.WARNING,
             confidence=Confidence.MEDIUM,
-            related=((option.node, "the option"),),
+            steps=(Step(option.place, "the option"),) if option.place is not None else (),
         )
 
-    def missing_dtype(self, file: SourceFile, autocast: Autocast, option: Flag) -> Finding:
+    def _missing_dtype(self, trace: Trace, event: Event, option: Switch) -> Finding:
         """An autocast without dtype in a script whose dtype option reaches only the scaler."""
-        return self.finding(
-            file,
-            autocast.node,
-            f"autocast gets no dtype, while the option `{option.name}` decides about loss scaling",
+        return self.at(
+            trace,
+            event.place,
+            f"autocast gets no dtype, while the option `{named(option)}` decides about loss scaling",
             why="Without `dtype=` autocast on CUDA computes in float16, also where the option says bfloat16.",
-            help=f"Pass the dtype that `{option.name}` names.",
+            help=f"Pass the dtype that `{named(option)}` names.",
             severity=Severity.WARNING,
             confidence=Confidence.MEDIUM,
-            related=((option.node, "the option"),),
+            steps=(Step(option.place, "the option"),) if option.place is not None else (),
         )
 
-    def feeds_scaler(self, file: SourceFile, option: Flag) -> bool:
-        """Whether the option decides whether a GradScaler is enabled."""
-        for call in file.syntax.all(ast.Call):
-            if any(name.endswith("GradScaler") for name in file.names.candidates(call.func)):
-                enabled = argument(call, "enabled")
-                if enabled is not None and any(isinstance(n, ast.Attribute) and n.attr == option.name for n in ast.walk(enabled)):
-                    return True
-        return False
 
-    def has_dtype(self, file: SourceFile, autocast: Autocast) -> bool:
-        """Whether the construction names a dtype, or may."""
-        call = autocast.call
-        return call is None or has_star(call) or argument(call, "dtype", 1) is not None
-
-    def is_guarded(self, file: SourceFile, node: ast.AST) -> bool:
-        """Whether a condition decides whether `node` is reached: it may stand for the device."""
-        for parent in file.syntax.ancestors(node):
-            if isinstance(parent, (ast.If, ast.IfExp)):
+def is_tried(event: Event) -> bool:
+    """Whether a short try-statement around a place looks what happens."""
+    line = span_of(event.place.position)[0]
+    for key, _ in event.path:
+        if key[0] == "place" and "try" in key and key[1].path == event.place.path:
+            first, _, last, _ = span_of(key[1].position)
+            if first <= line <= last < first + TRIED:
                 return True
-            if isinstance(parent, FUNCTIONS):
-                return False
-        return False
+    return False
+
+
+# options
+
+
+def named(option: Switch) -> str:
+    """An option as its script reads it."""
+    return option.name.lstrip("-").replace("-", "_")
+
+
+def option_for(
+    trace: Trace, path: str, fits: Callable[[str, list[str]], bool], symbols: frozenset[Hashable] | None = None
+) -> Switch | None:
+    """The first option of a script whose name and known values fit, among some symbols where these are given."""
+    for symbol, switch in trace.switches.items():
+        if switch.kind in ("option", "setting") and switch.place is not None and switch.place.path == path:
+            given = [switch.default.value] if type(switch.default) is Constant else []
+            values = [v for v in (*given, *switch.choices) if isinstance(v, str)]
+            if values and (symbols is None or symbol in symbols) and fits(named(switch), values):
+                return switch
+    return None
+
+
+def is_guarded(event: Event) -> bool:
+    """Whether a condition on the way to a region may stand for the device."""
+    return any(GUARD.search(shown_symbol(key[1])) for key, _ in event.path if key[0] in ("true", "in"))
+
+
+def chooses_device(name: str, values: list[str]) -> bool:
+    """Whether an option is for the device."""
+    return name in ("device", "device_type") and any(value.startswith(DEVICES) for value in values)
+
+
+def chooses_bfloat16(name: str, values: list[str]) -> bool:
+    """Whether bfloat16 is a value of an option."""
+    return any("bf" in value for value in values)
+
+
+def scaling(trace: Trace) -> frozenset[Hashable]:
+    """The symbols that decide whether a scaler is enabled."""
+    made = [event for entry in trace.entries for event in entry.of("scaler made")]
+    enabled = [atom for event in made for _, atom in possible(event.data["enabled"], event.path)]  # type: ignore[arg-type]
+    return frozenset(atom.key[1] for atom in enabled if type(atom) is Test)
+
+
+def args_of(event: Event) -> Args:
+    """The arguments of a construction."""
+    args = event.data["args"]
+    assert isinstance(args, Args)
+    return args
+
+
+def device_is(event: Event, device: str) -> bool:
+    """Whether a region is for a device, whatever the user chooses."""
+    value = event.data["device"]
+    return type(value) is Constant and str(value.value).partition(":")[0] == device
+
+
+# single constructions
+
+
+def mistake(trace: Trace, event: Event) -> tuple[Mistake, Path] | None:
+    """What is wrong with a construction, and the path on which it is; None where nothing is."""
+    name = str(event.data["name"])
+    if event.kind == "autocast without parentheses":
+        return without_parentheses(trace, event.place, name), event.path
+    args = args_of(event)
+    if name in OLD:
+        found = of_the_new(trace, event, args, name)
+        return (found, event.path) if found is not None else None
+    if name != NEW:
+        return None
+    if args.get(0, "device_type") is None:
+        return None if args.opaque else (without_device(trace, event.place), event.path)
+    for index, parameter, wrong in ((0, "device_type", wrong_device), (1, "dtype", wrong_dtype)):
+        value, position = args.get(index, parameter), args.place(index, parameter)
+        if value is None or position is None:
+            continue
+        place = Place(event.place.path, position)
+        for path, atom in possible(value, event.path):
+            said = wrong(trace, event, place, written(trace, event, parameter, index), atom)
+            if said is not None:
+                return said, path
+    return None
+
+
+def written(trace: Trace, event: Event, parameter: str, index: int) -> Written | None:
+    """The argument of a construction in the syntax."""
+    node = trace.node(event.place)
+    if node is None or not isinstance(node[1], ast.Call):
+        return None
+    value = argument(node[1], parameter, index)
+    return Written(node[0], node[1], value) if value is not None else None
+
+
+def of_the_new(trace: Trace, event: Event, args: Args, name: str) -> Mistake | None:
+    """An old autocast that gets the device type (or the dtype), as `torch.autocast` does."""
+    help = "Use `torch.autocast`, whose first argument is the device type."
+    takes = f"`{name}` takes (enabled, dtype, cache_enabled): "
+    given = args.place(-1, "device_type")
+    if given is not None:
+        return Mistake(Place(event.place.path, given), f"`{name}` takes no `device_type`", f"{takes}the call raises TypeError.", help)
+    first, position = args.get(0), args.place(0)
+    if first is None or position is None or not all(is_name_or_dtype(atom) for _, atom in possible(first, event.path)):
+        return None
+    place = Place(event.place.path, position)
+    message = f"`{trace.text(place)}` stands where `{name}` expects `enabled`"
+    return Mistake(place, message, f"{takes}entering it raises TypeError.", help)
+
+
+def is_name_or_dtype(atom: Atom) -> bool:
+    """Whether a value is a string or a dtype."""
+    return type(atom) is DType or (type(atom) is Constant and isinstance(atom.value, str))
+
+
+def without_parentheses(trace: Trace, place: Place, name: str) -> Mistake:
+    """`@torch.autocast`: the function itself becomes the first argument."""
+    text, old = trace.text(place), name != NEW
+    node = trace.node(place)
+    given = "" if old else only_device(node[0]) if node is not None else None
+    end = trace.span(place)[2:]
+    return Mistake(
+        place,
+        f"`@{text}` has no parentheses: the function is taken for its first argument",
+        "The name then holds an autocast object, and calling it does not run the function." if old else "It raises ValueError.",
+        f'Write `@{text}("cuda")`.' if not old else f"Write `@{text}()`.",
+        None if given is None else Fix(f"Write `@{text}({given})`", Applicability.SAFE, (Replace(Span(*end, *end), f"({given})"),)),
+    )
+
+
+def without_device(trace: Trace, place: Place) -> Mistake:
+    """`torch.autocast()`: the device type has no default."""
+    node, fix, called = trace.node(place), None, "torch.autocast"
+    if node is not None and isinstance(node[1], ast.Call):
+        file, call = node
+        assert isinstance(call, ast.Call)
+        called, given = file.text(call.func), only_device(file)
+        first: ast.expr | ast.keyword | None = call.args[0] if call.args else call.keywords[0] if call.keywords else None
+        line, column = argument_start(file, first) if first is not None else (file.span(call)[2], file.span(call)[3] - 1)
+        if given is not None:
+            text = given + (", " if first is not None else "")
+            fix = Fix(f"Pass {given}", Applicability.SAFE, (Replace(Span(line, column, line, column), text),))
+    return Mistake(
+        place,
+        f"`{called}` gets no device type",
+        "`device_type` has no default: the call raises TypeError.",
+        'Pass the device type, "cuda" or "cpu", as first argument.',
+        fix,
+    )
+
+
+def is_bool(trace: Trace, atom: Atom) -> bool:
+    """Whether a value is a bool, or a flag that is one."""
+    if type(atom) is Test or (type(atom) is Constant and isinstance(atom.value, bool)):
+        return True
+    switch = trace.switches.get(atom.symbol) if type(atom) is Unknown else None
+    flag = switch is not None and type(switch.default) is Constant and isinstance(switch.default.value, bool)
+    return flag or (type(atom) is Unknown and atom.hint == "bool")
+
+
+def wrong_device(trace: Trace, event: Event, place: Place, here: Written | None, atom: Atom) -> Mistake | None:
+    """A first argument that is no device type."""
+    text = trace.text(place)
+    if is_bool(trace, atom):
+        return Mistake(
+            place,
+            f"`{text}` stands where autocast expects the device type",
+            "`torch.autocast` takes (device_type, dtype, enabled), unlike torch.cuda.amp.autocast; a bool raises ValueError.",
+            f'Write `autocast("cuda", enabled={text})`.',
+            with_device(here, "enabled"),
+        )
+    if type(atom) is Unknown and atom.hint == "torch.device":
+        fix = None
+        if here is not None and isinstance(here.value, ast.Name | ast.Attribute | ast.Call):
+            end = here.file.span(here.value)[2:]
+            fix = Fix(f"Pass `{text}.type`", Applicability.SAFE, (Replace(Span(*end, *end), ".type"),))
+        return Mistake(
+            place,
+            f"`{text}` is a torch.device where autocast expects a string",
+            "`torch.autocast` raises ValueError: Expected `device_type` of type `str`.",
+            f"Pass `{text}.type`.",
+            fix,
+        )
+    if type(atom) is DType or (type(atom) is Constant and atom.value in NOT_DEVICES):
+        return Mistake(
+            place,
+            f"`{text}` is no device type",
+            "The first parameter of `torch.autocast` is the device type; anything else raises an error.",
+            'Pass "cuda", "cpu" or another device type first, and the dtype as `dtype=`.',
+            with_device(here, "dtype") if type(atom) is DType else None,
+        )
+    return None
+
+
+def wrong_dtype(trace: Trace, event: Event, place: Place, here: Written | None, atom: Atom) -> Mistake | None:
+    """A dtype argument that is no dtype, or none that the device takes."""
+    text = trace.text(place)
+    if is_bool(trace, atom):
+        fix = None
+        if here is not None and here.value in here.call.args:
+            line, column = argument_start(here.file, here.value)
+            fix = Fix(f"Write `enabled={text}`", Applicability.SAFE, (Replace(Span(line, column, line, column), "enabled="),))
+        return Mistake(
+            place,
+            f"`{text}` stands where autocast expects the dtype",
+            "`torch.autocast` takes (device_type, dtype, enabled): with a bool as dtype, entering it raises TypeError.",
+            f"Write `enabled={text}`.",
+            fix,
+        )
+    switch = trace.switches.get(atom.symbol) if type(atom) is Unknown else None
+    default: Value | None = switch.default if switch is not None else atom
+    if type(default) is Constant and isinstance(default.value, str):
+        return named_dtype(place, text, here, default.value)
+    devices = {str(a.value).partition(":")[0] for _, a in possible(event.data["device"], event.path) if type(a) is Constant}  # type: ignore[arg-type]
+    wide = event.data["dtype"] in (DType(SINGLE), DType(DOUBLE))  # whatever the user chooses
+    if wide and devices and devices <= CHECKED_DEVICES and event.data["enabled"] is None:
+        return Mistake(
+            place,
+            f"autocast on {' or '.join(sorted(devices))} does not take `{text}`",
+            "On every device but CUDA, autocast supports float16 and bfloat16 only: it warns, stays off, and all runs in float32.",
+            "Use `dtype=torch.bfloat16`, or `enabled=False` where float32 is meant.",
+            severity=Severity.WARNING,
+        )
+    return None
+
+
+def named_dtype(place: Place, text: str, here: Written | None, name: str) -> Mistake:
+    """A dtype given by its name."""
+    known = DTYPES.get(name) == name
+    better = f"torch.{name}" if here is not None and isinstance(here.value, ast.Constant) else f"getattr(torch, {text})"
+    fix = None
+    if known and here is not None:
+        change = Replace(here.file.span(here.value), better)
+        imported = "torch" in here.file.names.bindings.get(here.file.tree, {})
+        fix = Fix(f"Pass `{better}`", Applicability.SAFE, (change,) if imported else (AddImport("torch"), change))
+    return Mistake(
+        place,
+        f"`{text}` is a string where autocast expects a dtype",
+        "Entering the autocast raises TypeError: the dtype must be a torch.dtype.",
+        f"Pass `{better}`." if known else "Pass a torch dtype.",
+        fix,
+    )
+
+
+def with_device(here: Written | None, name: str) -> Fix | None:
+    """Put the only device of the file first, and give the first argument its name."""
+    given = only_device(here.file) if here is not None else None
+    if here is None or given is None or len(here.call.args) != 1 or here.call.args[0] is not here.value:
+        return None
+    if any(keyword.arg == name for keyword in here.call.keywords):
+        return None
+    line, column = argument_start(here.file, here.value)
+    text = f"{given}, {name}="
+    title = f"Write `{text}{here.file.text(here.value)}`"
+    return Fix(title, Applicability.SAFE, (Replace(Span(line, column, line, column), text),))
+
+
+def only_device(file: SourceFile) -> str | None:
+    """The device type that the file speaks of, as a literal; None where it speaks of none or of several."""
+    spoken: set[str] = set()
+    for node in file.syntax.all(ast.Constant):
+        if isinstance(node.value, str) and (device := node.value.partition(":")[0]) in ("cuda", *CHECKED_DEVICES):
+            spoken.add(device)
+    attributes = {a.attr for a in file.syntax.all(ast.Attribute)}
+    spoken |= {device for device in DEVICES if device in attributes}
+    return f'"{spoken.pop()}"' if len(spoken) == 1 else None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mplint.findings import Applicability, Finding, Severity
+from mplint.findings import Applicability, Confidence, Finding, Severity
+from mplint.frameworks.trainers.written import setups
+from mplint.program.trace import Trace, Verdict
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
 from mplint.source.trainers.config_file import ConfigFile
-from mplint.source.trainers.in_source import setups
 
 from .trainers.plugins import plugins
 from .trainers.spellings import Spelling, spellings
@@ -62,12 +63,16 @@ class LegacyTrainerPrecision(Rule):
     fix = Applicability.SAFE
     configs = True
     tokens = ("precision", "fp16", "bfloat16", "amp_backend", "amp_level", "PrecisionPlugin", '"amp"', "'amp'")
+    program = True
+
+    def check_program(self, trace: Trace) -> Iterator[Finding]:
+        """Report old spellings of settings, wherever their values come from."""
+        for found in setups(trace):
+            for spelling in spellings(found.setup, found.file.targets):
+                yield self._report(found.file, spelling, found.verdict)
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report old spellings of settings, then old names of plugin classes."""
-        for setup in file.fact(setups):
-            for spelling in spellings(setup, file.targets):
-                yield self._report(file, spelling)
+        """Report old names of plugin classes."""
         for spelling in plugins(file):
             yield self._report(file, spelling)
 
@@ -77,13 +82,14 @@ class LegacyTrainerPrecision(Rule):
             for spelling in spellings(setup, file.targets):
                 yield self._report(file, spelling)
 
-    def _report(self, file: SourceFile | ConfigFile, spelling: Spelling) -> Finding:
+    def _report(self, file: SourceFile | ConfigFile, spelling: Spelling, verdict: Verdict | None = None) -> Finding:
         return self.finding(
             file,
             spelling.place,
-            spelling.message,
+            spelling.message + (verdict.condition() if verdict is not None else ""),
             why=spelling.why,
             help=spelling.help,
             severity=Severity.INFO if file.is_test else spelling.severity,
+            confidence=Confidence.HIGH if verdict is None or verdict.proven else Confidence.MEDIUM,
             fix=spelling.fix,
         )

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from os.path import dirname
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
-from mplint.frameworks.projects import graph_of, policy_around, with_steps
-from mplint.program.trace import Trace
+from mplint.frameworks.keras.policies import OPEN, UNTOLD
+from mplint.frameworks.projects import graph_of, policy_around
+from mplint.program.trace import Entry, Trace
+from mplint.program.values import Step
+from mplint.python.document import is_test_path
 from mplint.rule import Consequence, Rule
-from mplint.source.file import SourceFile
-from mplint.source.keras.policy import KerasPolicy
 
-from .saved_models import Load, Save, loads, saves
+from .saved_models import Load, Save, loads, policy_names, saves
 
 FLOAT16 = "mixed_float16"
 
@@ -83,66 +84,53 @@ class PolicyLostOnLoad(Rule):
     adoption = Consequence(fatal=False)
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
-        """Report models that another script of the folder, or a connected file, saves under mixed_float16, and none otherwise."""
-        for file in trace.programs(*self.tokens):
-            path = trace.path_of(file)
-            open_loads = [load for load in loads(file) if not any(save.path == load.path for save in saves(file))]
-            if not open_loads or policy_around(trace, path) is not None:
-                continue
-            for load in open_loads:
-                state = file.fact(KerasPolicy).policy_at(load.call)
-                if FLOAT16 in state.names or (not state.undecided and not state.certain):
+        """Report each trained model that is loaded under another policy than the one it is saved under, here or near by."""
+        written = [(entry, save) for entry in trace.entries if not is_test_path(entry.path) for save in saves(entry)]
+        for entry in trace.entries:
+            for load in loads(entry):
+                names = [name if name != OPEN else "float32" for name in load.policies]
+                path = load.event.place.path
+                if not names or FLOAT16 in names or UNTOLD in names or (OPEN in load.policies and policy_around(trace, path) is not None):
                     continue
-                near = [(other, save) for other in others(trace, path) for save in saves(other) if save.path == load.path]
-                if near and all(under_float16(trace, other, save) for other, save in near):
-                    steps = ((near[0][0].location(near[0][1].call), "the model is saved here, under mixed_float16"),)
-                    yield with_steps(self._report(file, load, ()), steps)
+                same = [(other, save) for other, save in written if save.file == load.file]
+                own = [(other, save) for other, save in same if save.event.place.path == path]
+                near = own or [(other, save) for other, save in same if is_near(trace, save.event.place.path, path)]
+                if near and all(under_float16(trace, save) for _, save in near):
+                    yield self._report(trace, entry, load, near[0][1], names)
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report each trained model that is loaded under another policy than it was saved under."""
-        for load in loads(file):
-            state = file.fact(KerasPolicy).policy_at(load.call)
-            if FLOAT16 in state.names or (not state.undecided and not state.certain):
-                continue
-            saved = [save for save in saves(file) if save.path == load.path]
-            under = [file.fact(KerasPolicy).policy_at(save.call) for save in saved]
-            if saved and all(at.certain and FLOAT16 in at.names for at in under):
-                yield self._report(file, load, tuple(saved[:1]))
-
-    def _report(self, file: SourceFile, load: Load, saved: tuple[Save, ...]) -> Finding:
-        state = file.fact(KerasPolicy).policy_at(load.call)
-        restored = load.compiled is None
-        lost = "the restored optimizer has no loss scaling and none of its state" if restored else "`compile()` adds no loss scaling"
-        return self.finding(
-            file,
-            load.call,
-            f"`{load.path}` was saved under mixed_float16 and is loaded for training under {' or '.join(sorted(state.names))}",
+    def _report(self, trace: Trace, entry: Entry, load: Load, save: Save, names: list[str]) -> Finding:
+        lost = (
+            "the restored optimizer has no loss scaling and none of its state"
+            if load.compiled is None
+            else "`compile()` adds no loss scaling"
+        )
+        own = save.event.place.path == load.event.place.path
+        verdict = trace.verdict(entry, load.event.path)
+        here = f"{' or '.join(sorted(names))}{verdict.condition()}"
+        return self.at(
+            trace,
+            load.event.place,
+            f"`{load.file}` was saved under mixed_float16 and is loaded for training under {here}",
             why=f"the layers stay in float16, but the model takes the policy in force here: {lost}, and gradients below 6e-8 become 0",
             help="set the global policy to mixed_float16 before the model is loaded",
-            confidence=Confidence.HIGH if saved else Confidence.MEDIUM,
-            related=(
-                *((save.call, "the model is saved here, under mixed_float16") for save in saved),
-                (load.training, "the loaded model is trained here"),
-                *((setter, f"the policy is {' or '.join(sorted(state.names))} from here on") for setter in state.setters[:1]),
+            confidence=Confidence.HIGH if own and verdict.proven else Confidence.MEDIUM,
+            steps=(
+                Step(save.event.place, "the model is saved here, under mixed_float16"),
+                Step(load.training.place, "the loaded model is trained here"),
             ),
         )
 
 
-def others(trace: Trace, path: str) -> list[SourceFile]:
-    """The programs that save models in the folder of a file, or in files that its imports connect it with."""
+def is_near(trace: Trace, path: str, other: str) -> bool:
+    """Whether two programs stand in one folder, or imports connect them."""
     graph = graph_of(trace)
-    found = []
-    for other in trace.programs(".save(", "save_model(", "ModelCheckpoint("):
-        where = trace.path_of(other)
-        if where != path and (dirname(where) == dirname(path) or not graph.above([where]).isdisjoint(graph.above([path]))):
-            found.append(other)
-    return found
+    return dirname(path) == dirname(other) or not graph.above([path]).isdisjoint(graph.above([other]))
 
 
-def under_float16(trace: Trace, file: SourceFile, save: Save) -> bool:
-    """Whether a model is saved under mixed_float16 for sure, set by its own file or by those that run together with it."""
-    state = file.fact(KerasPolicy).policy_at(save.call)
-    if not state.undecided:
-        return state.certain and set(state.names) == {FLOAT16}
-    policy = policy_around(trace, trace.path_of(file))
-    return policy is not None and policy.name == FLOAT16
+def under_float16(trace: Trace, save: Save) -> bool:
+    """Whether a model is saved under mixed_float16 for sure, set by its own program or by those that run together with it."""
+    names = policy_names(save.event.data["policy"], save.event.path)  # type: ignore[arg-type]
+    if names == (OPEN,):
+        policy = policy_around(trace, save.event.place.path)
+        return policy is not None and policy.name == FLOAT16
+    return names == (FLOAT16,)

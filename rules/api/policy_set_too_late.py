@@ -4,58 +4,102 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Hashable, Iterator
+from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Severity
+from mplint.frameworks.keras.evidence import shared
+from mplint.frameworks.keras.layers import SHAPES, by
 from mplint.frameworks.keras.policies import MIXED, OPEN
 from mplint.program.conditions import extend
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import Place, State, Step
+from mplint.program.trace import Entry, Trace, possible, tensors_of
+from mplint.program.values import Object, Place, State, Step, atoms
 from mplint.python.document import is_test_path
 from mplint.python.names import position
 from mplint.rule import Consequence, Rule
-from mplint.source.file import SourceFile
-from mplint.source.framework_names import keras_path
-from mplint.source.keras.late_policy import LatePolicies, LateSetter
-from mplint.source.keras.policy import KerasPolicy
-from mplint.source.values import HALF
 
-USES = ("layer called", "model compiled", "model fit", "model run")
+OF_MODELS = ("model compiled", "model fit", "model run", "outputs read")
+# What has no floating computation worth a policy, or is meant to stay in float32.
+NEUTRAL = SHAPES | {"Rescaling", "Resizing", "Normalization", "Discretization", "CategoryEncoding", "Hashing", "CenterCrop", "Lambda",
+                    "StringLookup", "IntegerLookup", "TextVectorization"}  # fmt: skip
 
 
-def late_policies(trace: Trace, entry: Entry) -> list[tuple[Event, Event, Event]]:
+class Late(NamedTuple):
+    """A policy that comes too late: where it is set, what had been built by then, and where that is used afterwards."""
+
+    setter: Event
+    made: Event
+    use: Event
+
+    @property
+    def places(self) -> tuple[Place, Place]:
+        """Where one function sets the policy and builds, itself or by what it calls."""
+        depth = shared(self.setter.calls, self.made.calls)
+        return (*self.setter.calls, self.setter.place)[depth], (*self.made.calls, self.made.place)[depth]
+
+
+def late_policies(trace: Trace, entry: Entry) -> list[Late]:
     """Where a program sets a mixed policy, a model that it had built by then, and where it uses that one afterwards."""
     built: dict[Hashable, Event] = {}
     waiting: dict[Hashable, tuple[Event, Event]] = {}
-    found: dict[Place, tuple[Event, Event, Event]] = {}
+    found: dict[Place, Late] = {}
     default = ("float32" if entry.script else OPEN, None)
     for event in entry.events:
+        if event.kind == "policy set" and is_mixed(event):
+            before = {key: made for key, made in built.items() if entry.script or comes_before(trace, made, event)}
+            waiting |= {key: (event, made) for key, made in before.items() if extend(made.path, event.path) is not None}
+            built = {}
+            continue
+        for key in used(event):
+            if key in waiting:
+                setter, made = waiting[key]
+                found.setdefault(setter.place, Late(setter, made, event))
         if event.kind in ("layer made", "model made"):
             policy = event.data["policy"]
             for key in [key for key, (_, made) in waiting.items() if made.place == event.place]:
                 del waiting[key]  # built once more, under the policy
-            if event.get("dtype") is None and type(policy) is State and policy.data == default:
-                built[identity(event, "layer" if event.kind == "layer made" else "model")] = event
-        elif event.kind == "policy set" and is_mixed(event):
-            before = {key: made for key, made in built.items() if entry.script or comes_before(trace, made, event)}
-            waiting |= {key: (event, made) for key, made in before.items() if extend(made.path, event.path) is not None}
-            built = {}
-        elif event.kind in USES:
-            key = identity(event, "layer" if event.kind == "layer called" else "model")
-            if key in waiting:
-                setter, made = waiting[key]
-                found.setdefault(setter.place, (setter, made, event))
+            if event.get("dtype") is None and type(policy) is State and policy.data == default and not is_neutral(event):
+                built |= dict.fromkeys(made_by(event), event)
     return list(found.values())
+
+
+def made_by(event: Event) -> list[Hashable]:
+    """What stands for a layer or model in the events and tensors that come of it."""
+    if event.kind == "model made":
+        return [event.data["model"].id]  # type: ignore[attr-defined]
+    return [event.data["layer"].id, by(event.place)]  # type: ignore[attr-defined]
+
+
+def used(event: Event) -> list[Hashable]:
+    """What stands for the layers and models that an event is about: those that it runs, and those whose tensors it builds upon."""
+    if event.kind in OF_MODELS:
+        return [event.data["model"].id]  # type: ignore[attr-defined]
+    if event.kind == "model loaded":  # `clone_model` gives each layer the policy that it had
+        given = event.data["args"].get(0, "model") if str(event.data["name"]).endswith(".clone_model") else None  # type: ignore[attr-defined]
+        return [atom.id for atom in atoms(given) if type(atom) is Object] if given is not None else []
+    if event.kind == "layer called":
+        return [event.data["layer"].id, *(tag for tensor in event.data["given"] for tag in sorted(tensor.tags))]  # type: ignore[attr-defined]
+    if event.kind == "model made":
+        return [tag for _, tensor in tensors_of(event.data["outputs"], event.path) for tag in sorted(tensor.tags)]  # type: ignore[arg-type]
+    return []
+
+
+def is_neutral(event: Event) -> bool:
+    """Whether a layer only prepares or shapes what it gets, or a model ends in such a one."""
+    if event.kind == "layer made":
+        return is_preparing(str(event.data["name"]).rpartition(".")[2])
+    given = [tensor for _, tensor in tensors_of(event.data["outputs"], event.path)]  # type: ignore[arg-type]
+    return bool(given) and all(any(is_preparing(tag[6:]) for tag in tensor.tags if tag.startswith("layer:")) for tensor in given)
+
+
+def is_preparing(name: str) -> bool:
+    """Whether a layer has no floating computation worth a policy, by the name of its class."""
+    return name in NEUTRAL or name.startswith("Random")
 
 
 def comes_before(trace: Trace, made: Event, setter: Event) -> bool:
     """Whether library code surely makes something before it sets a policy: in the same run of a method, or as its object is made."""
     return bool(made.calls) and (made.calls[:1] == setter.calls[:1] or trace.text(made.calls[0]).startswith("class "))
-
-
-def identity(event: Event, name: str) -> Hashable:
-    """What identifies the layer of an event."""
-    return getattr(event.data[name], "id", None)
 
 
 def is_mixed(event: Event) -> bool:
@@ -64,17 +108,38 @@ def is_mixed(event: Event) -> bool:
     return bool(found) and all(type(a) is State and isinstance(a.data, tuple) and a.data[0] in MIXED for _, a in found)
 
 
-def shortened(text: str) -> str:
-    """The start of a call, up to its arguments."""
-    return text.partition("(")[0]
+def moved_before(trace: Trace, late: Late) -> Fix | None:
+    """Move the setter's statement before the one that builds, where one move does it."""
+    where, building_place = late.places
+    made, held = trace.node(late.setter.place), trace.node(building_place)
+    if where != late.setter.place or made is None or held is None or made[0] is not held[0]:
+        return None
+    file = made[0]
+    setting: ast.AST = file.syntax.statement(made[1])
+    building = file.syntax.statement(held[1])
+    if file.location(setting).cell != file.location(building).cell:
+        return None
+    block = file.syntax.block(building)
+    while setting not in block:
+        parent = file.syntax.parents.get(setting)
+        if not isinstance(parent, ast.If) or len(parent.body) != 1 or parent.orelse:
+            return None
+        setting = parent
+    for name in (n for n in ast.walk(setting) if isinstance(n, ast.Name)):
+        if not isinstance(name.ctx, ast.Load) or any(position(b.node) >= position(building) for b in file.names.reaching(name)):
+            return None
+    if len([s for s in ast.walk(setting) if isinstance(s, ast.stmt)]) > 2:
+        return None
+    move = MoveStatement(file.span(setting), file.span(building))
+    return Fix("set the policy before the first layer is built", Applicability.SAFE, (move,))
 
 
 class PolicySetTooLate(Rule):
     """A dtype policy set after the layers that should follow it
 
     ## What it does
-    Finds a global dtype policy that is set after the layers or models that should follow it were built, or before `clone_model` and
-    `load_model`, which give every layer the policy that it had.
+    Finds a global dtype policy that is set after the layers or models that should follow it were built; `clone_model` gives every layer
+    of the copy the policy that it had.
 
     ## Why is this bad?
     A layer takes the global policy when it is constructed and keeps it. Layers built before the call go on computing in float32: no
@@ -120,67 +185,20 @@ class PolicySetTooLate(Rule):
     adoption = Consequence("the policy is set before the model that it is for", mends=True, fatal=False)
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
-        """Report policies that a script sets after it has built a model which it goes on to use."""
+        """Report policies that a program sets after it has built a model which it goes on to use."""
         for entry in trace.entries:
-            for setter, built, use in late_policies(trace, entry):
-                verdict = trace.verdict(entry, setter.path)
-                name = shortened(trace.text(built.place))
+            for late in late_policies(trace, entry):
+                verdict = trace.verdict(entry, late.setter.path)
+                building = late.places[1]
+                name = trace.text(building).partition("(")[0]
                 yield self.at(
                     trace,
-                    setter.place,
+                    late.setter.place,
                     f"the policy is set after `{name}` has built its layers in float32{verdict.condition()}",
                     why="A layer takes the global policy when it is built: what was built before stays float32 and gains no speed.",
                     help="set the policy before the first layer or model is built",
-                    severity=Severity.INFO if is_test_path(setter.place.path) else None,
+                    severity=Severity.INFO if is_test_path(late.setter.place.path) else None,
                     confidence=Confidence.HIGH if entry.script and verdict.proven else Confidence.MEDIUM,
-                    steps=(Step(built.place, "built here, in float32"), Step(use.place, "used here, still in float32")),
+                    steps=(Step(building, "built here, in float32"), Step(late.use.place, "used here, still in float32")),
+                    fix=moved_before(trace, late),
                 )
-
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report policies that come after what they should govern, then copies that don't follow the policy."""
-        severity = Severity.INFO if file.is_test else None
-        why = "A layer takes the global policy when it is built: what was built before stays float32 and gains no speed."
-        for late in LatePolicies(file).found():
-            yield self.finding(
-                file,
-                late.setter,
-                f"the policy is set after `{file.text(late.built.func)}` has built its layers in float32",
-                why=why,
-                help="set the policy before the first layer or model is built",
-                severity=severity,
-                related=((late.built, "built here, in float32"), (late.use, "used here, still in float32")),
-                fix=self._fix(file, late),
-            )
-        yield from self._loads(file, severity)
-
-    def _loads(self, file: SourceFile, severity: Severity | None) -> Iterator[Finding]:
-        for call in file.syntax.all(ast.Call):
-            path = keras_path(file.names.resolve(call.func)) or ""
-            if path not in ("models.load_model", "models.clone_model") or not (call.args or call.keywords):
-                continue
-            state = file.fact(KerasPolicy).policy_at(call)
-            if state.certain and state.compute_dtypes <= HALF:
-                message = f"`{file.text(call.func)}` gives every layer the policy it was saved with, not the one set before"
-                why = "A float32 model stays float32 under a mixed policy; only loss scaling is added."
-                help = "build the model from its code under the policy and load the weights"
-                yield self.finding(file, call, message, why=why, help=help, severity=severity, confidence=Confidence.LOW)
-
-    def _fix(self, file: SourceFile, late: LateSetter) -> Fix | None:
-        """Move the setter's statement before the one that builds, where one move does it."""
-        setting, building = file.syntax.statement(late.setter), file.syntax.statement(late.built)
-        if file.location(setting).cell != file.location(building).cell:
-            return None
-        block = file.syntax.block(building)
-        while setting not in block:
-            parent = file.syntax.parents[setting]
-            if not isinstance(parent, ast.If) or len(parent.body) != 1 or parent.orelse:
-                return None
-            setting = parent
-        reads = [n for n in ast.walk(setting) if isinstance(n, ast.Name)]
-        for name in reads:
-            if not isinstance(name.ctx, ast.Load) or any(position(b.node) >= position(building) for b in file.names.reaching(name)):
-                return None
-        if len([s for s in ast.walk(setting) if isinstance(s, ast.stmt)]) > 2:
-            return None
-        move = MoveStatement(file.span(setting), file.span(building))
-        return Fix("set the policy before the first layer is built", Applicability.SAFE, (move,))

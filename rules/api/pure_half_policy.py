@@ -4,42 +4,41 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import AddImport, Applicability, Change, Confidence, Finding, Fix, Replace, Severity
+from mplint.frameworks.keras.evidence import programs
+from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import State, Step
+from mplint.program.values import HALF, NONE, DType, Place, State, Step
+from mplint.python.document import is_test_path
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
 from mplint.source.framework_names import keras_path
-from mplint.source.keras.policy import KerasPolicy
-from mplint.source.keras.policy_names import Setter
-from mplint.source.keras.purpose import last_name, purpose
-from mplint.source.torch.half_training import HalfTraining
-from mplint.source.values import UNKNOWN
+
+if TYPE_CHECKING:
+    from mplint.source.file import SourceFile
 
 PURE = ("float16", "half")
-CONFIDENCE = {"trains": Confidence.HIGH, "open": Confidence.MEDIUM, "runs": None}
-TORCH_INFERENCE = {"no_grad", "inference_mode", "eval", "generate", "from_pretrained", "load_state_dict"}
+MIXED = ("mixed_float16", "mixed_bfloat16")
 WHY = "A float16 weight loses every update below 1/2048 of its value, and gradients under 6e-8 become 0: training stalls or diverges."
-
-MIXED = {"mixed_float16", "mixed_bfloat16"}
-DEFAULTS = ("torch.set_default_dtype", "torch.set_default_tensor_type")
-
-
-def is_plain(entry: Entry, event: Event) -> bool:
-    """Whether the optimizer applies gradients that come from a backward pass as they are."""
-    step = next((e for e in entry.of("optimizer step") if e.place == event.place and e.path <= event.path), None)
-    if step is None:
-        return False
-    states = [state.data[0] for _, state in possible(step.data["gradients"], event.path) if type(state) is State]  # type: ignore[arg-type, index]
-    return "plain" in states
-
-
-def has_mixed_policy(file: SourceFile, setter: Setter) -> bool:
-    """Whether a mixed policy is set wherever the default dtype is: layers follow the policy, and keep their weights in float32."""
-    others = [s for s in file.fact(KerasPolicy).setters.values() if s.kind == "policy" and s.names and s.names <= MIXED]
-    return any(file.names.runs_with(s.node, setter.node) for s in others)
+STEPS = ("model fit", "gradients applied", "minimized", "tape gradients taken")
+STORED = ("weights loaded", "model loaded")
+# words of programs that only run models: what was trained before needs no float32 weights
+KERAS_RUNS = frozenset(
+    [
+        "predict",
+        "evaluate",
+        "export",
+        "from_keras_model",
+        "from_saved_model",
+        "load_model",
+        "load_weights",
+        "load_lora_weights",
+        "set_weights",
+    ]
+)
+TORCH_RUNS = frozenset(["no_grad", "inference_mode", "eval", "generate", "from_pretrained", "load_state_dict"])
 
 
 class PureHalfPolicy(Rule):
@@ -93,102 +92,165 @@ class PureHalfPolicy(Rule):
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
-        """Report the places that put parameters in float16 which a plain step then updates."""
+        """Report global settings, then the places that put parameters in float16 which a plain step then updates."""
         for entry in trace.entries:
-            for event in entry.of("half parameters"):
-                if event.data["how"] != "optimizer step" or not is_plain(entry, event):
+            for event in entry.of("policy set", "floatx set", "default dtype set"):
+                path = pure_path(trace, entry, event)
+                confidence = trained(trace, entry, event) if path is not None else None
+                if path is None or confidence is None:
                     continue
-                chain = event.data["chain"]
-                last = chain[-1]  # type: ignore[index]
-                verdict = trace.verdict(entry, event.path)
+                verdict = trace.verdict(entry, path)
+                torch = event.kind == "default dtype set"
+                what = "every new parameter float16" if torch else "every weight float16, not only the computation"
                 yield self.at(
                     trace,
-                    last.place,
-                    f"these weights are trained in pure float16{verdict.condition()}",
+                    event.place,
+                    f"`{trace.text(event.place) if torch else called(trace, event.place)}` makes {what}{verdict.condition()}",
                     why=WHY,
-                    help="keep the weights in float32 and run the forward pass under `torch.autocast`, with a GradScaler",
-                    confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
-                    steps=(*chain[:-1], Step(event.place, "the optimizer updates the float16 weights here")),  # type: ignore[index]
+                    help="leave the default at float32 and run the forward pass under `torch.autocast`"
+                    if torch
+                    else 'use `keras.mixed_precision.set_global_policy("mixed_float16")`',
+                    severity=Severity.INFO if is_test_path(event.place.path) else None,
+                    confidence=confidence if verdict.proven else Confidence.MEDIUM,
+                    fix=None if torch else mixed(trace, event),
                 )
+            yield from self._stepped(trace, entry)
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report global settings, then trained modules."""
-        severity = Severity.INFO if file.is_test else None
-        for setter in file.fact(KerasPolicy).setters.values():
-            if not set(PURE) & setter.names or UNKNOWN in setter.names or self._is_left_again(file, setter):
+    def _stepped(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
+        """The places that put parameters in float16 which a plain step then updates."""
+        for event in entry.of("half parameters"):
+            if event.data["how"] != "optimizer step" or not is_plain(entry, event) or is_asked_for(trace, event.path):
                 continue
-            if setter.kind == "floatx" and has_mixed_policy(file, setter):
-                continue
-            confidence = CONFIDENCE[purpose(file)]
-            if confidence is not None:
-                text = file.text(setter.node.func)
-                message = f"`{text}` makes every weight float16, not only the computation"
-                help = 'use `keras.mixed_precision.set_global_policy("mixed_float16")`'
-                fix = self._fix(file, setter)
-                yield self.finding(file, setter.node, message, why=WHY, help=help, severity=severity, confidence=confidence, fix=fix)
-        yield from self._defaults(file, severity)
-        for conversion in HalfTraining(file).conversions:
-            receiver = conversion.node.func.value if isinstance(conversion.node.func, ast.Attribute) else conversion.module
-            module = file.text(receiver if isinstance(receiver, (ast.Name, ast.Attribute)) else conversion.module)
-            yield self.finding(
-                file,
-                conversion.node,
-                f"`{module}` is trained in pure float16: its weights are converted and then updated by the optimizer",
+            chain = event.data["chain"]
+            last = chain[-1]  # type: ignore[index]
+            verdict = trace.verdict(entry, event.path)
+            yield self.at(
+                trace,
+                last.place,
+                f"these weights are trained in pure float16{verdict.condition()}",
                 why=WHY,
                 help="keep the weights in float32 and run the forward pass under `torch.autocast`, with a GradScaler",
-                severity=severity,
-                confidence=Confidence.HIGH if conversion.certain else Confidence.MEDIUM,
-                related=((conversion.optimizer, "the optimizer updates the float16 weights"),),
+                severity=Severity.INFO if is_test_path(last.place.path) else None,
+                confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                steps=(*chain[:-1], Step(event.place, "the optimizer updates the float16 weights here")),  # type: ignore[index]
             )
 
-    def _defaults(self, file: SourceFile, severity: Severity | None) -> Iterator[Finding]:
-        setters = [
-            c
-            for c in file.names.calls_of("set_default_dtype", "set_default_tensor_type")
-            if c.args and file.names.resolve(c.func) in DEFAULTS
-        ]
-        halves = [call for call in setters if file.values.dtypes(call.args[0]) == {"float16"}]
-        if len(halves) == len(setters):  # a call that sets it back limits the float16 part
-            for call in halves:
-                confidence = self._confidence(file)
-                if confidence is not None:
-                    message = f"`{file.text(call)}` makes every new parameter float16"
-                    help = "leave the default at float32 and run the forward pass under `torch.autocast`"
-                    yield self.finding(file, call, message, why=WHY, help=help, severity=severity, confidence=confidence)
 
-    def _confidence(self, file: SourceFile) -> Confidence | None:
-        """High where the torch program trains, None where it only runs a model, medium where nothing says."""
-        called = {name for call in file.syntax.all(ast.Call) if (name := last_name(call.func)) is not None}
-        if "backward" in called:
+def is_plain(entry: Entry, event: Event) -> bool:
+    """Whether the optimizer applies gradients that come from a backward pass as they are."""
+    step = next((e for e in entry.of("optimizer step") if e.place == event.place and e.path <= event.path), None)
+    if step is None:
+        return False
+    states = [state.data[0] for _, state in possible(step.data["gradients"], event.path) if type(state) is State]  # type: ignore[arg-type, index]
+    return "plain" in states
+
+
+def is_asked_for(trace: Trace, path: Path) -> bool:
+    """Whether a path is taken only where the user names float16 in the place of another dtype."""
+    for key, sense in path:
+        if key[0] == "in" and sense and not key[2].isdisjoint(PURE) and key[1] in trace.switches:
+            default = trace.switches[key[1]].default
+            if default is not None and getattr(default, "value", None) not in key[2]:
+                return True
+    return False
+
+
+# what is set for all
+
+
+def pure_path(trace: Trace, entry: Entry, event: Event) -> Path | None:
+    """The path on which a setting for the whole program is pure float16, and stays so; None where it is not."""
+    value = event.data[{"policy set": "policy", "floatx set": "floatx"}.get(event.kind, "dtype")]
+    ways = [path for path, atom in possible(value, event.path) if is_pure(atom)]  # type: ignore[arg-type]
+    if not ways or is_asked_for(trace, ways[0]) or is_left_again(entry, event):
+        return None
+    if event.kind == "floatx set" and any(is_mixed(other, ways[0]) for other in entry.of("policy set")):
+        return None  # layers follow the policy, whatever the default dtype
+    return ways[0]
+
+
+def is_pure(atom: object) -> bool:
+    """Whether a policy or dtype is pure float16."""
+    return atom == DType(HALF) or (type(atom) is State and isinstance(atom.data, tuple) and atom.data[0] in PURE)
+
+
+def is_mixed(event: Event, path: Path) -> bool:
+    """Whether a mixed policy is set on a path as well."""
+    found = possible(event.data["policy"], event.path)  # type: ignore[arg-type]
+    return any(type(a) is State and a.data[0] in MIXED and extend(path, p) is not None for p, a in found)  # type: ignore[index]
+
+
+def is_left_again(entry: Entry, event: Event) -> bool:
+    """Whether the same function (for PyTorch: anything) goes on to set something else."""
+    others = entry.of(event.kind)
+    key = {"policy set": "policy", "floatx set": "floatx"}.get(event.kind, "dtype")
+    later = others[others.index(event) + 1 :] if event.kind != "default dtype set" else others
+    same = [e for e in later if e is not event and (e.frame == event.frame or event.kind == "default dtype set")]
+    return any(not any(is_pure(atom) for _, atom in possible(e.data[key], e.path)) for e in same)  # type: ignore[arg-type]
+
+
+def trained(trace: Trace, entry: Entry, event: Event) -> Confidence | None:
+    """High where the program trains under a setting, None where it only runs models, medium where nothing says."""
+    path = event.place.path
+    together = [entry, *(other for other in trace.entries if other.path == path and other is not entry)]
+    if event.kind == "default dtype set":
+        if any(other.of("backward") for other in together):
             return Confidence.HIGH
-        return None if called & TORCH_INFERENCE else Confidence.MEDIUM
+        return None if programs(trace).mentions(path, TORCH_RUNS) else Confidence.MEDIUM
+    if any(other.of(*STEPS) for other in together):
+        return Confidence.HIGH
+    runs = programs(trace).mentions(path, KERAS_RUNS) or any(other.of(*STORED) for other in together)
+    compiled = [e for other in together for e in other.of("model compiled")]
+    if compiled and not runs:
+        return Confidence.HIGH if any(is_for_training(e) for e in compiled) else None
+    return None if runs else Confidence.MEDIUM
 
-    def _is_left_again(self, file: SourceFile, setter: Setter) -> bool:
-        """Whether the same function (or module level) goes on to set another policy."""
-        own = file.syntax.function(setter.node)
-        others = [s for s in file.fact(KerasPolicy).setters.values() if s.kind == setter.kind and file.syntax.function(s.node) is own]
-        return any(s.node.lineno > setter.node.lineno and not set(PURE) & s.names for s in others)
 
-    def _fix(self, file: SourceFile, setter: Setter) -> Fix | None:
-        title, span = 'use the policy "mixed_float16"', file.span(setter.node)
-        if setter.kind == "policy":
-            literals = [d for d in file.values.definitions(setter.value) if isinstance(d, ast.Constant)]
-            if len(literals) != 1 or literals[0].value not in PURE:
-                return None
-            return Fix(title, Applicability.UNSAFE, (Replace(file.span(literals[0]), '"mixed_float16"'),))
-        func, changes = setter.node.func, list[Change]()
-        if not isinstance(setter.value, ast.Constant) or not isinstance(func, ast.Attribute):
-            return None
-        home = func.value
-        if (file.names.resolve(home) or "").startswith("keras.src"):  # the private home of the code has no such module
-            return None
-        if isinstance(home, ast.Attribute) and home.attr in ("backend", "config") and keras_path(file.names.resolve(home.value)) == "":
-            prefix = f"{file.text(home.value)}.mixed_precision"
-        else:
-            package = (file.names.resolve(home) or "").rpartition(".")[0]
-            if keras_path(package) != "":
-                return None
-            prefix = "mixed_precision"
-            changes.append(AddImport(package, "mixed_precision"))
-        changes.insert(0, Replace(span, f'{prefix}.set_global_policy("mixed_float16")'))
-        return Fix(title, Applicability.UNSAFE, tuple(changes))
+def is_for_training(compiled: Event) -> bool:
+    """Whether a model is compiled with an optimizer or a loss."""
+    return any(compiled.data[name] not in (None, NONE) for name in ("optimizer", "loss"))
+
+
+# what to write
+
+
+def called(trace: Trace, place: Place) -> str:
+    """The text of what is called at a place."""
+    node = trace.node(place)
+    return node[0].text(node[1].func) if node is not None and isinstance(node[1], ast.Call) else trace.text(place)
+
+
+def mixed(trace: Trace, event: Event) -> Fix | None:
+    """The mixed policy in the place of a pure one."""
+    node = trace.node(event.place)
+    if node is None or not isinstance(node[1], ast.Call):
+        return None
+    file, call = node[0], node[1]
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if len(given) != 1 or not isinstance(given[0], ast.Constant) or given[0].value not in PURE:
+        return None
+    title = 'use the policy "mixed_float16"'
+    if event.kind == "policy set":
+        return Fix(title, Applicability.UNSAFE, (Replace(file.span(given[0]), '"mixed_float16"'),))
+    changes = policy_for_floatx(file, call)
+    return Fix(title, Applicability.UNSAFE, changes) if changes else None
+
+
+def policy_for_floatx(file: SourceFile, call: ast.Call) -> tuple[Change, ...]:
+    """The changes that set a mixed policy where a call sets the default dtype; none where Keras's home is not known."""
+    func, changes = call.func, list[Change]()
+    if not isinstance(func, ast.Attribute):
+        return ()
+    home = func.value
+    if (file.names.resolve(home) or "").startswith("keras.src"):  # the private home of the code has no such module
+        return ()
+    if isinstance(home, ast.Attribute) and home.attr in ("backend", "config") and keras_path(file.names.resolve(home.value)) == "":
+        prefix = f"{file.text(home.value)}.mixed_precision"
+    else:
+        package = (file.names.resolve(home) or "").rpartition(".")[0]
+        if keras_path(package) != "":
+            return ()
+        prefix = "mixed_precision"
+        changes.append(AddImport(package, "mixed_precision"))
+    changes.insert(0, Replace(file.span(call), f'{prefix}.set_global_policy("mixed_float16")'))
+    return tuple(changes)

@@ -2,105 +2,80 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from mplint.python.syntax import argument
-from mplint.source.framework_names import keras_path
-from mplint.source.keras.loss_scale import makes_loss_scale_optimizer
+from mplint.frameworks.filepaths import ends_of
+from mplint.program.conditions import Path
+from mplint.program.machine import Args, Event
+from mplint.program.trace import Entry, possible
+from mplint.program.values import Constant, Object, State, Value
 
-if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
-
-TRAINERS = ("fit", "fit_generator", "train_on_batch")
-JOINS = ("os.path.join", "posixpath.join", "pathlib.Path", "pathlib.PurePath")
+WHOLE = (".keras", ".h5", ".hdf5")
+KEEPS = ".keras"  # the format that stores the inner optimizer only: the others keep the one that scales
+TRAINING = ("model fit",)
 
 
 class Save(NamedTuple):
-    """A call that saves a whole model (its optimizer too), and the path as far as the program text fixes it."""
+    """A call that saves a whole model (its optimizer too), and the path as far as the program fixes it from its end."""
 
-    call: ast.Call
-    path: str
+    event: Event
+    file: str
 
 
 class Load(NamedTuple):
-    """A call that loads a whole model which the file then trains.
+    """A call that loads a whole model which is then trained.
 
-    `training` is the first call that trains it; `compiled` the call that gives it an optimizer that scales no loss, None where the
-    restored one goes on.
+    `policies`: the names of the global policies it may happen under. `training` is the first event that trains it; `compiled` the one
+    that gives it an optimizer that scales no loss, None where the restored one goes on.
     """
 
-    call: ast.Call
-    path: str
-    training: ast.Call
-    compiled: ast.Call | None
+    event: Event
+    file: str
+    policies: Sequence[str]
+    training: Event
+    compiled: Event | None
 
 
-def saves(file: SourceFile) -> Iterator[Save]:
+def saves(entry: Entry) -> Iterator[Save]:
     """Every place that saves whole models in a file whose name is known."""
-    for call in file.names.calls_of("save", "save_model", "ModelCheckpoint"):
-        last = (file.names.resolve(call.func) or "").rpartition(".")[2]
-        home = keras_path(file.names.resolve(call.func))
-        if home is not None and last == "save_model":
-            given = argument(call, "filepath", 1)
-        elif home is not None and last == "ModelCheckpoint":
-            only = file.values.constant_or(argument(call, "save_weights_only"), False)
-            given = argument(call, "filepath", 0) if only is False else None
-        elif home is None and isinstance(call.func, ast.Attribute) and call.func.attr == "save":
-            if file.values.constant_or(argument(call, "include_optimizer"), True) is False:
-                continue
-            given = argument(call, "filepath", 0)
-        else:
+    for event in entry.of("model saved"):
+        flag, wanted = ("save_weights_only", False) if event.data["how"] == "ModelCheckpoint" else ("include_optimizer", True)
+        if event.data["how"] not in ("save", "save_model", "ModelCheckpoint") or not is_constant(event, flag, wanted):
             continue
-        path = path_of(file, given)
-        if path.endswith((".keras", ".h5", ".hdf5")):
-            yield Save(call, path)
+        for file in ends_of(event.data["file"], event.path):  # type: ignore[arg-type]
+            if file.endswith(WHOLE):
+                yield Save(event, file)
 
 
-def loads(file: SourceFile) -> Iterator[Load]:
-    """Every loaded model that the file trains without a loss scale of its own."""
-    for call in file.names.calls_of("load_model"):
-        home = keras_path(file.names.resolve(call.func))
-        path = path_of(file, argument(call, "filepath", 0)) if home is not None else ""
-        if not path or any(makes_loss_scale_optimizer(file, c) for c in file.names.calls_of("LossScaleOptimizer")):
+def loads(entry: Entry) -> Iterator[Load]:
+    """Every loaded model that is trained without a loss scale of its own."""
+    if entry.of("loss scale optimizer made"):
+        return
+    for event in entry.of("model loaded"):
+        if not str(event.data["name"]).endswith(".load_model"):
             continue
-        trained = _calls_on(file, call, TRAINERS)
-        if not trained:
-            continue
-        compiled = next(iter(_calls_on(file, call, ("compile",))), None)
-        restores = file.values.constant_or(argument(call, "compile"), True) is not False
-        if compiled is not None or (restores and path.endswith(".keras")):  # an .h5 file keeps the loss-scaling optimizer
-            yield Load(call, path, trained[0], compiled)
+        trained = about(entry, event, TRAINING)
+        compiled = next(iter(about(entry, event, ("model compiled",))), None)
+        for file in ends_of(event.data["file"], event.path)[:1] if trained else ():  # type: ignore[arg-type]
+            if compiled is not None or (is_constant(event, "compile", True) and file.endswith(KEEPS)):
+                yield Load(event, file, policy_names(event.data["policy"], event.path), trained[0], compiled)  # type: ignore[arg-type]
 
 
-def _calls_on(file: SourceFile, made: ast.Call, methods: tuple[str, ...]) -> list[ast.Call]:
-    """The calls of `methods` on the object that `made` gives, in source order."""
-    return [
-        call
-        for call in file.names.calls_of(*methods)
-        if isinstance(call.func, ast.Attribute) and file.values.definitions(call.func.value) == [made]
-    ]
+def about(entry: Entry, loaded: Event, kinds: tuple[str, ...]) -> list[Event]:
+    """The events of some kinds that are about a loaded model."""
+    model = loaded.data["model"]
+    return [event for event in entry.of(*kinds) if type(model) is Object and event.data["model"] == model]
 
 
-def path_of(file: SourceFile, node: ast.expr | None) -> str:
-    """The path that an expression gives, as far as the program text fixes it from its end; "" where its end is open."""
-    if node is None:
-        return ""
-    value = file.values.constant_or(node)
-    if isinstance(value, str):
-        return value.replace("\\", "/").removeprefix("./")
-    definitions = file.values.definitions(node)
-    made = definitions[0] if len(definitions) == 1 else None
-    match made:
-        case ast.BinOp(op=ast.Div(), left=left, right=right):
-            parts = [left, right]
-        case ast.Call(func=func, args=[_, *_] as args) if file.names.resolve(func) in JOINS:
-            parts = list(args)
-        case ast.Call(func=ast.Name(id="str"), args=[inner]):
-            return path_of(file, inner)
-        case _:
-            return ""
-    last = path_of(file, parts[-1])
-    before = path_of(file, parts[-2]) if len(parts) > 1 and last else ""
-    return f"{before}/{last}" if before else last
+def is_constant(event: Event, argument: str, wanted: bool) -> bool:
+    """Whether an argument is left out, or says what is wanted."""
+    args = event.data["args"]
+    given = args.named.get(argument) if isinstance(args, Args) else None
+    return given is None or (type(given) is Constant and given.value is wanted)
+
+
+def policy_names(policy: Value, path: Path) -> tuple[str, ...]:
+    """The names of the policies that a value may be."""
+    found = [atom.data[0] for _, atom in possible(policy, path) if type(atom) is State and isinstance(atom.data, tuple)]
+    return tuple(dict.fromkeys(str(name) for name in found))

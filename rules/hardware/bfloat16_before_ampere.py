@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Confidence, Finding, Severity
-from mplint.python.syntax import walk_expressions
+from mplint.frameworks.choices import Choice, asks_capability, choices, counts_emulation, effect, excludes, is_asked, is_requested, texts
+from mplint.frameworks.trainers.modes import modes
+from mplint.program.trace import Trace, possible
+from mplint.program.values import Place, Test
 from mplint.rule import Rule
-from mplint.source.device_guards import DeviceGuards
-from mplint.source.file import SourceFile
-from mplint.source.half_choices import Choice, half_choices
-from mplint.source.torch.scaler import Scalers
 from mplint.source.trainers.config_file import ConfigFile
-from mplint.source.trainers.modes import modes
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
@@ -26,7 +23,6 @@ HELP = (
     "Decide by `torch.cuda.is_bf16_supported(including_emulation=False)` or `torch.cuda.get_device_capability() >= (8, 0)`, else float16."
 )
 AVAILABLE = re.compile("cuda|gpu|is_available", re.I)
-GUARD = "this is True on every CUDA GPU, by emulation"
 
 
 class Bfloat16BeforeAmpere(Rule):
@@ -85,6 +81,7 @@ class Bfloat16BeforeAmpere(Rule):
     frameworks = ("keras", "torch")
     graphs = True
     tokens = ("bfloat16", "bf16")
+    program = True
     configs = True
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
@@ -102,29 +99,24 @@ class Bfloat16BeforeAmpere(Rule):
             confidence=Confidence.HIGH if target.sure else Confidence.MEDIUM,
         )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+    def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Yield the bfloat16 that the target emulates, or, without a target, that no check keeps from older GPUs."""
-        target = file.targets.hardware
-        if target is not None and target.bf16_native is not False:
-            return
-        guards = DeviceGuards(file)
-        if guards.asks_capability or (target is None and (guards.emulated or file.is_test)):
-            return
-        choices = half_choices(file)
-        if target is None and any(choice.dtype == "float8" for choice in choices):
-            return  # float8 asks for a GPU that has bfloat16 as well
-        for choice in choices:
-            if choice.dtype != "bfloat16" or not choice.fits("cuda"):
+        found = choices(trace)
+        float8 = {choice.file.document.path for choice in found if choice.dtype == "float8"}  # which asks for a GPU that has bfloat16
+        emulated = {c.file.document.path for c in found if counts_emulation(c.path)}
+        for choice in found:
+            target, file = choice.file.targets.hardware, choice.file
+            if choice.dtype != "bfloat16" or not choice.fits("cuda") or (target is not None and target.bf16_native is not False):
                 continue
-            places = (choice.node, choice.site)
-            if any(guards.excludes(place, "cuda") or guards.asked_around(place) for place in places):
+            if asks_capability(trace, choice) or is_asked(choice.path) or excludes(choice.path, "cuda"):
                 continue
+            asked_for = is_requested(trace, choice.path, "bfloat16")
             if target is not None:
-                yield self._on_target(file, choice, target, guards)
-            elif any(guards.requests(place, "bfloat16") for place in places):
+                yield self._on_target(trace, choice, target, file.is_test or asked_for)
+            elif asked_for or file.is_test or file.document.path in float8 | emulated:
                 continue  # who asks for bfloat16 by name knows the GPU
-            elif choice.kind == "sharding" or (choice.kind == "autocast" and "cuda" in choice.devices):
-                yield self._anywhere(file, choice, guards)
+            elif choice.kind == "sharding" or (choice.kind == "autocast" and choice.device == "cuda"):
+                yield self._anywhere(trace, choice)
 
     def check_config(self, file: ConfigFile) -> Iterator[Finding]:
         """Yield the bfloat16 of a configuration file that the target emulates."""
@@ -144,73 +136,55 @@ class Bfloat16BeforeAmpere(Rule):
                         confidence=Confidence.HIGH if target.sure else Confidence.MEDIUM,
                     )
 
-    def _on_target(self, file: SourceFile, choice: Choice, target: Target, guards: DeviceGuards) -> Finding:
+    def _on_target(self, trace: Trace, choice: Choice, target: Target, asked_for: bool) -> Finding:
         lacks = f"{target.label[0].upper()}{target.label[1:]} has no bfloat16 units"
         since = ", which came with compute capability 8.0 (Ampere)" if target.capability else ""
-        places = (choice.node, choice.site)
-        guard = next((call for place in places if (call := guards.emulated_around(place)) is not None), None)
-        counted = f", and `{file.text(guard.func)}` counts emulation as support" if guard is not None else ""
+        counted = ", and `is_bf16_supported` counts emulation as support" if counts_emulation(choice.path) else ""
         return self.finding(
-            file,
-            choice.node,
-            f"`{choice.name}` uses bfloat16, which {target.label} only emulates",
+            choice.file,
+            choice.span,
+            f"`{choice.name}` uses bfloat16, which {target.label} only emulates{choice.verdict.condition()}",
             why=f"{lacks}{since}{counted}.",
             help="Use mixed_float16 on this device." if choice.kind == "policy" else HELP,
-            severity=Severity.INFO if file.is_test or any(guards.requests(n, "bfloat16") for n in places) else None,
-            confidence=Confidence.HIGH if choice.sure and target.sure else Confidence.MEDIUM,
-            related=(*effect(file, choice), *(((guard, GUARD),) if guard is not None and guard is not choice.node else ())),
+            severity=Severity.INFO if asked_for else None,
+            confidence=Confidence.HIGH if choice.verdict.proven and target.sure else Confidence.MEDIUM,
+            related=effect(trace, choice),
         )
 
-    def _anywhere(self, file: SourceFile, choice: Choice, guards: DeviceGuards) -> Finding:
-        scaler = float16_twin(file, choice)
-        if scaler is None or is_asked_for(choice, guards):
+    def _anywhere(self, trace: Trace, choice: Choice) -> Finding:
+        scaler = float16_twin(trace, choice)
+        if scaler is None:
             return self.finding(
-                file,
-                choice.node,
-                f"`{choice.name}` uses bfloat16, and nothing checks that the GPU has it",
+                choice.file,
+                choice.span,
+                f"`{choice.name}` uses bfloat16, and nothing checks that the GPU has it{choice.verdict.condition()}",
                 why=WHY,
                 help=HELP,
                 severity=Severity.INFO,
                 confidence=Confidence.MEDIUM,
-                related=effect(file, choice),
+                related=effect(trace, choice),
             )
         return self.finding(
-            file,
-            choice.node,
+            choice.file,
+            choice.span,
             "the default dtype of this program is bfloat16, whatever the GPU",
             why=WHY,
             help=HELP,
             confidence=Confidence.MEDIUM,
-            related=(*effect(file, choice), (scaler, "for float16 the loss is scaled, so other GPUs are meant as well")),
+            related=(*effect(trace, choice), (trace.location(scaler), "for float16 the loss is scaled, so other GPUs are meant as well")),
         )
 
 
-def effect(file: SourceFile, choice: Choice) -> tuple[tuple[ast.AST, str], ...]:
-    """The place where the dtype is put in force, where that is another statement."""
-    elsewhere = file.syntax.statement(choice.node) is not file.syntax.statement(choice.site)
-    return ((choice.site, "the dtype takes effect here"),) if elsewhere else ()
-
-
-def float16_twin(file: SourceFile, choice: Choice) -> ast.Call | None:
-    """The loss scaler that the same setting turns on when it says float16, or None."""
-    for scaler in file.fact(Scalers).built:
-        conditions = [scaler.condition] if scaler.condition is not None else []
-        conditions += [p.test for p in file.syntax.ancestors(scaler.node) if isinstance(p, (ast.If, ast.IfExp))]
-        for condition in conditions:
-            for item in [d for d in file.values.definitions(condition) if isinstance(d, ast.expr)]:
-                if any(compares_to_float16(file, part, choice.node) for part in walk_expressions(item) if isinstance(part, ast.Compare)):
-                    return scaler.node
+def float16_twin(trace: Trace, choice: Choice) -> Place | None:
+    """The loss scaler that the setting turns on when it says float16 whose default this is; None where something else decides."""
+    decided = {key[1] for key, sense in choice.path if key[0] == "in" and sense and "bfloat16" in map(str, key[2])}
+    if any(not AVAILABLE.search(text) for text, _, values in texts(choice.path) if not values):
+        return None
+    for event in choice.entry.of("scaler made"):
+        for path, atom in possible(event.data["enabled"], event.path):  # type: ignore[arg-type]
+            keys = [(atom.key, atom.sense)] if type(atom) is Test else list(path)
+            for key, sense in keys:
+                values = set(map(str, key[2])) if key[0] == "in" and sense and key[1] in decided else set()
+                if "float16" in values and "bfloat16" not in values:
+                    return event.place
     return None
-
-
-def is_asked_for(choice: Choice, guards: DeviceGuards) -> bool:
-    """Whether a setting picks the dtype, so that it is no default: `torch.bfloat16 if args.bf16 else torch.float16`."""
-    return any(not AVAILABLE.search(guards.file.text(leaf.test)) for leaf in guards.conditions(choice.node))
-
-
-def compares_to_float16(file: SourceFile, test: ast.Compare, default: ast.expr) -> bool:
-    """Whether the test asks if the setting whose default is `default` says float16."""
-    sides = [test.left, *test.comparators]
-    return any(file.values.dtypes(side) == {"float16"} for side in sides) and any(
-        default in file.values.definitions(side) for side in sides if isinstance(side, (ast.Name, ast.Attribute))
-    )

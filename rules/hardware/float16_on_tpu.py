@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
+from mplint.frameworks.choices import Choice, choices, is_requested, texts
+from mplint.frameworks.trainers.modes import modes
+from mplint.frameworks.trainers.written import setups
+from mplint.program.conditions import Path, extend
+from mplint.program.trace import Trace
 from mplint.rule import Consequence, Rule
-from mplint.source.device_guards import DeviceGuards
-from mplint.source.file import SourceFile
-from mplint.source.keras.policy import KerasPolicy
-from mplint.source.keras.tpu import depends_on_device, is_conditional, tpu_calls
-from mplint.source.torch.autocast import Autocasts
 from mplint.source.trainers.config_file import ConfigFile
-from mplint.source.trainers.in_source import setups
-from mplint.source.trainers.modes import modes
 from mplint.source.trainers.setup import Setup
 
-FLOAT16 = {"mixed_float16": "mixed_bfloat16", "float16": "mixed_bfloat16"}
+if TYPE_CHECKING:
+    from mplint.source.file import SourceFile
+
+DEVICE = re.compile(r"tpu|gpu|cuda|strategy|device|accelerator|resolver", re.I)
 BFLOAT16 = {"fp16": "bf16", "16-mixed": "bf16-true", "16-true": "bf16-true"}  # Lightning takes no bf16-mixed there
 WHY = "TPUs multiply in bfloat16: float16 gains nothing, overflows above 65504, and loss scaling raises under TPUStrategy in Keras 2."
 
@@ -68,79 +72,86 @@ class Float16OnTpu(Rule):
     fix = Applicability.SAFE
     frameworks = ("keras", "torch")
     tokens = ("float16", "precision")
+    program = True
     configs = True
     adoption = Consequence(fatal=True)
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report float16 policies next to a TPU, then float16 autocast on XLA devices."""
-        severity = Severity.INFO if file.is_test else None
-        target = file.targets.hardware is not None and file.targets.hardware.kind == "tpu"
-        yield from self._policies(file, severity, target)
-        yield from self._autocasts(file, severity, target)
-        yield from self._trainers(file, file.fact(setups))
+    def check_program(self, trace: Trace) -> Iterator[Finding]:
+        """Report float16 policies next to a TPU, float16 autocast on XLA devices, then trainers that are set to both."""
+        for choice in choices(trace):
+            if choice.dtype == "float16" and choice.kind == "policy":
+                yield from self._policy(trace, choice)
+            elif choice.dtype == "float16" and choice.kind == "autocast" and choice.device == "xla":
+                yield self._autocast(trace, choice)
+        for found in setups(trace):
+            if found.verdict.proven:
+                yield from self._trainer(found.file, found.setup)
+
+    def _policy(self, trace: Trace, choice: Choice) -> Iterator[Finding]:
+        """A policy in a program that runs on a TPU on the same way, or is checked for one."""
+        target = on_tpu(choice.file)
+        used = [event for event in choice.entry.of("tpu used") if extend(choice.path, event.path) is not None]
+        if is_requested(trace, choice.path, "float16") or not (target or used) or not (target or not excludes_tpu(choice.path)):
+            return
+        literals = [c for c in choice.file.syntax.all(ast.Constant) if isinstance(c.value, str) and choice.file.span(c) == choice.span]
+        text = str(literals[0].value) if literals else ""
+        quote = choice.file.text(literals[0])[0] if literals else ""
+        change = Replace(choice.span, f"{quote}mixed_bfloat16{quote}")
+        sure = target or any(not event.path for event in used)
+        yield self.finding(
+            choice.file,
+            trace.span(choice.site) if trace.file(choice.site.path) is choice.file else choice.span,
+            f'the policy "{text or "float16"}" computes in float16 on a TPU{choice.verdict.condition()}',
+            why=WHY,
+            help='use "mixed_bfloat16"',
+            severity=Severity.INFO if choice.file.is_test else None,
+            confidence=Confidence.HIGH if sure and choice.verdict.proven else Confidence.MEDIUM,
+            related=((trace.location(used[0].place), "runs on a TPU"),) if used else (),
+            fix=Fix('use the policy "mixed_bfloat16"', Applicability.SAFE, (change,)) if text else None,
+        )
+
+    def _autocast(self, trace: Trace, choice: Choice) -> Finding:
+        """A region for XLA devices."""
+        target = on_tpu(choice.file)
+        asked = not target and is_requested(trace, choice.path, "float16")  # an option; an XLA device may be a GPU
+        return self.finding(
+            choice.file,
+            trace.span(choice.site) if trace.file(choice.site.path) is choice.file else choice.span,
+            f"float16 autocast on an XLA device{choice.verdict.condition()}",
+            why=WHY,
+            help="use `dtype=torch.bfloat16`",
+            severity=Severity.INFO if asked or choice.file.is_test else None,
+            confidence=Confidence.HIGH if target else Confidence.MEDIUM,
+        )
 
     def check_config(self, file: ConfigFile) -> Iterator[Finding]:
         """Report trainers that are set to float16 and to a TPU."""
-        yield from self._trainers(file, file.trainers)
+        for setup in file.trainers:
+            yield from self._trainer(file, setup)
 
-    def _trainers(self, file: SourceFile | ConfigFile, found: list[Setup]) -> Iterator[Finding]:
+    def _trainer(self, file: SourceFile | ConfigFile, setup: Setup) -> Iterator[Finding]:
         target = file.targets.hardware is not None and file.targets.hardware.kind == "tpu"
-        for setup in found:
-            for mode in modes(setup):
-                if mode.dtype != "float16" or not (mode.device == "xla" or (target and mode.fits("xla"))):
-                    continue
-                new = BFLOAT16.get(mode.option.text or "")
-                change = setup.options.set(mode.option, new) if new is not None else None
-                yield self.finding(
-                    file,
-                    mode.option.place,
-                    f"{setup.title} computes in float16 on a TPU",
-                    why="TPUs multiply in bfloat16: float16 gains nothing there, and Lightning and accelerate refuse its mixed form.",
-                    help="use bfloat16",
-                    severity=Severity.INFO if file.is_test else None,
-                    fix=Fix(f"use {new}", Applicability.SAFE, (change,)) if change is not None else None,
-                )
-
-    def _policies(self, file: SourceFile, severity: Severity | None, target: bool) -> Iterator[Finding]:
-        setters = file.fact(KerasPolicy).setters
-        devices = tpu_calls(file) if setters else []
-        if not (target or devices) or any("bfloat16" in name for s in setters.values() for name in s.names):
-            return
-        for setter in setters.values():
-            if len(setter.names) != 1 or not setter.names <= set(FLOAT16):
+        for mode in modes(setup):
+            if mode.dtype != "float16" or not (mode.device == "xla" or (target and mode.fits("xla"))):
                 continue
-            if not target and (depends_on_device(file, setter.node) or all(file.names.exclusive(setter.node, d) for d in devices)):
-                continue
-            name = next(iter(setter.names))
-            inner = file.fact(KerasPolicy).literal(setter.value)
-            fix = None
-            if setter.kind == "policy" and inner is not None:
-                quote = file.text(inner)[0]
-                change = Replace(file.span(inner), f"{quote}{FLOAT16[name]}{quote}")
-                fix = Fix('use the policy "mixed_bfloat16"', Applicability.SAFE, (change,))
-            sure = target or any(not is_conditional(file, d) for d in devices)
+            new = BFLOAT16.get(mode.option.text or "")
+            change = setup.options.set(mode.option, new) if new is not None else None
             yield self.finding(
                 file,
-                setter.node,
-                f'the policy "{name}" computes in float16 on a TPU',
-                why=WHY,
-                help='use "mixed_bfloat16"',
-                severity=severity,
-                confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
-                related=((devices[0], "runs on a TPU"),) if devices else (),
-                fix=fix,
+                mode.option.place,
+                f"{setup.title} computes in float16 on a TPU",
+                why="TPUs multiply in bfloat16: float16 gains nothing there, and Lightning and accelerate refuse its mixed form.",
+                help="use bfloat16",
+                severity=Severity.INFO if file.is_test else None,
+                fix=Fix(f"use {new}", Applicability.SAFE, (change,)) if change is not None else None,
             )
 
-    def _autocasts(self, file: SourceFile, severity: Severity | None, target: bool) -> Iterator[Finding]:
-        for autocast in file.fact(Autocasts).constructions if "xla" in file.document.text else ():
-            if autocast.devices == {"xla"} and autocast.dtypes == {"float16"} and autocast.enabled is not False:
-                asked = not target and DeviceGuards(file).requests(autocast.node, "float16")  # an option; an XLA device may be a GPU
-                yield self.finding(
-                    file,
-                    autocast.node,
-                    "float16 autocast on an XLA device",
-                    why=WHY,
-                    help="use `dtype=torch.bfloat16`",
-                    severity=Severity.INFO if asked else severity,
-                    confidence=Confidence.HIGH if target else Confidence.MEDIUM,
-                )
+
+def on_tpu(file: SourceFile) -> bool:
+    """Whether a file is checked for a TPU."""
+    return file.targets.hardware is not None and file.targets.hardware.kind == "tpu"
+
+
+def excludes_tpu(path: Path) -> bool:
+    """Whether a condition of a path asks which device or strategy there is."""
+    return any(DEVICE.search(text) for text, _, _ in texts(path))

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Confidence, Finding, Severity
+from mplint.frameworks.choices import Choice, asks_capability, choices, effect, excludes, is_asked, is_requested
+from mplint.frameworks.trainers.modes import modes
+from mplint.program.trace import Trace
 from mplint.rule import Consequence, Rule
-from mplint.source.device_guards import DeviceGuards
-from mplint.source.file import SourceFile
-from mplint.source.half_choices import Choice, half_choices
 from mplint.source.trainers.config_file import ConfigFile
-from mplint.source.trainers.modes import modes
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
@@ -73,6 +72,7 @@ class UnsupportedHardware(Rule):
     name = "unsupported-hardware"
     severity = Severity.ERROR
     needs_target = True
+    program = True
     configs = True
     frameworks = ("keras", "torch")
     graphs = True
@@ -102,24 +102,20 @@ class UnsupportedHardware(Rule):
                 confidence=Confidence.HIGH if target.sure else Confidence.MEDIUM,
             )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+    def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Yield the choices that the target does not reward, or refuses."""
-        target = file.targets.hardware
-        if target is None or (target.half_fast is not False and target.fp8 is not False):
-            return
-        guards = DeviceGuards(file)
-        if guards.asks_capability:
-            return
-        device = "cpu" if target.kind == "cpu" else "cuda"
-        for choice in half_choices(file):
-            places = (choice.node, choice.site)
-            if not choice.fits(device) or any(guards.excludes(place, device) or guards.asked_around(place) for place in places):
+        for choice in choices(trace):
+            target = choice.file.targets.hardware
+            if target is None or asks_capability(trace, choice) or is_asked(choice.path):
                 continue
-            asked_for = file.is_test or any(guards.requests(place, choice.dtype) for place in places)
+            device = "cpu" if target.kind == "cpu" else "cuda"
+            if not choice.fits(device) or excludes(choice.path, device):
+                continue
+            asked_for = choice.file.is_test or is_requested(trace, choice.path, choice.dtype)
             if choice.dtype == "float8" and target.fp8 is False:
-                yield self._float8(file, choice, target, asked_for)
+                yield self._float8(trace, choice, target, asked_for)
             elif choice.dtype == "float16" and target.half_fast is False and choice.kind != "weights":
-                yield self._float16(file, choice, target, asked_for)
+                yield self._float16(trace, choice, target, asked_for)
 
     def check_config(self, file: ConfigFile) -> Iterator[Finding]:
         """Yield the dtypes that a configuration file chooses and the target does not reward."""
@@ -149,11 +145,11 @@ class UnsupportedHardware(Rule):
                         confidence=Confidence.HIGH if target.sure else Confidence.MEDIUM,
                     )
 
-    def _float8(self, file: SourceFile, choice: Choice, target: Target, asked_for: bool) -> Finding:
+    def _float8(self, trace: Trace, choice: Choice, target: Target, asked_for: bool) -> Finding:
         runs = choice.kind != "float8"
         outcome = "is no faster there: the framework falls back to a wider dtype" if runs else "can't run there"
         return self._report(
-            file,
+            trace,
             choice,
             target,
             f"`{choice.name}` asks for float8, and {target.label} has no float8 units",
@@ -162,11 +158,11 @@ class UnsupportedHardware(Rule):
             severity=Severity.INFO if asked_for else Severity.WARNING if runs else Severity.ERROR,
         )
 
-    def _float16(self, file: SourceFile, choice: Choice, target: Target, asked_for: bool) -> Finding:
+    def _float16(self, trace: Trace, choice: Choice, target: Target, asked_for: bool) -> Finding:
         keras = choice.kind == "policy"
         ask = '`tf.config.experimental.get_device_details(gpu)["compute_capability"]`' if keras else "`torch.cuda.get_device_capability()`"
         return self._report(
-            file,
+            trace,
             choice,
             target,
             f"`{choice.name}` computes in float16, which is no faster than float32 on {target.label}",
@@ -178,18 +174,17 @@ class UnsupportedHardware(Rule):
         )
 
     def _report(
-        self, file: SourceFile, choice: Choice, target: Target, message: str, *, why: str, help: str, severity: Severity
+        self, trace: Trace, choice: Choice, target: Target, message: str, *, why: str, help: str, severity: Severity
     ) -> Finding:
-        elsewhere = file.syntax.statement(choice.node) is not file.syntax.statement(choice.site)
         return self.finding(
-            file,
-            choice.node,
-            message,
+            choice.file,
+            choice.span,
+            message + choice.verdict.condition(),
             why=why,
             help=help,
             severity=severity,
-            confidence=Confidence.HIGH if choice.sure and target.sure else Confidence.MEDIUM,
-            related=((choice.site, "the dtype takes effect here"),) if elsewhere else (),
+            confidence=Confidence.HIGH if choice.verdict.proven and target.sure else Confidence.MEDIUM,
+            related=effect(trace, choice),
         )
 
 

@@ -8,27 +8,29 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
-from mplint.frameworks.projects import classes_in_half, with_steps
+from mplint.frameworks.keras.evidence import excluded, programs
 from mplint.frameworks.torch import half
-from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
+from mplint.frameworks.torch.tensors import IN_PLACE
+from mplint.limits import BFLOAT16_MAX
 from mplint.program.lower import span_of
 from mplint.program.machine import Event
 from mplint.program.trace import Trace
-from mplint.program.values import BFLOAT, Place, Tensor
+from mplint.program.values import BFLOAT, COMPUTE, Place, Tensor
 from mplint.rule import Consequence, Rule
-from mplint.source import constants
-from mplint.source.constants import Use
-from mplint.source.file import SourceFile
-from mplint.source.precision import PrecisionFacts, precision_in_float16
-from mplint.source.promotion import FOLLOWS
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
     from mplint.graph.numerics import Constant
 
 MASK = re.compile(r"mask|\b1(?:\.0?)? ?- |logical_not|not_equal|padding", re.I)
-BIG = (re.compile(r"\.m(?:in|ax)\b"), re.compile(r"\d(?:[eE]\+?\d|\d{4})"))  # apart, since each is fast by its beginning
 
+# what becomes of a Python number in the dtype of a half tensor of Keras
+KERAS_EFFECTS = {
+    "*": "it becomes {inf}, and 0 * {inf} is NaN in every row",
+    "where": "it becomes {inf} silently, and a fully masked row NaN",
+    "+": "it becomes {inf} silently, and a fully masked row NaN",
+    "-": "it becomes {inf} silently, and a fully masked row NaN",
+}
 EFFECTS = {
     "nan": "Infinity times 0 is NaN, so that every element that the mask leaves alone is lost.",
     "inf": "The largest finite float16 is 65504; infinity spreads through everything that is computed from it.",
@@ -114,7 +116,6 @@ class ConstantOutOfRange(Rule):
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each number that a half tensor of the program meets and can't hold."""
-        yield from self.sums(trace)
         numbers = half.Numbers(trace)
         for item in half.found(trace, "constant beyond range"):
             event = item.event
@@ -125,11 +126,15 @@ class ConstantOutOfRange(Rule):
             raises = effect == "raises"
             if not raises and value > 0 and name not in ("where", "assignment"):
                 continue  # a factor that may be small enough for what it meets
+            if name == IN_PLACE and not MASK.search(str(event.data["of"]) or trace.text(event.place)):
+                continue
             dtype = "bfloat16" if tensor.dtypes == {BFLOAT} else "float16"
             place = numbers.place(event.place, value)
             shown = half.number_shown(trace.text(place), value)
             result = "-inf" if value < 0 else "inf"
             happens = f"`{name}` raises" if raises else f"it becomes {result} silently, and a fully masked row NaN"
+            if name == IN_PLACE:
+                happens = "added in place, it makes the sum -inf, and a fully masked row NaN"
             yield self.at(
                 trace,
                 place,
@@ -141,17 +146,36 @@ class ConstantOutOfRange(Rule):
                 steps=item.chain(tensor),
                 fix=program_fix(trace, event, place, value),
             )
+        yield from self.in_keras(trace, numbers)
 
-    def sums(self, trace: Trace) -> Iterator[Finding]:
-        """Report products with a large number that modules which run in half add in place to a half tensor."""
-        for (path, name), steps in sorted(classes_in_half(trace).items()):
-            file = trace.file(path)
-            for use in constants.uses(file) if file is not None and not file.is_test else ():
-                owner = file.syntax.enclosing_class(use.number) if file is not None else None
-                if file is None or owner is None or owner.name != name or not is_summand(use) or not masks(file, use):
-                    continue
-                if abs(use.value) > FLOAT16_MAX and file.fact(precision_in_float16).of(use.tensor).only == "float16":
-                    yield with_steps(self.judged(file, use, "float16", proven=False), steps)
+    def in_keras(self, trace: Trace, numbers: half.Numbers) -> Iterator[Finding]:
+        """Report the numbers that TensorFlow and Keras turn into infinities in the dtype of a half tensor."""
+        for item in half.found(trace, "number beyond half"):
+            event = item.event
+            tensor, value, op = event.data["tensor"], event.data["value"], str(event.data["op"])
+            if not isinstance(tensor, Tensor) or not isinstance(value, float) or op not in KERAS_EFFECTS or excluded(event.path):
+                continue
+            followed = tensor.dtypes == {COMPUTE}
+            bfloat = tensor.dtypes == {BFLOAT}
+            masks = value < 0 and (op == "where" or MASK.search(trace.text(event.place)) is not None)
+            if (bfloat and abs(value) <= BFLOAT16_MAX) or (followed and not (masks and in_mind(trace, item))):
+                continue
+            dtype = "bfloat16" if bfloat else "float16"
+            place = numbers.place(event.place, value)
+            shown = half.number_shown(trace.text(place), value)
+            whose = ", which this tensor has wherever the model runs in half" if followed else ""
+            effect = KERAS_EFFECTS[op].format(inf="-inf" if value < 0 else "inf")
+            yield self.at(
+                trace,
+                place,
+                f"`{shown}` does not fit {dtype}{whose}: {effect}{item.condition}",
+                why=f"The largest finite {dtype} is {'3.39e38' if bfloat else '65504'}; {shown} is beyond it.",
+                help="use the tensor's own `x.dtype.min` (or -3e4), select with `where` instead of multiplying, or mask in float32",
+                severity=Severity.ERROR if op == "*" else Severity.WARNING,
+                confidence=Confidence.MEDIUM if followed else item.confidence,
+                steps=item.chain(tensor),
+                fix=keras_fix(trace, event.place, place, value),
+            )
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the constants of a model that float16 can't hold, each with what becomes of it, once a value and operation."""
@@ -190,60 +214,6 @@ class ConstantOutOfRange(Rule):
             related=((first.tensor, f"holds {first.value:.6g}"),),
         )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        text = file.document.text
-        if "finfo" not in text and not any(pattern.search(text) for pattern in BIG):
-            return
-        reported: set[ast.AST] = set()
-        precision = file.fact(PrecisionFacts)
-        for use in constants.uses(file):
-            if use.number in reported:
-                continue  # the product is half already, and then the sum is, too
-            if abs(use.value) > FLOAT16_MAX and not constants.is_infinite(use.value) and not precision.dtype_guard(use.node):
-                for finding in self.judge(file, use):
-                    reported.add(use.number)
-                    yield finding
-
-    def judge(self, file: SourceFile, use: Use) -> Iterator[Finding]:
-        precision = file.fact(PrecisionFacts).of(use.tensor)
-        dtype = precision.only
-        if dtype == "bfloat16" and abs(use.value) <= BFLOAT16_MAX:
-            return
-        if dtype not in ("float16", "bfloat16", FOLLOWS):
-            return
-        proven = dtype in ("float16", "bfloat16")
-        if (not proven or is_summand(use)) and (use.how == "clamp" or not masks(file, use)):
-            return
-        yield self.judged(file, use, dtype if proven else "float16", proven=proven)
-
-    def judged(self, file: SourceFile, use: Use, shown: str, *, proven: bool) -> Finding:
-        """The finding of a number in a half dtype, which the file proves or some other does."""
-        precision = file.fact(PrecisionFacts).of(use.tensor)
-        text = file.text(use.number)
-        severity, effect = consequence(use, shown)
-        message = (
-            f"`{text}` does not fit {shown}: {effect}"
-            if proven
-            else f"`{text}` does not fit float16, which this tensor has wherever the model runs in half: {effect}"
-        )
-        related = (
-            ((precision.because, f"{shown} comes from here" if proven else "the dtype follows the data from here"),)
-            if precision.because is not None and precision.because is not use.node
-            else ()
-        )
-        limit = "65504" if shown == "float16" else "3.39e38"
-        return self.finding(
-            file,
-            use.number,
-            message,
-            severity=severity,
-            confidence=Confidence.HIGH if proven else Confidence.MEDIUM,
-            related=related,
-            why=f"The largest finite {shown} is {limit}; {text} is beyond it.",
-            help=advice(use),
-            fix=repair(file, use),
-        )
-
 
 def covers(outer: Place, inner: Place) -> bool:
     """Whether one range of a file lies within another."""
@@ -251,89 +221,49 @@ def covers(outer: Place, inner: Place) -> bool:
     return (one.line, one.column) <= (other.line, other.column) and (other.end_line, other.end_column) <= (one.end_line, one.end_column)
 
 
+def in_mind(trace: Trace, item: half.Found) -> bool:
+    """Whether the code of a layer may meet a mixed policy."""
+    return programs(trace).in_mind(item.event.place.path, item.entry)
+
+
 def program_fix(trace: Trace, event: Event, place: Place, value: float) -> Fix | None:
-    """The dtype-aware constant, where a plain name is filled or selected from with a literal number."""
+    """The dtype-aware constant, where a plain name is filled, padded or selected from with a number or a name of one."""
     operation = event.data["operation"]
     if not isinstance(operation, Place) or operation.path != place.path or not covers(operation, place):
         return None
-    try:
-        float(trace.text(place).replace(" ", ""))
-        call = ast.parse(trace.text(operation), mode="eval").body
-    except (ValueError, SyntaxError):
+    file, call = trace.node(operation) or (None, None)
+    number = (trace.node(place) or (None, None))[1]
+    if file is None or not isinstance(number, ast.Constant | ast.UnaryOp | ast.Name | ast.Attribute):
         return None
     name = None
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="masked_fill" | "masked_fill_")) if owner != "torch":
             name = owner
-        case ast.Call(func=ast.Attribute(attr="where" | "masked_fill"), args=[_, ast.Name(id=selected), *_]):
+        case ast.Call(func=ast.Attribute(attr="where" | "masked_fill"), args=[_, ast.Name(id=selected), other]) if other is number:
             name = selected
-        case ast.Call(func=ast.Attribute(attr="where" | "masked_fill"), args=[_, _, ast.Name(id=selected)]):
+        case ast.Call(func=ast.Attribute(attr="where"), args=[_, other, ast.Name(id=selected)]) if other is number:
             name = selected
-    root = re.search(r"^import torch(?: as (\w+))?$", trace.source(place.path).text, re.M)
+        case ast.Call(func=ast.Attribute(attr="pad"), args=[ast.Name(id=padded), *_]):
+            name = padded
+    root = next((a.asname or "torch" for s in file.syntax.all(ast.Import) for a in s.names if a.name == "torch"), None)
     if name is None or root is None:
         return None
-    text = f"{root[1] or 'torch'}.finfo({name}.dtype).{'min' if value < 0 else 'max'}"
+    text = f"{root}.finfo({name}.dtype).{'min' if value < 0 else 'max'}"
     return Fix(f"use `{text}`", Applicability.SAFE, (Replace(trace.span(place), text),))
 
 
-def masks(file: SourceFile, use: Use) -> bool:
-    """Whether the operation masks: a large negative number filled in, selected, or multiplied with what looks like a mask."""
-    if use.value > 0:
-        return False
-    return use.how in ("fill", "select") or MASK.search(file.text(use.node if is_summand(use) else use.tensor)) is not None
-
-
-def is_summand(use: Use) -> bool:
-    """Whether the number is a factor of a product that is added in place to a tensor, whatever the product's own dtype."""
-    return use.how == "add" and isinstance(use.node, ast.BinOp) and isinstance(use.node.op, ast.Mult)
-
-
-def consequence(use: Use, dtype: str) -> tuple[Severity, str]:
-    """How bad the use is in the half dtype, and what happens."""
-    match use.how:
-        case "fill" | "clamp" if use.torch:
-            operation = use.node.func.attr if isinstance(use.node, ast.Call) and isinstance(use.node.func, ast.Attribute) else "the call"
-            return Severity.ERROR, f"`{operation}` raises"
-        case "multiply" if not use.torch:
-            return (
-                Severity.ERROR,
-                "it becomes -inf, and 0 * -inf is NaN in every row" if use.value < 0 else "it becomes inf, and 0 * inf is NaN",
-            )
-        case "multiply":
-            return Severity.WARNING, f"the product becomes {'-inf' if use.value < 0 else 'inf'}, and a fully masked row NaN"
-        case "add" if is_summand(use):
-            return Severity.WARNING, "added in place, it makes the sum -inf, and a fully masked row NaN"
+def keras_fix(trace: Trace, operation: Place, place: Place, value: float) -> Fix | None:
+    """The bound of the tensor's own dtype, where a plain name of TensorFlow's is selected from."""
+    file, call = trace.node(operation) or (None, None)
+    number = (trace.node(place) or (None, None))[1]
+    if file is None or not any(a.name == "tensorflow" for s in file.syntax.all(ast.Import) for a in s.names):
+        return None
+    match call:
+        case ast.Call(func=ast.Attribute(attr="where"), args=[_, ast.Name(id=name), other]) if other is number:
+            pass
+        case ast.Call(func=ast.Attribute(attr="where"), args=[_, other, ast.Name(id=name)]) if other is number:
+            pass
         case _:
-            return Severity.WARNING, f"it becomes {'-inf' if use.value < 0 else 'inf'} silently, and a fully masked row NaN"
-
-
-def advice(use: Use) -> str:
-    """What to write instead."""
-    if use.torch:
-        return "use `torch.finfo(x.dtype).min` of the tensor itself, or mask in float32"
-    return "use the tensor's own `x.dtype.min` (or -3e4), select with `where` instead of multiplying, or mask in float32"
-
-
-def repair(file: SourceFile, use: Use) -> Fix | None:
-    """The dtype-aware constant, where the tensor is a plain name and the operation selects or fills."""
-    if not isinstance(use.tensor, ast.Name) or use.how not in ("fill", "select") or isinstance(use.node, ast.Assign):
-        return None
-    bound = "min" if use.value < 0 else "max"
-    name = use.tensor.id
-    if use.torch:
-        root = torch_name(file)
-        text = f"{root}.finfo({name}.dtype).{bound}" if root else None
-    else:
-        text = f"{name}.dtype.{bound}" if "tensorflow" in file.document.text else None
-    if text is None:
-        return None
-    return Fix(f"use `{text}`", Applicability.SAFE, (Replace(file.span(use.number), text),))
-
-
-def torch_name(file: SourceFile) -> str | None:
-    """The name under which the file knows torch."""
-    for statement in file.syntax.all(ast.Import):
-        for alias in statement.names:
-            if alias.name == "torch":
-                return alias.asname or "torch"
-    return None
+            return None
+    text = f"{name}.dtype.{'min' if value < 0 else 'max'}"
+    return Fix(f"use `{text}`", Applicability.SAFE, (Replace(trace.span(place), text),))

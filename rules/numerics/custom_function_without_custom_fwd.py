@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -13,12 +12,8 @@ from mplint.program.conditions import Path
 from mplint.program.machine import Event
 from mplint.program.trace import Trace, possible
 from mplint.program.values import Autocast, Class, Place, Step
+from mplint.python.syntax import FUNCTIONS
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
-from mplint.source.precision import PrecisionFacts
-from mplint.source.torch.autocast import Autocasts
-
-from .custom_functions import CustomFunction, custom_functions
 
 
 class CustomFunctionWithoutCustomFwd(Rule):
@@ -119,25 +114,6 @@ class CustomFunctionWithoutCustomFwd(Rule):
                 fix=decorators(trace, forward, region.device) if mistake.fixable and region.device else None,
             )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report each function once, at its `forward`, for the first place where autocast applies it."""
-        for function in custom_functions(file):
-            site = next((s for s in function.sites if file.fact(PrecisionFacts).autocast(s) is not None), None)
-            if site is None:
-                continue
-            devices = {d for r in file.fact(Autocasts).regions_around(site) for a in r.autocasts for d in a.devices}
-            yield self.finding(
-                file,
-                function.forward,
-                f"`{function.owner.name}` runs under autocast without `custom_fwd` and `custom_bwd`",
-                why="`backward` runs without autocast: it gets a half gradient and float32 saved inputs, and their product raises.",
-                help="decorate `forward` with `torch.amp.custom_fwd` and `backward` with `torch.amp.custom_bwd`",
-                severity=Severity.INFO if file.is_test else None,
-                confidence=Confidence.HIGH,
-                related=((site, "it is applied here"), (function.gradient, "half and float32 meet in this product")),
-                fix=decorate(file, function, devices),
-            )
-
 
 class Mistake(NamedTuple):
     """What goes wrong in a function under autocast, and what to do about it."""
@@ -188,46 +164,19 @@ def region_of(event: Event) -> tuple[Path, Autocast | None]:
 
 
 def decorators(trace: Trace, forward: Place, device: str) -> Fix | None:
-    """The two decorators for a function anywhere in the program, where its file spells out `torch.amp` already."""
-    text = trace.source(forward.path).text
-    if not re.search(r"torch\.(amp\.|autocast\()", text) or not re.search(r"^import torch$", text, re.M):
+    """The two decorators for a function anywhere in the program, in the spelling that its torch knows."""
+    file, method = trace.node(forward) or (None, None)
+    owner = file.syntax.parents[method] if file is not None and method is not None else None
+    if file is None or not isinstance(method, FUNCTIONS) or not isinstance(owner, ast.ClassDef):
         return None
-    sure = Applicability.SAFE if "torch.amp." in text else Applicability.UNSAFE  # torch.amp has them since 2.4
-    line = trace.span(forward).line
-    for owner in ast.walk(ast.parse(text)):
-        methods = {node.name: node for node in owner.body if isinstance(node, ast.FunctionDef)} if isinstance(owner, ast.ClassDef) else {}
-        found, backward = methods.get("forward"), methods.get("backward")
-        if found is not None and backward is not None and found.lineno == line:
-            changes = []
-            for method, name in ((found, "custom_fwd"), (backward, "custom_bwd")):
-                at = Span(method.lineno, method.col_offset, method.lineno, method.col_offset)
-                changes.append(Replace(at, f'@torch.amp.{name}(device_type="{device}")\n{" " * method.col_offset}'))
-            return Fix("run `backward` under the autocast state of `forward`", sure, tuple(changes))
-    return None
-
-
-def decorate(file: SourceFile, function: CustomFunction, devices: set[str]) -> Fix | None:
-    """The two decorators, in the spelling that the project's torch knows."""
-    package = torch_name(file)
-    if package is None or len(devices) > 1 or "?" in devices:
-        return None
-    device = next(iter(devices), "cuda")
+    backward = next((m for m in owner.body if isinstance(m, FUNCTIONS) and m.name == "backward"), None)
+    package = next((a.asname or "torch" for s in file.syntax.all(ast.Import) for a in s.names if a.name == "torch"), None)
     old = file.targets.torch_lacks("2.4")
-    if old and device != "cuda":
+    if backward is None or package is None or (old and device != "cuda"):
         return None
     changes = []
-    for method, name in ((function.forward, "custom_fwd"), (function.backward, "custom_bwd")):
+    for function, name in ((method, "custom_fwd"), (backward, "custom_bwd")):
         decorator = f"@{package}.cuda.amp.{name}" if old else f'@{package}.amp.{name}(device_type="{device}")'
-        at = Span(method.lineno, method.col_offset, method.lineno, method.col_offset)
-        indentation = file.lines[method.lineno - 1][: method.col_offset]
-        changes.append(Replace(at, f"{decorator}\n{indentation}"))
+        at = Span(function.lineno, function.col_offset, function.lineno, function.col_offset)
+        changes.append(Replace(at, f"{decorator}\n{file.lines[function.lineno - 1][: function.col_offset]}"))
     return Fix("run `backward` under the autocast state of `forward`", Applicability.SAFE, tuple(changes))
-
-
-def torch_name(file: SourceFile) -> str | None:
-    """The name under which the file imports torch."""
-    for statement in file.syntax.all(ast.Import):
-        for alias in statement.names:
-            if alias.name == "torch":
-                return alias.asname or "torch"
-    return None

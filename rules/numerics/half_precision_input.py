@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
-from mplint.frameworks.projects import under_policies
-from mplint.program.trace import Trace
+from mplint.frameworks.keras.evidence import imports, programs
+from mplint.frameworks.keras.policies import MIXED, OPEN, written_letter
+from mplint.program.conditions import Path
+from mplint.program.machine import Event
+from mplint.program.trace import Entry, Trace, Verdict, possible
+from mplint.program.values import BFLOAT, DTYPE_NAMES, HALF, Place, State, Step
+from mplint.python.document import is_test_path
 from mplint.python.syntax import argument
 from mplint.rule import Consequence, Rule
 from mplint.source.arguments import drop_argument
-from mplint.source.file import SourceFile
-from mplint.source.keras.layers import keras_name
-from mplint.source.keras.policy import KerasPolicy
-from mplint.source.values import HALF
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
 
-INPUTS = frozenset({"Input", "layers.Input", "layers.InputLayer", "InputLayer"})
 LOSSES = {
     "float16": "float16 keeps 11 bits and turns values above 65504 into inf before the first layer",
     "bfloat16": "bfloat16 keeps 8 bits: of the 65536 levels of a 16-bit image at most a few thousand are left",
@@ -89,35 +89,70 @@ class HalfPrecisionInput(Rule):
             )
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
-        """Yield the same where another file sets the policy."""
-        yield from under_policies(trace, self.tokens, self.check_source)
+        """Yield the inputs whose dtype is half by name, where a mixed policy is set, or an excerpt shows none."""
+        for entry in trace.entries:
+            for event in entry.of("input made"):
+                for path, letter in half_dtypes(event):
+                    finding = self._input(trace, entry, event, path, DTYPE_NAMES[letter])
+                    if finding is not None:
+                        yield finding
+                        break
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Yield the inputs whose dtype is half by name."""
-        for call in file.syntax.all(ast.Call):
-            given = argument(call, "dtype")
-            if given is None or keras_name(file, call.func) not in INPUTS:
-                continue
-            dtypes = file.values.dtypes(given)
-            policy = file.fact(KerasPolicy).policy_at(call)
-            if len(dtypes) != 1 or not dtypes <= HALF or policy.names & HALF:
-                continue  # a dtype that follows the policy, or a model that is half on purpose
-            dtype = min(dtypes)
-            mixed = policy.certain and bool(policy.compute_dtypes & HALF)
-            if file.is_test:
-                confidence = Confidence.LOW
-            else:
-                confidence = Confidence.HIGH if mixed else Confidence.MEDIUM
-            excerpt = not file.syntax.all(ast.Import) and not file.syntax.all(ast.ImportFrom)
-            if not (policy.setters or excerpt or mixed):
-                continue
-            yield self.finding(
-                file,
-                call,
-                f"`{file.text(call.func)}` declares {dtype} data",
-                why=LOSSES[dtype] + ("; the layers cast float32 input to their compute dtype themselves." if mixed else "."),
-                help="Leave the input float32: drop the dtype argument.",
-                confidence=confidence,
-                related=tuple((setter, "the policy is set here") for setter in policy.setters[:2]) if mixed else (),
-                fix=Fix(f"drop dtype={file.text(given)}", Applicability.SAFE, (drop_argument(file, call, given),)),
-            )
+    def _input(self, trace: Trace, entry: Entry, event: Event, path: Path, dtype: str) -> Finding | None:
+        set_at, verdict = policy_of(trace, entry, event, path)
+        if set_at is None and not is_excerpt(trace, event.place.path):
+            return None
+        sure = verdict is not None and verdict.proven
+        return self.at(
+            trace,
+            event.place,
+            f"`{trace.text(event.place).partition('(')[0]}` declares {dtype} data{verdict.condition() if verdict is not None else ''}",
+            why=LOSSES[dtype] + ("; the layers cast float32 input to their compute dtype themselves." if set_at is not None else "."),
+            help="Leave the input float32: drop the dtype argument.",
+            severity=Severity.INFO if is_test_path(event.place.path) else None,
+            confidence=Confidence.HIGH if sure and entry.script else Confidence.MEDIUM,
+            steps=(Step(set_at, "the policy is set here"),) if set_at is not None else (),
+            fix=without_dtype(trace, event.place),
+        )
+
+
+def half_dtypes(event: Event) -> list[tuple[Path, str]]:
+    """The half dtypes that an input is given by name, on each path."""
+    given = event.data["dtype"]
+    found = [(path, written_letter(atom)) for path, atom in possible(given, event.path)] if given is not None else []  # type: ignore[arg-type]
+    return [(path, letter) for path, letter in found if letter in (HALF, BFLOAT)]
+
+
+def policy_of(trace: Trace, entry: Entry, event: Event, path: Path) -> tuple[Place | None, Verdict | None]:
+    """Where the mixed policy is set under which an input is made, and how sure it is; (None, None) where there is none.
+
+    Library code runs under the policy of the programs that it is connected with.
+    """
+    for both, policy in possible(event.data["policy"], path):  # type: ignore[arg-type]
+        name, place = policy.data if type(policy) is State and isinstance(policy.data, tuple) else ("", None)
+        if name in MIXED and isinstance(place, Place):
+            return place, trace.verdict(entry, both)
+        if name == OPEN and not programs(trace).is_program(event.place.path):
+            near = programs(trace).connected(event.place.path)
+            around = [p for p in programs(trace).policies if p.place.path in near and not is_test_path(p.place.path)]
+            if around and all(p.name in MIXED for p in around):
+                return around[0].place, around[0].verdict
+    return None, None
+
+
+def is_excerpt(trace: Trace, path: str) -> bool:
+    """Whether a program imports nothing: the policy stands in the part that is not shown."""
+    ir = trace.project.ir(path) if trace.project is not None else None
+    return ir is not None and not any(True for _ in imports(ir))
+
+
+def without_dtype(trace: Trace, place: Place) -> Fix | None:
+    """Leave out the dtype of an input."""
+    found = trace.node(place)
+    if found is None or not isinstance(found[1], ast.Call):
+        return None
+    file, call = found[0], found[1]
+    given = argument(call, "dtype")
+    if given is None:
+        return None
+    return Fix(f"drop dtype={file.text(given)}", Applicability.SAFE, (drop_argument(file, call, given),))

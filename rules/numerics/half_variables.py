@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from mplint.python.syntax import argument
 from mplint.source.framework_names import keras_path
 from mplint.source.precision import PrecisionFacts
-from mplint.source.torch.half_training import MASTERS, OPTIMIZERS
 from mplint.source.torch.trainers import Trainers
 
 if TYPE_CHECKING:
@@ -18,6 +17,21 @@ if TYPE_CHECKING:
 TRAINS_TENSORFLOW = ("GradientTape", ".minimize(", "apply_gradients", ".fit(")
 # Words that say that only added float32 weights, or an optimizer with float32 copies, are trained.
 ADAPTERS = ("peft", "lora", "load_in_8bit", "load_in_4bit", "bnb", "requires_grad_(", ".requires_grad =", "cast_training_params")
+
+OPTIMIZERS = ("torch.optim.", "bitsandbytes.optim.", "timm.optim.", "transformers.optimization.", "transformers.Ada", "torch_optimizer.")
+# Words that say that float32 master weights, or a framework that keeps them, are at work.
+MASTERS = (
+    "master",
+    "fp16_optim",
+    "fp16optim",
+    "deepspeed",
+    "fp32_param",
+    "fp32param",
+    "main_param",
+    "mixedprecisionoptim",
+    "network_to_half",
+    "opt_level",
+)
 
 
 class HalfVariable(NamedTuple):

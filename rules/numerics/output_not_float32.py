@@ -13,8 +13,8 @@ from mplint.frameworks.keras.tensors import is_low, is_tensor
 from mplint.program.conditions import Path
 from mplint.program.lower import line_of
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import BFLOAT, COMPUTE, DTYPE_NAMES, HALF, SINGLE, Items, Place, Tensor, Value
+from mplint.program.trace import Entry, Trace, tensors_of
+from mplint.program.values import BFLOAT, COMPUTE, DTYPE_NAMES, HALF, SINGLE, Place, Tensor
 from mplint.program.values import Step as PlaceStep
 from mplint.python.document import is_test_path
 from mplint.recipes.float32 import float32_layers
@@ -98,18 +98,6 @@ def comes_late(tensor: Tensor) -> bool:
         return False
     policy, layer = tensor.half[0].place, tensor.half[-1].place
     return policy.path == layer.path and line_of(policy.position) > line_of(layer.position)
-
-
-def tensors_of(value: Value, path: Path, depth: int = 0) -> list[tuple[Path, Tensor]]:
-    """The tensors that a value is or holds, each with the path that it holds on."""
-    found: list[tuple[Path, Tensor]] = []
-    for way, atom in possible(value, path):
-        if type(atom) is Tensor:
-            found.append((way, atom))
-        elif type(atom) is Items and depth < 3:
-            for item in atom.items:
-                found += tensors_of(item, way, depth + 1)
-    return found
 
 
 def float32_layer(trace: Trace, place: Place) -> Fix | None:

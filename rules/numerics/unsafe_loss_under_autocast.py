@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
-from mplint.findings import Applicability, Confidence, Finding, Severity
+from mplint.findings import Applicability, Finding, Severity
 from mplint.frameworks.torch import half
 from mplint.program.trace import Trace
 from mplint.program.values import Autocast, Place, Step
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
-from mplint.source.precision import PrecisionFacts
-from mplint.source.torch.autocast import Autocasts
-from mplint.source.values import UNKNOWN
 
 from .loss_on_logits import take_logits
-
-FUNCTIONS = ("torch.nn.functional.binary_cross_entropy", "torch.binary_cross_entropy")
-CLASS = "torch.nn.BCELoss"
-FLOAT32_DECORATORS = ("custom_fwd", "force_fp32")
 
 
 class UnsafeLossUnderAutocast(Rule):
     """Binary cross entropy on probabilities under autocast
 
     ## What it does
-    Finds `torch.nn.functional.binary_cross_entropy` and `torch.nn.BCELoss` that run inside an autocast region, in the same function or
-    through helpers of the file.
+    Finds `torch.nn.functional.binary_cross_entropy` and `torch.nn.BCELoss` that run inside an autocast region,
+    wherever the region is entered.
 
     ## Why is this bad?
     In float16 a sigmoid of 8 is 0.9997 and one of 9 is already 1.0, so that log(1 - p) is log(0). PyTorch refuses: on CUDA and XPU the
@@ -82,9 +73,10 @@ class UnsafeLossUnderAutocast(Rule):
         for item in half.found(trace, "raises under autocast"):
             event = item.event
             region = event.data["autocast"]
-            if not isinstance(region, Autocast) or region.device in ("cpu", "mps"):
+            if not isinstance(region, Autocast) or region.device == "cpu":
                 continue
             name = str(event.data["name"])
+            silent = region.device == "mps"
             steps = (*region.chain, *item.chain())
             made, place = event.data["made"], event.place
             if item.entry.context and isinstance(made, Place):
@@ -92,56 +84,13 @@ class UnsafeLossUnderAutocast(Rule):
             yield self.at(
                 trace,
                 place,
-                f"`{name}` under autocast raises a RuntimeError{item.condition}",
-                why="In float16 a sigmoid of 9 is 1.0 and log(1 - p) is -inf, so PyTorch refuses the loss on probabilities.",
+                f"`{name}` under autocast {'runs in float16' if silent else 'raises a RuntimeError'}{item.condition}",
+                why="On MPS the loss runs in float16, where a sigmoid of 9 is 1.0 and log(1 - p) is -inf."
+                if silent
+                else "In float16 a sigmoid of 9 is 1.0 and log(1 - p) is -inf, so PyTorch refuses the loss on probabilities.",
                 help="take the loss on the logits: `binary_cross_entropy_with_logits` or `BCEWithLogitsLoss`, and drop the sigmoid",
+                severity=Severity.WARNING if silent else None,
                 confidence=item.confidence,
                 steps=steps,
+                fix=take_logits(trace, event.place, made),
             )
-
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        if not file.mentions_autocast:
-            return
-        for call in file.syntax.all(ast.Call):
-            maker = self.loss(file, call)
-            if maker is None or (region := file.fact(PrecisionFacts).autocast(call)) is None or self.in_float32(file, call):
-                continue
-            devices = self.devices(file, call)
-            if devices == {"cpu"}:
-                continue
-            silent = devices == {"mps"}
-            what = "BCELoss" if maker is not call else "binary_cross_entropy"
-            yield self.finding(
-                file,
-                call,
-                f"`{what}` under autocast " + ("runs in float16" if silent else "raises a RuntimeError"),
-                why="In float16 a sigmoid of 9 is 1.0 and log(1 - p) is -inf, so PyTorch refuses the loss on probabilities."
-                if not silent
-                else "On MPS the loss runs in float16, where a sigmoid of 9 is 1.0 and log(1 - p) is -inf.",
-                help="take the loss on the logits: `binary_cross_entropy_with_logits` or `BCEWithLogitsLoss`, and drop the sigmoid",
-                severity=Severity.WARNING if silent else Severity.ERROR,
-                confidence=Confidence.HIGH if UNKNOWN not in devices else Confidence.MEDIUM,
-                related=((region.because, "autocast is in force from here"),) if region.because is not None else (),
-                fix=take_logits(file, call, maker),
-            )
-
-    def loss(self, file: SourceFile, call: ast.Call) -> ast.Call | None:
-        """The call itself for the function, the construction for a BCELoss object that is called; None for anything else."""
-        if file.names.resolve(call.func) in FUNCTIONS:
-            return call
-        partial = file.values.partial_of(call.func)
-        if partial is not None and file.names.resolve(partial.args[0]) in FUNCTIONS:
-            return call
-        if isinstance(call.func, (ast.Name, ast.Attribute, ast.Call)):
-            made = file.values.made_by(call.func)
-            if made and all(name == CLASS for _, name in made):
-                return made[0][0]
-        return None
-
-    def in_float32(self, file: SourceFile, call: ast.Call) -> bool:
-        function = file.syntax.function(call)
-        return function is not None and any(name in file.text(d) for d in function.decorator_list for name in FLOAT32_DECORATORS)
-
-    def devices(self, file: SourceFile, call: ast.Call) -> set[str]:
-        regions = file.fact(Autocasts).regions_around(call)
-        return {device for region in regions[:1] for autocast in region.autocasts for device in autocast.devices} or {UNKNOWN}

@@ -7,23 +7,27 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity
-from mplint.frameworks.projects import under_policies
+from mplint.frameworks.keras.tensors import PROBABILITIES
 from mplint.frameworks.torch import half
 from mplint.program.conditions import extend
-from mplint.program.trace import Trace
-from mplint.program.values import BFLOAT, HALF, Autocast, Chain, Place, Step, Tensor
-from mplint.recipes.float32 import float32_layers, float32_tensor
+from mplint.program.lower import place_of
+from mplint.program.machine import Event
+from mplint.program.trace import Entry, Trace, possible
+from mplint.program.values import BFLOAT, DTYPE_NAMES, HALF, SINGLE, TRUE, Autocast, Chain, Place, Step, Tensor
+from mplint.python.document import is_test_path
+from mplint.python.syntax import argument
+from mplint.recipes.float32 import float32_tensor
 from mplint.rule import Consequence, Rule
-from mplint.source.file import SourceFile
-
-from .half_losses import HalfLoss, half_losses
-from .late_casts import LateCast, late_casts
-from .unstable_torch_ops import LOSSES, HalfOp, LateLoss, half_ops, late_losses
+from mplint.source.arguments import quoted, set_keyword
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
     from mplint.graph.numerics import Unstable
 
+UNSTABLE = frozenset({"softmax", "log_softmax", "exp", "expm1", "logsumexp", "pow", "norm"})
+LOSSES = frozenset(
+    {"cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "huber_loss", "binary_cross_entropy_with_logits"}
+)
 BREAKS = {
     "float16": "float16 has 11 bits and ends at 65504: exp(12) and 256 squared are inf, log(1e-8) is -inf, probabilities below 3e-8 are 0.",
     "bfloat16": "bfloat16 keeps 8 bits: a probability of 0.999 becomes 1.0, and log-probabilities are off by up to 0.4 %.",
@@ -133,8 +137,14 @@ class UnstableOpInHalf(Rule):
         )
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
-        """Report losses on half outputs outside of their region, variances that float16 cancels, and casts that come too late."""
-        yield from under_policies(trace, self.tokens, self.check_source)
+        """Report losses on half outputs outside of their region, what is asked to compute in half, and casts that come too late."""
+        yield from self.late_losses(trace)
+        yield from self.cancellations(trace)
+        yield from self.asked(trace)
+        yield from self.in_keras(trace)
+
+    def late_losses(self, trace: Trace) -> Iterator[Finding]:
+        """Losses of a training step on what its region gave, after it has ended."""
         told: set[tuple[str, str]] = set()
         numbers = half.Numbers(trace)
         for item in half.found(trace, "loss in half"):
@@ -142,7 +152,7 @@ class UnstableOpInHalf(Rule):
             tensor = event.data["tensor"]
             if (event.place.path, event.function) in told:
                 continue  # one region that ends too early is one mistake
-            if not isinstance(tensor, Tensor) or not event.data["certain"] or not region_left(item) or not trained(item):
+            if not isinstance(tensor, Tensor) or not event.data["trained"] or not region_left(item) or not trained(item):
                 continue
             if any(numbers.in_region(place) for place in (event.place, *event.calls)):
                 continue  # conditions that were lost must not put a loss outside of its region
@@ -153,9 +163,13 @@ class UnstableOpInHalf(Rule):
                 f"`{event.data['name']}` computes outside of the autocast region, in float16{item.condition}",
                 why="Inside the region losses run in float32; outside, nothing casts: float16 has 11 bits and ends at 65504.",
                 help="compute the loss inside the autocast region, or on `.float()` outputs",
-                confidence=item.confidence,
+                confidence=item.confidence if event.data["certain"] else Confidence.MEDIUM,
                 steps=item.chain(tensor) or region_left(item),
+                fix=enter(trace, item),
             )
+
+    def cancellations(self, trace: Trace) -> Iterator[Finding]:
+        """Variances as differences of means, of which half precision keeps no digit."""
         for item in half.found(trace, "cancellation in half"):
             event = item.event
             tensor, module = event.data["tensor"], event.data["module"]
@@ -176,99 +190,76 @@ class UnstableOpInHalf(Rule):
                 steps=(*item.chain(tensor), *((Step(event.place, words),) if at_module else ())),
             )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report late losses, then operations on what the file casts to float16, then late casts."""
-        for late in late_losses(file):
-            yield self.late(file, late)
-        for op in half_ops(file):
-            yield self.half(file, op)
-        for found in late_casts(file):
-            if found.dtype.half:
-                yield self.late_cast(file, found)
-        for taken in half_losses(file):
-            yield self.half_loss(file, taken)
+    def asked(self, trace: Trace) -> Iterator[Finding]:
+        """Operations that a cast in the program, or their own `dtype`, puts in float16."""
+        for item in half.found(trace, "unstable in half"):
+            event = item.event
+            tensor, name, asked = event.data["tensor"], str(event.data["name"]), event.data["asked"]
+            if not isinstance(tensor, Tensor) or name not in UNSTABLE | LOSSES or is_test_path(event.place.path):
+                continue
+            by_cast = len(tensor.half) == 1 and tensor.half[0].words.startswith("cast to") and not tensor.forward
+            if not isinstance(asked, Place) and not by_cast:
+                continue
+            asked = given_before(trace, event.place) if asked == event.place else asked
+            limit = "the sum ends at 65504" if name in LOSSES or name == "norm" else "its results end at 65504 and have 11 bits"
+            place = outermost(trace, asked) if isinstance(asked, Place) else event.place
+            yield self.at(
+                trace,
+                place,
+                f"`{name}` computes in float16, which {'its `dtype`' if isinstance(asked, Place) else 'the cast'} asks for{item.condition}",
+                why=f"In float16 {limit}; exp(12) is inf and everything under 6e-8 is 0.",
+                help="compute it in float32 (`.float()`) and cast the result back where that is needed",
+                confidence=Confidence.MEDIUM,
+                steps=() if isinstance(asked, Place) else tensor.half,
+                fix=upcast(trace, event, name, asked),
+            )
 
-    def late(self, file: SourceFile, late: LateLoss) -> Finding:
-        """The finding for a loss after the region."""
-        severity = Severity.INFO if file.is_test or late.dtype == "bfloat16" else None
-        loss = file.text(late.call.func)
-        limit = "float16 has 11 bits and ends at 65504" if late.dtype == "float16" else "bfloat16 has 8 bits"
-        return self.finding(
-            file,
-            late.call,
-            f"`{late.output.id}` is {late.dtype} from the autocast region, and `{loss}` computes outside it, in {late.dtype}",
-            why=f"Inside the region losses run in float32; outside, nothing casts: {limit}.",
-            help="compute the loss inside the autocast region, or on `.float()` outputs",
-            severity=severity,
-            confidence=Confidence.MEDIUM,
-            related=((late.forward, "autocast computes the output in half precision here"),),
-            fix=enter(file, late),
-        )
+    def in_keras(self, trace: Trace) -> Iterator[Finding]:
+        """Losses and casts after what a mixed policy has rounded."""
+        ends = {step.place for entry in trace.entries for step in emitted(entry)}
+        for item in (*half.found(trace, "cast"), *half.found(trace, "loss taken")):
+            taken = item.event.kind == "loss taken"
+            tensors = item.event.data["predictions"] if taken else (item.event.data["tensor"],)
+            tensor = tensors[0] if isinstance(tensors, tuple) and tensors else None
+            if not isinstance(tensor, Tensor) or not tensor.half or not tensor.dtypes <= {HALF, BFLOAT}:
+                continue
+            if taken and item.event.data["function"] is True and item.event.data["logits"] != TRUE:
+                yield self.keras_loss(trace, item, tensor)
+            elif not taken and item.event.data["letter"] == SINGLE and activation_of(tensor) and tensor.half[-1].place not in ends:
+                yield self.late_cast(trace, item, tensor)
 
-    def half(self, file: SourceFile, op: HalfOp) -> Finding:
-        """The finding for an operation on a tensor that was cast to float16."""
-        limit = "the sum ends at 65504" if op.name in LOSSES or op.name == "norm" else "its results end at 65504 and have 11 bits"
-        return self.finding(
-            file,
-            op.call,
-            f"`{op.name}` computes in float16, which the cast asks for",
-            why=f"In float16 {limit}; exp(12) is inf and everything under 6e-8 is 0.",
-            help="compute it in float32 (`.float()`) and cast the result back where that is needed",
-            severity=Severity.INFO if file.is_test else None,
-            confidence=Confidence.MEDIUM,
-            related=((op.cast, "the tensor becomes float16 here"),) if op.cast is not op.call else (),
-            fix=upcast(file, op),
-        )
-
-    def half_loss(self, file: SourceFile, found: HalfLoss) -> Finding:
-        """The finding for a functional Keras loss on half predictions."""
-        dtype = " or ".join(sorted(found.dtype.half))
-        float32 = f"tf.cast({file.text(found.predictions)}, tf.float32)" if "tensorflow" in file.document.text else "a cast to float32"
-        return self.finding(
-            file,
-            found.call,
-            f"`{file.text(found.call.func)}` computes in {dtype}, the dtype of the predictions of `{found.layer.kind}`",
+    def keras_loss(self, trace: Trace, item: half.Found, tensor: Tensor) -> Finding:
+        """The finding for a functional Keras loss on half predictions: only the classes of losses cast them."""
+        dtype = DTYPE_NAMES[next(iter(tensor.dtypes))]
+        return self.at(
+            trace,
+            item.event.place,
+            f"`{trace.text(item.event.place).partition('(')[0]}` computes in {dtype}, the dtype of the predictions{item.condition}",
             why="Functional losses cast the targets to the predictions: a square over 255 is inf, and a probability over 0.9995 is 1.",
-            help=f'give the last layer dtype="float32", or take the loss on {float32}',
-            severity=Severity.INFO if file.is_test or found.dtype.half == {"bfloat16"} else None,
-            confidence=Confidence.HIGH if found.dtype.certain else Confidence.MEDIUM,
-            related=(
-                (found.layer.call, "the predictions come from this layer"),
-                *((s, "the policy is set here") for s in found.dtype.setters[:1]),
-            ),
+            help='give the last layer dtype="float32", or take the loss on a cast to float32',
+            severity=Severity.INFO if is_test_path(item.event.place.path) or dtype == "bfloat16" else None,
+            confidence=item.confidence,
+            steps=tensor.half,
         )
 
-    def late_cast(self, file: SourceFile, found: LateCast) -> Finding:
+    def late_cast(self, trace: Trace, item: half.Found, tensor: Tensor) -> Finding:
         """The finding for probabilities that are cast to float32 after they were computed in half."""
-        layer = found.made.layer
-        name = f"`{layer.kind}` with {found.made.activation}" if layer is not None else f"`{file.text(found.made.node.func)}`"
-        dtype = " or ".join(sorted(found.dtype.half)) or "half precision"
-        sure = found.dtype.certain and layer is not None
-        return self.finding(
-            file,
-            found.made.node,
-            f"{name} computes in {dtype}, and the cast to float32 comes after it",
+        made = tensor.half[-1].place
+        layer = any(tag.startswith("layer:") for tag in tensor.tags)
+        name = trace.text(made).partition("(")[0]
+        words = f"`{name.rpartition('.')[2]}` with {activation_of(tensor)}" if layer else f"`{name}`"
+        dtype = DTYPE_NAMES[next(iter(tensor.dtypes))]
+        return self.at(
+            trace,
+            made,
+            f"{words} computes in {dtype}, and the cast to float32 comes after it{item.condition}",
             why="The cast restores nothing: in float16 probabilities under 6e-8 are 0 already, and those over 0.9998 are 1.",
-            help='give this layer dtype="float32"' if layer is not None else "cast its argument to float32 instead",
-            severity=Severity.INFO if file.is_test or found.dtype.half == {"bfloat16"} else None,
-            confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
-            related=((found.cast, "the cast to float32 stands here"), *((s, "the policy is set here") for s in found.dtype.setters[:1])),
-            fix=self._cast_first(file, found),
+            help='give this layer dtype="float32"' if layer else "cast its argument to float32 instead",
+            severity=Severity.INFO if is_test_path(made.path) or dtype == "bfloat16" else None,
+            confidence=item.confidence if layer else Confidence.MEDIUM,
+            steps=(*tensor.half[:-1], Step(item.event.place, "the cast to float32 stands here")),
+            fix=in_float32(trace, made) if layer else cast_first(trace, made, item.event.place),
         )
-
-    def _cast_first(self, file: SourceFile, found: LateCast) -> Fix | None:
-        """The layer in float32, or the cast moved to the argument."""
-        made, cast = found.made.node, found.cast
-        if found.made.layer is not None:
-            return Fix('compute it in float32 with dtype="float32"', Applicability.UNSAFE, float32_layers(file, [made]))
-        if len(cast.args) != 2 or cast.args[0] is not made or cast.keywords:
-            return None
-        inner = f"{file.text(cast.func)}({file.text(made.args[0])}, {file.text(cast.args[1])})"
-        if len(made.args) > 1 or "\n" in file.text(made):
-            return None
-        keywords = "".join(f", {k.arg}={file.text(k.value)}" for k in made.keywords if k.arg is not None)
-        whole = Replace(file.span(cast), f"{file.text(made.func)}({inner}{keywords})")
-        return Fix("cast the argument to float32 first", Applicability.UNSAFE, (whole,))
 
 
 def trained(item: half.Found) -> bool:
@@ -286,25 +277,97 @@ def region_left(item: half.Found) -> Chain:
     return ()
 
 
-def enter(file: SourceFile, late: LateLoss) -> Fix | None:
+def enter(trace: Trace, item: half.Found) -> Fix | None:
     """The loss moved to the end of the region that it follows, else a cast of its input."""
-    statement = file.syntax.statement(late.call)
-    block = file.syntax.block(late.region)
-    after = block[block.index(late.region) + 1 :][:1]
-    if after == [statement] and isinstance(statement, ast.Assign) and "bce" not in file.text(late.call).lower():
-        move = MoveStatement(file.span(statement), file.span(late.region.body[-1]), after=True)
-        return Fix("compute the loss inside the autocast region", Applicability.UNSAFE, (move,))
-    return Fix(f"compute the loss on `{late.output.id}.float()`", Applicability.UNSAFE, (float32_tensor(file, late.output),))
-
-
-def upcast(file: SourceFile, op: HalfOp) -> Fix | None:
-    """The operation on a float32 tensor (PyTorch only)."""
-    title = f"compute `{op.name}` in float32"
-    if isinstance(op.cast, ast.Attribute) and op.cast.attr in ("float16", "half"):
-        return Fix(title, Applicability.UNSAFE, (Replace(file.span(op.cast), f"{file.text(op.cast.value)}.float32"),))
-    if "torch" not in file.document.text or not isinstance(op.operand, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+    file, call = trace.node(item.event.place) or (None, None)
+    given = item.event.data["given"]
+    late = (trace.node(given) or (None, None))[1] if isinstance(given, Place) else None
+    if file is None or call is None:
         return None
-    inner = op.operand
-    if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == "half":
-        return Fix(title, Applicability.UNSAFE, (Replace(file.span(inner), f"{file.text(inner.func.value)}.float()"),))
-    return Fix(title, Applicability.UNSAFE, (float32_tensor(file, inner),))
+    statement = file.syntax.statement(call)
+    block = file.syntax.block(statement)
+    at = block.index(statement)
+    before = block[at - 1] if at > 0 else None
+    entered = {trace.span(e.place) for e in item.entry.of("autocast entered") if e.place.path == item.event.place.path}
+    inside = before.body if isinstance(before, ast.With) and any(file.span(i.context_expr) in entered for i in before.items) else None
+    if inside and isinstance(statement, ast.Assign) and "bce" not in file.text(call).lower():
+        move = MoveStatement(file.span(statement), file.span(inside[-1]), after=True)
+        return Fix("compute the loss inside the autocast region", Applicability.UNSAFE, (move,))
+    if not isinstance(late, ast.Name):
+        return None
+    return Fix(f"compute the loss on `{late.id}.float()`", Applicability.UNSAFE, (float32_tensor(file, late),))
+
+
+def upcast(trace: Trace, event: Event, name: str, asked: object) -> Fix | None:
+    """The operation on a float32 tensor, or in the float32 that it asks for."""
+    title = f"compute `{name}` in float32"
+    given = event.data["given"]
+    file, node = trace.node(asked if isinstance(asked, Place) else given) or (None, None)  # type: ignore[arg-type]
+    if file is None or node is None:
+        return None
+    if isinstance(asked, Place):
+        if not isinstance(node, ast.Attribute) or node.attr not in ("float16", "half"):
+            return None
+        return Fix(title, Applicability.UNSAFE, (Replace(file.span(node), f"{file.text(node.value)}.float32"),))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node == (trace.node(event.place) or (None, None))[1]:
+        node = node.func.value  # a method: what it is called on
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "half":
+        return Fix(title, Applicability.UNSAFE, (Replace(file.span(node), f"{file.text(node.func.value)}.float()"),))
+    if not isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
+        return None
+    return Fix(title, Applicability.UNSAFE, (float32_tensor(file, node),))
+
+
+def given_before(trace: Trace, called: Place) -> Place:
+    """The `dtype` that the partial behind the name of what is called was given; else the call."""
+    file, call = trace.node(called) or (None, None)
+    if file is None or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        return called
+    made = [binding.value for binding in file.names.reaching(call.func)]
+    dtypes = [dtype for value in made if isinstance(value, ast.Call) and (dtype := argument(value, "dtype")) is not None]
+    return Place(called.path, place_of(dtypes[0])) if len(dtypes) == 1 else called
+
+
+def outermost(trace: Trace, asked: Place) -> Place:
+    """The call, of an operation or of a partial of one, in which a dtype is asked for."""
+    file, node = trace.node(asked) or (None, None)
+    around = file.syntax.ancestors(node) if file is not None and node is not None and not isinstance(node, ast.Call) else ()
+    call = next((parent for parent in around if isinstance(parent, ast.Call)), None)
+    return Place(asked.path, place_of(call)) if call is not None else asked
+
+
+def activation_of(tensor: Tensor) -> str:
+    """The activation that gave probabilities; "" where none did."""
+    names = (tag.partition(":")[2] for tag in sorted(tensor.tags) if tag.startswith("activation:"))
+    return next((name for name in names if name in PROBABILITIES), "")
+
+
+def emitted(entry: Entry) -> Iterator[Step]:
+    """What computes the outputs of the models of an entry: their dtype is what the model emits."""
+    for event in entry.of("model made"):
+        for _, output in possible(event.data["outputs"], event.path):  # type: ignore[arg-type]
+            if isinstance(output, Tensor) and output.half:
+                yield output.half[-1]
+
+
+def in_float32(trace: Trace, made: Place) -> Fix | None:
+    """The layer in float32."""
+    file, call = trace.node(made) or (None, None)
+    if file is None or not isinstance(call, ast.Call):
+        return None
+    change = set_keyword(file, call, "dtype", quoted(file, "float32", call))
+    return Fix('compute it in float32 with dtype="float32"', Applicability.UNSAFE, (change,))
+
+
+def cast_first(trace: Trace, made: Place, cast: Place) -> Fix | None:
+    """The cast moved to the argument of what it follows."""
+    file, around = trace.node(cast) or (None, None)
+    inner = (trace.node(made) or (None, None))[1]
+    if file is None or not isinstance(around, ast.Call) or not isinstance(inner, ast.Call) or around.keywords or len(inner.args) != 1:
+        return None
+    if len(around.args) != 2 or around.args[0] is not inner or "\n" in file.text(inner):
+        return None
+    argument = f"{file.text(around.func)}({file.text(inner.args[0])}, {file.text(around.args[1])})"
+    keywords = "".join(f", {k.arg}={file.text(k.value)}" for k in inner.keywords if k.arg is not None)
+    whole = Replace(file.span(around), f"{file.text(inner.func)}({argument}{keywords})")
+    return Fix("cast the argument to float32 first", Applicability.UNSAFE, (whole,))

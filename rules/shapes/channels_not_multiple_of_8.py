@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
-from mplint.frameworks.projects import classes_in_half, under_policies, with_steps
 from mplint.program.trace import Trace
+from mplint.program.values import Constant
+from mplint.python.document import is_test_path
 from mplint.rule import Consequence, Rule
-from mplint.source.file import SourceFile
-from mplint.source.keras.layers import PROBABILITIES, Layer, activation, size_argument
-from mplint.source.keras.models import KerasModels
-from mplint.source.torch.modules import Module, Modules
-from mplint.source.widths import Width, multiple, replace_number, width
+
+from .sizes import Layer, Size, given, layers, multiple, replaced
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
@@ -24,7 +22,7 @@ STEP = 8
 SMALL = 64
 # Words that say that a size counts something of the task: classes, coordinates, channels of the data.
 TASK = re.compile(r"class|label|tag|categor|logit|pred|score|output|out_|_out|head|final|target|vocab|word|box|coord|anchor|action", re.I)
-Places = tuple[tuple[ast.AST, str], ...]
+GATES = ("softmax", "sigmoid", "log_softmax", "log_sigmoid", "hard_sigmoid")
 WHY = "Tensor Cores multiply half-precision tiles of 8: with another size the kernels pad every product or leave the Tensor Cores."
 
 
@@ -103,60 +101,34 @@ class ChannelsNotMultipleOf8(Rule):
             )
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
-        """Yield those of modules that another file runs in half, and of layers whose policy another file sets."""
-        yield from under_policies(trace, self.tokens, self._keras)
-        for (path, name), steps in sorted(classes_in_half(trace).items()):
-            file = trace.file(path)
-            if file is not None and not file.is_test:
-                for finding in self._torch(file, name):
-                    yield with_steps(finding, steps)
-
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Yield the hidden layers of unaligned width that run, or may run, in half."""
-        yield from self._keras(file)
-        yield from self._torch(file)
-
-    def _keras(self, file: SourceFile) -> Iterator[Finding]:
-        models = file.fact(KerasModels)
-        for layer in models.layers:
-            size = width(file, size_argument(layer))
-            if size is None or is_aligned(size.number) or layer.call in models.heads or not is_hidden(file, layer):
-                continue
-            dtype = models.computes_in(layer.call)
-            if dtype.certain and dtype.half:
-                related: Places = tuple((setter, "the policy is set here") for setter in dtype.setters[:1])
-                yield self._finding(file, layer.kind, size, [size], Confidence.HIGH, related)
-
-    def _torch(self, file: SourceFile, name: str = "") -> Iterator[Finding]:
-        """The layers that the file itself runs in half, or those of the class `name`, which other files do."""
-        for owner, group in file.fact(Modules).groups.items():
-            if name and getattr(owner, "name", "") != name:
-                continue
-            for module in group:
-                size = module.after
-                if size is None or is_aligned(size.number) or is_grouped(module) or not consumers(group, module):
+        groups: dict[object, list[Layer]] = {}
+        for layer in layers(trace):
+            groups.setdefault(layer.group, []).append(layer)
+        for group in groups.values():
+            for layer in group:
+                size = layer.after
+                if size is None or not layer.half or is_aligned(size.number):
                     continue
-                half = file.fact(Modules).half(module)
-                same = shared_widths(group, size.number)
-                places: Places = ((half.autocast, "autocast is entered here"),) if half.autocast is not None else ()
-                confidence = Confidence.HIGH if half.sure else Confidence.MEDIUM
-                if bool(half.dtypes) is not bool(name):
-                    yield self._finding(file, module.kind, size, same, confidence, places)
+                if layer.event.kind == "layer made":
+                    if not layer.head and layer.sure and is_hidden(trace, layer, size):
+                        yield self._finding(trace, layer, size, [size])
+                elif given(layer.event, "groups") is None and consumers(group, layer):
+                    yield self._finding(trace, layer, size, shared_widths(group, size.number))
 
-    def _finding(
-        self, file: SourceFile, kind: str, size: Width, same: list[Width], confidence: Confidence, related: Places
-    ) -> Finding:
+    def _finding(self, trace: Trace, layer: Layer, size: Size, same: Sequence[Size]) -> Finding:
         new = multiple(size.number, STEP)
-        changes = replace_number(file, same, new) if same else None
-        return self.finding(
-            file,
-            size.node,
-            f"`{kind}` has a width of {size.number}, which is no multiple of {STEP}",
+        changes = replaced(trace, same, new)
+        test = is_test_path(size.place.path)
+        return self.at(
+            trace,
+            size.place,
+            f"`{layer.kind}` has a width of {size.number}, which is no multiple of {STEP}",
             why=WHY,
             help=f"Use {new}, and leave the sizes that the data or the classes fix as they are.",
             severity=Severity.INFO if size.number < SMALL else Severity.WARNING,
-            confidence=Confidence.LOW if file.is_test else confidence,
-            related=related,
+            confidence=Confidence.LOW if test else Confidence.HIGH if layer.sure else Confidence.MEDIUM,
+            steps=layer.steps,
             fix=Fix(f"widen it to {new}", Applicability.UNSAFE, changes) if changes else None,
         )
 
@@ -166,32 +138,29 @@ def is_aligned(number: int) -> bool:
     return number <= STEP or number % STEP == 0
 
 
-def is_hidden(file: SourceFile, layer: Layer) -> bool:
-    """Whether the layer is neither a gate nor, by its names, a head."""
-    size = size_argument(layer)
-    statement = file.syntax.statement(layer.call)
-    label = file.values.constant_or(next((k.value for k in layer.call.keywords if k.arg == "name"), None))
-    names = [label if isinstance(label, str) else "", file.text(size) if size is not None else ""]
-    names += [file.text(target) for target in (statement.targets if isinstance(statement, ast.Assign) else ())]
-    return activation(file, layer) not in PROBABILITIES | {"hard_sigmoid"} and not any(TASK.search(name) for name in names)
+def is_hidden(trace: Trace, layer: Layer, size: Size) -> bool:
+    """Whether a layer of Keras is neither a gate nor, by its names, a head."""
+    label, activation = given(layer.event, "name"), given(layer.event, "activation", 1 if layer.kind == "Dense" else -1)
+    names = [str(label.value) if type(label) is Constant else "", trace.text(size.place)]
+    found = trace.node(layer.event.place)
+    statement = found[0].syntax.statement(found[1]) if found is not None else None
+    if found is not None and isinstance(statement, ast.Assign):
+        names += [found[0].text(target) for target in statement.targets]
+    gate = str(activation.value).lower() if type(activation) is Constant else getattr(activation, "name", "").rpartition(".")[2]
+    return gate not in GATES and not any(TASK.search(name) for name in names)
 
 
-def consumers(group: list[Module], module: Module) -> list[Module]:
-    """The modules built after `module` that take its width in: what makes it a hidden one."""
-    number = module.after.number if module.after is not None else None
-    later = group[group.index(module) + 1 :]
-    return [m for m in later if m.before is not None and m.before.number == number]
+def consumers(group: list[Layer], layer: Layer) -> list[Layer]:
+    """The layers made after one that take its width in: what makes it a hidden one."""
+    number = layer.after.number if layer.after is not None else None
+    later = group[group.index(layer) + 1 :]
+    return [other for other in later if other.kind != "Embedding" and other.before is not None and other.before.number == number]
 
 
-def shared_widths(group: list[Module], number: int) -> list[Width]:
-    """Every place that must change with a hidden width; none where the number is a class count or an input size as well."""
-    makers = [m for m in group if m.after is not None and m.after.number == number]
-    takers = [m for m in group if m.before is not None and m.before.number == number]
-    if not all(consumers(group, m) for m in makers) or any(group.index(m) < group.index(makers[0]) for m in takers):
+def shared_widths(group: list[Layer], number: int) -> list[Size]:
+    """Every size that must change with a hidden width; none where the number is a class count or an input size as well."""
+    makers = [one for one in group if one.after is not None and one.after.number == number]
+    takers = [one for one in group if one.kind != "Embedding" and one.before is not None and one.before.number == number]
+    if not all(consumers(group, one) for one in makers) or any(group.index(one) < group.index(makers[0]) for one in takers):
         return []
-    return [w for m in group for w in (m.before, m.after) if w is not None and w.number == number]
-
-
-def is_grouped(module: Module) -> bool:
-    """Whether a convolution is depthwise or grouped, so that its channels follow the groups."""
-    return any(k.arg == "groups" for k in module.call.keywords)
+    return [s for one in group for s in (one.before, one.after) if s is not None and s.number == number]

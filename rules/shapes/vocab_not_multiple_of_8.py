@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
-from mplint.frameworks.projects import classes_in_half, under_policies, with_steps
 from mplint.program.trace import Trace
-from mplint.python.syntax import argument
+from mplint.program.values import Place, Step
+from mplint.python.document import is_test_path
 from mplint.rule import Consequence, Rule
-from mplint.source.file import SourceFile
-from mplint.source.keras.models import KerasModels
-from mplint.source.torch.modules import Modules
-from mplint.source.widths import Width, multiple, replace_number, width
+
+from .sizes import Layer, Size, given, layers, multiple, replaced
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
@@ -23,19 +21,15 @@ if TYPE_CHECKING:
 SMALLEST = 1000
 STEP, PAD = 8, 64
 POSITIONS = re.compile(r"pos|block|length|seq|max_len|ctx|context|time|step|user|item", re.I)
+FIXED = ("_weight", "weights", "embeddings_initializer")  # arguments that bring rows of their own
 
 
 class Rows(NamedTuple):
-    """The rows of an embedding or of a language model's head; `half`: whether they run in half, `when`: what that waits for."""
+    """The rows of an embedding, or of a head that gives a score for each."""
 
-    call: ast.Call
-    kind: str
-    size: Width
+    layer: Layer
+    size: Size
     head: bool
-    group: ast.AST
-    half: bool
-    sure: bool
-    related: tuple[tuple[ast.AST, str], ...]
 
 
 class VocabNotMultipleOf8(Rule):
@@ -61,6 +55,9 @@ class VocabNotMultipleOf8(Rule):
             self.tokens = nn.Embedding(50257, 768)
             self.head = nn.Linear(768, 50257, bias=False)
 
+        def forward(self, tokens):
+            return self.head(self.tokens(tokens))
+
     model = Model()
     with torch.autocast("cuda", dtype=torch.bfloat16):
         logits = model(batch)
@@ -76,6 +73,9 @@ class VocabNotMultipleOf8(Rule):
             super().__init__()
             self.tokens = nn.Embedding(50304, 768)
             self.head = nn.Linear(768, 50304, bias=False)
+
+        def forward(self, tokens):
+            return self.head(self.tokens(tokens))
 
     model = Model()
     with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -120,84 +120,55 @@ class VocabNotMultipleOf8(Rule):
             )
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
-        """Yield those of modules that another file runs in half, and of layers whose policy another file sets."""
-        yield from under_policies(trace, self.tokens, self.check_source)
-        for (path, name), steps in sorted(classes_in_half(trace).items()):
-            file = trace.file(path)
-            if file is not None and not file.is_test:
-                for finding in self.once(file, [r for r in torch_rows(file) if not r.half and getattr(r.group, "name", "") == name]):
-                    yield with_steps(finding, steps)
-
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Yield the number of rows once, where it is written."""
-        yield from self.once(file, [r for r in (*keras_rows(file), *torch_rows(file)) if r.half])
-
-    def once(self, file: SourceFile, found: list[Rows]) -> Iterator[Finding]:
-        """The findings of rows, once a number and group."""
-        rows = [r for r in found if is_vocabulary(file, r)]
-        seen: set[ast.AST] = set()
-        for row in sorted(rows, key=lambda r: (r.call.lineno, r.call.col_offset)):
-            place = row.size.literal if row.size.literal is not None else row.size.node
-            same = [r for r in rows if r.size.number == row.size.number and r.group is row.group]
-            if place in seen or row.head:
+        rows = [row for layer in layers(trace) if layer.half and (row := rows_of(layer)) is not None and is_vocabulary(trace, row)]
+        seen: set[Place] = set()
+        for row in rows:
+            place = row.size.literal or row.size.place
+            if row.head or place in seen:
                 continue
-            seen |= {r.size.literal or r.size.node for r in same}
-            yield self._finding(file, row, same, place)
+            same = [r for r in rows if r.size.number == row.size.number and r.layer.group == row.layer.group]
+            seen |= {r.size.literal or r.size.place for r in same}
+            yield self._finding(trace, row, same, place)
 
-    def _finding(self, file: SourceFile, row: Rows, same: list[Rows], place: ast.AST) -> Finding:
+    def _finding(self, trace: Trace, row: Rows, same: Sequence[Rows], place: Place) -> Finding:
         number = row.size.number
         new = multiple(number, PAD)
-        changes = replace_number(file, [r.size for r in same], new)
-        uses = tuple((r.call, f"`{r.kind}` has as many rows") for r in same if place not in ast.walk(r.call))
-        confidence = Confidence.HIGH if row.half and row.sure and len(same) > 1 else Confidence.MEDIUM
-        return self.finding(
-            file,
+        changes = replaced(trace, [r.size for r in same], new)
+        uses = tuple(Step(r.layer.event.place, f"`{r.layer.kind}` has as many rows") for r in same if r.size.place != place)
+        confidence = Confidence.HIGH if row.layer.sure and len(same) > 1 else Confidence.MEDIUM
+        return self.at(
+            trace,
             place,
             f"a vocabulary of {number} rows is no multiple of {STEP}",
             why="Tensor Cores multiply half-precision tiles of 8, and the product over the vocabulary is the model's largest.",
             help=f"Pad it to {new} (a multiple of {PAD}); the added rows are never looked up.",
-            confidence=Confidence.LOW if file.is_test else confidence,
-            related=(*uses, *row.related),
+            confidence=Confidence.LOW if is_test_path(place.path) else confidence,
+            steps=(*uses, *row.layer.steps),
             fix=Fix(f"pad the vocabulary to {new}", Applicability.UNSAFE, changes) if changes else None,
         )
 
 
-def keras_rows(file: SourceFile) -> Iterator[Rows]:
-    """Embeddings and dense layers of a Keras program that compute in half, or may."""
-    for layer in file.fact(KerasModels).layers:
-        if layer.kind not in ("Embedding", "Dense"):
-            continue
-        given = argument(layer.call, "input_dim" if layer.kind == "Embedding" else "units", 0)
-        size = width(file, given)
-        if size is None or any(k.arg in ("weights", "embeddings_initializer") for k in layer.call.keywords):
-            continue
-        dtype = file.fact(KerasModels).computes_in(layer.call)
-        half = bool(dtype.half) and dtype.certain
-        if half or (dtype.undecided and not dtype.half and not dtype.setters):
-            group = file.syntax.enclosing_class(layer.call) or file.syntax.scope(layer.call)
-            related = tuple((setter, "the policy is set here") for setter in dtype.setters[:1])
-            yield Rows(layer.call, layer.kind, size, layer.kind == "Dense", group, half, dtype.certain, related if half else ())
+def rows_of(layer: Layer) -> Rows | None:
+    """The rows of a layer that may be a vocabulary's."""
+    if any(given(layer.event, name) is not None for name in FIXED):
+        return None
+    if layer.kind == "Embedding":
+        return Rows(layer, layer.before, False) if layer.before is not None else None
+    return Rows(layer, layer.after, True) if layer.kind in ("Linear", "Dense") and layer.after is not None else None
 
 
-def torch_rows(file: SourceFile) -> Iterator[Rows]:
-    """Embeddings and linear layers of a PyTorch program."""
-    modules = file.fact(Modules)
-    for module in modules.modules:
-        if module.kind not in ("Embedding", "Linear") or argument(module.call, "_weight") is not None:
-            continue
-        given = argument(module.call, "num_embeddings", 0) if module.kind == "Embedding" else argument(module.call, "out_features", 1)
-        size = modules.configured(given)
-        if size is not None:
-            half = modules.half(module)
-            related = ((half.autocast, "autocast is entered here"),) if half.autocast is not None else ()
-            group, head = modules.group(module), module.kind == "Linear"
-            yield Rows(module.call, module.kind, size, head, group, bool(half.dtypes), half.sure, related)
-
-
-def is_vocabulary(file: SourceFile, rows: Rows) -> bool:
+def is_vocabulary(trace: Trace, row: Rows) -> bool:
     """Whether the rows are many, unaligned, and neither positions nor fixed by a pretrained checkpoint."""
-    size = rows.size
-    if size.number < SMALLEST or size.number % STEP == 0 or POSITIONS.search(file.text(size.node)):
+    size = row.size
+    if size.number < SMALLEST or size.number % STEP == 0 or POSITIONS.search(trace.text(size.place)):
         return False
-    functions = [file.syntax.function(node) for node in (size.literal, rows.call) if node is not None]
-    return not any(f is not None and "pretrained" in f.name.lower() for f in functions)
+    places = [place for place in (size.literal, row.layer.event.place, *row.layer.event.calls) if place is not None]
+    return not any("pretrained" in function_at(trace, place).lower() for place in places)
+
+
+def function_at(trace: Trace, place: Place) -> str:
+    """The name of the function around a place."""
+    found = trace.node(place)
+    function = found[0].syntax.function(found[1]) if found is not None else None
+    return function.name if isinstance(function, ast.FunctionDef) else ""

@@ -11,25 +11,18 @@ from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace
 from mplint.program.values import Autocast, Step
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
-from mplint.source.torch.autocast import Region
-from mplint.source.torch.gradients import CLIP, NORM
-from mplint.source.torch.loop import (
-    BACKWARD,
-    MAYBE_SCALED,
-    SCALED,
-    SCALER_STEP,
-    STEP,
-    UNSCALE,
-    UPDATE,
-    WRAPPED,
-    ZERO_GRAD,
-    Act,
-    TrainingLoop,
-)
 
-BACKWARDS = (SCALED, MAYBE_SCALED, BACKWARD, WRAPPED)
-AFTERWARDS = {*BACKWARDS, UNSCALE, SCALER_STEP, STEP, UPDATE, ZERO_GRAD, CLIP, NORM}
+# what comes after the forward pass
+AFTERWARDS = (
+    "backward",
+    "unscale",
+    "scaler step",
+    "optimizer step",
+    "scaler update",
+    "gradients zeroed",
+    "clip",
+    "gradients read",
+)
 
 
 class BackwardInsideAutocast(Rule):
@@ -101,70 +94,64 @@ class BackwardInsideAutocast(Rule):
                     yield self.at(
                         trace,
                         event.place,
-                        f"`{trace.text(event.place)}` runs inside an autocast region{verdict.condition()}",
+                        f"{told(trace, event)} inside an autocast region{verdict.condition()}",
                         confidence=Confidence.HIGH,
                         why=RECOMPUTED,
                         help="end the region before the backward",
                         steps=(Step(region.chain[0].place, "the region begins here"),),
+                        fix=move_behind(trace, entry, event),
                     )
-
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report each backward that an autocast region reaches, through the calls that lead to it."""
-        if ".backward(" not in file.document.text and "Scaler" not in file.document.text:
-            return
-        loop = file.fact(TrainingLoop)
-        found: dict[ast.AST, Region] = {}
-        for act in (a for kind in BACKWARDS for a in loop.acts(kind)):
-            region = loop.region_around(act)
-            if region is not None and lowers(region) and not spans_the_loop(loop, act, region):
-                found.setdefault(act.node, region)
-        wrapped = {act.node for act in loop.acts(WRAPPED)}
-        for node, region in found.items():
-            by_name = isinstance(node, ast.Call) and node in wrapped
-            yield self.finding(
-                file,
-                node,
-                f"`{file.text(node.func)}(…)` runs the backward pass inside an autocast region"
-                if isinstance(node, ast.Call) and by_name
-                else f"`{file.text(node)}` runs inside an autocast region",
-                confidence=Confidence.MEDIUM if by_name else Confidence.HIGH,
-                why="the region is for the forward pass: what backward computes anew is cast to half precision, with errors of about 0.3 %",
-                help="end the region before the backward",
-                related=((region.expression, "the region begins here"),),
-                fix=move_behind(file, loop, node, region),
-            )
 
 
 RECOMPUTED = "the region is for the forward pass: what backward computes anew is cast to half precision, with errors of about 0.3 %"
 
 
 def spans(entry: Entry, event: Event, region: Autocast) -> bool:
-    """Whether a region is entered outside a loop in which the optimizer steps: that is the larger mistake, and told of as such."""
-    entered = [e for e in entry.of("autocast entered") if e.data["autocast"].chain[:1] == region.chain[:1]]  # type: ignore[attr-defined]
-    depth = min((len(e.loops) for e in entered), default=len(event.loops))
-    return any(len(e.loops) > depth for e in entry.of("optimizer step", "scaler step") if steps.in_half(e.data["autocast"], e.path))
+    """Whether the region was entered outside a loop in which the optimizer steps: that is the larger mistake, and told of as such."""
+    number = next(n for n, other in enumerate(entry.events) if other is event)
+    before = (n for n in range(number, -1, -1) if entry.events[n].kind == "autocast entered" and is_of(entry.events[n], region))
+    start = next(before, None)
+    if start is None:
+        return False
+    for other in entry.events[start:]:
+        if other.kind == "autocast left" and is_of(other, region):
+            return False
+        stepped = other.kind in ("optimizer step", "scaler step") and len(other.loops) > len(entry.events[start].loops)
+        if stepped and steps.in_half(other.data["autocast"], other.path):
+            return True
+    return False
 
 
-def lowers(region: Region) -> bool:
-    """Whether the region may put a half dtype in force."""
-    return any(autocast.half for autocast in region.autocasts)
+def is_of(event: Event, region: Autocast) -> bool:
+    """Whether an event is the beginning or the end of a region."""
+    return event.data["autocast"].chain[:1] == region.chain[:1]  # type: ignore[attr-defined, no-any-return]
 
 
-def spans_the_loop(loop: TrainingLoop, act: Act, region: Region) -> bool:
-    """Whether some region holds the whole loop with its steps: that is a mistake of its own."""
-    stepped = {around for kind in (STEP, SCALER_STEP) for a in loop.acts(kind) for around, _ in a.loops}
-    return any(around in stepped and over.node is region.node for over, around in loop.regions_over_loops(act))
+def told(trace: Trace, event: Event) -> str:
+    """What runs a backward pass, as it is written."""
+    text = trace.text(event.place)
+    return f"`{text}` runs" if "backward(" in text else f"`{text.partition('(')[0]}(…)` runs the backward pass"
 
 
-def move_behind(file: SourceFile, loop: TrainingLoop, node: ast.AST, region: Region) -> Fix | None:
+def move_behind(trace: Trace, entry: Entry, event: Event) -> Fix | None:
     """Move the backward and what follows it behind the `with`, where only steps, updates and the like follow it."""
-    block, statement = region.node, file.syntax.statement(node)
+    found = trace.node(event.place)
+    if found is None:
+        return None
+    file, node = found
+    statement = file.syntax.statement(node)
+    block = file.syntax.parents.get(statement)
     if not isinstance(block, ast.With) or len(block.items) != 1 or not any(s is statement for s in block.body):
+        return None
+    entered = (e for e in entry.of("autocast entered") if e.frame == event.frame)
+    if file.span(block.items[0].context_expr) not in {trace.span(e.place) for e in entered if e.place.path == event.place.path}:
         return None
     at = next(i for i, s in enumerate(block.body) if s is statement)
     tail = block.body[at:]
     previous = block.body[at - 1] if at else None
-    if previous is None or (previous.end_lineno or 0) >= statement.lineno or not all(only_afterwards(loop, s) for s in tail):
+    later = {trace.span(e.place) for e in entry.of(*AFTERWARDS) if e.place.path == event.place.path}
+    calls = {call for call in file.syntax.all(ast.Call) if file.span(call) in later}
+    if previous is None or (previous.end_lineno or 0) >= statement.lineno or not all(only_afterwards(calls, s) for s in tail):
         return None
     first, last = (previous.end_lineno or 0) + 1, tail[-1].end_lineno or 0
     lines = file.lines[first - 1 : last]
@@ -173,13 +160,11 @@ def move_behind(file: SourceFile, loop: TrainingLoop, node: ast.AST, region: Reg
     return Fix("Move it behind the autocast region", Applicability.SAFE, (Replace(Span(first, 0, last, len(lines[-1])), "\n".join(moved)),))
 
 
-def only_afterwards(loop: TrainingLoop, statement: ast.stmt) -> bool:
-    """Whether a statement does nothing but what comes after the forward pass."""
+def only_afterwards(calls: set[ast.Call], statement: ast.stmt) -> bool:
+    """Whether a statement makes none but these calls, which come after the forward pass, and steps of schedules."""
     match statement:
         case ast.Expr(value=ast.Call() as call) | ast.Assign(value=ast.Call() as call):
-            kinds = loop.kinds(call)
-            steps_schedule = isinstance(call.func, ast.Attribute) and call.func.attr == "step"
-            return (bool(kinds) and set(kinds) <= AFTERWARDS) or steps_schedule
+            return call in calls or (isinstance(call.func, ast.Attribute) and call.func.attr == "step")
         case ast.If(body=body, orelse=orelse):
-            return all(only_afterwards(loop, s) for s in (*body, *orelse))
+            return all(only_afterwards(calls, s) for s in (*body, *orelse))
     return False

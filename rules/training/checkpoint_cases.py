@@ -12,7 +12,7 @@ from mplint.program.conditions import Path, extend
 from mplint.program.lower import IR, span_of
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace
-from mplint.program.values import Chain, Class, Constant, Object, Place, Step, Unknown, Value, atoms
+from mplint.program.values import NONE, Chain, Class, Constant, Object, Place, Step, Unknown, Value, atoms
 from mplint.python.document import is_test_path
 
 APEX = Object("apex amp", "scaler", "apex.amp")
@@ -28,6 +28,8 @@ class Case(NamedTuple):
     step: Place
     steps: Chain = ()
     name: str = ""
+    scaler: Value = NONE
+    optimizers: frozenset[str] = frozenset()
 
 
 class Stepped(NamedTuple):
@@ -143,7 +145,7 @@ def at_place(place: Place, cases: list[tuple[Event, Held, Stepped, Path]]) -> It
             yield Case(event.calls[depth], path, sure, pair.event.place, (Step(place, "the optimizer's state is saved here"),))
             return
     steps = (Step(event.calls[-1], "this call saves it"),) if event.calls and event.calls[-1].path != place.path else ()
-    yield Case(place, path, sure, pair.event.place, steps)
+    yield Case(place, path, sure, pair.event.place, steps, "", pair.scaler, pair.optimizers)
 
 
 def together(trace: Trace, path: Path, other: Path) -> Path | None:

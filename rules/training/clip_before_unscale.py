@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, InsertStatements, MoveStatement, Severity
 from mplint.frameworks.parts import is_chosen
@@ -16,22 +15,6 @@ from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import NONE, Constant, Object, Place, State, Step, Tensor, atoms
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
-from mplint.source.torch.gradients import CLIP, NORM, RESCALE
-from mplint.source.torch.loop import (
-    BACKWARD,
-    HANDED,
-    SCALED,
-    SCALER_STEP,
-    STEP,
-    UNSCALE,
-    WRAPPED,
-    ZERO_GRAD,
-    Act,
-    TrainingLoop,
-    optimizer_of,
-    receiver,
-)
-from mplint.source.torch.subjects import varies
 
 
 class ClipBeforeUnscale(Rule):
@@ -126,62 +109,22 @@ class ClipBeforeUnscale(Rule):
     def _told(self, trace: Trace, entry: Entry, event: Event, path: Path, scaled: Place | None, step: Event) -> Finding:
         verdict = trace.verdict(entry, path)
         clips = event.kind == "clip" and not is_measure(event)
-        name = trace.text(event.place).partition("(")[0]
         chain = [Step(scaled, "the loss is scaled here")] if scaled is not None else []
         seen = steps.seen_from(event, step)
-        if is_chosen(event.path) and seen != event.place:
-            chain.append(Step(seen, "this call leads there"))
-            seen = event.place
+        if seen != event.place:
+            chain.append(Step(seen, "this call leads there") if is_chosen(event.path) else Step(event.place, "it does so here"))
+        told = event.place if is_chosen(event.path) else seen
+        name = trace.text(told).partition("(")[0]
         return self.at(
             trace,
-            seen,
+            told,
             f"`{name}` {'clips' if clips else 'measures'} gradients that are still multiplied by the loss scale{verdict.condition()}",
             severity=Severity.ERROR if clips else Severity.WARNING,
             why=CLIPPED if clips else MEASURED,
             help=f"call `{unscale_text(trace, step)}` before it",
             confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
             steps=(*chain, Step(step.place, UNSCALED_LATE if step.kind == "scaler step" else NOT_UNSCALED)),
-        )
-
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report each clip or norm that no path reaches with unscaled gradients."""
-        loop = file.fact(TrainingLoop)
-        found: dict[ast.AST, Case] = {}
-        for path in loop.paths():
-            first = True
-            for index, act in enumerate(path):
-                if act.kind in (CLIP, NORM) and (scaled := scaled_at(path, index)) is not None and not loop.chooses_precision(act, scaled):
-                    step, late = step_after(path, index, scaled)
-                    if step is not None:
-                        found.setdefault(act.node, Case(act, scaled, step, late, first, stepped_after(path, index)))
-                        first = False
-                elif act.kind == SCALED:
-                    first = True
-        for node, case in found.items():
-            if not unscaled_somewhere(loop, node):
-                yield self._report(file, loop, case)
-
-    def _report(self, file: SourceFile, loop: TrainingLoop, case: Case) -> Finding:
-        act, scaled, step = case.act, case.scaled, case.step
-        node = loop.seen_from(act, step)
-        name = file.text(node.func) if isinstance(node, ast.Call) else file.text(node)
-        owner, optimizer = receiver(step), optimizer_of(step)
-        text = f"{file.text(owner) if owner else 'scaler'}.unscale_({file.text(optimizer) if optimizer else 'optimizer'})"
-        clips = act.kind == CLIP
-        return self.finding(
-            file,
-            node,
-            f"`{name}` {'clips' if clips else 'measures'} gradients that are still multiplied by the loss scale",
-            severity=Severity.ERROR if clips else Severity.WARNING,
-            why="the scale starts at 65536, so the threshold meets gradients that are 65536 times too large and every update becomes tiny"
-            if clips
-            else "the scale starts at 65536, so the norm is 65536 times too large and jumps whenever the scale changes",
-            help=f"call `{text}` before it",
-            related=(
-                (loop.seen_from(scaled, step), "the loss is scaled here"),
-                (case.late.node if case.late else step.node, "the gradients are unscaled only here"),
-            ),
-            fix=unscale_first(file, case, node, text),
+            fix=unscale_first(trace, entry, event, step, path) if told == seen else None,
         )
 
 
@@ -189,6 +132,7 @@ CLIPPED = "the scale starts at 65536, so the threshold meets gradients that are 
 MEASURED = "the scale starts at 65536, so the norm is 65536 times too large and jumps whenever the scale changes"
 UNSCALED_LATE = "the gradients are unscaled only here"
 NOT_UNSCALED = "nothing unscales them for this step"
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
 HUGE = 1e5  # a threshold from here on measures, and clips nothing
 
 
@@ -252,95 +196,117 @@ def is_measure(event: Event) -> bool:
 
 def unscale_text(trace: Trace, step: Event) -> str:
     """`scaler.unscale_(optimizer)` in the words of the scaler's step, without what only `step` takes."""
+    return unscaling(parsed(trace.text(step.place))) or "scaler.unscale_(optimizer)"
+
+
+def parsed(text: str) -> ast.AST | None:
+    """An expression of its text."""
     try:
-        call = ast.parse(trace.text(step.place), mode="eval").body
+        return ast.parse(text, mode="eval").body
     except SyntaxError:
-        call = None
-    match call:
-        case ast.Call(func=ast.Attribute(value=owner, attr="step"), args=[optimizer, *_]):
+        return None
+
+
+def unscaling(step: ast.AST | None) -> str | None:
+    """What unscales the gradients that a call of `scaler.step` would take."""
+    match step:
+        case ast.Call(func=ast.Attribute(value=owner, attr="step"), args=[optimizer, *_]) if not isinstance(optimizer, ast.Starred):
             return f"{ast.unparse(owner)}.unscale_({ast.unparse(optimizer)})"
-    return "scaler.unscale_(optimizer)"
+    return None
 
 
-class Case(NamedTuple):
-    """A clip or norm of scaled gradients: the scaled backward before it, the step after it, an `unscale_` that comes too late.
-
-    `first`: nothing before it reads these gradients; `optimizers` are those that the scaler steps with them.
-    """
-
-    act: Act
-    scaled: Act
-    step: Act
-    late: Act | None
-    first: bool
-    optimizers: frozenset[str]
-
-
-def unscale_first(file: SourceFile, case: Case, node: ast.AST, text: str) -> Fix | None:
-    """Unscale before `node`: move the `unscale_` that comes too late, or insert one where the optimizer is the only one."""
-    syntax, step = file.syntax, case.step
+def unscale_first(trace: Trace, entry: Entry, event: Event, step: Event, path: Path) -> Fix | None:
+    """Unscale before a clip: move the `unscale_` that comes too late, or insert one where the optimizer is the only one."""
+    here, there = trace.node(steps.seen_from(event, step)), trace.node(step.place)
+    if here is None or there is None or here[0] is not there[0]:
+        return None
+    (file, node), (_, call) = here, there
+    syntax = file.syntax
     statement = syntax.statement(node)
-    rounds, around = ([loop for loop, _ in act.loops] for act in (case.act, step))
-    if any(g not in case.act.guards for g in step.guards) or (rounds if node is case.act.node else rounds[: len(around)]) != around:
+    if not isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign) or syntax.function(node) is not syntax.function(call):
         return None
-    if (
-        not case.first
-        or not isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign))
-        or syntax.function(node) is not syntax.function(step.node)
-    ):
+    if not happens_with(file, statement, call) or is_read_before(entry, event) or unscaled_on_another_way(trace, event):
         return None
-    if case.late is not None:
-        late = syntax.statement(case.late.node)
-        if not isinstance(late, ast.Expr) or syntax.block(late) is not syntax.block(statement):
+    late = late_unscaling(entry, event, step, path)
+    if late:
+        found = trace.node(late[0].place)
+        moved = syntax.statement(found[1]) if found is not None and found[0] is file else None
+        several = len({other.place for other in late}) > 1
+        if several or not isinstance(moved, ast.Expr) or syntax.block(moved) is not syntax.block(statement):
             return None
-        return Fix(f"Move `{file.text(late)}` before it", Applicability.SAFE, (MoveStatement(file.span(late), file.span(statement)),))
-    if len(case.optimizers) != 1 or varies(step.optimizer):
+        return Fix(f"Move `{file.text(moved)}` before it", Applicability.SAFE, (MoveStatement(file.span(moved), file.span(statement)),))
+    text = unscaling(call)
+    if text is None or len(optimizers_after(entry, event, path)) != 1 or not is_bound_before(file, call, statement):
         return None
     return Fix(f"Insert `{text}` before it", Applicability.SAFE, (InsertStatements(file.span(statement), (text,)),))
 
 
-def scaled_at(path: tuple[Act, ...], index: int) -> Act | None:
-    """The scaled backward whose gradients are still scaled at a place of the path, or None."""
-    for act in reversed(path[:index]):
-        if act.kind == SCALED:
-            return act
-        if act.kind in (UNSCALE, HANDED, WRAPPED, RESCALE, SCALER_STEP, ZERO_GRAD, BACKWARD, STEP):
-            return None
-    return None
+def happens_with(file: SourceFile, statement: ast.stmt, call: ast.AST) -> bool:
+    """Whether a call comes in each round, and under each condition, in which a statement of the same function does."""
+    step = file.syntax.statement(call)
+    loops, around = ([a for a in file.syntax.ancestors(n) if isinstance(a, LOOPS)] for n in (statement, step))
+    if loops != around or not conditions_of(file, step) <= conditions_of(file, statement):
+        return False
+    leaving = file.syntax.all(ast.Continue, ast.Break, ast.Return)
+    return not any(statement.lineno < node.lineno < step.lineno for node in leaving)
 
 
-def step_after(path: tuple[Act, ...], index: int, scaled: Act) -> tuple[Act | None, Act | None]:
-    """The scaler's next step after a place of the path, where nothing starts over before it, and an `unscale_` in between."""
-    late = None
-    for act in path[index + 1 :]:
-        if act.kind == SCALER_STEP and act.scaler == scaled.scaler:
-            return act, late
-        if act.kind == UNSCALE and act.scaler == scaled.scaler:
-            late = act
-        if act.kind in (STEP, SCALER_STEP, ZERO_GRAD, BACKWARD, WRAPPED, HANDED):
-            return None, None
-    return None, None
+def conditions_of(file: SourceFile, statement: ast.stmt) -> set[tuple[str, str]]:
+    """The conditions that a statement stands under: each test with its arm."""
+    found: set[tuple[str, str]] = set()
+    child: ast.AST = statement
+    for parent in file.syntax.ancestors(statement):
+        arm = next((name for name, value in vars(parent).items() if isinstance(value, list) and child in value), "")
+        if isinstance(parent, ast.If):
+            found.add((ast.unparse(parent.test), arm))
+        elif isinstance(parent, ast.Try | ast.ExceptHandler | ast.match_case) and arm != "finalbody":
+            found.add((str(parent.lineno if not isinstance(parent, ast.match_case) else ast.unparse(parent.pattern)), arm))
+        child = parent
+    return found
 
 
-def stepped_after(path: tuple[Act, ...], index: int) -> frozenset[str]:
-    """The optimizers that scalers step after a place of the path and before the next scaled backward."""
-    found = set()
-    for act in path[index:]:
-        if act.kind == SCALED:
-            break
-        if act.kind == SCALER_STEP:
-            found.add(act.optimizer)
-    return frozenset(found)
-
-
-def unscaled_somewhere(loop: TrainingLoop, node: ast.AST) -> bool:
-    """Whether on some path the gradients were unscaled after the backward and before this place."""
-    for path in loop.paths():
-        for index, act in enumerate(path):
-            if act.node is node:
-                for before in reversed(path[:index]):
-                    if before.kind in (UNSCALE, RESCALE, HANDED):
-                        return True
-                    if before.kind in (SCALED, SCALER_STEP, ZERO_GRAD):
-                        break
+def is_read_before(entry: Entry, event: Event) -> bool:
+    """Whether something else clips or measures the same gradients before."""
+    for other in reversed(entry.events[: next(n for n, e in enumerate(entry.events) if e is event)]):
+        if other.kind == "backward" and extend(event.path, other.path) is not None:
+            return False
+        reads = other.kind in ("clip", "gradients read", "gradients changed") and extend(event.path, other.path) is not None
+        if reads and (other.place, other.calls) != (event.place, event.calls):
+            return True
     return False
+
+
+def unscaled_on_another_way(trace: Trace, event: Event) -> bool:
+    """Whether gradients are unscaled already on another way to the same place."""
+    same = (o for entry in trace.entries for o in entry.of(event.kind) if o.place == event.place and o.calls == event.calls)
+    return any(scaled.unscaled for other in same for scaled in steps.scaled_at(other))
+
+
+def late_unscaling(entry: Entry, event: Event, step: Event, path: Path) -> list[Event]:
+    """Where the gradients are unscaled on some way from a clip to the step."""
+    found: list[Event] = []
+    for other, _ in steps.following(entry, event, path):
+        if other is step:
+            break
+        if other.kind == "unscale":
+            found.append(other)
+    return found
+
+
+def optimizers_after(entry: Entry, event: Event, path: Path) -> set[object]:
+    """The optimizers that scalers step with the gradients of an event, before the next are computed."""
+    found: set[object] = set()
+    for other, _ in steps.following(entry, event, path):
+        if other.kind == "backward":
+            break
+        if other.kind == "scaler step":
+            found.add(other.data["key"])
+    return found
+
+
+def is_bound_before(file: SourceFile, call: ast.AST, statement: ast.stmt) -> bool:
+    """Whether the names of a call stand for the same before a statement: nothing from there on to the call binds them."""
+    names = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
+    inside = any(isinstance(a, ast.comprehension | ast.ListComp | ast.GeneratorExp | ast.Lambda) for a in file.syntax.ancestors(call))
+    bound = (n for n in file.syntax.stored if n.id in names and statement.lineno <= n.lineno <= call.lineno)  # type: ignore[attr-defined]
+    return not inside and not any(bound)

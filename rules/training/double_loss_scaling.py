@@ -6,18 +6,20 @@ import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Change, Confidence, Finding, Fix, RemoveStatement, Replace, Severity
-from mplint.frameworks.projects import hosted, with_steps
-from mplint.frameworks.trainers.queries import in_float16
+from mplint.frameworks.trainers.hosted import STEPS
+from mplint.frameworks.trainers.queries import in_float16, precision_around
 from mplint.program.conditions import Path
-from mplint.program.trace import Trace, possible
-from mplint.program.values import Step, Tensor
+from mplint.program.machine import Event
+from mplint.program.trace import Entry, Trace, possible
+from mplint.program.values import ANY, HALF, Place, Step, Tensor, atoms
+from mplint.python.document import is_test_path
 from mplint.python.syntax import argument
 from mplint.rule import Consequence, Rule
 from mplint.source.file import SourceFile
 from mplint.source.keras.loss_scale import is_loss_scale_optimizer, is_model_optimizer, makes_loss_scale_optimizer
 from mplint.source.keras.policy import KerasPolicy
 from mplint.source.keras.version import keras_major
-from mplint.source.trainers.own_amp import OwnScaling, own_scalings
+from mplint.source.trainers.duties import trainer
 
 
 class DoubleLossScaling(Rule):
@@ -93,20 +95,41 @@ class DoubleLossScaling(Rule):
                         help=f"hand {title} the plain loss, and leave the scaler out",
                         confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                         steps=(Step(made.place, f"{title} trains in float16"),),
+                        fix=None if steps else unscaled(trace, entry, loss),
                     )
                     break
 
-        for file in trace.programs(".scale("):
-            for scaling in own_scalings(file):
-                steps_there = hosted(trace, file, scaling.needs) if scaling.needs and scaling.built is None else None
-                if steps_there is not None and scaling.dtypes != {"float16"}:
-                    yield with_steps(self._by_trainer(file, scaling)._replace(confidence=Confidence.MEDIUM), steps_there)
+            yield from self._in_steps(trace, entry)
+
+    def _in_steps(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
+        """Losses that are scaled in a step that a trainer runs, which runs backward and steps by itself."""
+        for inside in entry.of("inside a trainer"):
+            kind, event = trainer(str(inside.data["trainer"])), inside.data["event"]
+            assert isinstance(event, Event)
+            running = STEPS.intersection(inside.data["functions"])  # type: ignore[arg-type]
+            if event.kind != "loss scaled" or event.path or inside.data["by_hand"] or not running or "scale" not in kind.does:
+                continue
+            outer, built = precision_around(trace, kind, event.place.path)
+            twice = outer == {HALF}
+            if not twice and (ANY not in outer or built is not None):
+                continue
+            fix, text = plain_loss(trace, event.place)
+            yield self.at(
+                trace,
+                event.place,
+                f"`{text}` scales a loss that {kind.title} {'scales again' if twice else 'takes over'}",
+                why="The loss is multiplied by 65536 twice, and only one scale is divided out of the gradients."
+                if twice
+                else f"{kind.title} runs backward and steps by itself: it never divides by this scale, which starts at 65536.",
+                help=f"hand {kind.title} the plain loss, and leave the scaler out",
+                severity=Severity.INFO if is_test_path(event.place.path) else None,
+                confidence=Confidence.HIGH if twice else Confidence.MEDIUM,
+                steps=(Step(built, f"{kind.title} is set to float16 here"),) if built is not None else (),
+                fix=fix,
+            )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report nested wrappers, redundant ones in compile(), divisions before a step that divides, and losses scaled before a trainer."""
-        for scaling in own_scalings(file):
-            if scaling.dtypes == {"float16"}:
-                yield self._by_trainer(file, scaling)
         for call in file.syntax.all(ast.Call):
             if makes_loss_scale_optimizer(file, call):
                 yield from self._nested(file, call)
@@ -115,25 +138,6 @@ class DoubleLossScaling(Rule):
                     yield from self._compiled(file, call)
                 elif call.func.attr in ("apply_gradients", "apply"):
                     yield from self._divided(file, call, call.func.value)
-
-    def _by_trainer(self, file: SourceFile, scaling: OwnScaling) -> Finding:
-        scaler = scaling.call.func.value if isinstance(scaling.call.func, ast.Attribute) else scaling.call
-        text = file.text(scaler)
-        used = {f.attr for c in file.syntax.all(ast.Call) if isinstance(f := c.func, ast.Attribute) and file.text(f.value) == text}
-        change = Replace(file.span(scaling.call), file.text(scaling.call.args[0]))
-        twice = scaling.dtypes == {"float16"}
-        return self.finding(
-            file,
-            scaling.call,
-            f"`{file.text(scaling.call.func)}` scales a loss that {scaling.trainer} {'scales again' if twice else 'takes over'}",
-            why="The loss is multiplied by 65536 twice, and only one scale is divided out of the gradients."
-            if twice
-            else f"{scaling.trainer} runs backward and steps by itself: it never divides by this scale, which starts at 65536.",
-            help=f"hand {scaling.trainer} the plain loss, and leave the scaler out",
-            severity=Severity.INFO if file.is_test else None,
-            related=((scaling.built, f"{scaling.trainer} is set to float16 here"),) if scaling.built is not None else (),
-            fix=Fix("leave the scaling to the trainer", Applicability.SAFE, (change,)) if used == {"scale"} else None,
-        )
 
     def _nested(self, file: SourceFile, call: ast.Call) -> Iterator[Finding]:
         inner = argument(call, "inner_optimizer", 0) or argument(call, "optimizer")
@@ -194,6 +198,26 @@ class DoubleLossScaling(Rule):
             for d in file.values.definitions(node)
         )
 
+
+def unscaled(trace: Trace, entry: Entry, loss: object) -> Fix | None:
+    """The change that hands on the loss as it was before a scaler scaled it, once."""
+    scalers = {a.scaled for a in atoms(loss) if type(a) is Tensor}  # type: ignore[arg-type]
+    places = {e.place for e in entry.of("loss scaled") if getattr(e.data["scaler"], "id", None) in scalers}
+    return plain_loss(trace, places.pop())[0] if len(places) == 1 else None
+
+
+def plain_loss(trace: Trace, place: Place) -> tuple[Fix | None, str]:
+    """The change that hands on what a scaler scales, where that is all the scaler does, and the text of what scales it."""
+    node = trace.node(place)
+    if node is None or not isinstance(node[1], ast.Call) or not isinstance(node[1].func, ast.Attribute):
+        return None, trace.text(place)
+    file, call, func = node[0], node[1], node[1].func
+    text = file.text(func.value)
+    used = {f.attr for c in file.syntax.all(ast.Call) if isinstance(f := c.func, ast.Attribute) and file.text(f.value) == text}
+    if used != {"scale"} or len(call.args) != 1:
+        return None, file.text(func)
+    change = Replace(file.span(call), file.text(call.args[0]))
+    return Fix("leave the scaling to the trainer", Applicability.SAFE, (change,)), file.text(func)
 
 
 def are_alternatives(one: Path, other: Path) -> bool:

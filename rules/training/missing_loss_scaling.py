@@ -6,13 +6,12 @@ import ast
 import os
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from mplint.findings import Applicability, Change, Confidence, Finding, Fix, Severity
 from mplint.frameworks.keras.evidence import untold
 from mplint.frameworks.projects import under_policies
 from mplint.frameworks.torch import steps
-from mplint.frameworks.torch.protocol import key_of
+from mplint.frameworks.torch.protocol import device_of, dtype_of, key_of
 from mplint.frameworks.torch.tensors import BY_HAND
 from mplint.frameworks.trainers.queries import scaled_by_apex
 from mplint.program.conditions import Path, extend
@@ -20,21 +19,16 @@ from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import BFLOAT, HALF, Chain, Constant, DType, Object, Place, State, Step, Tensor, atoms
 from mplint.python.names import position
-from mplint.python.syntax import argument, has_star
+from mplint.python.syntax import argument
 from mplint.recipes.loss_in_tape import scale_in_tape, unscale_after, wrap_optimizer
-from mplint.recipes.scaler.insertion import scale_the_losses
 from mplint.rule import Consequence, Rule
 from mplint.source.file import SourceFile
 from mplint.source.keras.clipping import clipping_by_optimizer
 from mplint.source.keras.evidence import Float16, float16_at, graph_loop_in_half, loop_major, speaks_of_scaling
 from mplint.source.keras.loop import KerasLoop, Update
 from mplint.source.keras.optimizers import GRAPH_HOMES
-from mplint.source.torch.autocast import Autocast, Region
-from mplint.source.torch.forward import region_behind
-from mplint.source.torch.gradients import RESCALE
-from mplint.source.torch.loop import BACKWARD, STEP, ZERO_GRAD, Act, TrainingLoop, receiver
-from mplint.source.values import UNKNOWN
 
+from .losses_to_scale import scalers_put_in
 from .mixed_layers import unscaled_training
 from .unscaled_tapes import unscaled_tapes
 
@@ -157,20 +151,22 @@ class MissingLossScaling(Rule):
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each backward of a float16 forward that nothing scales, and whose gradients an optimizer applies."""
-        for entry in trace.entries:
-            for event, region, path in unscaled_backwards(entry):
-                verdict = trace.verdict(entry, path)
-                text = trace.text(event.place)
-                yield self.at(
-                    trace,
-                    event.place,
-                    f"`{text}` computes gradients of a float16 forward pass, and nothing scales the loss{verdict.condition()}",
-                    why="float16 gradients below 6e-8 become 0; a loss scale, 65536 to begin with, would lift them",
-                    help="scale the loss with `torch.amp.GradScaler`, and step and update through it",
-                    severity=Severity.INFO if measures(event.place.path) else Severity.WARNING if is_chosen(entry, region) else None,
-                    confidence=Confidence.HIGH if verdict.proven and entry.script else Confidence.MEDIUM,
-                    steps=region,
-                )
+        found = [(entry, *case) for entry in trace.entries for case in unscaled_backwards(entry)]
+        fixes = scalers_put_in(trace, [(event, region[0]) for _, event, region, _ in found])
+        for entry, event, region, path in found:
+            verdict = trace.verdict(entry, path)
+            text = trace.text(event.place)
+            yield self.at(
+                trace,
+                event.place,
+                f"`{text}` computes gradients of a float16 forward pass, and nothing scales the loss{verdict.condition()}",
+                why="float16 gradients below 6e-8 become 0; a loss scale, 65536 to begin with, would lift them",
+                help="scale the loss with `torch.amp.GradScaler`, and step and update through it",
+                severity=Severity.INFO if measures(event.place.path) else Severity.WARNING if is_chosen(entry, region) else None,
+                confidence=Confidence.HIGH if verdict.proven and entry.script else Confidence.MEDIUM,
+                steps=region,
+                fix=fixes[event.place.path],
+            )
 
         yield from self.past_apex(trace)
         yield from self.shards(trace)
@@ -230,44 +226,8 @@ class MissingLossScaling(Rule):
                 )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report the backward passes and tapes whose float16 gradients nothing scales."""
-        text = file.document.text
-        if not has_word_for_scaling(text) and file.mentions_autocast and ".backward(" in text and ".step(" in text:
-            yield from self._torch(file)
+        """Report the tapes whose float16 gradients nothing scales."""
         yield from in_keras(self, file)
-
-    def _torch(self, file: SourceFile) -> Iterator[Finding]:
-        loop = file.fact(TrainingLoop)
-        if loop.optimizers.managed or loop.scalers.built or loop.scalers.used:
-            return
-        cases: dict[ast.AST, Case] = {}
-        for path in loop.paths():
-            for index, act in enumerate(path):
-                step = step_after(path, index) if act.kind == BACKWARD else None
-                if step is not None and act.node not in cases and (region := float16_region(file, loop, act)) is not None:
-                    cases[act.node] = Case(act, step, region)
-        fix = scale_the_losses(file, loop, [(case.act, case.region) for case in cases.values()]) if cases else None
-        for node, case in cases.items():
-            chosen = any(autocast.dtypes != {"float16"} for autocast in case.region.autocasts if autocast.half)
-            setting = next((a.setting for a in case.region.autocasts if a.half and a.default == "float16"), "")
-            default = f", with the default `{setting}`," if setting else ""
-            yield self.finding(
-                file,
-                node,
-                f"`{file.text(node)}` computes gradients that nothing scales, also where the dtype is float16"
-                if chosen and not default
-                else f"`{file.text(node)}`{default} computes gradients of a float16 forward pass, and nothing scales the loss",
-                severity=Severity.INFO if measures(file.document.path) else Severity.WARNING if chosen else None,
-                why="float16 gradients below 6e-8 become 0; a loss scale, 65536 to begin with, would lift them",
-                help="scale the loss with `torch.amp.GradScaler`, and step and update through it"
-                + ("; enable it for float16 only" if chosen else ""),
-                confidence=Confidence.HIGH if case.region.sure and not chosen else Confidence.MEDIUM,
-                related=(
-                    (case.region.expression, f"autocast {'may run' if chosen else 'runs'} the forward pass in float16 here"),
-                    (case.step.node, "the optimizer applies the gradients here"),
-                ),
-                fix=fix,
-            )
 
 
 def unscaled_backwards(entry: Entry) -> list[tuple[Event, Chain, Path]]:
@@ -347,13 +307,21 @@ def speaks_of_scaler(path: Path) -> bool:
 
 
 def is_chosen(entry: Entry, region: Chain) -> bool:
-    """Whether a region may also run in bfloat16: then its user chooses the dtype."""
-    made = region[0].place
+    """Whether a region may also run in another dtype: its user chooses that, or the device does."""
+    made = [event for event in entry.of("autocast made") if event.place == region[0].place]
+    if any(is_left_to_device(event) or {letter for _, letter in dtype_of(event.data["dtype"])} - {HALF, None} for event in made):  # type: ignore[arg-type]
+        return True
     return any(
-        atom.dtype == BFLOAT and any(s.place == made for s in atom.chain)
+        atom.dtype == BFLOAT and any(s.place == region[0].place for s in atom.chain)
         for event in entry.of("autocast entered")
         for _, atom in steps.in_half(event.data["autocast"], event.path)
     )
+
+
+def is_left_to_device(made: Event) -> bool:
+    """Whether autocast gets a device that may be another one than CUDA, and no dtype."""
+    device = made.data["device"]
+    return made.data["dtype"] is None and device is not None and any(device_of(atom) != "cuda" for atom in atoms(device))  # type: ignore[arg-type]
 
 
 def entrance(event: Event, made: Step) -> Chain:
@@ -383,44 +351,6 @@ def has_word_for_scaling(text: str) -> bool:
 def measures(path: str) -> bool:
     """Whether a script times a few steps and throws the weights away."""
     return MEASURES.search(path.replace(os.sep, "/")) is not None
-
-
-class Case(NamedTuple):
-    """A plain backward, the step that applies its gradients, and the float16 region of its forward."""
-
-    act: Act
-    step: Act
-    region: Region
-
-
-def step_after(path: tuple[Act, ...], index: int) -> Act | None:
-    """The optimizer's step that applies the gradients of a backward, where nothing rescales them by hand."""
-    for act in path[index + 1 :]:
-        if act.kind == STEP:
-            return act
-        if act.kind in (RESCALE, ZERO_GRAD):
-            return None
-    return None
-
-
-def float16_region(file: SourceFile, loop: TrainingLoop, act: Act) -> Region | None:
-    """The region that runs the forward in float16 wherever it is enabled, or that may be told to."""
-    loss = receiver(act)
-    if loss is None or any(isinstance(n, ast.Mult) for n in ast.walk(loss)):
-        return None
-    region = loop.region_around(act) or region_behind(file, loop.scalers.subjects.bound(loss, act.calls)[0])
-    if region is None or region.foreign:
-        return None
-    lowered = [autocast for autocast in region.autocasts if autocast.half]
-    return region if lowered and all(a.may_run_in("float16") or is_left_to_device(a) for a in lowered) else None
-
-
-def is_left_to_device(autocast: Autocast) -> bool:
-    """Whether autocast gets a device that may be CUDA and no dtype: it runs in float16 there."""
-    call = autocast.call
-    if call is None or autocast.partial or not autocast.new or has_star(call):
-        return False
-    return autocast.devices >= {UNKNOWN, "cuda"} and argument(call, "dtype", 1) is None
 
 
 def in_keras(rule: Rule, file: SourceFile) -> Iterator[Finding]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, InsertStatements, MoveStatement, Severity
 from mplint.frameworks.torch import steps
-from mplint.program.trace import Trace
+from mplint.program.conditions import Path, extend
+from mplint.program.machine import IDENTITY, Event
+from mplint.program.trace import Entry, Trace
+from mplint.program.values import Step, Unknown
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
-from mplint.source.torch.loop import HANDED, SCALED, SCALER_STEP, UPDATE, WRAPPED, Act, TrainingLoop, Walk
-from mplint.source.torch.subjects import varies
 
 
 class MissingScalerUpdate(Rule):
@@ -72,136 +71,116 @@ class MissingScalerUpdate(Rule):
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
-        """Report each step that comes again before an update."""
+        """Report the last step of each round after which nothing updates the scaler."""
         for entry in trace.entries:
-            for event in entry.of("scaler step"):
-                states = steps.states_of(event.data["before"], event.path)
-                if not states or any(kind != "stepped" or place != event.place for kind, place in states):
+            told: set[object] = set()
+            for step, path in (*steps_again(entry), *never_updated(entry)):
+                if step.place in told or not is_last(entry, step):
                     continue
-                later = (e for e, _ in steps.following(entry, event, event.path) if e.kind == "scaler step" and e.loops == event.loops)
-                if any(e.data["scaler"] == event.data["scaler"] and e.place != event.place for e in later):
-                    continue  # told at the last step of the round
-                verdict = trace.verdict(entry, event.path)
-                text = trace.text(event.place)
+                told.add(step.place)
+                verdict = trace.verdict(entry, path)
+                text = trace.text(step.place)
                 scaler = text.partition(".step(")[0]
+                late = late_update(entry, step)
                 yield self.at(
                     trace,
-                    event.place,
+                    step.place,
                     f"`{text}` is not followed by `{scaler}.update()`{verdict.condition()}",
                     why="the next step() raises RuntimeError, and the scale, 65536 to begin with, never adapts",
                     help=f"call `{scaler}.update()` once after the last step of each round",
-                    confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                    confidence=Confidence.HIGH if verdict.proven and not (late and is_counted(trace, step)) else Confidence.MEDIUM,
+                    steps=(Step(late.place, "the scaler is updated only here"),) if late is not None else (),
+                    fix=update_after(trace, entry, step, late),
                 )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report the last step of each round after which nothing updates the scaler."""
-        loop = file.fact(TrainingLoop)
-        found: dict[ast.AST, Case] = {}
-        updated: set[ast.AST] = set()
-        for walk in loop.walks:
-            for path in walk.paths:
-                for index, act in enumerate(path):
-                    if act.kind != SCALER_STEP:
-                        continue
-                    end = next_turn(path, index)
-                    if end.updated:
-                        updated.add(act.node)
-                    elif end.last and (end.again or never_updated(loop, walk, path, act)):
-                        found.setdefault(act.node, Case(act, end.again))
-        for node, case in found.items():
-            if node not in updated:
-                yield self._report(file, loop, case)
 
-    def _report(self, file: SourceFile, loop: TrainingLoop, case: Case) -> Finding:
-        act = case.act
-        scaler = file.text(act.owner) if act.owner is not None else "scaler"
-        rounds = [n for n, _ in act.loops]
-        behind = (u for u in loop.acts(UPDATE) if u.scaler == act.scaler and len(u.loops) < len(rounds) and not loop.exclusive(u, act))
-        late = next((u for u in behind if [n for n, _ in u.loops] == rounds[: len(u.loops)]), None)
-        shared = late is not None and any(a.scaler == act.scaler and a.optimizer != act.optimizer for a in loop.acts(SCALER_STEP))
-        counted = bool(act.loops) and is_counted(act.loops[-1][0])
-        return self.finding(
-            file,
-            act.node,
-            f"`{file.text(act.node)}` is not followed by `{scaler}.update()`",
-            why="the next step() raises RuntimeError, and the scale, 65536 to begin with, never adapts",
-            help=f"call `{scaler}.update()` once after the last step of each round",
-            confidence=Confidence.MEDIUM if counted and late is not None else Confidence.HIGH,
-            related=((late.node, "the scaler is updated only here"),) if late is not None else (),
-            fix=update_after(file, act, None if shared else late, f"{scaler}.update()"),
-        )
+def steps_again(entry: Entry) -> Iterator[tuple[Event, Path]]:
+    """The steps of a round that the next one finds not updated, and the path on which it does."""
+    for number, event in enumerate(entry.events):
+        if event.kind not in ("scaler step", "unscale"):
+            continue
+        states = steps.states_of(event.data["before"], event.path)
+        places = {place for _, place in states}
+        if len(places) != 1 or any(kind != "stepped" for kind, _ in states):
+            continue
+        before = (e for e in reversed(entry.events[:number]) if e.kind == "scaler step" and e.place in places)
+        step = next((e for e in before if e.data["scaler"] == event.data["scaler"]), None)
+        if step is not None and (step.place == event.place or step.loops != event.loops) and not comes_early(entry, step):
+            yield step, event.path  # in one round it is another mistake
 
 
-class Case(NamedTuple):
-    """A step without update; `again`: the same optimizer is stepped a second time before one."""
-
-    act: Act
-    again: bool
-
-
-class End(NamedTuple):
-    """What follows a step: an update in the same round, the same step again, another optimizer's step (then it isn't the `last`)."""
-
-    updated: bool = False
-    again: bool = False
-    last: bool = True
+def comes_early(entry: Entry, step: Event) -> bool:
+    """Whether the scaler is updated between the backward pass and its step, which is a mistake of the order."""
+    for event in reversed(entry.events[: entry.events.index(step)]):
+        if event.kind in ("backward", "loss scaled", "scaler step"):
+            return False
+        if event.kind == "scaler update" and event.data["scaler"] == step.data["scaler"] and event.loops == step.loops:
+            return extend(event.path, step.path) is not None
+    return False
 
 
-def is_counted(loop: ast.AST) -> bool:
-    """Whether a loop runs a number of times that the file leaves open, and that may be one: `for _ in range(n)`."""
-    match loop:
-        case ast.For(iter=ast.Call(func=ast.Name(id="range"), args=[ast.Name() | ast.Attribute()])):
+def never_updated(entry: Entry) -> Iterator[tuple[Event, Path]]:
+    """The steps of scalers whose whole life is in sight, and no update in it."""
+    made = {event.data["scaler"] for event in entry.of("scaler made")}
+    used = {event.data["scaler"] for event in entry.of("scaler update", "scaler handed on")}
+    rounds = {(event.data["scaler"], event.frame) for event in entry.of("loss scaled")}
+    for step in entry.of("scaler step") if entry.complete else ():
+        scaler = step.data["scaler"]
+        if scaler not in used and (scaler in made or is_unbound(entry, scaler)) and (scaler, step.frame) in rounds:
+            yield step, step.path
+
+
+def is_unbound(entry: Entry, scaler: object) -> bool:
+    """Whether a scaler is a name that the program never binds: code without its beginning."""
+    return entry.script and type(scaler) is Unknown and scaler.symbol == scaler.symbol.partition(IDENTITY)[0] + IDENTITY + entry.path
+
+
+def is_last(entry: Entry, step: Event) -> bool:
+    """Whether the scaler steps no other optimizer behind a step in its round."""
+    later = (e for e, _ in steps.following(entry, step, step.path) if e.kind == "scaler step" and e.loops == step.loops)
+    return not any(e.data["scaler"] == step.data["scaler"] and e.place != step.place for e in later)
+
+
+def late_update(entry: Entry, step: Event) -> Event | None:
+    """The update behind a loop around a step."""
+    updates = (e for e, _ in steps.following(entry, step, step.path) if e.kind == "scaler update" and len(e.loops) < len(step.loops))
+    return next((e for e in updates if e.data["scaler"] == step.data["scaler"] and e.loops == step.loops[: len(e.loops)]), None)
+
+
+def is_counted(trace: Trace, step: Event) -> bool:
+    """Whether the loop around a step runs a number of times that the program leaves open, and that may be one: `for _ in range(n)`."""
+    match trace.node(step.loops[-1][0]) if step.loops else None:
+        case _, ast.For(iter=ast.Call(func=ast.Name(id="range"), args=[ast.Name() | ast.Attribute()])):
             return True
     return False
 
 
-def next_turn(path: tuple[Act, ...], index: int) -> End:
-    """What happens to the scaler between a step and the same optimizer's next step."""
-    step = path[index]
-    rounds = [loop for loop, _ in step.loops]
-    if varies(step.optimizer):  # a loop over optimizers: the update comes after it
-        rounds = rounds[:-1]
-    last = True
-    for act in path[index + 1 :]:
-        if act.kind in (HANDED, WRAPPED):
-            return End(updated=True)
-        if act.scaler != step.scaler:
-            continue
-        if act.kind == UPDATE:
-            if [loop for loop, _ in act.loops][: len(rounds)] == rounds:
-                return End(updated=True)
-        elif act.kind == SCALER_STEP and not varies(act.optimizer):
-            if act.optimizer == step.optimizer:
-                if act.loops == step.loops and act.node is not step.node:  # a second step in one round is another mistake
-                    return End(last=False)
-                return End(again=not varies(step.optimizer), last=last)
-            last = False
-    return End(last=last)
+def varies(entry: Entry, step: Event) -> bool:
+    """Whether each round of the loop around a step is for another optimizer."""
+    same = (e for e in entry.of("scaler step") if e.place == step.place and e.loops[:-1] == step.loops[:-1] and e.frame == step.frame)
+    return len({e.data["key"] for e in same}) > 1
 
 
-def never_updated(loop: TrainingLoop, walk: Walk, path: tuple[Act, ...], step: Act) -> bool:
-    """Whether this file holds all of the scaler's life, and no update in it."""
-    if not walk.complete or any(act.scaler == step.scaler for kind in (UPDATE, HANDED) for act in loop.acts(kind)):
-        return False
-    built = any(scaler.key == step.scaler for scaler in loop.scalers.built)
-    excerpt = isinstance(step.owner, ast.Name) and not loop.file.names.lookup(step.owner)[1]  # code without its beginning
-    return (built or excerpt) and any(act.kind == SCALED and act.scaler == step.scaler for act in path)
-
-
-def update_after(file: SourceFile, step: Act, late: Act | None, text: str) -> Fix | None:
+def update_after(trace: Trace, entry: Entry, step: Event, late: Event | None) -> Fix | None:
     """Update the scaler after the step, or after the loop over optimizers; an update that comes too late is moved there."""
-    anchor: ast.stmt = file.syntax.statement(step.node)
-    if varies(step.optimizer):
-        if not step.loops or not isinstance(outer := step.loops[-1][0], ast.For):
+    match trace.node(step.place):
+        case file, ast.Call(func=ast.Attribute(value=owner)) as call:
+            anchor: ast.stmt = file.syntax.statement(call)
+        case _:
             return None
-        anchor = outer
-    if late is None:
+    if not isinstance(anchor, ast.Expr) or anchor.value is not call:
+        return None
+    if step.loops and varies(entry, step):
+        around = trace.node(step.loops[-1][0])
+        if around is None or not isinstance(around[1], ast.For) or around[1] not in file.syntax.ancestors(anchor):
+            return None
+        anchor = around[1]
+    text = f"{file.text(owner)}.update()"
+    if late is None or any(e.data["scaler"] == step.data["scaler"] and e.data["key"] != step.data["key"] for e in entry.of("scaler step")):
         return Fix(f"Insert `{text}` after it", Applicability.SAFE, (InsertStatements(file.span(anchor), (text,), after=True),))
-    statement = file.syntax.statement(late.node)
-    if (
-        not isinstance(statement, ast.Expr)
-        or file.syntax.function(statement) is not file.syntax.function(anchor)
-        or late.guards != step.guards
-    ):
+    behind = trace.node(late.place)
+    statement = file.syntax.statement(behind[1]) if behind is not None and behind[0] is file else None
+    same = late.frame == step.frame and extend(step.path, late.path) == step.path
+    if not isinstance(statement, ast.Expr) or not same:
         return None
     return Fix(f"Move `{text}` after it", Applicability.SAFE, (MoveStatement(file.span(statement), file.span(anchor), after=True),))

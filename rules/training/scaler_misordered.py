@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.frameworks.torch import steps
 from mplint.program.conditions import Path, extend
-from mplint.program.machine import Event
+from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import Place, State, Step
-from mplint.python.conditions import Guard, bound_names, names_in
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
-from mplint.source.torch.loop import BACKWARD, HANDED, MAYBE_SCALED, SCALED, SCALER_STEP, UNSCALE, UPDATE, WRAPPED, Act, TrainingLoop, Walk
-from mplint.source.torch.subjects import varies
 
 
 class ScalerMisordered(Rule):
@@ -110,16 +104,18 @@ class ScalerMisordered(Rule):
                     steps=(Step(before, "it was called here, and nothing has updated the scaler since"),) if before != event.place else (),
                 )
             yield from self._updates(trace, entry)
+            yield from self._in_each_round(trace, entry)
 
     def _updates(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
         """Updates between the steps of two optimizers, before the step that they belong to, and twice in a round."""
         for event, late, scaled in updates_between(entry):
+            message, why, help_text = BETWEEN if has_checked(event) else TOO_EARLY
             yield self.at(
                 trace,
                 event.place,
-                f"`{trace.text(event.place)}` changes the scale between the steps of two optimizers",
-                why="the gradients of the second are divided by the new scale, and were multiplied by the old one",
-                help="call `update()` once, after the last optimizer's step",
+                message.format(call=trace.text(event.place)),
+                why=why,
+                help=help_text,
                 steps=(
                     Step(scaled, "gradients are multiplied by the scale here"),
                     Step(late.place, "they are applied here, after the update"),
@@ -151,85 +147,36 @@ class ScalerMisordered(Rule):
                 steps=(Step(second.place, "the same scaler is updated again here"),),
             )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report each call that comes too often, too early or too late."""
-        loop = file.fact(TrainingLoop)
-        found: dict[ast.AST, Disorder] = {}
-        right: set[tuple[str, ast.AST]] = set()
-        for walk in loop.walks:
-            for path in walk.paths:
-                for disorder in disorders(loop, path):
-                    found.setdefault(disorder.act.node, disorder)
-                right |= in_order(path)
-            for disorder in each_call(walk):
-                found.setdefault(disorder.act.node, disorder)
-        for node, disorder in found.items():
-            if (disorder.what, node) not in right:
-                yield self._report(file, disorder)
-
-    def _report(self, file: SourceFile, disorder: Disorder) -> Finding:
-        what, act, other = disorder
-        message, why, help_text = TEXTS[what]
-        return self.finding(
-            file,
-            act.node,
-            message.format(call=file.text(act.node), other=file.text(other.node)),
-            why=why,
-            help=help_text,
-            related=((other.node, RELATED[what]),),
-        )
+    def _in_each_round(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
+        """What comes with every micro-batch, where the step comes with every few."""
+        for event, other in too_often(entry):
+            update = event.kind == "scaler update"
+            verdict = trace.verdict(entry, event.path)
+            yield self.at(
+                trace,
+                event.place,
+                f"`{trace.text(event.place)}` runs in every round, but `{trace.text(other.place)}` does not{verdict.condition()}",
+                why="the first round without a step raises AssertionError: No inf checks were recorded prior to update"
+                if update
+                else "the next round raises RuntimeError: unscale_() has already been called on this optimizer since the last update()",
+                help="update the scaler after the step, under the same condition"
+                if update
+                else "unscale and clip under the condition of the step; where a step is skipped after unscale_, call update() all the same",
+                confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                steps=(Step(other.place, "the optimizer is stepped only here" if update else "the scaler is updated only here"),),
+            )
 
 
-AGAIN, MICRO_BATCH, AFTER_STEP, STEP_AGAIN = "unscale_ again", "unscale_ on every micro-batch", "unscale_ after step", "step again"
-BETWEEN, TOO_EARLY, EVERY_UPDATE = "update between steps", "update before step", "update on every micro-batch"
-TEXTS = {
-    AGAIN: (
-        "`{call}` runs a second time before the scaler is updated",
-        "the second call raises RuntimeError: unscale_() has already been called on this optimizer since the last update()",
-        "unscale each optimizer once between two updates",
-    ),
-    MICRO_BATCH: (
-        "`{call}` runs in every round, but `{other}` does not",
-        "the next round raises RuntimeError: unscale_() has already been called on this optimizer since the last update()",
-        "unscale and clip under the condition of the step; where a step is skipped after unscale_, call update() all the same",
-    ),
-    AFTER_STEP: (
-        "`{call}` comes after `{other}`",
-        "it raises RuntimeError: unscale_() is being called after step()",
-        "unscale before the step, which otherwise unscales by itself",
-    ),
-    STEP_AGAIN: (
-        "`{call}` steps the same optimizer a second time before the scaler is updated",
-        "it raises RuntimeError: step() has already been called since the last update()",
-        "step each optimizer once, then update the scaler",
-    ),
-    BETWEEN: (
-        "`{call}` updates the scale before `{other}` has used it",
-        "when the scale changes, by a factor of 2, the second optimizer's gradients are divided by the wrong one, without an error",
-        "update once, after the last optimizer's step",
-    ),
-    TOO_EARLY: (
-        "`{call}` runs where no optimizer has been stepped",
-        "it raises AssertionError: No inf checks were recorded prior to update",
-        "update the scaler after the step, under the same condition",
-    ),
-    EVERY_UPDATE: (
-        "`{call}` runs in every round, but `{other}` does not",
-        "the first round without a step raises AssertionError: No inf checks were recorded prior to update",
-        "update the scaler after the step, under the same condition",
-    ),
-}
-RELATED = {
-    AGAIN: "the first time is here",
-    MICRO_BATCH: "the scaler is updated only here",
-    AFTER_STEP: "the optimizer is stepped here",
-    STEP_AGAIN: "the first step is here",
-    BETWEEN: "the other optimizer is stepped here",
-    TOO_EARLY: "the optimizer is stepped here",
-    EVERY_UPDATE: "the optimizer is stepped only here",
-}
-
-
+BETWEEN = (
+    "`{call}` changes the scale between the steps of two optimizers",
+    "the gradients of the second are divided by the new scale, and were multiplied by the old one",
+    "call `update()` once, after the last optimizer's step",
+)
+TOO_EARLY = (
+    "`{call}` runs where no optimizer has been stepped",
+    "it raises AssertionError: No inf checks were recorded prior to update",
+    "update the scaler after the step, under the same condition",
+)
 REPEATED = {
     "unscaled again": (
         "`{call}` comes again before an update of the scaler",
@@ -330,136 +277,39 @@ def updates_after_unscale(entry: Entry) -> Iterator[tuple[Event, Event, Place]]:
             break
 
 
-class Disorder(NamedTuple):
-    """What is wrong with an act, and the other act that makes it wrong."""
-
-    what: str
-    act: Act
-    other: Act
-
-
-def disorders(loop: TrainingLoop, path: tuple[Act, ...]) -> Iterator[Disorder]:
-    """What is out of order on one path."""
-    for scaler in {act.scaler for act in path if act.kind in (UNSCALE, SCALER_STEP)}:
-        unscaled: dict[str, Act] = {}
-        stepped: dict[str, Act] = {}
-        for index, act in enumerate(path):
-            if act.kind in (HANDED, WRAPPED):
-                unscaled.clear()
-                stepped.clear()
-            if act.scaler != scaler or varies(act.optimizer):
-                continue
-            if act.kind == UNSCALE:
-                if (first := unscaled.get(act.optimizer)) is not None:
-                    yield from second_unscale(loop, path, first, act)
-                if (step := stepped.get(act.optimizer)) is not None and step.loops == act.loops and nested(step, act):
-                    yield Disorder(AFTER_STEP, act, step)
-                unscaled[act.optimizer] = act
-            elif act.kind == SCALER_STEP:
-                first = stepped.get(act.optimizer)
-                if (
-                    first is not None
-                    and (first.node, first.calls) != (act.node, act.calls)
-                    and first.loops == act.loops
-                    and nested(first, act)
-                ):
-                    yield Disorder(STEP_AGAIN, act, first)
-                stepped[act.optimizer] = act
-            elif act.kind == UPDATE:
-                yield from wrong_update(path, index, bool(unscaled or stepped), stepped)
-                if not unscaled and not stepped:
-                    yield from update_without_step(loop, act)
-                unscaled.clear()
-                stepped.clear()
+def has_checked(update: Event) -> bool:
+    """Whether an optimizer may have been stepped or unscaled before an update, so that there is something to update by."""
+    states = update.data["states"]
+    held = [kind for state in states.values() for kind, _ in steps.states_of(state, update.path)] if isinstance(states, dict) else []
+    return any(kind != "ready" for kind in held)
 
 
-def second_unscale(loop: TrainingLoop, path: tuple[Act, ...], first: Act, act: Act) -> Iterator[Disorder]:
-    """An unscale_ before which nothing has updated the scaler since the first."""
-    if first.node is not act.node or first.calls != act.calls:
-        if first.loops == act.loops and nested(first, act):
-            yield Disorder(AGAIN, act, first)
-        return
-    around = next((here for (here, turn), (_, before) in zip(act.loops, first.loops, strict=False) if turn != before), None)
-    if around is None or any(loop.is_scaler(act, s) and around in loop.file.syntax.ancestors(s.node) for s in loop.scalers.built):
-        return  # each round may have a scaler of its own, which MP312 speaks of
-    changing = bound_names(around)
-    updates = [u for u in loop.acts(UPDATE) if u.scaler == act.scaler and around in [n for n, _ in u.loops] and not loop.exclusive(u, act)]
-    if updates and all(runs_less_often(u, act, changing) for u in updates):
-        yield Disorder(MICRO_BATCH, act, updates[0])
+def too_often(entry: Entry) -> Iterator[tuple[Event, Event]]:
+    """Calls that come in each round, and the call that comes only in every few of them.
+
+    A function that computes gradients in none of its own loops is called for each round.
+    """
+    happened = entry.of("unscale", "scaler step", "scaler update")
+    made = {repr(e.data["scaler"]): e for e in entry.of("scaler made")}
+    for number, event in enumerate(happened):
+        own = made.get(repr(event.data["scaler"]))
+        if event.kind == "scaler step" or counts(event.path) or (own is not None and is_beside(own, event)):
+            continue  # a scaler for each round, too, is new to what it does
+        wanted, others = ("scaler update", happened[number + 1 :]) if event.kind == "unscale" else ("scaler step", happened[:number])
+        same = [o for o in others if o.kind == wanted and o.data["scaler"] == event.data["scaler"] and is_beside(o, event)]
+        if event.kind == "scaler update" and any(o.kind == "unscale" and is_beside(o, event) for o in others):
+            continue
+        if same and all(counts(o.path - event.path) for o in same) and any(b.frame == event.frame for b in entry.of("loss scaled")):
+            yield event, same[0]
 
 
-def runs_less_often(update: Act, act: Act, changing: frozenset[str]) -> bool:
-    """Whether what decides about the act from round to round decides about the update too, and nothing fixed does that it lacks."""
-    return all(g in update.guards for g in act.guards if changes(g, changing)) and all(
-        g in act.guards for g in update.guards if not changes(g, changing)
+def is_beside(one: Event, other: Event) -> bool:
+    """Whether two events happen in the same round of the same run of a function."""
+    return one.frame == other.frame and one.loops == other.loops
+
+
+def counts(path: Path) -> bool:
+    """Whether a path is taken only every few rounds."""
+    return any(
+        counts(key[1]) if key[0] == "all" else key[0] in ("true", "in") and " % " in str(key[1]).partition(IDENTITY)[0] for key, _ in path
     )
-
-
-def changes(guard: Guard, names: frozenset[str]) -> bool:
-    """Whether a condition can be another one in the next round."""
-    return "%" in guard.text or "(" in guard.text or bool(names & names_in(guard.text))
-
-
-def nested(one: Act, other: Act) -> bool:
-    """Whether one of the two happens only where the other does."""
-    return set(one.guards) <= set(other.guards) or set(other.guards) <= set(one.guards)
-
-
-def wrong_update(path: tuple[Act, ...], index: int, checked: bool, stepped: dict[str, Act]) -> Iterator[Disorder]:
-    """An update between two optimizers' steps, or before any."""
-    update = path[index]
-    if not any(a.kind == SCALED and a.scaler == update.scaler for a in path[:index]):
-        return
-    for act in path[index + 1 :]:
-        if act.kind in (SCALED, BACKWARD, MAYBE_SCALED, HANDED, WRAPPED, UPDATE) or act.loops != update.loops:
-            return
-        if act.kind == SCALER_STEP and act.scaler == update.scaler and not varies(act.optimizer):
-            if not checked:
-                yield Disorder(TOO_EARLY, update, act)
-            elif stepped and act.optimizer not in stepped:
-                yield Disorder(BETWEEN, update, act)
-            return
-
-
-def update_without_step(loop: TrainingLoop, update: Act) -> Iterator[Disorder]:
-    """An update on every micro-batch, where the step waits for a number of them."""
-    rounds = [n for n, _ in update.loops]
-    for step in loop.acts(SCALER_STEP):
-        if step.scaler == update.scaler and [n for n, _ in step.loops] == rounds and set(update.guards) < set(step.guards):
-            waits = [g for g in step.guards if g not in update.guards and "%" in g.text]
-            if waits:
-                yield Disorder(EVERY_UPDATE, update, step)
-                return
-
-
-def in_order(path: tuple[Act, ...]) -> set[tuple[str, ast.AST]]:
-    """Updates that this path reaches after a step, or before another backward, so that their place is right in some run."""
-    found: set[tuple[str, ast.AST]] = set()
-    checked = False
-    update: Act | None = None
-    for act in path:
-        if act.kind in (UNSCALE, SCALER_STEP, HANDED, WRAPPED):
-            checked = True
-            update = None if act.kind == SCALER_STEP else update
-        elif act.kind == UPDATE:
-            if checked:
-                found.add((TOO_EARLY, act.node))
-            checked, update = False, act
-        elif act.kind == SCALED:
-            checked = False
-            if update is not None and update.loops == act.loops:
-                found.add((BETWEEN, update.node))
-    return found
-
-
-def each_call(walk: Walk) -> Iterator[Disorder]:
-    """What goes wrong when a function that handles one micro-batch is called again."""
-    acts = list(dict.fromkeys(act for path in walk.paths for act in path if not act.loops))
-    if isinstance(walk.scope, ast.Module):
-        return
-    for update in acts:
-        every = [g for g in update.guards if "%" in g.text] if update.kind == UPDATE else []
-        for act in acts if every else ():
-            same = act.scaler == update.scaler and act.kind == UNSCALE and not varies(act.optimizer)
-            if same and not any(changes(g, frozenset()) for g in act.guards) and runs_less_often(update, act, frozenset()):
-                yield Disorder(MICRO_BATCH, act, update)

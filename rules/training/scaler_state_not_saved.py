@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Change, Confidence, Finding, Fix, Severity
-from mplint.program.trace import Entry as ProgramEntry
-from mplint.program.trace import Trace
+from mplint.program.trace import Entry, Trace
 from mplint.program.values import Place, Step
 from mplint.python.document import is_test_path
 from mplint.python.names import Binding, position
@@ -15,11 +14,11 @@ from mplint.python.syntax import FUNCTIONS, argument
 from mplint.recipes.scaler.checkpoint import loaded_after, saved_beside
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
-from mplint.source.torch.checkpoints import Checkpoints, Saved, methods
 
 from .checkpoint_cases import (
     Case,
     inside,
+    keys_of,
     lost_by_owners,
     missing_scalers,
     not_restored,
@@ -121,7 +120,7 @@ class ScalerStateNotSaved(Rule):
                 found.setdefault(forgotten.place, self._forgotten(trace, entry, forgotten))
         yield from (finding for place, finding in found.items() if not is_test_path(place.path))
 
-    def _missing(self, trace: Trace, entry: ProgramEntry, case: Case) -> Finding:
+    def _missing(self, trace: Trace, entry: Entry, case: Case) -> Finding:
         verdict = trace.verdict(entry, case.path)
         return self.at(
             trace,
@@ -131,9 +130,10 @@ class ScalerStateNotSaved(Rule):
             help="save the scaler's `state_dict()` too, and load it on resume",
             confidence=Confidence.HIGH if verdict.proven and case.sure else Confidence.MEDIUM,
             steps=(*case.steps, Step(case.step, "the scaler steps this optimizer here")),
+            fix=save_it(trace, entry, case),
         )
 
-    def _lost(self, trace: Trace, entry: ProgramEntry, case: Case) -> Finding:
+    def _lost(self, trace: Trace, entry: Entry, case: Case) -> Finding:
         verdict = trace.verdict(entry, case.path)
         return self.at(
             trace,
@@ -145,7 +145,7 @@ class ScalerStateNotSaved(Rule):
             steps=case.steps,
         )
 
-    def _forgotten(self, trace: Trace, entry: ProgramEntry, case: Case) -> Finding:
+    def _forgotten(self, trace: Trace, entry: Entry, case: Case) -> Finding:
         verdict = trace.verdict(entry, case.path)
         return self.at(
             trace,
@@ -157,76 +157,66 @@ class ScalerStateNotSaved(Rule):
             steps=case.steps,
         )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report each optimizer state that is saved without that of its scaler, and each wrapper that loses it."""
-        text = file.document.text
-        if file.is_test:
-            return
-        if ".state_dict()" in text:
-            for saved in file.fact(Checkpoints).without_scaler:
-                yield self._saved(file, saved)
-        if "Optimizer)" in text and "GradScaler(" in text:
-            for owner, scaler in file.fact(Checkpoints).lost_by_wrappers:
-                yield self.finding(
-                    file,
-                    scaler.node,
-                    f"`{owner.name}` holds a loss scaler, and the `state_dict` that it inherits does not save the scaler's state",
-                    why=WHY,
-                    help="override `state_dict` and `load_state_dict` to include the scaler's",
-                    confidence=Confidence.MEDIUM,
-                    related=((owner.bases[0], "`state_dict` comes from here"),),
-                )
 
-    def _saved(self, file: SourceFile, saved: Saved) -> Finding:
-        scaler = file.text(saved.scaler)
-        return self.finding(
-            file,
-            saved.call,
-            f"the checkpoint holds the state of `{file.text(saved.optimizer)}` and not that of its loss scaler `{scaler}`",
-            why=WHY,
-            help=f"save `{scaler}.state_dict()` too, and load it on resume",
-            related=((saved.scaler, "the scaler is used with this optimizer here"),),
-            fix=save_it(file, saved),
-        )
-
-
-def save_it(file: SourceFile, saved: Saved) -> Fix | None:
+def save_it(trace: Trace, entry: Entry, case: Case) -> Fix | None:
     """Add the scaler's state to the dict, and load it after the optimizer's where that is in sight."""
-    scaler = name_at(file, saved.scaler, saved.call)
-    added = saved_beside(file, saved.call, saved.store, scaler) if scaler is not None else None
-    if scaler is None or added is None:
+    saved, stepped = trace.node(case.place), trace.node(case.step)
+    if saved is None or stepped is None or saved[0] is not stepped[0]:
         return None
-    loaded = loading(file, saved, scaler)
+    (file, call), (_, step) = saved, stepped
+    scaler = scaler_of(step)
+    here = name_at(trace, entry, case, file, scaler, call) if scaler is not None else None
+    if scaler is None or here is None or not isinstance(call, ast.Call):
+        return None
+    added = saved_beside(file, call, store_of(file, call), here)
+    if added is None:
+        return None
+    loaded = loading(trace, entry, case, file, scaler)
     rest = " and load it" if loaded else "; loading it, where training resumes, is left to you"
     return Fix(f"Save the scaler's state too{rest}", Applicability.UNSAFE, (added, *loaded))
 
 
-def loading(file: SourceFile, saved: Saved, scaler: str) -> tuple[Change, ...]:
+def scaler_of(step: ast.AST) -> ast.expr | None:
+    """What stands for the scaler in `scaler.step(optimizer)`."""
+    match step:
+        case ast.Call(func=ast.Attribute(value=ast.Name() | ast.Attribute(value=ast.Name(id="self")) as scaler, attr="step")):
+            return scaler
+    return None
+
+
+def store_of(file: SourceFile, call: ast.Call) -> ast.AST:
+    """The dict, the call or the assignment that takes an optimizer's state."""
+    parent = file.syntax.parents[call]
+    return file.syntax.parents[parent] if isinstance(parent, ast.keyword) else parent
+
+
+def loading(trace: Trace, entry: Entry, case: Case, file: SourceFile, scaler: ast.expr) -> tuple[Change, ...]:
     """The statements that load the scaler's state after the optimizer's, where both are known there."""
-    checkpoints = file.fact(Checkpoints)
-    key = checkpoints.subjects.key(saved.optimizer)
-    loads = [(call, owner) for call, owner in methods(file, "load_state_dict") if checkpoints.subjects.key(owner) == key]
-    if len(loads) != 1:
+    loads = {e.place for e in entry.of("state loaded") if e.data["what"] == "optimizer" and keys_of(e.data["object"]) & case.optimizers}
+    found = trace.node(next(iter(loads))) if len(loads) == 1 else None
+    if found is None or found[0] is not file or not isinstance(found[1], ast.Call):
         return ()
-    (call, _) = loads[0]
-    here = name_at(file, saved.scaler, call)
+    call = found[1]
+    here = name_at(trace, entry, case, file, scaler, call)
     change = loaded_after(file, call, argument(call, "state_dict", 0), here) if here is not None else None
     return (change,) if change is not None else ()
 
 
-def name_at(file: SourceFile, scaler: ast.expr, node: ast.AST) -> str | None:
+def name_at(trace: Trace, entry: Entry, case: Case, file: SourceFile, scaler: ast.expr, node: ast.AST) -> str | None:
     """How the scaler is reached at `node`, where it certainly exists there; else None."""
-    syntax, checkpoints = file.syntax, file.fact(Checkpoints)
-    if checkpoints.scalers.is_wrapper(scaler):
+    syntax = file.syntax
+    made = next((e for e in entry.of("scaler made") if e.data["scaler"] == case.scaler), None)
+    built = trace.node(made.place) if made is not None else None
+    if built is not None and (built[0] is not file or not is_plain(file, syntax.statement(built[1]))):
         return None
     match scaler:
-        case ast.Attribute(value=ast.Name(id="self"), attr=attr):
+        case ast.Attribute(attr=attr) if built is not None:
             owner = syntax.enclosing_class(node)
-            values = file.values.attributes.get((owner, attr), []) if owner is not None else []
-            if len(values) != 1 or not isinstance(values[0], ast.Call) or owner is not syntax.enclosing_class(scaler):
+            stored = [a for a in ast.walk(owner) if isinstance(a, ast.Attribute) and a.attr == attr and is_stored(a)] if owner else []
+            if len(stored) != 1 or owner is not syntax.enclosing_class(scaler) or owner is not syntax.enclosing_class(built[1]):
                 return None
-            ready = syntax.function(values[0]) is not syntax.function(node) or position(values[0]) < position(node)
-            return file.text(scaler) if ready and is_plain(file, syntax.statement(values[0])) else None
+            ready = syntax.function(built[1]) is not syntax.function(node) or position(built[1]) < position(node)
+            return file.text(scaler) if ready else None
         case ast.Name(id=name):
             scope, bound = file.names.lookup(scaler)
             seen = [syntax.function(node) or syntax.tree, syntax.tree]
@@ -235,15 +225,28 @@ def name_at(file: SourceFile, scaler: ast.expr, node: ast.AST) -> str | None:
     return None
 
 
+def is_stored(node: ast.Attribute) -> bool:
+    """Whether an attribute is assigned to."""
+    return isinstance(node.ctx, ast.Store)
+
+
 def is_ready(file: SourceFile, binding: Binding, node: ast.AST, module_level: bool) -> bool:
     """Whether a name certainly holds the scaler at `node`."""
     if isinstance(binding.node, ast.arg):
         owner = file.syntax.function(binding.node)
-        default = file.values.default(owner, binding.node.arg) if owner is not None else None
-        return default is None
+        return owner is not None and not has_default(owner, binding.node)
     if not isinstance(binding.value, ast.Call) or not is_plain(file, file.syntax.statement(binding.node)):
         return False
     return position(binding.node) < position(node) or (module_level and file.syntax.function(node) is not None)
+
+
+def has_default(owner: ast.FunctionDef | ast.AsyncFunctionDef, parameter: ast.arg) -> bool:
+    """Whether a function may be called without a parameter."""
+    given = owner.args
+    positional = [*given.posonlyargs, *given.args]
+    if parameter in positional:
+        return len(positional) - positional.index(parameter) <= len(given.defaults)
+    return parameter not in given.kwonlyargs or given.kw_defaults[given.kwonlyargs.index(parameter)] is not None
 
 
 def is_plain(file: SourceFile, statement: ast.stmt) -> bool:

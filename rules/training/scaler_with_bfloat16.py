@@ -14,7 +14,6 @@ from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, argument
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
-from mplint.source.half_choices import half_choices
 from mplint.source.keras.evidence import chooses_precision
 from mplint.source.keras.loss_scale import makes_loss_scale_optimizer
 from mplint.source.keras.policy import KerasPolicy
@@ -375,7 +374,9 @@ def is_for_bfloat16(file: SourceFile, test: ast.expr) -> bool:
 def is_for_float16(file: SourceFile, scaler: Scaler) -> bool:
     """Whether the scaler is built in another arm than the one in which its function chooses bfloat16."""
     own = file.syntax.function(scaler.node)
-    choices = [c.node for c in half_choices(file) if c.dtype == "bfloat16" and file.syntax.function(c.node) is own]
+    named: list[ast.expr] = [a for a in file.syntax.all(ast.Attribute) if a.attr == "bfloat16"]
+    named += [c for c in file.syntax.all(ast.Constant) if c.value in ("bfloat16", "bf16")]
+    choices = [node for node in named if file.syntax.function(node) is own]
     return bool(choices) and all(file.names.exclusive(node, scaler.node) for node in choices)
 
 

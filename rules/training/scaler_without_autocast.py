@@ -2,50 +2,36 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
-from mplint.frameworks.projects import half_around, holds
-from mplint.program import values
-from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import HALF, Constant, Step, Tensor, options
-from mplint.python.syntax import FUNCTIONS, argument
+from mplint.program.conditions import Key, Path, extend
+from mplint.program.machine import IDENTITY, Event
+from mplint.program.trace import Entry, Trace, possible, speaks_of_precision
+from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Place, Step, Tensor, Test, Unknown, options
+from mplint.python.document import is_test_path
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
-from mplint.source.torch.autocast import Autocast, Autocasts, Region
-from mplint.source.torch.forward import region_behind
-from mplint.source.torch.loop import SCALED, TrainingLoop
-from mplint.source.torch.modules import MOVES, WRAPPERS
-from mplint.source.torch.scaler import Scaler, Scalers
-from mplint.source.torch.trainers import Trainers
-from mplint.source.values import HALF as HALVES
-from mplint.source.values import UNKNOWN
 
-# Any of these says that something in the program may compute in half precision.
-HALF_WORDS = re.compile(r"autocast|float16|\.half\b|HalfTensor|\bapex\b|deepspeed|torch_xla|torch_npu")
-# Packages whose models compute in the dtype of their parameters.
-PLAIN_MODELS = ("torch.nn.", "torchvision.models.", "timm.")
+DEVICES = re.compile(r"device|cuda|gpu|cpu|mps|xpu|tpu|npu|hpu", re.I)
+ELSEWHERE = ("autocast called", "trainer precision", "half parameters", "apex initialized", "trainer backward")  # other ways into half
+WAYS = 8
 
 
-def never_on(enabled: object) -> bool:
-    """Whether a flag is certainly off."""
-    return type(enabled) is Constant and not enabled.value
+class Plain(NamedTuple):
+    """A way on which the loss that a scaler multiplies is float32, and the region that is switched off on it."""
 
-
-def is_float32(loss: object) -> bool:
-    """Whether no region has computed a loss."""
-    return all(type(a) is Tensor and not a.forward and HALF not in a.dtypes for _, a in options(loss))  # type: ignore[arg-type]
+    path: Path
+    region: Place | None
 
 
 class ScalerWithoutAutocast(Rule):
     """A GradScaler around a float32 forward pass
 
     ## What it does
-    Finds a GradScaler that scales the loss of a forward pass in float32: nothing in the file, or in the files that it imports, enters
-    autocast, the autocast has float32 as its dtype where the scaler is enabled all the same, or it is switched off with `enabled=False`.
+    Finds a GradScaler that scales the loss of a forward pass in float32: none of the models that run for it enters autocast, or the
+    autocast around them has float32 as its dtype, or is switched off, where the scaler is enabled all the same.
 
     ## Why is this bad?
     Mixed precision was meant and is not there: no Tensor Cores, no memory saved. The scaler alone gains nothing, since float32 reaches
@@ -103,230 +89,166 @@ class ScalerWithoutAutocast(Rule):
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
-        """Report the scalers of programs that make regions and never enter one."""
-        for file in trace.programs(*self.tokens):
-            if may_be_float32(file) and not half_around(trace, trace.path_of(file)):
-                yield from self._without(trace, file)
-        yield from self._all_off(trace)
+        """Report the scalers whose losses come from forward passes in float32."""
         for entry in trace.entries:
-            regions = [e for e in entry.of("autocast made") if not never_on(e.data["enabled"])]
-            if not regions or entry.of("autocast entered", "autocast called", "trainer precision", "half parameters"):
+            if entry.of(*ELSEWHERE) or any(HALF in e.data["dtypes"] for e in entry.of("module cast")):  # type: ignore[operator]
                 continue
-            if any(HALF in e.data["dtypes"] for e in entry.of("module cast")):  # type: ignore[operator]
-                continue
-            scaled = {e.data["scaler"]: e for e in entry.of("loss scaled") if is_float32(e.data["loss"])}
             for made in entry.of("scaler made"):
-                scaling = scaled.get(made.data["scaler"])
-                if scaling is None or never_on(made.data["enabled"]):
-                    continue
-                yield self.at(
-                    trace,
-                    made.place,
-                    f"`{trace.text(made.place).partition('(')[0]}` scales the loss of a forward pass that nothing runs in half precision",
-                    why="float32 gradients need no scale; mixed precision was meant, and the region that would bring it is never entered",
-                    help="enter the region around the forward pass and the loss",
-                    confidence=Confidence.HIGH if entry.script else Confidence.MEDIUM,
-                    steps=(Step(regions[0].place, "this region is made, and dropped"), Step(scaling.place, "the loss is scaled here")),
-                )
+                if not never_on(made.data["enabled"]) and not is_test_path(made.place.path):
+                    yield from self._of(trace, entry, made)
 
-    def _all_off(self, trace: Trace) -> Iterator[Finding]:
-        """The scalers of programs whose regions are all switched off."""
-        for entry in trace.entries:
-            entered = entry.of("autocast entered")
-            if not entered or not all(is_switched_off(e) for e in entered):
-                continue
-            if entry.of("autocast called", "trainer precision", "half parameters"):
-                continue
-            if any(HALF in e.data["dtypes"] for e in entry.of("module cast")):  # type: ignore[operator]
-                continue
-            offs = {e.place.path: e for e in reversed(entered)}
-            for made in entry.of("scaler made"):
-                scaling = next((e for e in entry.of("loss scaled") if e.data["scaler"] == made.data["scaler"]), None)
-                always = type(made.data["enabled"]) is Constant and made.data["enabled"].value
-                off = offs.get(scaling.place.path) if scaling is not None else None
-                if scaling is None or off is None or not always or not in_float32(entry, scaling):
-                    continue
-                yield self.at(
-                    trace,
-                    made.place,
-                    f"`{trace.text(made.place).partition('(')[0]}` scales the loss of a forward pass for which autocast is switched off",
-                    why="switched off, all of it is float32: nothing is gained, and each step pays for one more pass over the gradients",
-                    help="enable autocast for the forward pass and the loss, or leave the scaler out",
-                    confidence=Confidence.HIGH if entry.script and trace.verdict(entry, made.path).proven else Confidence.MEDIUM,
-                    steps=(Step(off.place, "autocast is switched off here"), Step(scaling.place, "the loss is scaled here")),
-                )
-
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report each live scaler whose losses are float32."""
-        if ".scale(" not in file.document.text or file.is_test:
+    def _of(self, trace: Trace, entry: Entry, made: Event) -> Iterator[Finding]:
+        if any(inside.data["event"] is made for inside in entry.of("inside a trainer")):
+            return  # the trainer's region is around what it runs
+        scalings = [e for e in entry.of("loss scaled") if e.data["scaler"] == made.data["scaler"]]
+        reached = made.path.union(*(e.path for e in scalings))
+        plain = next((way for way in plain_ways(entry, made, scalings) if is_chosen(trace, way.path, reached)), None)
+        if plain is not None:
+            yield self._told(trace, entry, made, scalings[0], plain)
             return
-        text = "\n".join(line.partition("#")[0] for line in file.lines)  # what stands in a comment is not entered
-        if "autocast" in text:
-            yield from self._under_float32(file)
-            yield from self._switched_off(file)
+        dropped = [e for e in entry.of("autocast made") if not never_on(e.data["enabled"])]
+        if dropped and scalings and not entry.of("autocast entered") and is_float32(scalings[0].data["loss"]):
+            yield self.at(
+                trace,
+                made.place,
+                f"`{trace.text(made.place).partition('(')[0]}` scales the loss of a forward pass that nothing runs in half precision",
+                why="float32 gradients need no scale; mixed precision was meant, and the region that would bring it is never entered",
+                help="enter the region around the forward pass and the loss",
+                confidence=Confidence.HIGH if entry.script else Confidence.MEDIUM,
+                steps=(Step(dropped[0].place, "this region is made, and dropped"), Step(scalings[0].place, "the loss is scaled here")),
+            )
 
-    def _without(self, trace: Trace, file: SourceFile) -> Iterator[Finding]:
-        scalers = [s for s in file.fact(Scalers).live if not s.wrapper and s.key in file.fact(Scalers).used]
-        needed = modules_needed(file) if scalers else None
-        if needed is None or not holds(trace, trace.path_of(file), sorted(needed)):
-            return
-        for scaler in scalers:
-            yield self.finding(
-                file,
-                scaler.node,
-                f"`{file.text(scaler.node.func)}` scales the loss of a forward pass that nothing runs in half precision",
+    def _told(self, trace: Trace, entry: Entry, made: Event, scaling: Event, plain: Plain) -> Finding:
+        name = trace.text(made.place).partition("(")[0]
+        verdict = trace.verdict(entry, plain.path)
+        scaled = Step(scaling.place, "the loss is scaled here")
+        is_off = "is" if plain.path <= made.path | scaling.path or not verdict.proven else "may be"
+        certain = verdict.proven and plain.path <= made.path | scaling.path
+        if plain.region is None:
+            return self.at(
+                trace,
+                made.place,
+                f"`{name}` scales the loss of a forward pass that nothing runs in half precision{verdict.condition()}",
                 why="without autocast all of it is float32: nothing is gained, and each step pays for another pass over the gradients",
                 help="run the forward pass and the loss under `torch.autocast`, or leave the scaler out",
+                confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
+                steps=(scaled,),
             )
-
-    def _under_float32(self, file: SourceFile) -> Iterator[Finding]:
-        built = [a for a in file.fact(Autocasts).constructions if a.enabled is not False and file.fact(Autocasts).entered(a)]
-        if not built or any("float32" not in a.dtypes or UNKNOWN in a.dtypes or "bfloat16" in a.dtypes for a in built):
-            return
-        if any(region.foreign for region in file.fact(Autocasts).regions):
-            return
-        for scaler in file.fact(Scalers).live:
-            if scaler.wrapper or scaler.key not in file.fact(Scalers).used or file.fact(Scalers).follows_dtype(scaler):
-                continue
-            sometimes = any(a.dtypes & HALVES for a in built)
-            yield self.finding(
-                file,
-                scaler.node,
-                f"`{file.text(scaler.node.func)}` is enabled although autocast {'may run' if sometimes else 'runs'} in float32",
-                why="float32 gradients need no scaling: nothing is gained, and each step pays for another pass over the gradients",
-                help="enable the scaler only where the dtype is float16",
-                confidence=Confidence.MEDIUM if sometimes else Confidence.HIGH,
-                related=((built[0].node, "the dtype is chosen here"),),
-            )
-
-    def _switched_off(self, file: SourceFile) -> Iterator[Finding]:
-        """Scalers whose losses come from a forward pass around which autocast is switched off."""
-        for scaler in file.fact(Scalers).live:
-            if scaler.wrapper or scaler.key not in file.fact(Scalers).used:
-                continue
-            region = region_switched_off(file, scaler)
-            if region is not None:
-                yield self.finding(
-                    file,
-                    scaler.node,
-                    f"`{file.text(scaler.node.func)}` scales the loss of a forward pass for which autocast is switched off",
-                    why="switched off, all of it is float32: nothing is gained, and each step pays for one more pass over the gradients",
-                    help="enable autocast for the forward pass and the loss, or leave the scaler out",
-                    confidence=Confidence.MEDIUM,
-                    related=((region.expression, "autocast is switched off here"),),
-                )
+        return self.at(
+            trace,
+            made.place,
+            f"`{name}` scales the loss of a forward pass for which autocast {is_off} switched off{verdict.condition()}",
+            why="switched off, all of it is float32: nothing is gained, and each step pays for one more pass over the gradients",
+            help="enable the scaler where autocast is on in float16, and nowhere else",
+            confidence=Confidence.HIGH if certain and entry.script else Confidence.MEDIUM,
+            steps=(Step(plain.region, f"autocast {is_off} switched off here"), scaled),
+        )
 
 
-def is_switched_off(event: Event) -> bool:
-    """Whether a region that is entered is off, and does not only come to an end."""
-    region = event.data["autocast"]
-    return type(region) is values.Autocast and region.dtype is None and not event.data.get("by_hand")
+def never_on(enabled: object) -> bool:
+    """Whether a flag is certainly off."""
+    return type(enabled) is Constant and not enabled.value
 
 
-def in_float32(entry: Entry, scaling: Event) -> bool:
-    """Whether the models that run in or under the function which scales a loss all run where autocast is off."""
-    runs = [e for e in entry.of("module run", "unknown model called", "layer called") if e.calls[: len(scaling.calls)] == scaling.calls]
-    states = [region for e in runs for _, region in possible(e.data["autocast"], e.path)]  # type: ignore[arg-type]
-    if not states:
-        return is_float32(scaling.data["loss"])
-    return all(type(region) is values.Autocast and region.dtype is None for region in states)
+def is_float32(loss: object) -> bool:
+    """Whether no region has computed a loss."""
+    return all(type(a) is Tensor and not a.forward and HALF not in a.dtypes for _, a in options(loss))  # type: ignore[arg-type]
 
 
-def may_be_float32(file: SourceFile) -> bool:
-    """Whether a program scales losses and has no word for half precision."""
-    text = "\n".join(line.partition("#")[0] for line in file.lines)
-    return ".scale(" in text and "autocast" not in text and not HALF_WORDS.search(text) and not file.fact(Trainers).imported
-
-
-def region_switched_off(file: SourceFile, scaler: Scaler) -> Region | None:
-    """The region without autocast in which the forward passes of all losses of a scaler run; None where one may run in half."""
-    loop, found = file.fact(TrainingLoop), None
-    for act in loop.acts(SCALED):
-        if not loop.is_scaler(act, scaler):
+def plain_ways(entry: Entry, made: Event, scalings: list[Event]) -> Iterator[Plain]:
+    """The ways on which all losses of a live scaler come from models that run in float32."""
+    if any(type(a) is Tensor and BFLOAT in a.forward for e in scalings for _, a in options(e.data["loss"])):  # type: ignore[arg-type]
+        return  # what is wrong is that it scales for bfloat16
+    found: list[Plain] | None = None
+    for scaling in scalings:
+        called = before(entry, scaling)
+        if not called:
             continue
-        losses = [loss for loss in scaled(file, act.node) if isinstance(loss, ast.Name)]
-        bindings = [b for loss in losses for b in file.names.reaching(loss)]
-        regions = [r for b in bindings for r in file.fact(Autocasts).regions_around(b.node)[:1]]
-        off = [r for r in regions if not r.foreign and all(is_off(a) for a in r.autocasts) and runs_a_model(file, r.node)]
-        if not off or len(off) < len(bindings) or any(region_behind(file, loss) is not None for loss in losses):
-            return None
-        found = found or off[0]
+        ways = [way for path in losses(scaling) for way in through(called, path)]
+        if found is None:
+            found = ways
+        else:
+            pairs = ((extend(one.path, other.path), one.region or other.region) for one in found for other in ways)
+            found = [Plain(both, region) for both, region in pairs if both is not None][:WAYS]
+    for way in found or ():
+        for path in turned_on(made.data["enabled"], way.path):
+            yield Plain(path, way.region)
+
+
+def before(entry: Entry, scaling: Event) -> list[Event]:
+    """The models that are called for a loss: since the backward before it, in the function that scales it or below."""
+    found: list[Event] = []
+    for event in entry.events:
+        if event is scaling:
+            break
+        if event.kind in ("backward", "scaler step", "optimizer step"):
+            found.clear()
+        elif event.kind == "model called" and event.calls[: len(scaling.calls)] == scaling.calls:
+            found.append(event)
     return found
 
 
-def is_off(autocast: Autocast) -> bool:
-    """Whether autocast is switched off where it is entered, and not by a flag that may decide about the scaler as well."""
-    given = argument(autocast.call, "enabled", 0 if autocast.old else 2) if autocast.call is not None else None
-    return autocast.enabled is False and isinstance(given, ast.Constant)
+def losses(scaling: Event) -> Iterator[Path]:
+    """The paths on which no region has computed what is scaled."""
+    for path, atom in possible(scaling.data["loss"], scaling.path):  # type: ignore[arg-type]
+        if (type(atom) is Tensor and not atom.forward and HALF not in atom.dtypes) or type(atom) is Unknown:
+            yield path
 
 
-def scaled(file: SourceFile, backward: ast.AST) -> Iterator[ast.expr]:
-    """What `scaler.scale(loss).backward()` scales, also where the scaled loss has a name."""
-    if isinstance(backward, ast.Call) and isinstance(backward.func, ast.Attribute):
-        for definition in file.values.definitions(backward.func.value):
-            if isinstance(definition, ast.Call) and isinstance(definition.func, ast.Attribute) and definition.func.attr == "scale":
-                yield from definition.args[:1]
+def through(called: list[Event], path: Path) -> list[Plain]:
+    """The ways on which all models run outside of half precision: in regions that are off, or where nothing of theirs is unknown."""
+    ways = [Plain(path, None)]
+    known = True
+    for event in called:
+        known = known and bool(event.data["followed"])
+        further: list[Plain] = []
+        for way in ways:
+            there = extend(way.path, event.path)
+            if there is None:
+                further.append(way)
+                continue
+            for both, state in possible(event.data["autocast"], there):  # type: ignore[arg-type]
+                if type(state) is Autocast and state.dtype is None:
+                    further.append(Plain(both, way.region or switched_off(state)))
+        ways = further[:WAYS]
+    return [way for way in ways if way.region is not None or known]
 
 
-def runs_a_model(file: SourceFile, region: ast.AST) -> bool:
-    """Whether a region calls or passes on something that the file puts in training mode or takes the parameters of."""
-    calls = [call for call in ast.walk(region) if isinstance(call, ast.Call)]
-    used = [part for call in calls for part in (call.func, *call.args, *(k.value for k in call.keywords))]
-    names = {file.text(part) for part in used if isinstance(part, (ast.Name, ast.Attribute))}
-    return any(
-        isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "train") and file.text(call.func.value) in names
-        for call in file.syntax.all(ast.Call)
-    )
+def switched_off(state: Autocast) -> Place | None:
+    """Where a region is made that is off."""
+    identity = state.identity
+    return identity[0] if isinstance(identity, tuple) and isinstance(identity[0], Place) else None
 
 
-def modules_needed(file: SourceFile) -> set[str] | None:
-    """The imported names that make the models trained here, whose files have to be looked at; None where that can't be told."""
-    needed: set[str] = set()
-    trained = [
-        call.func.value
-        for call in file.syntax.all(ast.Call)
-        if isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "train") and not call.args
-    ]
-    for model in trained:
-        if not isinstance(model, (ast.Name, ast.Attribute)) or (isinstance(model, ast.Name) and model.id == "self"):
-            return None
-        for made in file.values.definitions(model):
-            names = makers(file, made)
-            if names is None:
-                return None
-            needed |= names
-    return needed if trained else None
+def turned_on(enabled: object, path: Path) -> Iterator[Path]:
+    """The paths on which a flag is, or may be, on."""
+    for both, atom in possible(enabled, path):  # type: ignore[arg-type]
+        literals: Path | None
+        if type(atom) is Constant:
+            literals = frozenset() if atom.value else None
+        elif type(atom) is Test:
+            literals = frozenset({(atom.key, atom.sense)})
+        else:
+            literals = frozenset({(("true", atom.symbol), True)}) if type(atom) is Unknown else frozenset()
+        on = extend(both, literals) if literals is not None else None
+        if on is not None:
+            yield on
 
 
-def makers(file: SourceFile, made: ast.expr | ast.arg, depth: int = 0) -> set[str] | None:
-    """The imported names behind the expression that builds a model; None where it can't be told."""
-    if depth > 6 or not isinstance(made, ast.Call):
-        return None
-    names = file.names.candidates(made.func)
-    if isinstance(made.func, ast.Attribute) and made.func.attr in MOVES:
-        return together(file, made.func.value, depth)
-    if made.args and any(name.rpartition(".")[2] in WRAPPERS for name in names):
-        return together(file, made.args[0], depth)
-    local = file.names.local_function(made.func)
-    if isinstance(local, (ast.ClassDef, *FUNCTIONS)):
-        return inside(file, local) if isinstance(local, ast.ClassDef) else None
-    if not names:
-        return None
-    return {name for name in names if not name.startswith(PLAIN_MODELS)}
+def is_chosen(trace: Trace, path: Path, reached: Path) -> bool:
+    """Whether nothing but the precision is chosen on a path to what is reached, by something that has a name, where there is a GPU."""
+    return not trace.is_dead(path) and all(chooses_precision(trace, key, sense) for key, sense in path - reached)
 
 
-def together(file: SourceFile, node: ast.expr, depth: int) -> set[str] | None:
-    """The makers of everything that an expression may stand for."""
-    found: set[str] = set()
-    for definition in file.values.definitions(node):
-        names = makers(file, definition, depth + 1)
-        if names is None:
-            return None
-        found |= names
-    return found
-
-
-def inside(file: SourceFile, owner: ast.ClassDef) -> set[str]:
-    """The imported names, other than those of plain models, that a class of this file is made of."""
-    names = {name for node in ast.walk(owner) if isinstance(node, (ast.Name, ast.Attribute)) for name in file.names.candidates(node)}
-    return {name for name in names if not name.startswith(("torch", "timm", "math", "numpy", "typing", "einops"))}
+def chooses_precision(trace: Trace, key: Key, sense: bool) -> bool:
+    """Whether a condition is one by which somebody chooses the precision, or is met on every GPU."""
+    if key[0] == "all":
+        return all(chooses_precision(trace, inner, True) for inner, _ in key[1])
+    if key[0] not in ("true", "in"):
+        return False
+    shown = str(key[1]).partition(IDENTITY)[0]
+    values = key[2] if key[0] == "in" else ()
+    words = " ".join((shown, *map(str, values)))
+    if DEVICES.search(words):
+        return sense and "cuda" in words
+    return str(key[1]) in trace.switches or speaks_of_precision(shown, values)

@@ -7,39 +7,11 @@ from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace
 from mplint.frameworks.trainers.queries import in_float16
+from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import Atom, Place, State, Step
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
-from mplint.source.torch.loop import BACKWARD, receiver
-from mplint.source.trainers.bypassed import Bypass
-
-
-def bypass_finding(rule: Rule, file: SourceFile, bypass: Bypass) -> Finding:
-    """The finding for a clipping or a backward that goes past a trainer."""
-    trainer, sure = file.text(bypass.trainer), bypass.built.dtypes == {"float16"}
-    set_up = (bypass.built.call, f"{bypass.built.kind.title} trains in float16 here" + ("" if sure else ", where its precision says so"))
-    if bypass.act.kind == BACKWARD:
-        return rule.finding(
-            file,
-            bypass.act.node,
-            f"`{file.text(bypass.act.node)}` bypasses `{trainer}.backward`, which would scale the loss",
-            why=f"float16 gradients below 6e-8 become 0, and the step that {bypass.built.kind.title} has wrapped finds no scale and raises",
-            help=f"call `{trainer}.backward(loss)`",
-            confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
-            related=(set_up, (bypass.cause.node, f"{bypass.built.kind.title} has wrapped this optimizer")),
-            fix=through_trainer(file, bypass),
-        )
-    return rule.finding(
-        file,
-        bypass.act.node,
-        f"the gradients are clipped while they are still multiplied by the loss scale of `{trainer}`",
-        why="the scale starts at 65536: a limit of 1.0 clips gradients above 0.00002, and nearly all updates have the same size",
-        help=f"call `{trainer}.{bypass.built.kind.clip}`, which unscales them first",
-        confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
-        related=(set_up, (bypass.cause.node, "the loss is scaled here")),
-        fix=through_trainer(file, bypass),
-    )
 
 
 def past_trainers(rule: Rule, trace: Trace, entry: Entry) -> Iterator[Finding]:
@@ -60,6 +32,7 @@ def past_trainers(rule: Rule, trace: Trace, entry: Entry) -> Iterator[Finding]:
                 help="call the trainer's own clipping, which unscales them first",
                 confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                 steps=(Step(made.place, f"{made.data['title']} trains in float16"), Step(where, "the loss is scaled here")),
+                fix=through_trainer(trace, event.place, made),
             )
             break
     if entry.of("trainer backward"):
@@ -80,6 +53,7 @@ def past_trainers(rule: Rule, trace: Trace, entry: Entry) -> Iterator[Finding]:
                 help="call the trainer's own `backward(loss)`",
                 confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                 steps=(Step(made.place, f"{made.data['title']} trains in float16"), Step(event.place, "it steps this optimizer")),
+                fix=through_trainer(trace, where, made),
             )
             break
 
@@ -92,24 +66,34 @@ def parts_of(state: Atom) -> tuple[str, object, Place, tuple[object, ...]]:
     return "", None, Place("", 0), ()
 
 
+CLIPS = ("clip_grad_norm_", "clip_grad_value_")  # of torch, which accelerate has under the same names
 BY_SCALER = ("accelerate", "Fabric")  # what steps by a scaler that has to have scaled
 
 
-def through_trainer(file: SourceFile, bypass: Bypass) -> Fix | None:
+def through_trainer(trace: Trace, place: Place, made: Event) -> Fix | None:
     """The same call of the trainer's own method, where it takes the same arguments and the trainer is at hand."""
-    call, trainer = bypass.act.node, bypass.trainer
-    near = isinstance(trainer, ast.Attribute) or file.syntax.function(trainer) is file.syntax.function(call)
-    same_class = file.syntax.enclosing_class(trainer) is file.syntax.enclosing_class(call)
-    if not isinstance(call, ast.Call) or not near or not same_class or bypass.built.kind.key != "accelerate":
-        return None
-    text = file.text(trainer)
-    if bypass.act.kind == BACKWARD:
-        loss = receiver(bypass.act)
-        if loss is None or call.args:
+    match trace.node(place), trace.node(made.place):
+        case (file, ast.Call(func=ast.Attribute(attr="backward", value=loss), args=[]) as call), (other, construction):
+            method, given = "backward", ", ".join([file.text(loss), *(file.text(k) for k in call.keywords)])
+        case (file, ast.Call() as call), (other, construction):
+            method, given = (file.names.resolve(call.func) or "").rpartition(".")[2], ""
+        case _:
             return None
-        given = ", ".join([file.text(loss), *(file.text(k) for k in call.keywords)])
-        return Fix(f"Call `{text}.backward`", Applicability.SAFE, (Replace(file.span(call), f"{text}.backward({given})"),))
-    name = (file.names.resolve(call.func) or "").rpartition(".")[2]
-    if name not in ("clip_grad_norm_", "clip_grad_value_") or any(k.arg in ("error_if_nonfinite", "foreach", None) for k in call.keywords):
+    trainer = name_of(file, construction, call) if other is file and made.data["title"] == "accelerate" else None
+    if trainer is None:
         return None
-    return Fix(f"Call `{text}.{name}`", Applicability.SAFE, (Replace(file.span(call.func), f"{text}.{name}"),))
+    if method == "backward":
+        return Fix(f"Call `{trainer}.backward`", Applicability.SAFE, (Replace(file.span(call), f"{trainer}.backward({given})"),))
+    if method not in CLIPS or any(k.arg in ("error_if_nonfinite", "foreach", None) for k in call.keywords):
+        return None
+    return Fix(f"Call `{trainer}.{method}`", Applicability.SAFE, (Replace(file.span(call.func), f"{trainer}.{method}"),))
+
+
+def name_of(file: SourceFile, construction: ast.AST, place: ast.AST) -> str | None:
+    """The name under which what a statement makes is known at another place of its function or class."""
+    match file.syntax.parents.get(construction):
+        case ast.Assign(targets=[ast.Name(id=name) as target]):
+            return name if file.syntax.function(target) is file.syntax.function(place) else None
+        case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self")) as target]):
+            return file.text(target) if file.syntax.enclosing_class(target) is file.syntax.enclosing_class(place) else None
+    return None

@@ -4,44 +4,24 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from mplint.findings import Applicability, Change, Confidence, Finding, Fix, InsertStatements, Replace, Severity
 from mplint.frameworks.keras import steps as keras_steps
 from mplint.frameworks.keras.steps import Misused
 from mplint.frameworks.torch import steps
+from mplint.frameworks.torch.protocol import key_of
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event as Happening
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import Object, State, Step, Tensor
-from mplint.python.names import position
 from mplint.recipes.loss_in_tape import late_scaling, scale_in_tape, unscale_after
 from mplint.rule import Consequence, Rule
 from mplint.source.file import SourceFile
 from mplint.source.flow import Event
 from mplint.source.keras.evidence import float16_at
 from mplint.source.keras.loop import KerasLoop, Update
-from mplint.source.torch.gradients import RESCALE
-from mplint.source.torch.loop import (
-    BACKWARD,
-    HANDED,
-    MAYBE_SCALED,
-    SCALED,
-    SCALER_STEP,
-    STEP,
-    UNSCALE,
-    UPDATE,
-    WRAPPED,
-    ZERO_GRAD,
-    Act,
-    TrainingLoop,
-    receiver,
-    shared,
-)
-from mplint.source.torch.modifications import FINITE
-from mplint.source.trainers.bypassed import bypasses
 
-from .trainer_bypass import bypass_finding, past_trainers
+from .trainer_bypass import past_trainers
 
 
 class UnscaledStep(Rule):
@@ -143,29 +123,54 @@ class UnscaledStep(Rule):
         """Report the plain steps of optimizers whose gradients a scaler has scaled, or has stepped with already."""
         for entry in trace.entries:
             for event in entry.of("optimizer step"):
-                case = bypassing(entry, event)
-                if case is None:
-                    continue
-                scaled, again = case
-                verdict = trace.verdict(entry, scaled.path)
-                text = trace.text(event.place)
-                yield self.at(
-                    trace,
-                    event.place,
-                    f"`{text}` applies gradients a second time that the scaler's step has applied{verdict.condition()}"
-                    if again
-                    else f"`{text}` applies gradients that are still multiplied by the loss scale{verdict.condition()}",
-                    why=TWICE if again else TOO_LARGE,
-                    help="remove it: the scaler's step is the optimizer's"
-                    if again
-                    else "step through the scaler: `scaler.step(optimizer)`, then `scaler.update()`",
-                    confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
-                    steps=(Step(scaled.place, "the loss is scaled here"),),
-                )
+                yield from self._plain_step(trace, entry, event)
             yield from past_trainers(self, trace, entry)
             for step, backward in never_scaled_losses(entry):
                 yield self._never_scaled(trace, entry, step, backward)
             yield from self.of_keras(trace, entry)
+
+    def _plain_step(self, trace: Trace, entry: Entry, event: Happening) -> Iterator[Finding]:
+        """What is wrong with a step that does not go through the scaler."""
+        text = trace.text(event.place)
+        if (case := bypassing(entry, event)) is not None:
+            scaled, again = case
+            verdict = trace.verdict(entry, scaled.path)
+            yield self.at(
+                trace,
+                event.place,
+                f"`{text}` applies gradients a second time that the scaler's step has applied{verdict.condition()}"
+                if again
+                else f"`{text}` applies gradients that are still multiplied by the loss scale{verdict.condition()}",
+                why=TWICE if again else TOO_LARGE,
+                help="remove it: the scaler's step is the optimizer's" if again else THROUGH_THE_SCALER,
+                confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                steps=(Step(scaled.place, "the loss is scaled here"),),
+                fix=None if again else step_by_scaler(trace, entry, event, scaled),
+            )
+        elif (unchecked := unchecked_after_unscale(entry, event)) is not None:
+            scaled, unscale = unchecked
+            yield self.at(
+                trace,
+                event.place,
+                f"`{text}` applies unscaled gradients without the scaler's check for infinities",
+                why="where the scale, 65536 at first, overflows, `scaler.step` skips the step; a plain one puts infinity into the weights",
+                help=THROUGH_THE_SCALER,
+                severity=Severity.WARNING,
+                confidence=Confidence.MEDIUM,
+                steps=(Step(unscale.place, "the gradients are unscaled here, and infinities are noted"),),
+                fix=step_by_scaler(trace, entry, event, scaled),
+            )
+        elif (real := before_training(entry, event)) is not None:
+            yield self.at(
+                trace,
+                event.place,
+                f"`{text}` bypasses the scaler that steps this optimizer",
+                why="no backward has run yet: it only hides the warning that a learning rate scheduler ran before the first step",
+                help="remove it",
+                severity=Severity.WARNING,
+                confidence=Confidence.MEDIUM,
+                steps=(Step(real.place, "the scaler steps the optimizer here"),),
+            )
 
     def _never_scaled(self, trace: Trace, entry: Entry, step: Happening, backward: Happening) -> Finding:
         """The backward of a loss that should have been scaled."""
@@ -212,73 +217,13 @@ class UnscaledStep(Rule):
         )
 
     def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report steps whose gradients are scaled, or divided by a scale, and should not be."""
-        yield from self._torch(file)
+        """Report gradients of Keras loops that are scaled, or divided by a scale, and should not be."""
         if "keras" in file.document.text or "tensorflow" in file.document.text:
             yield from in_keras(self, file)
 
-    def _torch(self, file: SourceFile) -> Iterator[Finding]:
-        """The plain steps of a PyTorch loop whose gradients a scaler has scaled."""
-        loop = file.fact(TrainingLoop)
-        if loop.optimizers.managed:
-            for bypass in bypasses(file):
-                yield bypass_finding(self, file, bypass)
-            return
-        found: dict[ast.AST, Case] = {}
-        for path in loop.paths():
-            for case in cases(loop, path):
-                found.setdefault(case.act.node, case)
-        for case in found.values():
-            yield self._report(file, case)
-
-    def _report(self, file: SourceFile, case: Case) -> Finding:
-        step = file.text(case.act.node)
-        optimizer = file.text(owner) if (owner := receiver(case.act)) is not None else "optimizer"
-        scaler = file.text(case.cause.owner) if case.cause.owner is not None else "scaler"
-        if case.cause.kind == SCALED:
-            return self.finding(
-                file,
-                case.act.node,
-                f"`{step}` applies gradients that are still multiplied by the loss scale",
-                why="the scale starts at 65536: the update is that much too large, and an overflow goes into the weights unnoticed",
-                help=f"step through the scaler: `{scaler}.step({optimizer})`, then `{scaler}.update()`",
-                related=((case.cause.node, "the loss is scaled here"),),
-                fix=step_by_scaler(file, case, f"{scaler}.step({optimizer})", f"{scaler}.update()"),
-            )
-        if case.cause.kind == UNSCALE:
-            return self.finding(
-                file,
-                case.act.node,
-                f"`{step}` applies unscaled gradients without the scaler's check for infinities",
-                why="where the scale, 65536 at first, overflows, `scaler.step` skips the step; a plain one puts infinity into the weights",
-                severity=Severity.WARNING,
-                confidence=Confidence.MEDIUM,
-                help=f"step through the scaler: `{scaler}.step({optimizer})`, then `{scaler}.update()`",
-                related=((case.cause.node, "the gradients are unscaled here, and infinities are noted"),),
-                fix=step_by_scaler(file, case, f"{scaler}.step({optimizer})", f"{scaler}.update()"),
-            )
-        if case.before:
-            return self.finding(
-                file,
-                case.act.node,
-                f"`{step}` bypasses the scaler that steps this optimizer",
-                severity=Severity.WARNING,
-                confidence=Confidence.MEDIUM,
-                why="no backward has run yet: it only hides the warning that a learning rate scheduler ran before the first step",
-                help="remove it",
-                related=((case.cause.node, "the scaler steps the optimizer here"),),
-            )
-        return self.finding(
-            file,
-            case.act.node,
-            f"`{step}` applies gradients a second time that `{scaler}.step` has applied",
-            why="every batch counts twice, and the second step is taken even where the scaler has skipped the first for infinite gradients",
-            help="remove it: the scaler's step is the optimizer's",
-            related=((case.cause.node, "the scaler steps the optimizer here"),),
-        )
-
 
 TOO_LARGE = "the scale starts at 65536: the update is that much too large, and an overflow goes into the weights unnoticed"
+THROUGH_THE_SCALER = "step through the scaler: `scaler.step(optimizer)`, then `scaler.update()`"
 TWICE = "every batch counts twice, and the second step is taken even where the scaler has skipped the first for infinite gradients"
 
 
@@ -339,108 +284,76 @@ def computed(backward: Happening, path: Path) -> bool:
     return all(type(atom) is Tensor and "unknown" not in atom.tags and atom.scaled is None for _, atom in ways)
 
 
-class Case(NamedTuple):
-    """A plain step and what makes it wrong: a scaled backward, or a step by the scaler (which comes later where `before`).
-
-    `last`: no other plain step of these gradients follows; `updated`: the scaler is updated after it.
-    """
-
-    act: Act
-    cause: Act
-    before: bool = False
-    last: bool = True
-    updated: bool = False
-
-
-def cases(loop: TrainingLoop, path: tuple[Act, ...]) -> Iterator[Case]:
-    """The wrong plain steps of one path."""
-    scaled: Act | None = None
-    latest: Act | None = None
-    unscaled: dict[str, Act] = {}
-    stepped: dict[str, Act] = {}
-    started = False
-    for index, act in enumerate(path):
-        if act.kind == SCALED:
-            scaled = latest = act
-            unscaled, stepped = {}, {}
-        elif act.kind in (HANDED, WRAPPED, RESCALE, ZERO_GRAD, BACKWARD, MAYBE_SCALED):
-            scaled = latest = None
-            unscaled, stepped = {}, {}
-        elif act.kind == UNSCALE:
-            scaled = None
-            unscaled[act.optimizer] = act
-        elif act.kind == SCALER_STEP:
-            scaled = None
-            unscaled.pop(act.optimizer, None)
-            stepped[act.optimizer] = act
-        elif act.kind == STEP:
-            later = path[index + 1 :]
-            cause = scaled or stepped.get(act.optimizer) or unscaled.get(act.optimizer) or forgotten(loop, act, latest)
-            if cause is not None:
-                checks = cause.kind == UNSCALE and any(g not in cause.guards for g in act.guards)
-                checks = checks or (cause.kind == UNSCALE and looks_for_infinities(loop, act, cause))
-                if not checks and not is_float32_twin(loop, act, cause):
-                    yield Case(act, cause, False, *after(later, cause))
-            elif not started and not act.guards:
-                twin = next((a for a in later if a.kind == SCALER_STEP and a.optimizer == act.optimizer), None)
-                if twin is not None:
-                    yield Case(act, twin, before=True)
-        started = started or act.kind in (SCALED, BACKWARD, MAYBE_SCALED, WRAPPED, HANDED)
+def unchecked_after_unscale(entry: Entry, event: Happening) -> tuple[steps.Scaled, Happening] | None:
+    """The unscaled gradients that a plain step applies though nobody has looked for infinities in them, and where they were unscaled."""
+    key = event.data["key"]
+    number = next(n for n, other in enumerate(entry.events) if other is event)
+    for scaled in steps.scaled_at(event):
+        if key not in scaled.unscaled:
+            continue
+        for other in reversed(entry.events[:number]):
+            if other.kind == "scaler step" and other.data["key"] == key:
+                break
+            if other.kind == "gradients changed" or (other.kind == "clip" and other.data.get("strict") is not None):
+                break
+            if other.kind == "unscale" and key_of(other.data["optimizer"]) == key:  # type: ignore[arg-type]
+                if other.loops == event.loops and event.path <= other.path:  # else the program asks for something first
+                    return scaled, other
+                break
+    return None
 
 
-def forgotten(loop: TrainingLoop, act: Act, scaled: Act | None) -> Act | None:
-    """The scaled backward whose gradients the scaler applies to other optimizers only, where the float32 branch steps this one too."""
-    if scaled is None or not scaled.guards or not set(scaled.guards) <= set(act.guards):
+def before_training(entry: Entry, event: Happening) -> Happening | None:
+    """The scaler's step of an optimizer that a plain one has stepped before anything was trained."""
+    number = next(n for n, other in enumerate(entry.events) if other is event)
+    if any(other.kind in STARTED for other in entry.events[:number]):
         return None
-    return scaled if any(twin.optimizer == act.optimizer and loop.exclusive(twin, scaled) for twin in loop.acts(STEP)) else None
+    later = (other for other in entry.events[number + 1 :] if other.kind == "scaler step" and other.data["key"] == event.data["key"])
+    return next((other for other in later if event.path <= other.path and other.calls[: len(event.calls)] == event.calls), None)
 
 
+STARTED = ("loss scaled", "backward", "trainer backward", "scaler handed on")
 
 
-def looks_for_infinities(loop: TrainingLoop, act: Act, unscale: Act) -> bool:
-    """Whether the code between `unscale_` and the step asks for infinite gradients itself, or replaces them."""
-    syntax = loop.file.syntax
-    function = syntax.function(act.node)
-    return any(
-        position(unscale.node) < position(node) < position(act.node) and syntax.function(node) is function
-        for node in (*loop.file.names.calls_of(*FINITE), *(k.value for k in syntax.all(ast.keyword) if k.arg == "error_if_nonfinite"))
-    )
-
-
-def is_float32_twin(loop: TrainingLoop, act: Act, cause: Act) -> bool:
-    """Whether the plain step belongs to the branch without a scaler, however the two conditions are written."""
-    if loop.chooses_precision(act, cause):
-        return True
-    near = shared(act, cause)
-    twins = (t for t in loop.acts(SCALER_STEP) if t.optimizer == act.optimizer and shared(t, act) >= near)
-    return any(loop.exclusive(act, twin) and not loop.exclusive(cause, twin) for twin in twins)
-
-
-def after(later: tuple[Act, ...], cause: Act) -> tuple[bool, bool]:
-    """Whether the step is the last before the next backward, and whether the scaler is updated before this backward's next round."""
-    last = same = True
-    for act in later:
-        if act.node is cause.node:
-            break
-        if act.kind == UPDATE and act.scaler == cause.scaler:
-            return last, True
-        same = same and act.kind not in (SCALED, BACKWARD)
-        last = last and not (same and act.kind == STEP)
-    return last, False
-
-
-def step_by_scaler(file: SourceFile, case: Case, step: str, update: str) -> Fix | None:
+def step_by_scaler(trace: Trace, entry: Entry, event: Happening, scaled: steps.Scaled) -> Fix | None:
     """Step through the scaler, and update it where nothing does, if it is at hand whenever the step runs."""
-    act, cause = case.act, case.cause
-    statement = file.syntax.statement(act.node)
-    if cause.owner is None or act.calls != cause.calls or any(g not in act.guards for g in cause.guards):
+    number = next(n for n, other in enumerate(entry.events) if other is event)
+    scaling = next((e for e in reversed(entry.events[:number]) if e.kind == "loss scaled" and owner_of(e) == scaled.scaler), None)
+    if scaling is None or scaling.frame != event.frame or not scaling.path <= event.path:
         return None
-    if not isinstance(statement, ast.Expr) or statement.value is not act.node:
+    match trace.node(scaling.place), trace.node(event.place):
+        case (file, ast.Call(func=ast.Attribute(value=owner))), (_, ast.Call(func=ast.Attribute(value=optimizer), args=[]) as call):
+            statement = file.syntax.statement(call)
+        case _:
+            return None
+    if not isinstance(statement, ast.Expr) or statement.value is not call:
         return None
-    changes: tuple[Change, ...] = (Replace(file.span(act.node), step),)
-    if not case.updated and case.last:
-        changes = (*changes, InsertStatements(file.span(statement), (update,), after=True))
+    scaler = file.text(owner)
+    step = f"{scaler}.step({file.text(optimizer)})"
+    changes: tuple[Change, ...] = (Replace(file.span(call), step),)
+    last, updated = after(entry, event, scaling)
+    if last and not updated:
+        changes = (*changes, InsertStatements(file.span(statement), (f"{scaler}.update()",), after=True))
     return Fix(f"Use `{step}`", Applicability.SAFE, changes)
+
+
+def owner_of(scaling: Happening) -> object:
+    """What gradients know the scaler by that a loss is scaled with."""
+    scaler = scaling.data["scaler"]
+    return scaler.id if type(scaler) is Object else scaler
+
+
+def after(entry: Entry, event: Happening, scaling: Happening) -> tuple[bool, bool]:
+    """Whether the step is the last before the next backward, and whether the scaler is updated before the loss is scaled again."""
+    last = same = True
+    for other, _ in steps.following(entry, event, event.path):
+        if other.kind == "loss scaled" and other.place == scaling.place:
+            break
+        if other.kind == "scaler update" and owner_of(other) == owner_of(scaling):
+            return last, True
+        same = same and other.kind != "backward"
+        last = last and not (same and other.kind == "optimizer step")
+    return last, False
 
 
 def in_keras(rule: Rule, file: SourceFile) -> Iterator[Finding]:

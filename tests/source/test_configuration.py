@@ -7,8 +7,8 @@ import ast
 import pytest
 
 from mplint.python.document import Document
-from mplint.source.default_dtypes import default_dtype
 from mplint.source.file import SourceFile
+from mplint.source.torch.default_dtypes import default_dtype
 from mplint.targets import Targets
 
 ARGPARSE = """

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
+from mplint.adopt.keras.late_policy import NEUTRAL
 from mplint.python.syntax import FUNCTIONS, Function
 from mplint.source.file import SourceFile
-from mplint.source.keras.late_policy import NEUTRAL
 from mplint.source.keras.layers import keras_name
 from mplint.source.keras.models import KerasModels
 from mplint.source.keras.policy import KerasPolicy

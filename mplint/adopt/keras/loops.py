@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from mplint.adopt.keras.heads import Kept
+from mplint.adopt.keras.modified_gradients import modified_gradients
 from mplint.findings import Applicability, Fix, Replace
 from mplint.python.syntax import argument
 from mplint.source.file import SourceFile
 from mplint.source.keras.clipping import CLIPS, last_name
 from mplint.source.keras.evidence import float16_at
 from mplint.source.keras.loop import KerasLoop
-from mplint.source.keras.modified_gradients import modified_gradients
 from mplint.source.torch.modifications import THRESHOLD
 
 LIMITS = {"clip_by_value": (("clip_value_min", 1), ("clip_value_max", 2))}

@@ -15,7 +15,6 @@ from mplint.source.keras.layer_dtypes import LayerDtypes
 from mplint.source.keras.loop import KerasLoop
 from mplint.source.keras.models import KerasModels
 from mplint.source.keras.policy import KerasPolicy
-from mplint.source.keras.tpu import tpu_calls
 from mplint.source.precision import PrecisionFacts
 
 GRAPHS = frozenset(
@@ -29,6 +28,9 @@ HALF_KERNEL = frozenset(
     {"matmul", "einsum", "norm", "l2_normalize", "matvec", "band_part", "diag", "diag_part", "eye", "trace", "tensordot", "set_diag",
      "matrix_transpose", "normalize", "global_norm", "cross", "frame", "overlap_and_add", "hann_window", "hamming_window"}
 )  # fmt: skip
+TPU_CLASSES = ("TPUStrategy", "TPUStrategyV2", "TPUClusterResolver", "initialize_tpu_system")
+TPU_HOMES = ("tensorflow.", "torch_xla.tpu.")
+
 
 
 class Refusal(NamedTuple):
@@ -157,6 +159,18 @@ def tpu(file: SourceFile) -> Refusal | None:
     if found is None:
         return None
     return Refusal(found, f"`{name(file, found)}`: TPUs compute in bfloat16, and Keras refuses to scale losses there: use mixed_bfloat16")
+
+
+def tpu_calls(file: SourceFile) -> list[ast.Call]:
+    """The calls that connect to a TPU or distribute over one, in source order."""
+    found = []
+    for call in file.syntax.all(ast.Call):
+        for name in file.names.candidates(call.func):
+            parts = name.split(".")
+            if name.startswith(TPU_HOMES) and any(part in TPU_CLASSES for part in parts[-2:]):
+                found.append(call)
+                break
+    return found
 
 
 def own_loop(file: SourceFile) -> Refusal | None:

@@ -97,6 +97,7 @@ SHAPES = frozenset(
         "InputLayer",
     ]
 )
+PASSING = SHAPES | {"Activation", "Softmax", "ReLU", "LeakyReLU", "ELU", "PReLU"}  # of these the layer below counts as the maker
 MIXES_INTEGERS = SHAPES | {"Concatenate", "Lambda"}
 INTEGER_OUTPUT = frozenset(["StringLookup", "IntegerLookup", "TextVectorization", "Hashing", "Discretization"])
 
@@ -188,6 +189,7 @@ def new_input(m: Machine, name: str, args: Args, place: Place) -> Value:
     from mplint.frameworks.keras.policies import dtype_options
 
     given = args.named.get("dtype")
+    m.emit("input made", place, dtype=given, policy=m.state("policy"))
     if name.endswith("InputLayer"):
         made = Object(("layer", m.identity(place), m.round()), "keras layer", name, place)
         m.write(made.id, "#policy", m.state("policy"))
@@ -197,7 +199,6 @@ def new_input(m: Machine, name: str, args: Args, place: Place) -> Value:
         chosen = SINGLE if letter is None else letter
         where = Step(place, "a model's input is float32") if chosen == SINGLE else None
         found.append((guards, tensor(chosen, made=where, tags=frozenset({"symbolic", "input"}))))
-    m.emit("input made", place, dtype=given, policy=m.state("policy"))
     return join(found)
 
 
@@ -416,13 +417,19 @@ def called(m: Machine, layer: Atom, args: Args, place: Place) -> Value:
     symbolic = any("symbolic" in t.tags for t in given)
     if type(layer.type) is Class:
         if m.read(layer.id, "#output") is not None and class_member(m, layer.type, "call") is None:
-            return called_model(m, layer, symbolic, place)
-        m.emit("layer called", place, layer=layer, symbolic=symbolic, model=is_model(m, layer))
+            return called_model(m, layer, given, place)
+        m.emit("layer called", place, layer=layer, symbolic=symbolic, model=is_model(m, layer), given=tuple(given))
         result = run_call(m, layer, cast_inputs(m, layer, args), place)
         return marked(m, result) if symbolic else result
     if layer.kind == "keras model":
-        return called_model(m, layer, symbolic, place)
+        return called_model(m, layer, given, place)
+    m.emit("layer called", place, layer=layer, symbolic=symbolic, model=False, given=tuple(given))
     return output_of(m, layer, last_of(str(layer.type)), given, place, args)
+
+
+def by(place: Place) -> str:
+    """The tag of tensors that the layer made at a place gives."""
+    return f"by:{place.path}:{place.position}"
 
 
 def marked(m: Machine, value: Value) -> Value:
@@ -430,9 +437,10 @@ def marked(m: Machine, value: Value) -> Value:
     return m.each(value, lambda atom: atom.but(tags=atom.tags | {"symbolic"}) if is_tensor(atom) else atom)  # type: ignore[union-attr]
 
 
-def called_model(m: Machine, model: Object, symbolic: bool, place: Place) -> Value:
+def called_model(m: Machine, model: Object, given: Sequence[Tensor], place: Place) -> Value:
     """What calling a functional or sequential model gives: its outputs."""
-    m.emit("layer called", place, layer=model, symbolic=symbolic, model=True)
+    symbolic = any("symbolic" in t.tags for t in given)
+    m.emit("layer called", place, layer=model, symbolic=symbolic, model=True, given=tuple(given))
     output = m.read(model.id, "#output")
     return output if output is not None else Unknown(f"model(){IDENTITY}{place.path}:{place.position}")
 
@@ -452,12 +460,17 @@ def output_of(m: Machine, layer: Object, last: str, given: Sequence[Tensor], pla
     if given and last in MIXES_INTEGERS and all(t.dtypes == {INTEGER} for t in given):
         return tensor(INTEGER, tags=symbolic)
     activation = activation_name(m, layer)
+    below_made = frozenset(tag for t in given for tag in t.tags if tag.startswith("by:")) if last in PASSING else frozenset()
     before: frozenset[str] = frozenset().union(*(t.forward for t in given))
     found_options: list[tuple[Path, Value]] = []
     for guards, policy in options(policy_held(m, layer)):
         letter = letter_of(policy)
         tags = frozenset({TF, f"layer:{last}", *(("shape",) if last in SHAPES else ())}) | symbolic
+        tags |= {by(layer.made)} if layer.made is not None else set()
+        tags |= below_made
         if letter not in LOW:
+            for low in given if last == "Activation" and activation == ["linear"] and letter == SINGLE else ():
+                m.emit("cast", place, name="Activation", tensor=low, letter=letter, how="layer")
             found_options.append((guards, Tensor(frozenset({letter}), tags=tags, forward=before | {letter})))
             continue
         below = next((t for t in given if t.dtypes & frozenset(LOW) and t.half), None)
@@ -571,7 +584,7 @@ def layer_method(m: Machine, receiver: Atom, name: str, args: Args, place: Place
         m.emit("model run", place, model=receiver, how=name)
         return Unknown(f"model.{name}(){IDENTITY}{place.path}:{place.position}")
     if name in SAVES:
-        m.emit("model saved", place, model=receiver, how=name, args=args)
+        saved(m, receiver, name, args.get(0, "filepath"), args, place)
         return Unknown(f"model.{name}(){IDENTITY}{place.path}:{place.position}")
     if name in ("get_layer",):
         return Unknown(f"model.{name}(){IDENTITY}{receiver.id!r}{place.position}")
@@ -591,6 +604,25 @@ def of_layer(m: Machine, receiver: Object, name: str, args: Args, place: Place) 
 def of_model(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     value = layer_method(m, receiver, name, args, place)
     return value if value is not None else Unknown(f"model.{name}(){IDENTITY}{place.path}:{place.position}")
+
+
+def saved(m: Machine, model: Value, how: str, path: Value | None, args: Args, place: Place) -> None:
+    """Note that a model is written to a file."""
+    m.emit("model saved", place, model=model, how=how, file=path, args=args, policy=m.state("policy"))
+
+
+@call("keras.models.save_model", "keras.saving.save_model")
+def save_model(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """`save_model(model, path)`."""
+    saved(m, args.get(0, "model") or NONE, "save_model", args.get(1, "filepath"), args, place)
+    return NONE
+
+
+@call("keras.callbacks.ModelCheckpoint")
+def checkpoint(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """A callback that saves the model as it is trained."""
+    saved(m, NONE, "ModelCheckpoint", args.get(0, "filepath"), args, place)
+    return Object(("callback", m.identity(place), m.round()), "keras callback", name, place)
 
 
 def weight(m: Machine, layer: Object, args: Args, place: Place) -> Value:
@@ -656,6 +688,7 @@ def layer_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | 
     if name in ("dtype_policy", "_dtype_policy"):
         return policy_object(m, policy_held(m, atom), place)
     if name in ("output", "outputs") and atom.kind == "keras model":
+        m.emit("outputs read", place, model=atom)
         return m.read(atom.id, "#output")
     if name in ("input", "inputs") and atom.kind == "keras model":
         return tensor(SINGLE, tags=frozenset({"symbolic"}))
@@ -691,7 +724,7 @@ def loss(m: Machine, name: str, args: Args, place: Place) -> Value | None:
         m.emit("loss made", place, loss=made, name=name)
         return made
     predictions = gathered(m, args.get(1, "y_pred"))
-    m.emit("loss taken", place, name=name, predictions=tuple(predictions), function=True)
+    m.emit("loss taken", place, name=name, predictions=tuple(predictions), function=True, logits=args.named.get("from_logits"))
     return met(m, name, [t for v in args.all() for t in gathered(m, v)], place, promotes=True)
 
 
@@ -699,7 +732,7 @@ def loss(m: Machine, name: str, args: Args, place: Place) -> Value | None:
 def loss_called(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """A loss of labels and predictions."""
     found = gathered(m, args.get(1, "y_pred"))
-    m.emit("loss taken", place, name=str(receiver.type), predictions=tuple(found), function=False)
+    m.emit("loss taken", place, name=str(receiver.type), predictions=tuple(found), function=False, logits=None)
     forward: frozenset[str] = frozenset().union(*(t.forward for t in found))
     if not found:
         return Unknown(f"loss(){IDENTITY}{place.path}:{place.position}")
@@ -712,7 +745,7 @@ def loaded(m: Machine, name: str, args: Args, place: Place) -> Value:
     """A model whose layers keep the policies that they were saved with."""
     made = Object(("model", m.identity(place), m.round()), "keras model", name, place)
     m.write(made.id, "#policy", m.state("policy"))
-    m.emit("model loaded", place, model=made, name=name, policy=m.state("policy"), args=args)
+    m.emit("model loaded", place, model=made, name=name, policy=m.state("policy"), file=args.get(0, "filepath"), args=args)
     return made
 
 

@@ -6,13 +6,16 @@ until it unscales them. Gradients are tensors with the tag "gradients"; `forward
 
 from __future__ import annotations
 
-from mplint.frameworks.keras.tensors import GRADIENTS, TF, held_in, is_tensor, tensor
+import re
+
+from mplint.frameworks.keras.tensors import GRADIENTS, NOISE, TF, held_in, is_tensor, tensor
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.conditions import Path
 from mplint.program.expressions import entries_of, items_of
-from mplint.program.machine import IDENTITY, STATE, Args, Machine
+from mplint.program.machine import IDENTITY, STATE, Args, Event, Machine
 from mplint.program.store import join, under
 from mplint.program.values import (
+    BOOLEAN,
     NONE,
     SINGLE,
     TRUE,
@@ -262,6 +265,56 @@ def clipped_each(m: Machine, name: str, args: Args, place: Place) -> Value | Non
         return None
     m.emit("keras gradients clipped", place, ways=tuple(held), threshold=args.get(1, "clip_norm"), name=name)
     return args.get(0, "t")
+
+
+# what is done to gradients that does not grow with their scale
+
+NOT_FINITE = "mask of what is not finite"
+WEIGHTS = re.compile(r"\b(trainable_)?(variables|weights)\b")
+
+
+def changed(m: Machine, gradient: Atom, what: str, place: Place) -> None:
+    """That a gradient is changed by noise, by a penalty of weights, or where it is not finite."""
+    m.emit("keras gradients changed", place, ways=tuple(gradients_held(m, gradient, m.path)), what=what)
+
+
+def added(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place: bool = False) -> Value | None:
+    """What is added to a gradient."""
+    if op not in ("+", "-"):
+        return None
+    for gradient, other in ((left, right), (right, left)):
+        if type(gradient) is not Tensor or GRADIENTS not in gradient.tags:
+            continue
+        shown = other.symbol.partition(IDENTITY)[0] if type(other) is Unknown else ""
+        if type(other) is Tensor and NOISE in other.tags and GRADIENTS not in other.tags and other.scaled is None:
+            changed(m, gradient, "noise", place)
+        elif WEIGHTS.search(shown) and "scale" not in shown:
+            changed(m, gradient, "penalty", place)
+    return None
+
+
+vocabulary.binaries.append(added)
+
+
+@call(*(f"tensorflow.{name}" for name in ("math.is_nan", "math.is_inf", "math.is_finite", "debugging.is_finite")), "keras.ops.isnan")
+def not_finite(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """Which items of a gradient are not finite."""
+    made: Value = m.library.by_prefix(m, name, args, place)  # type: ignore[attr-defined]
+    return tensor(BOOLEAN).but(tags=frozenset({TF, NOT_FINITE})) if gradients_held(m, args.get(0), m.path) else made
+
+
+@vocabulary.follows("operation")
+def replaced(m: Machine, event: Event) -> None:
+    """`tf.where(tf.math.is_nan(g), 0, g)`."""
+    last = str(event.data["name"]).rpartition(".")[2]
+    args = event.data["args"]
+    if last not in ("where", "nan_to_num") or not isinstance(args, Args):
+        return
+    mask = args.get(0)
+    asked = mask is not None and any(type(a) is Tensor and NOT_FINITE in a.tags for a in atoms(mask))
+    held = next((a for v in args.all() for a in atoms(v) if type(a) is Tensor and GRADIENTS in a.tags), None)
+    if held is not None and (asked or last == "nan_to_num"):
+        changed(m, held, "nan", event.place)
 
 
 # strategies of distribution

@@ -162,6 +162,17 @@ def every(*names: str) -> tuple[str, ...]:
     return tuple(home + name for home in HOMES for name in names)
 
 
+TPU = ("TPUStrategy", "TPUStrategyV2", "TPUClusterResolver", "initialize_tpu_system")
+
+
+@vocabulary.prefix("tensorflow.", "torch_xla.tpu.")
+def on_tpu(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """What connects to a TPU, or distributes over one."""
+    if any(part in TPU for part in name.split(".")[-2:]):
+        m.emit("tpu used", place, name=name)
+    return None
+
+
 @call(*every("set_global_policy", "set_policy", "set_dtype_policy"))
 def set_policy(m: Machine, name: str, args: Args, place: Place) -> Value:
     """Set the global policy."""
@@ -313,6 +324,15 @@ def dtype_options(m: Machine, value: Value | None) -> list[tuple[Path, str | Non
         else:
             found.append((guards, ANY, ""))
     return found
+
+
+def written_letter(atom: Atom) -> str:
+    """The letter of a dtype that is named: `tf.float16`, "float16", `numpy.float16`."""
+    if type(atom) is DType:
+        return atom.letter
+    if type(atom) is Constant and isinstance(atom.value, str):
+        return LETTERS.get(atom.value.removeprefix("tf."), ANY)
+    return external_letter(atom.name) if type(atom) is External else ANY
 
 
 def external_letter(name: str) -> str:

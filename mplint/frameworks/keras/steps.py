@@ -112,10 +112,10 @@ def really_scales(event: Event) -> bool:
     return event.data["how"] == KERAS_2 or (type(optimizer) is Object and optimizer.kind == "loss scale optimizer")
 
 
-def clipped_scaled(entry: Entry) -> Iterator[tuple[Misused, Event]]:
-    """Clippings of gradients that are still scaled, by a threshold that is not, and what unscales them later."""
-    for event in entry.of("keras gradients clipped"):
-        if not isinstance(event.data["threshold"], Constant):
+def changed_scaled(entry: Entry) -> Iterator[tuple[Misused, Event]]:
+    """Changes of gradients that are still scaled, by a threshold (or an amount) that is not, and what unscales them later."""
+    for event in entry.of("keras gradients clipped", "keras gradients changed"):
+        if event.kind == "keras gradients clipped" and not isinstance(event.data["threshold"], Constant):
             continue
         ways = ways_of(event)
         if any("unscaled" in gradient.tags for _, gradient in ways):

@@ -65,7 +65,8 @@ NUMPY = "numpy"  # of an array, which takes the dtype of what it meets
 MULTI = "multi-backend"  # of what `keras.ops` and `keras.random` make
 LOW = (COMPUTE, HALF, BFLOAT)
 LARGEST = {HALF: 65504.0, COMPUTE: 65504.0, BFLOAT: 3.39e38}
-KEPT_TAGS = frozenset({TF, NUMPY, MULTI, ISLAND, FOLLOWED})
+NOISE = "noise"  # of random numbers
+KEPT_TAGS = frozenset({TF, NUMPY, MULTI, ISLAND, FOLLOWED, NOISE})
 
 # How calls that fill tensors are told their dtype: the position of the argument; -1: by keyword only.
 FILLED: dict[str, int] = {
@@ -190,6 +191,7 @@ OPAQUE = frozenset(
     ]
 )
 RUNNERS = ("tensorflow.cond", "tensorflow.while_loop", "tensorflow.map_fn", "tensorflow.scan", "tensorflow.switch_case", "tensorflow.case")
+PROBABILITIES = frozenset({"softmax", "sigmoid", "log_softmax", "log_sigmoid"})
 NOT_OPS = (
     "tensorflow.data.",
     "tensorflow.io.",
@@ -505,13 +507,14 @@ for prefix in ("tensorflow.", "tensorflow.dtypes.", "keras.backend.", "keras.ops
 
 def filled(m: Machine, name: str, args: Args, place: Place) -> Value:
     """A tensor that a call fills: float32 unless a dtype is given."""
+    noise = frozenset({NOISE}) if "random" in name else frozenset()
     if name.startswith("keras.ops."):
         return in_dtypes(m, name, args, place, OF_OPS[name.removeprefix("keras.ops.")], None, "filled", frozenset({MULTI}))
     if name.startswith("keras.random."):
-        return in_dtypes(m, name, args, place, OF_RANDOM[name.removeprefix("keras.random.")], SINGLE, "filled", frozenset({MULTI}))
+        return in_dtypes(m, name, args, place, OF_RANDOM[name.removeprefix("keras.random.")], SINGLE, "filled", noise | {MULTI})
     if name.startswith("keras.backend."):
-        return in_dtypes(m, name, args, place, OF_KERAS[name.removeprefix("keras.backend.")], SINGLE, "filled")
-    return in_dtypes(m, name, args, place, FILLED[name.removeprefix("tensorflow.")], SINGLE, "filled")
+        return in_dtypes(m, name, args, place, OF_KERAS[name.removeprefix("keras.backend.")], SINGLE, "filled", noise)
+    return in_dtypes(m, name, args, place, FILLED[name.removeprefix("tensorflow.")], SINGLE, "filled", noise)
 
 
 vocabulary.calls.update({f"tensorflow.{name}": filled for name in FILLED})
@@ -693,6 +696,14 @@ def same_function(m: Machine, name: str, args: Args, place: Place) -> Value:
     return External("builtins.identity")
 
 
+@call("keras.backend.standardize_dtype", "keras.utils.standardize_dtype", "tensorflow.as_dtype", "tensorflow.dtypes.as_dtype")
+def same_dtype(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """A dtype by its name, or as an object."""
+    given = args.get(0, "dtype") or args.get(0, "type_value")
+    known = given is not None and all(type(a) in (DType, DTypeOf) or (type(a) is Constant and a.value is not None) for a in atoms(given))
+    return given if known and given is not None else unknown(name, place)
+
+
 @call("tensorflow.name_scope", "tensorflow.device", "tensorflow.control_dependencies", "tensorflow.init_scope", "keras.backend.name_scope",
       "tensorflow.variable_scope", "keras.name_scope", "tensorflow.xla.experimental.jit_scope")  # fmt: skip
 def scope(m: Machine, name: str, args: Args, place: Place) -> Value:
@@ -761,7 +772,7 @@ def result_of(m: Machine, name: str, groups: Sequence[Operand], place: Place, pr
         return unknown(name, place)
     if last in ("split", "unstack", "meshgrid", "moments", "top_k", "nest"):
         return result.but(tags=result.tags | {NEST})
-    if last == "softmax" or last == "sigmoid":
+    if last in PROBABILITIES:
         half = (*result.half[:1], Step(place, f"`{short(name)}` computes in half precision")) if is_low(result) else ()
         return result.but(tags=result.tags | {f"activation:{last}"}, half=half)
     return result
@@ -847,9 +858,9 @@ def number_met(m: Machine, op: str, atom: Atom, low: Tensor, place: Place) -> No
         size = abs(float(atom.value)) if abs(atom.value) < 1e300 else float("inf")
         letter = next(iter(low.dtypes))
         if size == size and size != float("inf") and size > LARGEST.get(letter, 65504.0):
-            m.emit("number beyond half", place, value=atom.value, op=op, tensor=low)
+            m.emit("number beyond half", place, value=float(atom.value), op=op, tensor=low)
         elif 0 < size < 6.1e-5:
-            m.emit("number below half", place, value=atom.value, op=op, tensor=low)
+            m.emit("number below half", place, value=float(atom.value), op=op, tensor=low)
 
 
 # operators, attributes and methods

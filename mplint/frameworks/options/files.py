@@ -139,26 +139,6 @@ def of_file(m: Machine, receiver: Object, name: str, args: Args, place: Place) -
     return NONE
 
 
-@vocabulary.call("os.path.join", "posixpath.join")
-def join_path(m: Machine, name: str, args: Args, place: Place) -> Value:
-    parts = [a.value if type(a) is Constant else None for a in args.positional]
-    if parts and not args.opaque and all(isinstance(p, str) for p in parts):
-        return Constant(os.path.join(*(str(p) for p in parts)))
-    own = [type(a) is Unknown and a.symbol.startswith(("__file__", "os.path.dirname(", "os.path.abspath(")) for a in args.positional]
-    if own and own[0] and all(isinstance(p, str) for p in parts[1:]) and "__file__" in repr(args.positional[0]):
-        return Constant("/".join(str(p) for p in parts[1:]))
-    text = ",".join(a.symbol.partition(IDENTITY)[0] if type(a) is Unknown else str(getattr(a, "value", "…")) for a in args.positional)
-    return Unknown(f"os.path.join({text[:60]}){IDENTITY}{place.path}:{place.position}")
-
-
-@vocabulary.call("os.path.dirname", "os.path.abspath", "os.path.realpath")
-def own_folder(m: Machine, name: str, args: Args, place: Place) -> Value:
-    first = args.get(0)
-    if type(first) is Unknown and first.symbol.startswith("__file__"):
-        return first
-    return Unknown(f"{name}(…){IDENTITY}{place.path}:{place.position}")
-
-
 # hydra
 
 

@@ -21,7 +21,7 @@ from mplint.frameworks.options.namespaces import (
     put,
 )
 from mplint.frameworks.vocabulary import Vocabulary
-from mplint.program.expressions import external_bases, items_of
+from mplint.program.expressions import external_bases, items_of, spread
 from mplint.program.machine import IDENTITY, Args, Machine, Switch
 from mplint.program.values import (
     FALSE,
@@ -154,7 +154,7 @@ def parser_method(m: Machine, parser: Object, name: str, args: Args, place: Plac
             return parsed
         return Items((parsed, Unknown(f"rest{IDENTITY}{place.path}:{place.position}")))
     if name in FILLS:
-        return filled_classes(m, parser, name, place)
+        return filled_classes(m, parser, name, args.get(0) if name == "parse_dict" else None, place)
     if name in ("add_argparse_args", "add_model_specific_args"):
         return args.get(0)
     return None
@@ -266,8 +266,9 @@ def parse(m: Machine, parser: Object, args: Args, place: Place) -> Value:
     return made
 
 
-def filled_classes(m: Machine, parser: Object, name: str, place: Place) -> Value:
-    """The instances that HfArgumentParser fills, in the order of its classes."""
+def filled_classes(m: Machine, parser: Object, name: str, values: Value | None, place: Place) -> Value:
+    """The instances that HfArgumentParser fills, in the order of its classes; `values`: the dict that it fills them from."""
+    filled = spread(m, values) if values is not None else None
     held = m.read(parser.id, "#classes")
     prefix, kind = ("--", "option") if "args" in name else ("", "setting")
     made: list[Value] = []
@@ -275,6 +276,8 @@ def filled_classes(m: Machine, parser: Object, name: str, place: Place) -> Value
         atom = next(iter(atoms(cls)))
         if type(atom) is Class:
             made.append(open_instance(m, atom, place, prefix, kind))
+        elif type(atom) is External and filled is not None:
+            made.append(m.call(atom, filled, place.position))
         elif type(atom) is External:
             made.append(namespace(m, (atom.name, prefix), atom.name, place, prefix, rest=True))
         else:

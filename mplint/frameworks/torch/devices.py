@@ -6,11 +6,12 @@ import re
 
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.expressions import symbol_of
-from mplint.program.machine import IDENTITY, STATE, Args, Event, Machine, Switch
+from mplint.program.machine import IDENTITY, STATE, Args, Event, Machine, Switch, derived
 from mplint.program.values import FALSE, NONE, TRUE, Atom, Constant, Place, Unknown, Value
 
 vocabulary = Vocabulary()
 DEVICE = "torch.device"
+TENSORS = ("torch.Tensor", "torch.FloatTensor", "torch.nn.Parameter", "torch.nn.parameter.Parameter")
 NAMED = re.compile(r"device(\(.*\))?$", re.DOTALL)
 
 
@@ -35,7 +36,9 @@ def identity(atom: Atom) -> str:
 
 
 def read(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
-    """The type of a device: CUDA where the machine decides, since mixed precision is for accelerators."""
+    """The device of an annotated tensor, and the type of a device: CUDA where the machine decides, since this is for accelerators."""
+    if type(atom) is Unknown and name == "device" and atom.hint in TENSORS:
+        return Unknown(derived(atom, ".device").symbol, DEVICE)
     if type(atom) is not Unknown or name != "type":
         return None
     shown, _, identity = atom.symbol.partition(IDENTITY)

@@ -105,7 +105,7 @@ class Numbers:
         function = function_around(tree, span.line)
         if function is None or not names:
             return used
-        for target, node in assigned_numbers(function, value):
+        for target, node in (*assigned_numbers(function, value), *assigned_products(function, value)):
             if target in names and node.lineno <= span.line:
                 return Place(used.path, place_of(node))
         return used
@@ -168,6 +168,14 @@ def assigned_numbers(function: ast.AST, value: float) -> Iterator[tuple[str, ast
                 for target, held in zip(targets, values, strict=True):
                     if isinstance(target, ast.Name) and is_number(held, value):
                         yield target.id, held
+
+
+def assigned_products(function: ast.AST, value: float) -> Iterator[tuple[str, ast.expr]]:
+    """The names to which a function assigns a product with a number."""
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp(op=ast.Mult(), left=left, right=right)):
+                yield from ((name, side) for side in (left, right) if is_number(side, value))
 
 
 def number_shown(text: str, value: float) -> str:

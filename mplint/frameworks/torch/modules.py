@@ -1,6 +1,7 @@
 """Modules: layers, parameters, conversions of whole models, and what calling a module does.
 
-A module's dtype stands in its slot "#dtype" once somebody has cast it. Events: "unknown model called", "module cast".
+A module's dtype stands in its slot "#dtype" once somebody has cast it. Events: "unknown model called", "module cast",
+"probabilities given", "module handed on".
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from functools import partial
 
 from mplint.frameworks.derived import OpMeaning, torch_layer
 from mplint.frameworks.library import unknown_result
-from mplint.frameworks.packages import of_table
+from mplint.frameworks.packages import in_table, note, of_table
+from mplint.frameworks.torch.forwards import note_called
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dtypes_given, named, spread
-from mplint.frameworks.torch.protocol import OFF, zero_grad
-from mplint.frameworks.torch.tensors import BUFFER, LEGACY, MODEL_OUTPUT, PARAMETER, inherit, is_module_name, operate
-from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, weights
+from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, zero_grad
+from mplint.frameworks.torch.tensors import BUFFER, LEGACY, MODEL_OUTPUT, PARAMETER, QUIET, inherit, is_module_name, operate, sigmoid_of
+from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, owner_of, watch, weights
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.expressions import ancestors, bind, class_member
 from mplint.program.machine import IDENTITY, STATE, Args, Exhausted, Machine
 from mplint.program.store import choose, join
 from mplint.program.values import (
     ANY,
+    HALF,
     NONE,
     SINGLE,
     Atom,
@@ -52,8 +55,6 @@ method = vocabulary.method
 CALL_STEPS = 20_000  # that one call of a module may use
 UNCHANGED = ("cuda", "cpu", "to", "eval", "train", "requires_grad_", "apply", "xpu", "npu", "mps", "type", "to_empty", "share_memory")
 WRAPPERS = (
-    "torch.nn.DataParallel",
-    "torch.nn.parallel.DataParallel",
     "torch.nn.parallel.DistributedDataParallel",
     "torch.compile",
     "torch.jit.script",
@@ -73,6 +74,7 @@ CONTAINERS = {
     "torch.nn.ModuleDict": "dict",
     "torch.nn.ParameterDict": "dict",
 }
+SIZED = ("Linear", "LazyLinear", "Embedding", "Conv", "LSTM", "GRU", "RNN", "MultiheadAttention", "LayerNorm", "BatchNorm")
 NO_MODELS = frozenset(
     [
         "get",
@@ -154,6 +156,8 @@ def layer(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     for key in ("eps", "inplace"):
         if key in args.named:
             m.write(made.id, key, args.named[key])
+    if last.startswith(SIZED):
+        m.emit("sized layer made", place, layer=made, name=short, args=args)
     return made
 
 
@@ -215,6 +219,26 @@ def wrapper(m: Machine, name: str, args: Args, place: Place) -> Value:
     return args.positional[0] if args.positional else External("builtins.identity")
 
 
+@call("torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel")
+def data_parallel(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The module itself: its replicas run in threads of their own."""
+    module = args.get(0, "module")
+    for atom in atoms(module) if module is not None else ():
+        if type(atom) in (Object, Unknown):
+            m.write(owner_of(atom), "#replicas", Constant(place))
+    return module if module is not None else External("builtins.identity")
+
+
+def note_replicas(m: Machine, module: Atom, place: Place) -> None:
+    """Note that a module runs in replicas under a region."""
+    held = m.read(owner_of(module), "#replicas")
+    if held is None:
+        return
+    for made in atoms(held):
+        if type(made) is Constant:
+            m.emit("replicas run", place, module=module, made=made.value, autocast=m.state("autocast"))
+
+
 def module_made(m: Machine, made: Object, bases: Sequence[str], args: Args, place: Place) -> None:
     """An instance of a project's module is in training mode."""
 
@@ -228,10 +252,22 @@ vocabulary.made.append(module_made)
 @vocabulary.invoke("layer")
 def call_layer(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """A layer of torch."""
+    note_called(m, receiver, args, place)
     meaning = torch_layer(str(receiver.type))
     if meaning is None:
         return unknown_model(m, receiver, args, place)
+    note_sized(m, receiver, place)
     return spread(m, [cast_weights(m, receiver.id)], lambda chosen: layer_result(m, receiver, meaning, chosen[0], args, place))
+
+
+def note_sized(m: Machine, layer: Object, place: Place) -> None:
+    """Note that a layer of some size runs under a region, once."""
+    if not str(layer.type).rpartition(".")[2].startswith(SIZED) or m.read(layer.id, "#ran") is not None:
+        return
+    state = m.state("autocast")
+    if any(type(a) is Autocast and a.dtype is not None for a in atoms(state)):
+        m.write(layer.id, "#ran", NONE)
+        m.emit("sized layer run", place, layer=layer, autocast=state)
 
 
 def layer_result(m: Machine, receiver: Object, meaning: OpMeaning, weights: Atom, args: Args, place: Place) -> Value:
@@ -246,6 +282,8 @@ def layer_result(m: Machine, receiver: Object, meaning: OpMeaning, weights: Atom
         if meaning.plain == "same":
             meaning = replace(meaning, plain="promote")
     result = operate(m, short, meaning, values, place, places=args.places, made=receiver.made)
+    if cast_to is None and meaning.kind == "lower" and type(result) is Tensor and result.dtypes == {HALF} and not result.forward:
+        result = result.but(dtypes=frozenset({ANY}), half=())  # float32 weights take no half input: somebody casts them
     if short in ("LSTM", "GRU", "RNN"):
         return Items((result, result)) if type(result) is not Items else Items((result.items[0], Items(result.items[1:])))
     return result
@@ -276,11 +314,13 @@ def call_sequential(m: Machine, receiver: Object, name: str, args: Args, place: 
     held = m.read(receiver.id, "#items")
     if receiver.type != "torch.nn.Sequential" or type(held) is not Items or not args.positional:
         return unknown_model(m, receiver, args, place)
+    note_replicas(m, receiver, place)
     value = args.positional[0]
     for module in held.items:
         value = m.call(module, Args((value,), places=args.places[:1]), place.position)
     if held.rest is not None:
         value = m.call(held.rest, Args((value,), places=args.places[:1]), place.position)
+    note_probabilities(m, receiver, value, place)
     return value
 
 
@@ -289,17 +329,20 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
     """An instance of a project's class with bases of other packages: its `forward`."""
     if type(receiver.type) is not Class:
         return unknown_model(m, receiver, args, place)
+    note_called(m, receiver, args, place)
+    note_replicas(m, receiver, place)
     member = class_member(m, receiver.type, "forward")
     held = m.read(receiver.id, "forward")
     if held is None and member is None:
         return base_forward(m, receiver, args, place)
-    key = ("forward", receiver.id, args.positional, tuple(args.named.items()), m.state("autocast"))
+    key = ("forward", receiver.id, args.positional, tuple(args.named.items()), m.state("autocast"), m.state(GRADIENTS_OFF))
     try:
         known = m.read(key, "#result")
     except TypeError:
         return unknown_model(m, receiver, args, place)
     if known is not None:
         m.step(3)
+        note_probabilities(m, receiver, known, place)
         return known
     note_run(m, receiver.type, place)
     before = len(m.events)
@@ -308,9 +351,17 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
     if result is None:
         return unknown_model(m, receiver, args, place)
     result = computed_under(m, result)
+    note_probabilities(m, receiver, result, place)
     if all(e.kind in NUMERIC for e in m.events[before:]):
         m.write(key, "#result", result)
     return result
+
+
+def note_probabilities(m: Machine, model: Object, value: Value, place: Place) -> None:
+    """Note that a model of the program gives the result of a sigmoid."""
+    taken = {sigmoid_of(atom) for atom in atoms(value)}
+    if taken != {None} and model.made is not None:
+        m.emit("probabilities given", place, model=model, sigmoid=taken.pop() if len(taken) == 1 else None)
 
 
 def note_run(m: Machine, cls: Class, place: Place) -> None:
@@ -325,7 +376,10 @@ def note_run(m: Machine, cls: Class, place: Place) -> None:
 
 NUMERIC = frozenset(
     [
+        "loss of probabilities",
+        "module handed on",
         "module run",
+        "probabilities given",
         "constant beyond range",
         "epsilon lost",
         "raises under autocast",
@@ -409,6 +463,20 @@ def marked(m: Machine, atom: Atom, letter: str, depth: int) -> Value:
     return atom
 
 
+def handed_on(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
+    """Note models and losses that are given to something unknown: what it does with them is unknown."""
+    if type(atom) is External and (atom.name.startswith(QUIET) or in_table(atom)):
+        return None
+    for value in args.all():
+        for given in atoms(value):
+            if type(given) is Object and given.made is not None and is_module(m, given):
+                m.emit("module handed on", place, module=given)
+    return None
+
+
+vocabulary.atom_calls.append(handed_on)
+
+
 # models that nobody knows
 
 
@@ -416,6 +484,7 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
     """A model that nobody knows: a tensor of unknown dtype that the autocast region has computed."""
     if m.recorder is not None:
         m.recorder.assumed(m, place, receiver, "model")
+    note_replicas(m, receiver, place)
 
     def one(region: Atom, weights: Atom) -> Value:
         cast_to = weights if type(weights) is Tensor else None
@@ -435,7 +504,11 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
     return m.each(m.state("autocast"), lambda region: m.each(held, partial(one, region)))
 
 
-vocabulary.invoked["model"] = lambda m, receiver, name, args, place: unknown_model(m, receiver, args, place)
+@vocabulary.invoke("model")
+def call_model(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
+    """A model of another package."""
+    note_called(m, receiver, args, place)
+    return unknown_model(m, receiver, args, place)
 
 
 def weights_held(m: Machine, receiver: Atom) -> Value:
@@ -459,6 +532,7 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
     shown = atom.symbol.partition(IDENTITY)[0]
     if shown.rpartition(".")[2] in NO_MODELS:
         return None
+    note_called(m, atom, args, place)
     region = m.state("autocast")
     held = m.read(atom, "#dtype")
     if held is None and not any(type(a) is Autocast and a.dtype is not None for a in atoms(region)):
@@ -468,7 +542,10 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
         if held is not None or (type(state) is Autocast and state.dtype is not None):
             return unknown_model(m, atom, args, place)
         found = inherit(m, (atom, *args.all()))
-        return found if found is not None else plain_result(m, atom, args, place)
+        if found is None:
+            return plain_result(m, atom, args, place)
+        note(m, atom, place)
+        return found
 
     return m.each(region, one)
 
@@ -651,7 +728,9 @@ vocabulary.atom_methods.append(of_module)
 
 def list_of_modules(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """The methods that a ModuleList has as a module."""
-    value = module_method(m, receiver, name, args, place) if is_module(m, receiver) else None
+    value = watch(m, receiver, name, args, place)
+    if value is None and is_module(m, receiver):
+        value = module_method(m, receiver, name, args, place)
     if value is not None:
         return value
     return m.library.kinds[receiver.kind](m, receiver, name, args, place)  # type: ignore[attr-defined, no-any-return]

@@ -37,6 +37,7 @@ from mplint.program.values import (
     DTypeOf,
     Entries,
     External,
+    Function,
     Items,
     Method,
     Object,
@@ -84,6 +85,7 @@ LETTERS = {
     "bool": "?b",
 }
 vocabulary.values.update({f"torch.{name}": DType(letter) for name, letter in LETTERS.items()})
+vocabulary.packages.update({"torch": "torch", "torch_xla": "torch_xla"})
 vocabulary.aliases.update(
     {
         "torch.cuda.amp.grad_scaler": "torch.cuda.amp",
@@ -117,8 +119,10 @@ def dtype_of(value: Value | None) -> list[tuple[frozenset[object], str | None]]:
 
 # autocast
 
+GRADIENTS_OFF = "no gradients"  # the slot that says whether they are computed, and the context that turns them off
 
-@call(
+
+AUTOCASTS = (
     "torch.amp.autocast",
     "torch.cuda.amp.autocast",
     "torch.cpu.amp.autocast",
@@ -126,6 +130,9 @@ def dtype_of(value: Value | None) -> list[tuple[frozenset[object], str | None]]:
     "torch.npu.amp.autocast",
     "torch_npu.npu.amp.autocast",
 )
+
+
+@call(*AUTOCASTS)
 def autocast(m: Machine, name: str, args: Args, place: Place) -> Value:
     new = name == "torch.amp.autocast"
     device_value = args.get(0, "device_type") if new else Constant(name.split(".")[1])
@@ -167,8 +174,30 @@ def device_of(value: Value | None) -> str:
     return "cuda" if "cuda" in found else found[0] if len(found) == 1 else ""
 
 
+@call("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode")
+def without_gradients(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """`torch.no_grad()`, as a context or as a decorator."""
+    first = args.get(0)
+    if type(first) in (Function, Wrapped):
+        return Wrapped(first, Context(GRADIENTS_OFF))  # type: ignore[arg-type]
+    return Context("null" if first == FALSE else GRADIENTS_OFF)
+
+
+def without_parentheses(m: Machine, function: Value, decorator: Atom, place: Place) -> Value | None:
+    """`@torch.no_grad`."""
+    if type(decorator) is External and decorator.name in ("torch.no_grad", "torch.inference_mode"):
+        return Wrapped(function, Context(GRADIENTS_OFF))
+    return None
+
+
+vocabulary.decorators.append(without_parentheses)
+vocabulary.defaults[GRADIENTS_OFF] = FALSE
+
+
 def enters(m: Machine, atom: Atom, place: Place) -> Entered | None:
     """Autocast and other contexts of PyTorch."""
+    if type(atom) is Context and atom.kind == GRADIENTS_OFF:
+        return NONE, ((STATE, GRADIENTS_OFF), TRUE)
     if type(atom) is External and atom.name in ("torch.amp.autocast", "torch.cuda.amp.autocast"):
         made = autocast(m, atom.name, Args(), place)
         atom = next(iter(atoms(made)))
@@ -188,6 +217,45 @@ def enters(m: Machine, atom: Atom, place: Place) -> Entered | None:
 
 
 vocabulary.contexts.append(enters)
+
+
+def decorates(m: Machine, function: Value, decorator: Atom, place: Place) -> Value | None:
+    """`@torch.autocast`: the class itself as a decorator."""
+    if type(decorator) is External and m.library.canonical(decorator.name) in AUTOCASTS:  # type: ignore[attr-defined]
+        m.emit("autocast without parentheses", place, name=m.library.canonical(decorator.name))  # type: ignore[attr-defined]
+    return None
+
+
+vocabulary.decorators.append(decorates)
+
+
+IN_FLOAT8 = (
+    "transformer_engine.pytorch.fp8_autocast",
+    "transformer_engine.pytorch.autocast",
+    "torch._scaled_mm",
+    "torchao.float8.convert_to_float8_training",
+)
+
+
+@vocabulary.prefix(*IN_FLOAT8)
+def in_float8(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """What computes in float8, where it is on."""
+    enabled = args.named.get("enabled")
+    if enabled is None or any(on for _, on in truths(m, enabled)):
+        m.emit("float8 asked", place, name=name.rpartition(".")[2], enabled=enabled)
+    return None
+
+
+OWN_EXPORTS = ("export", "export_for_training", "draft_export")
+EXPORTS = ("torch.onnx.export", "torch.onnx.dynamo_export", *(f"torch.export.{name}" for name in OWN_EXPORTS))
+
+
+@call(*EXPORTS)
+def exported(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """An export of a model: its program holds nothing of the region around it."""
+    model = args.get(0, "mod") or args.get(0, "model")
+    m.emit("model exported", place, name=name, model=model, dynamo=args.named.get("dynamo"), autocast=m.state("autocast"))
+    return Unknown(f"{name}(){IDENTITY}{place.path}:{place.position}")
 
 
 def left(m: Machine, atom: Atom, place: Place) -> None:
@@ -288,6 +356,7 @@ def scaler_made(m: Machine, made: Object, name: str, args: Args, place: Place) -
         enabled = args.get(index) if not args.opaque else Unknown(f"enabled{IDENTITY}{place.path}:{place.position}")
     m.write(made.id, "#enabled", enabled if enabled is not None else TRUE)
     m.write(made.id, "#optimizers", Items(()))
+    m.write("scalers", "#made", TRUE)
     m.emit("scaler made", place, scaler=made, enabled=enabled if enabled is not None else TRUE, name=name, args=args)
 
 
@@ -320,15 +389,18 @@ def is_scaler(m: Machine, value: Value) -> bool:
     return False
 
 
-@vocabulary.reads("scaler")
-def read_of_scaler(m: Machine, receiver: Atom, name: str, place: Place) -> Value | None:
+def book_read(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
     """A scaler's own book of what it has done for each optimizer: what is done in view of that is not followed."""
-    if name == "_per_optimizer_states" and type(receiver) is Object:
-        for key in met(m, receiver.id):
-            m.write(receiver.id, f"@optimizer:{key}", UNTOLD)
-        m.write(receiver.id, "@handed on", UNTOLD)
+    if name == "_per_optimizer_states" and (type(atom) is Unknown or is_scaler(m, atom)):
+        owner = owner_of(atom)
+        for key in met(m, owner):
+            m.write(owner, f"@optimizer:{key}", UNTOLD)
+        m.write(owner, "@handed on", UNTOLD)
         m.set_state("gradients", ENTRY)
     return None
+
+
+vocabulary.atom_attributes.append(book_read)
 
 
 def when_enabled(m: Machine, scaler: Atom, on: Callable[[], Value], off: Callable[[], Value]) -> Value:
@@ -745,16 +817,18 @@ CLIPS = (
     "timm.utils.clip_grad.dispatch_clip_grad",
 )
 def clip(m: Machine, name: str, args: Args, place: Place) -> Value:
-    clipped(m, place, name, args.get(0, "parameters"), args.get(1, "max_norm"))
+    clipped(m, place, name, args.get(0, "parameters"), args.get(1, "max_norm"), args.get(3, "error_if_nonfinite"))
     return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
 
 
-def clipped(m: Machine, place: Place, name: str, parameters: Value | None, threshold: Value | None) -> None:
-    """That gradients were clipped."""
-    m.emit("clip", place, name=name, parameters=parameters, threshold=threshold, gradients=m.state("gradients"))
+def clipped(m: Machine, place: Place, name: str, parameters: Value | None, threshold: Value | None, strict: Value | None = None) -> None:
+    """That gradients were clipped; `strict`: whether infinite ones raise."""
+    m.emit("clip", place, name=name, parameters=parameters, threshold=threshold, gradients=m.state("gradients"), strict=strict)
 
 
 GRADIENT = "gradient"  # the tag of what stands in `.grad`
+MADE = "made of gradients"  # the tag of what is computed from gradients: to change it changes none of them
+SIZES = frozenset(["abs", "square", "pow", "max", "min", "amax", "sum", "mean"])
 CHANGES = frozenset(
     [
         "add_",
@@ -780,11 +854,24 @@ SAME = frozenset(
 
 def is_gradient(value: Value | None) -> bool:
     """Whether a value stands in `.grad` (or is made of such values)."""
-    if value is None:
-        return False
-    if type(value) is Items:
-        return any(is_gradient(v) for v in value.items) or is_gradient(value.rest)
-    return any(type(a) is Tensor and GRADIENT in a.tags for a in atoms(value))
+    return has_tag(value, frozenset({GRADIENT}))
+
+
+def has_tag(value: Value | None, tags: frozenset[str]) -> bool:
+    """Whether a tensor, or one of a tuple, has one of some tags."""
+    for atom in atoms(value) if value is not None else ():
+        if type(atom) is Items and (any(has_tag(v, tags) for v in atom.items) or has_tag(atom.rest, tags)):
+            return True
+        if type(atom) is Tensor and tags & atom.tags:
+            return True
+    return False
+
+
+def tells_gradients(m: Machine, value: Value | None) -> bool:
+    """Whether gradients, what is made of them, or a list of such are given."""
+    tags = frozenset({GRADIENT, MADE})
+    lists = [a for a in atoms(value) if type(a) is Object and a.kind == "list"] if value is not None else []
+    return has_tag(value, tags) or any(has_tag(m.read(a.id, "#items"), tags) for a in lists)
 
 
 def gradient_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
@@ -799,23 +886,65 @@ def gradient_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value
 vocabulary.atom_attributes.append(gradient_attribute)
 
 
+NOT_FINITE, BY_THRESHOLD = "mask of what is not finite", "mask by a threshold"
+COMPARISONS = frozenset({"<", "<=", ">", ">="})
+LINEAR = frozenset({"made of gradients", "gradient", "times the scale", "scale"})
+
+
+def changed(m: Machine, name: str, value: Value | None, place: Place) -> None:
+    """That gradients are changed by a value, or where a mask says so: unless by something that grows with the scale as they do."""
+    if name in ("add_", "sub_") and has_tag(value, LINEAR):
+        return
+    what = kind_of_change(name, value)
+    if what is not None:
+        m.emit("gradients changed", place, name=name, what=what, gradients=m.state("gradients"))
+
+
+def kind_of_change(name: str, value: Value | None) -> str | None:
+    """Which change of gradients it is: "noise", "penalty", "nan", "threshold", "" for one of no such kind; None for none."""
+    if name == "nan_to_num_" or has_tag(value, frozenset({NOT_FINITE})):
+        return "nan"
+    if has_tag(value, frozenset({BY_THRESHOLD})):
+        return "threshold"
+    if has_tag(value, frozenset({"noise"})):
+        return "noise"
+    if has_tag(value, frozenset({"parameter", "made of a parameter"})):
+        return "penalty"
+    return None if name in ("add_", "sub_", "masked_fill_", "where", "[]") else ""
+
+
+def gradient_item_assigned(m: Machine, receiver: Atom, index: Value, value: Value, place: Place) -> bool:
+    """`p.grad[mask] = 0`."""
+    if is_gradient(receiver):
+        changed(m, "[]", index, place)
+    return False
+
+
+vocabulary.item_assigned.append(gradient_item_assigned)
+
+
 def gradient_methods(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
     """What is done to a gradient in place, and what is read of it."""
-    if type(atom) is not Tensor or GRADIENT not in atom.tags:
+    if type(atom) is not Tensor or not {GRADIENT, MADE} & atom.tags:
         return None
+    if name == "norm":
+        m.emit("gradients read", place, name="norm", parameters=None, gradients=m.state("gradients"))
+        return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
+    if name in SIZES:
+        return Tensor(frozenset({ANY}), tags=frozenset({MADE}))
+    if MADE in atom.tags:
+        return atom if name in SAME else None
     if name in CLAMPS:
         clipped(m, place, f"grad.{name}", atom, args.get(0, "min"))
         return atom
+    if name in ("isnan", "isinf", "isfinite"):
+        return Tensor(frozenset({"?b"}), tags=frozenset({NOT_FINITE}))
     if name in CHANGES:
-        if not (name in ("add_", "sub_") and is_gradient(args.get(0))):
-            m.emit("gradients changed", place, name=name, gradients=m.state("gradients"))
+        changed(m, name, args.get(0), place)
         return atom
     if name == "zero_":
         m.set_state("gradients", NO_GRADIENTS)
         return atom
-    if name == "norm":
-        m.emit("gradients read", place, name="norm", parameters=None, gradients=m.state("gradients"))
-        return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
     if name in ("mul_", "div_") and args.positional and type(args.positional[0]) is not Constant:
         scale_arithmetic(m, "/", atom, next(iter(atoms(args.positional[0]))), place, True)
     return atom if name in SAME else None
@@ -827,21 +956,41 @@ vocabulary.atom_methods.append(gradient_methods)
 @call("torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm", "torch.nan_to_num", "torch.nan_to_num_", "torch.clamp", "torch.clip")
 def of_gradients(m: Machine, name: str, args: Args, place: Place) -> Value:
     first = args.get(0, "input")
+    for atom in atoms(first) if first is not None else ():
+        measured(m, atom, "norm" if name.endswith("norm") else "", args, place)
+    if name.endswith("norm") and tells_gradients(m, first):
+        m.emit("gradients read", place, name=name, parameters=first, gradients=m.state("gradients"))
+        return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
     items = items_of(m, first, place.position) if first is not None else None
     if is_gradient(first) or (items and any(is_gradient(i) for i in items)):
-        if name.endswith("norm"):
-            m.emit("gradients read", place, name=name, parameters=first, gradients=m.state("gradients"))
-            return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
         if is_gradient(args.get(-1, "out")) or name.endswith("_"):
-            m.emit("gradients changed", place, name=name, gradients=m.state("gradients"))
+            changed(m, "nan_to_num_", None, place)
         return first if first is not None else NONE
     return m.library.by_prefix(m, name, args, place)  # type: ignore[attr-defined, no-any-return]
+
+
+@call("torch.isnan", "torch.isinf", "torch.isfinite")
+def finite(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """Which gradients are not finite."""
+    made: Value = m.library.by_prefix(m, name, args, place)  # type: ignore[attr-defined]
+    return Tensor(frozenset({"?b"}), tags=frozenset({NOT_FINITE})) if tells_gradients(m, args.get(0, "input")) else made
+
+
+@call("torch.cat", "torch.concat", "torch.concatenate", "torch.stack", "torch.hstack", "torch.vstack", "torch.abs", "torch.square")
+def together(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """Gradients put together to be looked at."""
+    made: Value = m.library.by_prefix(m, name, args, place)  # type: ignore[attr-defined]
+    if not tells_gradients(m, args.get(0, "tensors")):
+        return made
+    return map_value(made, lambda a: a.but(tags=a.tags | {MADE}) if type(a) is Tensor else a)
 
 
 def gradient_assigned(m: Machine, atom: Atom, name: str, value: Value, place: Place) -> None:
     """`parameter.grad = None`."""
     if name == "grad" and type(value) is Constant and value.value is None:
         m.set_state("gradients", NO_GRADIENTS)
+    elif name == "grad" and has_tag(value, frozenset({MADE})) and not has_tag(value, frozenset({"times the scale"})):
+        changed(m, "where", value, place)
 
 
 vocabulary.attribute_assigned.append(gradient_assigned)
@@ -854,8 +1003,27 @@ def autograd_grad(m: Machine, name: str, args: Args, place: Place) -> Value:
     scalers = {a.scaled if type(a) is Tensor else None for a in atoms(outputs)} if outputs is not None else set()
     by = scalers.pop() if len(scalers) == 1 else None
     forward = history(m, outputs) if outputs is not None else frozenset()
-    made = Tensor(frozenset({ANY}), scaled=by, forward=forward, tags=frozenset({"gradients taken"}))
+    made = Tensor(frozenset({ANY}), scaled=by, forward=forward, tags=frozenset({TAKEN, taken_at(place)}))
     return Items((made,), made)
+
+
+TAKEN = "gradients taken"
+MEASURES = frozenset({"norm", "pow", "square", "clamp", "relu", "**"})
+
+
+def taken_at(place: Place) -> str:
+    """The tag of gradients that are taken at a place."""
+    return f"taken:{place.path}:{place.position}"
+
+
+def measured(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """Gradients of a scaled loss that are measured as they are."""
+    if type(atom) is Tensor and TAKEN in atom.tags and atom.scaled is not None and name in MEASURES:
+        m.emit("scaled gradients measured", place, tensor=atom, name=name)
+    return None
+
+
+vocabulary.atom_methods.insert(0, measured)
 
 
 def is_scale(value: Value) -> bool:
@@ -865,14 +1033,24 @@ def is_scale(value: Value) -> bool:
 
 def scale_arithmetic(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place: bool) -> Value | None:
     """Arithmetic with a loss scale, and gradients divided by hand."""
+    if op in COMPARISONS and has_tag(left, frozenset({GRADIENT, MADE})):
+        fixed = type(right) is Constant and right.value != 0
+        return Tensor(frozenset({"?b"}), tags=frozenset({BY_THRESHOLD}) if fixed else frozenset())
+    if is_gradient(left) and op in ("+", "-") and in_place:
+        changed(m, "add_", right, place)
+        return left
     if is_gradient(left) and op in ("/", "*") and in_place:
         if is_scale(right):
             m.set_state("gradients", State(("plain", None, place, ())))
         elif type(right) is not Constant:
             m.set_state("gradients", ENTRY)
         return left
+    if op == "**":
+        measured(m, left, op, Args(), place)
     if is_scale(left) or is_scale(right):
         other = right if is_scale(left) else left
+        if type(other) is Tensor and TAKEN in other.tags and op in ("*", "/"):
+            return other.but(scaled=None, tags=other.tags - {TAKEN})
         if type(other) in (Constant, Unknown) or (is_scale(left) and is_scale(right)):
             return left if is_scale(left) else right
     return None
@@ -924,6 +1102,8 @@ def unknown_methods(m: Machine, atom: Atom, name: str, args: Args, place: Place)
         return not_none(m, atom, scaler_method(m, atom, name, args, place))
     if name in ("step", "zero_grad", "state_dict", "load_state_dict") and (is_named_optimizer(last) or hint.endswith("optimizer")):
         return optimizer_method(m, atom, name, args, place)
+    if name == "step" and shown.endswith((")", "]")) and is_named_optimizer(m.written.lower()):
+        return optimizer_method(m, atom, name, args, place)  # what a call gives has no name of its own
     if name == "zero_grad":
         return zero_grad(m, atom, place)
     return None
@@ -947,17 +1127,40 @@ def escapes(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
 
 vocabulary.atom_calls.append(escapes)
 CLIPPER = re.compile(r"clip\w*grad|grad\w*clip", re.I)
+NORMER = re.compile(r"grad\w*_?norm", re.I)
+OTHER_NORMS = re.compile(r"zero|set_|sync|broadcast", re.I)
 
 
 def clipper(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
-    """Something unknown that is called like what clips gradients, and is given parameters: `self.grad_clip(model.parameters())`."""
-    name = atom.symbol.partition(IDENTITY)[0].rpartition(".")[2] if type(atom) is Unknown else atom.name if type(atom) is Method else ""
+    """What is called like what clips or measures gradients, and is given parameters: `self.grad_clip(model.parameters())`."""
+    name = called_name(atom)
+    clips = CLIPPER.search(name) is not None
+    if not clips and (not NORMER.search(name) or OTHER_NORMS.search(name)):
+        return None
     first = args.get(0, "parameters")
     shown = first.symbol.partition(IDENTITY)[0] if type(first) is Unknown else ""
-    if CLIPPER.search(name) and (shown.endswith(("parameters()", "params")) or (type(first) is Object and first.kind == "parameters")):
+    given = shown.endswith(("parameters()", "params")) or (type(first) is Object and first.kind == "parameters")
+    if not given or knows_scale(m, args):
+        return None
+    if clips:
         clipped(m, place, name, first, args.get(1, "max_norm"))
-        return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
-    return None
+    else:
+        m.emit("gradients read", place, name=name, parameters=first, gradients=m.state("gradients"))
+    return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
+
+
+def called_name(atom: Atom) -> str:
+    """The last name of something unknown that is called."""
+    if type(atom) is Unknown:
+        return atom.symbol.partition(IDENTITY)[0].rpartition(".")[2]
+    return atom.name.rpartition(".")[2] if type(atom) in (Method, External) else ""  # type: ignore[union-attr]
+
+
+def knows_scale(m: Machine, args: Args) -> bool:
+    """Whether a call is given a scaler, or a scale."""
+    values = [a for value in args.all() for a in atoms(value)]
+    named = any("scal" in name for name in args.named)
+    return named or any(is_scaler(m, a) or is_scale(a) or (type(a) is Unknown and is_named_scaler(a)) for a in values)
 
 
 vocabulary.atom_calls.insert(0, clipper)

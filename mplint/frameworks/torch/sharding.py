@@ -24,6 +24,7 @@ def new_policy(m: Machine, name: str, args: Args, place: Place) -> Value:
     """A policy of dtypes."""
     made = Object(m.identity(place), "sharding policy", name, place)
     m.write(made.id, "#dtype", args.get(0, "param_dtype") or NONE)
+    m.emit("sharding policy made", place, name=name, dtype=args.get(0, "param_dtype"), args=args)
     return made
 
 

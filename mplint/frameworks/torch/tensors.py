@@ -1,7 +1,7 @@
 """Tensors: what operations do to dtypes, under autocast and without, and the constants that meet them.
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
-"loss in half", "cancellation in half", "integers in half". Each holds the tensor that it happens to.
+"loss in half", "loss of probabilities", "cancellation in half", "integers in half". Each holds the tensor that it happens to.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from mplint.frameworks.derived import OpMeaning, torch_function, torch_method
+from mplint.frameworks.packages import note
 from mplint.frameworks.torch.promotion import (
     FLOATS,
     HALVES,
@@ -25,7 +26,7 @@ from mplint.frameworks.torch.promotion import (
     spread,
     widest,
 )
-from mplint.frameworks.torch.protocol import LETTERS
+from mplint.frameworks.torch.protocol import GRADIENTS_OFF, LETTERS
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX, FLOAT16_SMALLEST_NORMAL, FLOAT16_ZERO
 from mplint.program.expressions import items_of
@@ -130,17 +131,41 @@ SURE = "surely half"  # tag: what autocast lowered, and what is computed of that
 GUESSED = "taken for logits"  # tag: half, as the last product of a model under autocast is
 UP_TO_ONE = "rounded up to one"  # tag: bounded from above by a number that half precision rounds to 1
 FROM_MINUS_ONE = "rounded down to minus one"  # tag: the negative of such
+IN_PLACE = "sum in place"  # what is done with a number that a product brings into a half tensor
 NAMED_LOGITS = "named logits"  # tag: what something unknown is called
 LOGITS = re.compile(r"logit", re.I)
+LARGE = "times "  # beginning of a tag: the number beyond float16 by which something that float16 need not hold was multiplied
+FACTOR = re.compile(r"^\((.*) \* (-?[\d.]+(?:e[+-]?\d+)?)\)$|^\((-?[\d.]+(?:e[+-]?\d+)?) \* (.*)\)$", re.S)
 BY_HAND = "scaled by hand"  # tag: a loss multiplied by a number of the program's own
 KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED})
+ORIGINS = {  # what computing with a tensor tells of the result
+    "gradient": "made of gradients",
+    "made of gradients": "made of gradients",
+    "parameter": "made of a parameter",
+    "made of a parameter": "made of a parameter",
+    "scale": "times the scale",
+    "times the scale": "times the scale",
+    "noise": "noise",
+    "mask of what is not finite": "mask of what is not finite",
+    "mask by a threshold": "mask by a threshold",
+    "gradients taken": "gradients taken",
+}
+RANDOM = frozenset({"randn", "randn_like", "rand", "rand_like", "normal", "randint_like"})
 MOVED_TAGS = frozenset({INTEGERS, POSITIONS, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE})  # by views and casts
+SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
+SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
+SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"})  # what keeps each value
 NEARLY_ONE = 1 - 2.0**-12  # numbers between this and 1 are 1 in float16
 EXACT = 2048  # whole numbers up to this are exact in float16
 PRODUCTS = frozenset({"matmul", "rmatmul", "einsum", "mm", "bmm"})
 COUNTING = PRODUCTS | {"mul", "rmul", "add", "radd", "sub", "rsub", "outer", "sin", "cos", "div", "truediv", "multiply"}
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
+BANNED = frozenset({"binary_cross_entropy", "BCELoss"})
 LOSS_OPS = ("loss", "Loss", "cross_entropy", "kl_div", "log_softmax", "LogSoftmax")  # ends of the names of what losses are made of
+CALLED_LOSS = re.compile(
+    r"(?:^|_)(?:loss|losses|criterion|criteria|crit|cross_entropy|mse|nll)(?:_|$|fn|func)|Loss$|CrossEntropy$", re.I
+)  # what a loss that nobody knows is called
+NO_LOSS = re.compile(r"scale|log_loss|print|update|reduce|record|backward|plot|meter|avg|average|weight|get_|save", re.I)
 CASTS = {
     "half": HALF,
     "bfloat16": BFLOAT,
@@ -295,7 +320,12 @@ class Operation:
         if asked is not None:
             letters, chain = asked
             chain = chain or ((Step(self.place, f"`{self.name}` computes in {named(HALF)} here"),) if letters & HALVES else ())
-            return self.finish(letters, chain)
+            made = self.finish(letters, chain)
+            if letters == {HALF} and type(self.named.get("dtype")) is DType and meaning.overflow and type(made) is Tensor:
+                where = Place(self.place.path, self.name_places.get("dtype", self.place.position))
+                given = self.argument_place(0)
+                self.m.emit("unstable in half", self.place, name=self.name, tensor=made, asked=where, given=given)
+            return made
         letters, chain = self.dtypes(kind)
         if meaning.integers == "float32" and letters <= {INTEGER, BOOLEAN}:
             letters = frozenset({SINGLE})
@@ -362,6 +392,8 @@ class Operation:
             made = made.but(range=(value, value), tags=frozenset({SCALAR}))
         elif self.name == "full" and (value := number_of(self.argument(1, "fill_value"))) is not None:
             made = made.but(range=(value, value))
+            if beyond_possible(made):
+                beyond(self.m, made, value, "raises", self.name, self.argument_place(1, "fill_value"), self.place)
         if self.name in ("arange", "range") and self.is_long():
             made = made.but(tags=frozenset({POSITIONS}))
             if letters & HALVES:
@@ -404,18 +436,25 @@ class Operation:
         keeps = short in NEUTRAL or self.name in NEUTRAL if neutral is None else neutral
         epsilon = first.epsilon if keeps else self.epsilon_kept()
         tags = (first.tags & KEPT_TAGS) if tensors else frozenset()
+        tags = tags | origins(short, tensors)
         if keeps:
             tags = tags | (first.tags & MOVED_TAGS)
+            if short in SHAPED:
+                tags = tags | {tag for tag in first.tags if tag.startswith(SIGMOID)}
         elif short in ("add", "radd", "sub"):
             tags = tags | (first.tags & {POSITIONS})
         if short in ("mul", "multiply", "square", "pow") and is_product(short, self.given):
             tags = tags | {PRODUCT}
         if self.given and holds_product(self.given[0]) and any(word in short.lower() for word in AVERAGES):
             tags = (tags - {PRODUCT}) | {AVERAGED}
+        if short in ("mul", "rmul", "multiply") and not letters & HALVES:
+            tags = tags | {f"{LARGE}{v!r}" for a in self.given if (v := number_of(a)) is not None and FLOAT16_MAX < abs(v) < math.inf}
         if short in ("mul", "rmul", "multiply") and first.forward and any((number_of(a) or 0) >= 8 for a in self.given):
             tags = tags | {BY_HAND}
         if tensors and all(SCALAR in t.tags for t in tensors):
             tags = tags | {SCALAR}
+        if short in SIGMOIDS:
+            tags = tags | {f"{SIGMOID}{self.place.path}:{self.place.position}"}
         if self.is_of_logits():
             tags = tags | {GUESSED}
         if self.is_sure(keeps):
@@ -513,6 +552,8 @@ class Operation:
         m, short = self.m, self.name.strip("_")
         if kind == "raises" and self.region.dtype in HALVES | {ANY} and self.region.device != "cpu":
             m.emit("raises under autocast", self.place, name=self.name, autocast=self.region, made=self.made)
+        if self.meaning.kind == "raises" and short in BANNED:
+            m.emit("loss of probabilities", self.place, name=self.name, tensor=self.tensors[0] if self.tensors else None, made=self.made)
         guard = EPSILON_GUARDS.get(short)
         if guard is not None and self.tensors and self.tensors[0].epsilon is not None:
             lost(m, self.tensors[0], guard, self.place)
@@ -534,10 +575,12 @@ class Operation:
         if kind != "float32" and self.meaning.kind == "float32" and self.name.endswith(LOSS_OPS) and outside_of_regions(m):
             late = next((t for t in self.tensors[:2] if is_late(t)), None)
             if late is not None and self.dtypes(kind)[0] == late.dtypes:
-                m.emit("loss in half", self.place, name=self.name, tensor=late, certain=late.dtypes == {HALF})
+                given = self.argument_place(next((n for n, a in enumerate(self.given) if a is late), 0))
+                note_late(m, self.name, late, self.place, given)
         if kind != "float32" and first.dtypes == {HALF}:
             if self.meaning.kind in ("float32", "raises") and self.meaning.overflow:
-                m.emit("unstable in half", self.place, name=self.name, tensor=first, overflow=self.meaning.overflow, autocast=self.region)
+                if self.dtypes(kind)[0] == {HALF}:
+                    m.emit("unstable in half", self.place, name=self.name, tensor=first, asked=None, given=self.argument_place(0))
             elif short in REDUCTIONS:
                 m.emit("reduced in half", self.place, name=self.name, tensor=first, autocast=self.region)
         if short in COUNTING:
@@ -576,6 +619,15 @@ class Operation:
         for key, atom in keyed:
             if (value := number_of(atom)) is not None:
                 beyond(self.m, target, value, effect or "inf", self.name, self.argument_place(-1, key), self.place)
+
+
+def sigmoid_of(tensor: object) -> Place | None:
+    """Where the sigmoid was taken that a tensor is the result of."""
+    tag = next((tag for tag in tensor.tags if tag.startswith(SIGMOID)), None) if isinstance(tensor, Tensor) else None
+    if tag is None:
+        return None
+    path, _, position = tag.removeprefix(SIGMOID).rpartition(":")
+    return Place(path, int(position))
 
 
 def is_logits(atom: Atom) -> bool:
@@ -651,11 +703,11 @@ def beyond_possible(tensor: Tensor) -> bool:
     return tensor.dtypes in ({HALF}, {BFLOAT})
 
 
-def beyond(m: Machine, tensor: Tensor, value: float, effect: str, name: str, place: Place, operation: Place) -> None:
-    """Note a number that a half tensor can't hold."""
+def beyond(m: Machine, tensor: Tensor, value: float, effect: str, name: str, place: Place, operation: Place, of: str = "") -> None:
+    """Note a number that a half tensor can't hold; `of`: what is shown of something unknown that it multiplies."""
     limit = FLOAT16_MAX if tensor.dtypes == {HALF} else BFLOAT16_MAX
     if abs(value) > limit and math.isfinite(value):
-        m.emit("constant beyond range", place, value=value, tensor=tensor, effect=effect, name=name, operation=operation)
+        m.emit("constant beyond range", place, value=value, tensor=tensor, effect=effect, name=name, operation=operation, of=of)
 
 
 def lost(m: Machine, tensor: Tensor, guard: str, place: Place, above: Atom | None = None) -> None:
@@ -708,13 +760,13 @@ def meaning_gives_tensor(m: Machine, meaning: OpMeaning, args: Args) -> bool:
 
 @call("torch.set_default_dtype", "torch.set_default_tensor_type")
 def set_default(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The dtype of new tensors: of `torch.HalfTensor` and the like the one that they have."""
     value = args.get(0)
-    if type(value) is DType:
-        m.set_state("default dtype", value)
-    else:
+    if type(value) is not DType:
         text = value.value if type(value) is Constant else getattr(value, "name", "")
-        letter = LEGACY.get(str(text).rpartition(".")[2])
-        m.set_state("default dtype", DType(letter or ANY))
+        value = DType(LEGACY.get(str(text).rpartition(".")[2]) or ANY)
+    m.emit("default dtype set", place, dtype=value)
+    m.set_state("default dtype", value)
     return NONE
 
 
@@ -1053,6 +1105,10 @@ def binary(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place:
 def in_place_result(m: Machine, op: str, short: str, left: Tensor, right: Atom, place: Place) -> Value:
     """`x += y`: the dtype of `x`."""
     made = operate(m, short, meaning_of(f"__{short}__"), (left, right), place)
+    large = large_factor(right)
+    if large is not None and op in "+-" and left.dtypes == {HALF}:
+        value, of = large
+        beyond(m, left, -value if op == "-" else value, "inf", IN_PLACE, place, place, of)
 
     def one(atom: Atom) -> Value:
         return atom.but(dtypes=left.dtypes, half=left.half) if type(atom) is Tensor else atom
@@ -1064,12 +1120,33 @@ def in_place_result(m: Machine, op: str, short: str, left: Tensor, right: Atom, 
     return one(made)
 
 
+def large_factor(atom: Atom) -> tuple[float, str] | None:
+    """The number beyond float16 that is a factor of a product, and what is shown of the other; None where there is none."""
+    if type(atom) is Tensor:
+        tag = next((tag for tag in sorted(atom.tags) if tag.startswith(LARGE)), None)
+        return (float(tag.removeprefix(LARGE)), "") if tag is not None else None
+    match = FACTOR.match(atom.symbol.partition(IDENTITY)[0]) if type(atom) is Unknown else None
+    if match is None:
+        return None
+    value = float(match[2] or match[3])
+    return (value, match[1] or match[4]) if FLOAT16_MAX < abs(value) < math.inf else None
+
+
 def meaning_of(name: str) -> OpMeaning:
     """The derived meaning of a method; arithmetic promotes."""
     meaning = torch_method(name)
     if meaning is None or name in ("__truediv__", "__rtruediv__", "__floordiv__", "__mod__"):
         return OpMeaning("widest", "widest", "widest", integers="float32" if "truediv" in name else "int64")
     return meaning
+
+
+def origins(short: str, tensors: Sequence[Tensor]) -> frozenset[str]:
+    """What a result is made of, as far as somebody asks: gradients, a parameter, noise; of what only lends its shape nothing."""
+    if short in RANDOM:
+        return frozenset({"noise"})
+    if short.endswith("_like"):
+        return frozenset()
+    return frozenset(ORIGINS.get(tag, tag) for t in tensors for tag in t.tags if tag in ORIGINS or tag.startswith("taken:"))
 
 
 def bool_of(left: Atom, right: Atom) -> Tensor:
@@ -1206,17 +1283,41 @@ def inherit(m: Machine, values: Sequence[Value]) -> Tensor | None:
 QUIET = ("builtins.", "logging.", "time.", "os.", "sys.", "wandb.", "tqdm.", "random.", "json.", "math.", "warnings.", "re.")
 
 
+def note_late(m: Machine, name: str, late: Tensor, place: Place, given: Place) -> None:
+    """Note a loss that is taken of what left its region in half precision; `certain`: it surely is."""
+    trained = m.state(GRADIENTS_OFF) == FALSE
+    m.emit("loss in half", place, name=name, tensor=late, certain=late.dtypes == {HALF}, trained=trained, given=given)
+
+
+def called_loss(m: Machine, atom: Atom, args: Args, place: Place) -> None:
+    """Note a call of something unknown that is called a loss, outside of every region, with what one of them computed."""
+    name = atom.name if type(atom) is Method else atom.symbol.partition(IDENTITY)[0] if type(atom) is Unknown else ""
+    name = name.partition("(")[0].rpartition(".")[2]
+    if not CALLED_LOSS.search(name) or NO_LOSS.search(name) or not outside_of_regions(m):
+        return
+    for index, value in enumerate(args.positional):
+        for path, given in under(value, m.path):
+            if type(given) is Tensor and is_late(given):
+                base, m.path = m.path, path
+                note_late(m, name, given, place, Place(place.path, args.place(index, "") or place.position))
+                m.path = base
+                return
+
+
 def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
     """A call that nobody knows: its result is computed of its arguments."""
+    called_loss(m, atom, args, place)
     if type(atom) is External:
-        if atom.name.startswith(QUIET):
-            return None
-        return inherit(m, args.all())
-    if type(atom) is Method:
-        return inherit(m, (atom.receiver, *args.all()))
-    if type(atom) in (Unknown, Tensor):
-        return inherit(m, (atom, *args.all()))
-    return None
+        made = inherit(m, args.all()) if not atom.name.startswith(QUIET) else None
+    elif type(atom) is Method:
+        made = inherit(m, (atom.receiver, *args.all()))
+    elif type(atom) in (Unknown, Tensor):
+        made = inherit(m, (atom, *args.all()))
+    else:
+        made = None
+    if made is not None:
+        note(m, atom, place)
+    return made
 
 
 vocabulary.atom_calls.append(unknown_called)

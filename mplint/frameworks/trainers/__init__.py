@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from mplint.frameworks.trainers import accelerate, configured, loops, managed, models, weights
+from mplint.frameworks.trainers import accelerate, configured, hosted, loops, managed, models, settings, weights
 from mplint.frameworks.vocabulary import Vocabulary
 
 
 def vocabularies() -> tuple[Vocabulary, ...]:
     """What watches first: trainers, pretrained models, then the dtypes of parameters."""
     return (
+        settings.vocabulary,
+        hosted.vocabulary,
         managed.vocabulary,
         accelerate.vocabulary,
         configured.vocabulary,

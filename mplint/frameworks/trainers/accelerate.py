@@ -11,6 +11,7 @@ from mplint.frameworks.trainers.managed import (
     trainer_clip,
     trainer_unscale,
 )
+from mplint.frameworks.trainers.settings import note
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.machine import IDENTITY, Args, Machine, derived
 from mplint.program.store import join
@@ -40,6 +41,7 @@ NULL = Context("null")
 
 @vocabulary.call("accelerate.Accelerator")
 def accelerator(m: Machine, name: str, args: Args, place: Place) -> Value:
+    note(m, name, args, place)
     precision = args.get(2, "mixed_precision")
     if precision is None or (type(precision) is Constant and precision.value is None):
         # what accelerate's own configuration says

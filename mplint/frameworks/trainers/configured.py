@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mplint.frameworks.trainers.loops import switched
+from mplint.frameworks.trainers.settings import note
 from mplint.frameworks.trainers.weights import note_half
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import Path
@@ -33,6 +34,7 @@ def arguments(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     """`TrainingArguments(…)`, with its flags, and `Trainer(model, args)`."""
     kind = configured(name)
     if kind is not None:
+        note(m, name, args, place)
         made = Object(("arguments", m.identity(place)), "training arguments", name, place)
         for key, value in args.named.items():
             m.write(made.id, key, value)

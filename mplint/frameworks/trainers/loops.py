@@ -18,6 +18,7 @@ from mplint.frameworks.trainers.managed import (
     trainer_step,
     trainer_unscale,
 )
+from mplint.frameworks.trainers.settings import note, note_deepspeed
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.conditions import Path
 from mplint.program.expressions import attribute, entries_of, external_bases, truths
@@ -117,7 +118,6 @@ def switched(m: Machine, kind: Kind, args: Args) -> list[tuple[Path, str]]:
 # Fabric, ColossalAI's Booster, and what else hands out models and optimizers
 
 
-
 def register() -> None:
     """Every maker of the table, under each of its homes."""
     for kind in kinds():
@@ -125,7 +125,9 @@ def register() -> None:
             continue
         for home in kind.homes:
             for maker in sorted(kind.makers):
-                if "*" not in maker:
+                if home.endswith(f".{maker}"):
+                    vocabulary.calls.setdefault(home, made)
+                elif "*" not in maker:
                     vocabulary.calls.setdefault(f"{home}.{maker}", made)
                     for part in ("trainer", "engine", "runner", "booster", "fabric", "optim", "engine.train_loop"):
                         vocabulary.calls.setdefault(f"{home}.{part}.{maker}", made)
@@ -133,6 +135,12 @@ def register() -> None:
 
 def made(m: Machine, name: str, args: Args, place: Place) -> Value:
     """A trainer of the table."""
+    note(m, name, args, place)
+    return trainer_of(m, name, args, place)
+
+
+def trainer_of(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The trainer that its maker gives."""
     kind = kind_of(name)
     if kind is None:
         return Unknown(f"{name}(){IDENTITY}{place.path}:{place.position}")
@@ -155,7 +163,7 @@ def from_options(m: Machine, name: str, args: Args, place: Place) -> Value:
     named = dict(args.named)
     if given is not None and "precision" not in named:
         named["precision"] = m.each(given, lambda atom: attribute(m, atom, "precision", place.position))
-    return made(m, name.rpartition(".")[0], Args((), named), place)
+    return trainer_of(m, name.rpartition(".")[0], Args((), named), place)
 
 
 def kind_of_trainer(m: Machine, atom: Atom) -> Kind | None:
@@ -205,6 +213,7 @@ def prepared(m: Machine, trainer: Object, args: Args) -> Value:
 def initialize(m: Machine, name: str, args: Args, place: Place) -> Value:
     """`engine, optimizer, loader, scheduler = deepspeed.initialize(…)`."""
     config = args.named.get("config", args.named.get("config_params"))
+    note_deepspeed(m, config, place)
     trainer = new_trainer(m, name, "DeepSpeed", config, in_config(m, config), place)
     model = args.get(1, "model")
     optimizer = args.get(2, "optimizer")

@@ -1,7 +1,7 @@
 """What a trainer manages: optimizers whose steps it unscales and skips by itself, and gradients that it has scaled.
 
 A trainer is an object of the kind "trainer"; its slot "#precision" is what its user asked for. What it has prepared knows it by the slot
-"@managed". Events: "trainer precision" (what a trainer computes in), "trainer backward", "trainer step", "trainer clip".
+"#managed". Events: "trainer precision" (what a trainer computes in), "trainer backward", "trainer step", "trainer clip".
 """
 
 from __future__ import annotations
@@ -105,14 +105,14 @@ def manage(m: Machine, trainer: Object, value: Value) -> None:
     """Mark what a trainer has prepared."""
     for atom in atoms(value):
         if type(atom) in (Object, Unknown) and getattr(atom, "kind", "") not in ("list", "dict"):
-            m.write(owner_of(atom), "@managed", trainer)
+            m.write(owner_of(atom), "#managed", trainer)
 
 
 def manager_of(m: Machine, atom: Atom) -> Object | None:
     """The trainer that manages an optimizer or a model, or None."""
     if type(atom) not in (Object, Unknown):
         return None
-    held = m.read(owner_of(atom), "@managed")
+    held = m.read(owner_of(atom), "#managed")
     return next((a for a in atoms(held) if type(a) is Object), None) if held is not None else None
 
 
@@ -212,7 +212,7 @@ def scaler_stepped(m: Machine, event: Event) -> None:
     """A scaler of the program's own steps an optimizer that a trainer steps by its own."""
     optimizer = event.get("optimizer")
     for atom in atoms(optimizer) if optimizer is not None else ():  # type: ignore[arg-type]
-        held = m.read(owner_of(atom), "@managed") if type(atom) in (Object, Unknown) else None
+        held = m.read(owner_of(atom), "#managed") if type(atom) in (Object, Unknown) else None
         trainer = manager_of(m, atom) if type(held) is Object else None  # under conditions: flags that exclude each other
         if trainer is not None:
             m.emit("trainer's optimizer stepped", event.place, trainer=trainer, scaler=event.data["scaler"])

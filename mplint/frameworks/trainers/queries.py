@@ -4,21 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mplint.frameworks.projects import graph_of
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace
-from mplint.program.values import HALF, Constant, Object, Unknown, options
+from mplint.program.values import ANY, HALF, Constant, Object, Place, Unknown, options
+from mplint.source.trainers.duties import Kind
 
 
-def precision_of(entry: Entry, trainer: object) -> Event | None:
-    """What a trainer was made with."""
+def precision_of(trace: Trace, entry: Entry, trainer: object) -> Event | None:
+    """What a trainer was made with: in the entry, or where a module that it imports made it."""
     wanted = trainer.id if type(trainer) is Object else trainer
-    return next((e for e in entry.of("trainer precision") if getattr(e.data["trainer"], "id", None) == wanted), None)
+    made = [e for other in (entry, *trace.entries) for e in other.of("trainer precision")]
+    return next((e for e in made if getattr(e.data["trainer"], "id", None) == wanted), None)
+
+
+def precision_around(trace: Trace, kind: Kind, path: str) -> tuple[frozenset[str], Place | None]:
+    """The dtypes of the trainers of a kind in programs that a file runs with, ANY where nothing is known, and where one is built."""
+    graph = graph_of(trace)
+    around = graph.above([path]) | {path}
+    found: dict[str, Place] = {}
+    for entry in trace.entries:
+        for event in entry.of("trainer precision"):
+            if event.data["title"] == kind.title and event.place.path in around:
+                letters = [letter for _, letter in event.data["dtypes"]]  # type: ignore[attr-defined]
+                for letter in letters or [ANY]:
+                    found.setdefault(letter, event.place)
+    return frozenset(found) or frozenset({ANY}), min(found.values(), default=None)
 
 
 def in_float16(trace: Trace, entry: Entry, trainer: object, path: Path) -> tuple[Event, Path] | None:
     """How a trainer was made, and the path on which it then scales for float16; None where it can't, or nobody in the project says so."""
-    made = precision_of(entry, trainer)
+    made = precision_of(trace, entry, trainer)
     if made is None or not made.data["scales"]:
         return None
     base = extend(path, made.path)

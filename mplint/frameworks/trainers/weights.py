@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
+from mplint.frameworks.torch.forwards import trains
 from mplint.frameworks.torch.protocol import dtype_of, map_value
 from mplint.frameworks.torch.tensors import MODULE_WORDS
 from mplint.frameworks.vocabulary import Vocabulary
@@ -236,6 +237,14 @@ def mentions_name(path: Path) -> bool:
     return any(PARAMETER_NAME in repr(key) for key, _ in path)
 
 
+@vocabulary.follows("module cast")
+def container_cast(m: Machine, event: Event) -> None:
+    """The cast of a Sequential or another container, whose methods are those of a list or dict besides."""
+    module, letters = event.data["module"], event.data["dtypes"]
+    if type(module) is Object and module.kind in ("list", "dict") and isinstance(letters, frozenset) and len(letters) == 1:
+        cast(m, module, DType(next(iter(letters))), event.place)
+
+
 # methods of models
 
 
@@ -258,6 +267,8 @@ def watch(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value 
         freeze(m, atom, args.get(0, "requires_grad") or TRUE)
     elif name in ("parameters", "named_parameters"):
         return parameters(m, atom, name, place)
+    elif name == "train":
+        trains(m, atom)
     elif name == "apply" and args.positional:
         apply(m, atom, args.positional[0], place)
     return atom if type(atom) is Object and atom.kind in ("model", "pipeline") else None
@@ -322,6 +333,7 @@ def parameters(m: Machine, model: Atom, name: str, place: Place) -> Value:
     """`model.parameters()`."""
     made = Object(("parameters", owner_of(model), name), "parameters", "torch.nn.Module.parameters", place)
     m.write(made.id, "#of", model)
+    trains(m, model)
     return made
 
 

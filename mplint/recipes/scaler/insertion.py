@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,17 +12,14 @@ from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, Function, argument
 from mplint.recipes.scaler.checkpoint import loaded_after, saved_beside
 from mplint.recipes.scaler.handing import handed_on
-from mplint.recipes.scaler.looks import before_its_loops, gradient_looks, is_after_one_of, runs_with
+from mplint.recipes.scaler.looks import before_its_loops, is_after_one_of, is_between, runs_with
 from mplint.recipes.scaler.plan import NoFix, require
 from mplint.recipes.scaler.steps import another_follows
 from mplint.source.torch.checkpoints import methods, store_of
-from mplint.source.torch.loop import BACKWARD, STEP, Act, TrainingLoop
 from mplint.source.torch.scaler import words_of
-from mplint.source.values import UNKNOWN
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
-    from mplint.source.torch.autocast import Autocast, Region
     from mplint.targets import Targets
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -37,10 +34,36 @@ class Place(NamedTuple):
     after: bool
 
 
-def scale_the_losses(file: SourceFile, loop: TrainingLoop, cases: Sequence[tuple[Act, Region]]) -> Fix | None:
-    """Scale the losses of `cases`, each a backward pass and the region of its forward; None where not all of it is in sight."""
+class Forward(NamedTuple):
+    """A region that computes the losses: the call that makes it, its device ("": not known), and the texts that switch it.
+
+    `flag`: it is on where that holds ("": always); `dtype`: it is in float16 where that is ("": always). None: they have no name.
+    """
+
+    call: ast.Call
+    device: str
+    flag: str | None = ""
+    dtype: str | None = ""
+
+
+class Training(NamedTuple):
+    """What losses are trained by: the backward passes to scale, those beside them, and the steps that apply their gradients.
+
+    `looks`: what may clip, measure or read gradients; `made`: what makes an optimizer, or hands it in.
+    """
+
+    backwards: Sequence[ast.Call]
+    others: Sequence[ast.Call]
+    steps: Sequence[ast.Call]
+    looks: Sequence[ast.expr]
+    made: Callable[[ast.expr], Sequence[ast.AST]]
+    forwards: Sequence[Forward] = ()
+
+
+def scale_the_losses(file: SourceFile, training: Training) -> Fix | None:
+    """Scale the losses; None where not all of it is in sight."""
     try:
-        changes = tuple(Insertion(file, loop, cases).changes())
+        changes = tuple(Insertion(file, training).changes())
     except NoFix:
         return None
     return Fix("Scale the loss with a GradScaler", Applicability.UNSAFE, tuple(dict.fromkeys(changes)))
@@ -60,21 +83,14 @@ class Insertion:
     """
 
     def __init__(
-        self,
-        file: SourceFile,
-        loop: TrainingLoop,
-        cases: Sequence[tuple[Act, Region]],
-        name: str = "scaler",
-        spelled: Callable[[ast.stmt], str] | None = None,
+        self, file: SourceFile, training: Training, name: str = "scaler", spelled: Callable[[ast.stmt], str] | None = None
     ) -> None:
         self.name, self.spelled = name, spelled
-        self.file, self.loop, self.syntax = file, loop, file.syntax
-        self.backwards = calls_of(act for act, _ in cases)
-        self.regions = [region for _, region in cases]
-        plain = [c for c in calls_of(loop.acts(BACKWARD)) if c not in self.backwards]
+        self.file, self.training, self.syntax = file, training, file.syntax
+        self.backwards = training.backwards
         inside = {self.syntax.function(b) for b in self.backwards}
-        require(all(self._is_twin(c) for c in plain if self.syntax.function(c) in inside), "another loss is not scaled")
-        self.steps = calls_of(step for path in loop.paths() for step in self._steps_of(path))
+        require(all(self._is_twin(c) for c in training.others if self.syntax.function(c) in inside), "another loss is not scaled")
+        self.steps = training.steps
         require(bool(self.steps), "the optimizer's step is not in sight")
         self.optimizers = {ast.unparse(s.func.value): s.func.value for s in self.steps if isinstance(s.func, ast.Attribute)}
         self.place = self._place()
@@ -104,22 +120,14 @@ class Insertion:
         if not any(a.name == "torch" and a.asname is None for i in self.syntax.all(ast.Import) for a in i.names):
             yield AddImport("torch")
 
-    def _steps_of(self, path: tuple[Act, ...]) -> Iterator[Act]:
-        """The steps on a path whose last backward pass before them is one of those to scale."""
-        last: ast.AST | None = None
-        for act in path:
-            if act.kind == BACKWARD:
-                last = act.node
-            elif act.kind == STEP and last in self.backwards:
-                yield act
-
     def _is_twin(self, node: ast.AST) -> bool:
         """Whether a call runs only where no scaled backward pass does: the float32 arm of a condition."""
         return all(self.file.names.exclusive(node, b) for b in self.backwards)
 
     def _unscaled(self) -> Iterator[tuple[ast.AST, Change]]:
         placed: list[tuple[ast.stmt, str]] = []
-        for node in sorted(gradient_looks(self.file, self.backwards, self.steps), key=position):
+        looks = [n for n in self.training.looks if is_between(self.file, n, self.backwards, self.steps)]
+        for node in sorted(looks, key=position):
             look = self.syntax.statement(node)
             if self._is_twin(look):
                 continue
@@ -138,7 +146,7 @@ class Insertion:
         text = ast.unparse(statement)
         found = set()
         for name, node in self.optimizers.items():
-            for made in self.loop.scalers.subjects.origins(node):
+            for made in self.training.made(node):
                 given = made.args[0] if isinstance(made, ast.Call) and made.args else None
                 if given is not None and ast.unparse(given) in text:
                     found.add(name)
@@ -185,7 +193,7 @@ class Insertion:
         if any(self.syntax.function(c) is owner for c in loads):
             return None  # the scaler's state is to be loaded there too
         for node in self.optimizers.values():
-            for origin in self.loop.scalers.subjects.origins(node):
+            for origin in self.training.made(node):
                 if isinstance(origin, ast.Call):
                     if self.syntax.function(origin) is not owner or position(origin) > position(anchor):
                         return None
@@ -197,7 +205,7 @@ class Insertion:
         """After the last of the statements that make the optimizers, in one function (or module) that hands them on."""
         made = []
         for node in self.optimizers.values():
-            origins = [o for o in self.loop.scalers.subjects.origins(node)]
+            origins = self.training.made(node)
             require(len(origins) == 1 and isinstance(origins[0], ast.Call), "the optimizer is not made in one place")
             made.append(self.syntax.statement(origins[0]))
         last = max(made, key=position)
@@ -218,34 +226,22 @@ class Insertion:
         """The call that builds the scaler; for the regions' device, it is enabled where the regions are."""
         if self.spelled is not None:
             return self.spelled(self.place.anchor)
-        autocasts = [a for region in self.regions for a in region.autocasts if a.half]
-        devices = {d for a in autocasts for d in a.devices}
-        known = len(devices) == 1 and UNKNOWN not in devices and not any(a.name.endswith(".Accelerator") for a in autocasts)
-        require(known, "the device is not known")
+        devices = {forward.device for forward in self.training.forwards}
+        require(len(devices) == 1 and "" not in devices, "the device is not known")
         (device,) = devices
-        switch = self._switch(autocasts)
+        switch = self._switch()
         enabled = f"enabled={switch}" if switch else ""
         require(device == "cuda" or not self.file.targets.torch_lacks("2.3"), "this torch has a scaler for CUDA only")
         return grad_scaler(self.file.targets, f'"{device}"', [enabled])
 
-    def _switch(self, autocasts: Sequence[Autocast]) -> str:
+    def _switch(self) -> str:
         """The condition under which the regions run in float16, "" where they always do."""
-        flags = {a.guard if a.enabled == "maybe" else "" for a in autocasts}
-        dtypes = {self._dtype(a) for a in autocasts}
-        require(len(flags) == len(dtypes) == 1, "the regions are enabled differently")
-        (flag,), (dtype,) = flags, dtypes
-        known = all(self._is_known(a.node, text) for a in autocasts for text in (flag, dtype) if text)
-        unnamed = any(a.enabled == "maybe" for a in autocasts) and not flag
-        require(known and not unnamed, "the condition is not known where the scaler is built")
+        switches = {(forward.flag, forward.dtype) for forward in self.training.forwards}
+        require(len(switches) == 1, "the regions are enabled differently")
+        ((flag, dtype),) = switches
+        known = all(self._is_known(forward.call, text) for forward in self.training.forwards for text in (flag, dtype) if text)
+        require(known and flag is not None and dtype is not None, "the condition is not known where the scaler is built")
         return " and ".join([*([flag] if flag else []), *([f"{dtype} == torch.float16"] if dtype else [])])
-
-    def _dtype(self, autocast: Autocast) -> str:
-        """The expression that decides about the dtype of a region, "" where that is float16 and nothing else."""
-        if autocast.dtypes == {"float16"}:
-            return ""
-        given = argument(autocast.call, "dtype", 1) if autocast.call is not None else None
-        require(isinstance(given, (ast.Name, ast.Attribute)), "the dtype has no name")
-        return ast.unparse(given) if given is not None else ""
 
     def _is_known(self, node: ast.expr, flag: str) -> bool:
         """Whether a condition has its value since before the scaler is built."""
@@ -296,11 +292,6 @@ class Insertion:
         if function is home:
             return position(node) > position(self.place.anchor)
         return function in self._owners
-
-
-def calls_of(acts: Iterable[Act]) -> list[ast.Call]:
-    """The calls at which acts happen, each once, in source order."""
-    return sorted({act.node for act in acts if isinstance(act.node, ast.Call)}, key=position)
 
 
 def is_main(node: ast.AST) -> bool:

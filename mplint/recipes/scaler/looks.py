@@ -16,10 +16,18 @@ if TYPE_CHECKING:
 
 def gradient_looks(file: SourceFile, backwards: Sequence[ast.AST], steps: Sequence[ast.Call]) -> list[ast.expr]:
     """What clips, measures or reads gradients after a scaled backward pass and before a step."""
+    return [node for node in looks(file) if is_between(file, node, backwards, steps)]
+
+
+def looks(file: SourceFile) -> list[ast.expr]:
+    """What clips, measures or reads gradients in a file."""
     gradients = Gradients(file)
-    found: list[ast.expr] = [call for call in file.syntax.all(ast.Call) if gradients.kind(call) in (CLIP, NORM)]
-    found += [a for a in file.syntax.all(ast.Attribute) if a.attr == "grad" and isinstance(a.ctx, ast.Load) and not is_autograd(a)]
-    return [node for node in found if is_between(file, node, backwards, steps)]
+    return [*(call for call in file.syntax.all(ast.Call) if gradients.kind(call) in (CLIP, NORM)), *gradients_read(file)]
+
+
+def gradients_read(file: SourceFile) -> list[ast.expr]:
+    """Where a file reads `.grad`."""
+    return [a for a in file.syntax.all(ast.Attribute) if a.attr == "grad" and isinstance(a.ctx, ast.Load) and not is_autograd(a)]
 
 
 def is_between(file: SourceFile, node: ast.expr, backwards: Sequence[ast.AST], steps: Sequence[ast.Call]) -> bool:

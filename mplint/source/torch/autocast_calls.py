@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mplint.python.syntax import argument, has_star
-from mplint.source.default_dtypes import default_dtype
+from mplint.source.torch.default_dtypes import default_dtype
 from mplint.source.torch.trainers import Trainers
 from mplint.source.values import HALF, UNKNOWN
 

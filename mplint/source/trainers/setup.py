@@ -23,7 +23,7 @@ class Option(NamedTuple):
     `value` is a constant, the settings of a section, or `OPEN`. `fixed`: no edit is offered, since the text stands for other places, too.
     `sure`: nothing but this text decides it (a flag's default is not sure; then `setting` names the flag or setting with its default).
     `place` is what a report underlines. `made` is the last name of the class that the value is an instance of, "" where it is none;
-    `held` are those of a list's items.
+    `held` are those of a list's items. `varies`: it is something else on other ways through the program.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Option(NamedTuple):
     made: str = ""
     held: tuple[str, ...] = ()
     setting: str = ""
+    varies: bool = False
 
     @property
     def on(self) -> bool:

@@ -19,4 +19,3 @@ class Conflict(NamedTuple):
     fix: Fix | None = None
     severity: Severity | None = None
     sure: bool = True
-    needs: str = ""  # what must be true of another file: a trainer and the base class that has to be made for it

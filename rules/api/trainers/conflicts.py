@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
+from typing import TypeAlias
 
-from mplint.findings import Applicability, Fix, Severity, Span
-from mplint.python.syntax import argument
-from mplint.source.file import SourceFile
-from mplint.source.torch.autocast import last_name
-from mplint.source.trainers.setup import Option, Options, Setup, get, is_on
-from mplint.source.trainers.source_options import SourceOptions
+from mplint.findings import Applicability, Fix, Location, Severity, Span
+from mplint.source.trainers.setup import Open, Option, Options, Setup, get, is_on
 from mplint.targets import Targets
 
 from .conflict import Conflict as Conflict
 from .named_files import deepspeed_beside
 
+Built: TypeAlias = tuple[Span | Location, bool]  # where an optimizer is built that is LBFGS (True), or fused (False)
 BOTH_FLAGS = (("fp16", "bf16"), ("fp16_full_eval", "bf16_full_eval"))
 DEEPSPEED_MODES = ("amp", "fp16", "torch_autocast", "bf16")  # of two the first one goes
 BOTH_SINCE = "0.18.3"  # this release lets autocast run over weights in half precision
@@ -32,8 +29,8 @@ FLOAT8_RECIPES = ("FP8RecipeKwargs", "TERecipeKwargs", "AORecipeKwargs", "MSAMPR
 TPU_MODES = STRATEGIES["xla"]
 
 
-def conflicts(setup: Setup, targets: Targets, file: SourceFile | None = None) -> Iterator[Conflict]:
-    """The conflicts among the settings of one trainer."""
+def conflicts(setup: Setup, targets: Targets, built: Sequence[Built] = ()) -> Iterator[Conflict]:
+    """The conflicts among the settings of one trainer, whose module builds these optimizers."""
     match setup.trainer:
         case "transformers":
             yield from _transformers(setup, targets)
@@ -45,7 +42,7 @@ def conflicts(setup: Setup, targets: Targets, file: SourceFile | None = None) ->
             yield from _float8(setup.options)
         case _:
             yield from _plugins(setup.options)
-            yield from _lightning(setup, file)
+            yield from _lightning(setup, built)
 
 
 def _transformers(setup: Setup, targets: Targets) -> Iterator[Conflict]:
@@ -167,12 +164,11 @@ def _float8(options: Options) -> Iterator[Conflict]:
 def _plugins(options: Options) -> Iterator[Conflict]:
     """A precision and a precision plugin, which is one, too."""
     precision, plugins = get(options, "precision"), get(options, "plugins")
-    if precision is None or plugins is None or precision.value is None:
+    if precision is None or plugins is None or precision.value is None or isinstance(precision.value, Open):
         return
     named = [name for name in (plugins.made, *plugins.held) if is_precision(name)]
-    if named and not (isinstance(options, SourceOptions) and is_given_without(options)):
-        needed = precision.fixed or (isinstance(options, SourceOptions) and options.may_be_empty("plugins"))
-        change = None if needed else options.remove(precision)
+    if named:
+        change = None if precision.fixed or plugins.varies else options.remove(precision)
         yield Conflict(
             precision.place,
             f"`precision` and the plugin `{named[0]}` are both given",
@@ -188,14 +184,7 @@ def is_precision(name: str) -> bool:
     return name.endswith(("Precision", "PrecisionPlugin"))
 
 
-def is_given_without(options: SourceOptions) -> bool:
-    """Whether no branch of the program that makes a precision plugin surely leaves a precision beside it."""
-    makers = [call for call in options.calls("plugins") if is_precision(last_name(call.func))]
-    given = [value for call in makers for value in options.beside("precision", call)]
-    return all(options.file.values.constant_or(value) is None for value in given)
-
-
-def _lightning(setup: Setup, file: SourceFile | None) -> Iterator[Conflict]:
+def _lightning(setup: Setup, built: Sequence[Built]) -> Iterator[Conflict]:
     options = setup.options
     precision = get(options, "precision")
     if precision is None or precision.text is None:
@@ -220,7 +209,7 @@ def _lightning(setup: Setup, file: SourceFile | None) -> Iterator[Conflict]:
             severity=Severity.WARNING,
         )
     elif mode == "16-mixed" and setup.trainer == "lightning":
-        yield from _optimizers(setup, precision, file)
+        yield from _optimizers(setup, precision, built)
 
 
 def _refused(options: Options, precision: Option, mode: str, place: Option, taken: tuple[str, ...]) -> Conflict:
@@ -237,14 +226,12 @@ def _refused(options: Options, precision: Option, mode: str, place: Option, take
     )
 
 
-def _optimizers(setup: Setup, precision: Option, file: SourceFile | None) -> Iterator[Conflict]:
+def _optimizers(setup: Setup, precision: Option, built: Sequence[Built]) -> Iterator[Conflict]:
     """LBFGS, and fused optimizers whose gradients are clipped: both need gradients that 16-mixed has scaled."""
     clip = get(setup.options, "gradient_clip_val")
     clips = clip is not None and clip.text not in (None, "0", "0.0")
-    found: list[tuple[ast.AST | Span, bool]] = []
-    if file is not None:
-        found = list(_built(file))
-    elif setup.root is not None and (optimizer := get(setup.root, "optimizer")) is not None:
+    found: list[Built] = list(built)
+    if setup.root is not None and (optimizer := get(setup.root, "optimizer")) is not None:
         fused = is_on(setup.root, "optimizer", "init_args", "fused")
         found = [(optimizer.key, True)] if optimizer.made == "LBFGS" else [(fused.place, False)] if fused is not None else []
     for place, is_lbfgs in found:
@@ -257,21 +244,6 @@ def _optimizers(setup: Setup, precision: Option, file: SourceFile | None) -> Ite
             message = "16-mixed does not go with gradient clipping and a fused optimizer"
             help = "Leave `fused=True` out, or use bf16-mixed."
             yield Conflict(precision.place, message, why, help, ((place, "the optimizer is fused"),))
-
-
-def _built(file: SourceFile) -> Iterator[tuple[ast.AST, bool]]:
-    """The optimizers that `configure_optimizers` surely builds here: LBFGS (True) and fused ones (False)."""
-    for call in file.syntax.all(ast.Call):
-        function = file.syntax.function(call)
-        if function is None or function.name != "configure_optimizers":
-            continue
-        if file.syntax.block(file.syntax.statement(call)) is not function.body:
-            continue
-        if any(name.startswith("torch.optim.") for name in file.names.candidates(call.func)):
-            if any(name.endswith(".LBFGS") for name in file.names.candidates(call.func)):
-                yield call, True
-            elif file.values.constant_or(argument(call, "fused")) is True:
-                yield call, False
 
 
 def _lacks_bfloat16(targets: Targets) -> bool:

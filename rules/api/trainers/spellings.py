@@ -9,7 +9,6 @@ from mplint.findings import Applicability, Change, Fix, Severity, Span
 from mplint.source.dtype_names import UNKNOWN
 from mplint.source.trainers.duties import trainer
 from mplint.source.trainers.setup import Option, Options, Setup, get, is_on
-from mplint.source.trainers.source_options import SourceOptions
 from mplint.targets import Targets
 from mplint.versions import Versions
 
@@ -51,17 +50,18 @@ def spellings(setup: Setup, targets: Targets) -> Iterator[Spelling]:
         case "accelerate":
             yield from _accelerate(setup.options, targets)
         case _:
-            yield from _lightning(setup.options, targets)
+            yield from _lightning(setup, targets)
 
 
-def _lightning(options: Options, targets: Targets) -> Iterator[Spelling]:
+def _lightning(setup: Setup, targets: Targets) -> Iterator[Spelling]:
+    options = setup.options
     pinned = targets.trainer("lightning")
     if pinned is not None and pinned.before("2.0"):
         return
     precision, lightning = get(options, "precision"), trainer("lightning")
     if precision is not None and precision.text is not None:
         text = precision.text
-        own = not isinstance(options, SourceOptions)  # programs may compare with what a configuration file says
+        own = setup.root is not None  # programs may compare with what a configuration file says
         if text in LIGHTNING_OLD and not is_written_for_1(options, pinned):
             new = LIGHTNING_OLD[text]
             yield Spelling(

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mplint.source.half_choices import ACCELERATORS, MODES
 from mplint.source.trainers.setup import Option, Setup, get, is_on
-from mplint.source.values import UNKNOWN
 
+MODES = {
+    "fp16": "float16", "16": "float16", "16-mixed": "float16", "16-true": "float16",
+    "bf16": "bfloat16", "bf16-mixed": "bfloat16", "bf16-true": "bfloat16",
+    "fp8": "float8", "transformer-engine": "float8", "transformer-engine-float16": "float8",
+}  # fmt: skip
+ACCELERATORS = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda", "tpu": "xla", "mps": "mps", "hpu": "hpu"}
 FLAGS = (("fp16", "float16"), ("bf16", "bfloat16"))
 SECTIONS = (*FLAGS, ("bfloat16", "bfloat16"))
 DISTRIBUTED = {
@@ -19,7 +23,7 @@ ON_CPU = ("use_cpu", "no_cuda", "cpu")
 
 
 class Mode(NamedTuple):
-    """One setting that chooses a low-precision dtype; `device` is "cpu", "cuda", "xla" … or "?" where none is named."""
+    """One setting that chooses a low-precision dtype; `device` is "cpu", "cuda", "xla" … or "" where none is named."""
 
     option: Option
     dtype: str
@@ -27,7 +31,7 @@ class Mode(NamedTuple):
 
     def fits(self, device: str) -> bool:
         """Whether it may take effect on that device type."""
-        return self.device in (device, UNKNOWN)
+        return self.device in (device, "")
 
 
 def modes(setup: Setup) -> Iterator[Mode]:
@@ -47,11 +51,13 @@ def modes(setup: Setup) -> Iterator[Mode]:
 
 
 def device_of(setup: Setup) -> str:
-    """The device type that the settings name, "?" where they name none."""
+    """The device type that the settings name, "" where they name none."""
     options = setup.options
     if any(is_on(options, name) for name in ON_CPU):
         return "cpu"
     distributed, accelerator = get(options, "distributed_type"), get(options, "accelerator")
     if setup.trainer == "accelerate" and distributed is not None and distributed.text in DISTRIBUTED:
         return DISTRIBUTED[distributed.text]
-    return ACCELERATORS.get(accelerator.text or "", UNKNOWN) if accelerator is not None else UNKNOWN
+    if accelerator is not None:
+        return ACCELERATORS.get(accelerator.text or "", "")
+    return "cuda" if get(options, "gpus") is not None else ""

@@ -1,0 +1,45 @@
+"""Which models run before a loss is scaled, and under which autocast state: noted where the program has made a scaler."""
+
+from __future__ import annotations
+
+from mplint.frameworks.torch.tensors import is_module_name
+from mplint.program.machine import IDENTITY, Args, Machine
+from mplint.program.values import NONE, TRUE, Atom, Object, Place, Unknown, Value, atoms
+
+PLAIN_MODELS = ("torch.nn.", "torchvision.models.", "timm.")  # whose models compute in the dtype of their parameters
+
+
+def trains(m: Machine, module: Atom | Value) -> None:
+    """That a module is put in training mode, or its parameters are asked for."""
+    if type(module) is Unknown:
+        m.write(module, "#trained", TRUE)
+
+
+def note_called(m: Machine, module: Atom, args: Args, place: Place) -> None:
+    """Note that a model is called, once at each place. `followed`: what its forward does is known, or as good as known."""
+    if m.store.get("scalers", "#made") is None or not is_model(m, module, args):
+        return
+    slot = (("called", place, tuple(m.calls[-2:])), "#model")
+    if m.store.get(*slot) is None:
+        m.write(*slot, NONE)
+        m.emit("model called", place, model=module, autocast=m.state("autocast"), followed=is_followed(module))
+
+
+def is_model(m: Machine, module: Atom, args: Args) -> bool:
+    """Whether a call is one of a model, or of something that is given a model."""
+    if type(module) is not Unknown:
+        return True
+    given = (a for value in args.all() for a in atoms(value))
+    return any(is_trained(m, a) for a in (module, *given))
+
+
+def is_trained(m: Machine, atom: Atom) -> bool:
+    """Whether an unknown value is a model, by its name or by what is done with it."""
+    return type(atom) is Unknown and (is_module_name(atom) or m.read(atom, "#trained") is not None)
+
+
+def is_followed(module: Atom) -> bool:
+    """Whether nothing in the forward of a model can be unknown to have entered a region."""
+    if type(module) is Object:
+        return not isinstance(module.type, str) or module.type.startswith(PLAIN_MODELS)
+    return type(module) is Unknown and module.symbol.partition(IDENTITY)[0].startswith(PLAIN_MODELS)
