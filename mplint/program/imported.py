@@ -154,14 +154,6 @@ class Recording(Slots):
         yield from [slot for slot in self.below.every() if slot not in self.removed and not dict.__contains__(self, slot)]
         yield from list(dict.keys(self))
 
-    def owners(self) -> Iterator[Hashable]:
-        """Every owner, for whoever only looks for what there is."""
-        return iter(dict.fromkeys((*self.below.owners(), *self.names)))
-
-    def names_of(self, owner: Hashable) -> Iterator[str]:
-        """The names that an owner holds, for whoever only looks for what there is."""
-        return iter(dict.fromkeys((*self.below.names_of(owner), *super().names_of(owner))))
-
 
 class Importing(Protocol):
     """What imports need of the machine that runs them."""

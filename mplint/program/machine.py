@@ -310,7 +310,7 @@ class Machine:
         self.lines: dict[Hashable, tuple[Class, list[Class | str]]] = {}  # of classes: themselves and their bases
         self.running: dict[Code, int] = {}  # how often each function is on the stack
         self.deepest = 0  # frames
-        self.private: set[Hashable] = set()  # tables of the running entry that no module holds
+        self.own: set[Hashable] = set()  # what identifies the objects that calls of the running entry have made, but for imports
         self.places: dict[tuple[str, int], Place] = {}  # of what has run: each is made once
         self.imports = Imports()
 
@@ -367,7 +367,14 @@ class Machine:
 
     def identity(self, place: Place) -> Hashable:
         """What identifies an object made here: the place and the calls above it."""
-        return (place, tuple(self.calls[-2:]), tuple(self.loops[-1:]))
+        found = (place, tuple(self.calls[-2:]), tuple(self.loops[-1:]))
+        if self.calls and not self.imports.noting:
+            self.own.add(found)
+        return found
+
+    def is_own(self, identity: Hashable) -> bool:
+        """Whether an object was made by a call of the running entry: no other module gets hold of it by an import."""
+        return type(identity) is tuple and not self.own.isdisjoint(identity)
 
     def round(self) -> str:
         """The rounds of the running loops, as a suffix of symbols."""
@@ -578,7 +585,7 @@ class Machine:
         self.events = []
         self.left = self.limit
         self.running = {}
-        self.private = set()
+        self.own = set()
         self.places.clear()
         with suppress(Exhausted, RecursionError):
             entry()

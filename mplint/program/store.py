@@ -116,14 +116,6 @@ class Slots(dict[Slot, Held]):
         """Every slot."""
         return iter(self)
 
-    def owners(self) -> Iterator[Hashable]:
-        """Every owner, for whoever only looks for what there is."""
-        return iter(self.names)
-
-    def names_of(self, owner: Hashable) -> Iterator[str]:
-        """The names that an owner holds, for whoever only looks for what there is."""
-        return iter(self.names.get(owner, ()))
-
 
 class Store:
     """Slots `(owner, name)` to values, with layers that remember what was overwritten."""
