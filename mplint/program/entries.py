@@ -97,9 +97,10 @@ def run_all(
     around: Callable[[Project], Mapping[str, frozenset[str]]] | None = None,
 ) -> None:
     """Run the modules of the relevant programs and of those that lead to them, then what they have not called."""
-    heirs = heirs_of(project, paths, relevant)
+    heirs = heirs_of(project, [*paths, *(path for path in leading if not is_test_path(path))], relevant)
     hold_heirs = {path for path, _ in heirs}
     files = [path for path in paths if (ir := project.ir(path)) is not None and (path in hold_heirs or concerns(ir, relevant))]
+    files += sorted(hold_heirs - set(paths))
     helpers = region_makers(project, files, [path for path in (*paths, *leading) if path not in set(files)])
     for path, names in around(project).items() if around is not None and files else ():
         helpers[path] = helpers.get(path, frozenset()) | names

@@ -91,6 +91,7 @@ class Switch(NamedTuple):
 
     `name` is what the user types; `default` None: nobody knows it. `choices`: the only values that it takes, where they are listed;
     `off`: what turns off an option that is on by default; `test`: the name is a comparison that holds or not.
+    `offered`: what files of the project give for it, of which nobody knows whether they are used.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Switch(NamedTuple):
     choices: tuple[Hashable, ...] = ()
     off: str = ""
     test: bool = False
+    offered: tuple[Hashable, ...] = ()
 
 
 class Args:
@@ -393,7 +395,9 @@ class Machine:
                 default = Constant(of(switch.default.value))
             except Exception:
                 default = None
-        self.switches[symbol] = switch._replace(name=name.replace("{}", switch.name), default=default, choices=(), off="", test=test)
+        shown = name.replace("{}", switch.name)
+        others = each_of(of, switch.offered)
+        self.switches[symbol] = switch._replace(name=shown, default=default, choices=(), off="", test=test, offered=others)
 
     # slots
 
@@ -594,6 +598,16 @@ class Machine:
             self.library.finished(self)
         self.left = left
         return self.events
+
+
+def each_of(of: Callable[[object], object], values: Iterable[Hashable]) -> tuple[Hashable, ...]:
+    """The texts that a function gives for values."""
+    found: list[Hashable] = []
+    for value in values:
+        with suppress(Exception):
+            made = of(value)
+            found += [made] if isinstance(made, str) else []
+    return tuple(found)
 
 
 def short(guards: Path) -> Path:

@@ -274,7 +274,23 @@ def part_of(m: Machine, atom: Atom, index: int, position: int) -> Value:
 def s_return(m: Machine, ir: IR) -> bool:
     value = evaluate(m, ir[2]) if ir[2] is not None else NONE
     frame = m.frames[-1]
+    if ir[2] is not None and holds_scaled(m, value):
+        m.emit("scaled loss returned", m.here(ir[2][1]), value=value)
     leave(m, frame.exits, frame.depth, value)
+    return False
+
+
+def holds_scaled(m: Machine, value: Value, depth: int = 0) -> bool:
+    """Whether a value, or an item of it, may be a loss that was multiplied by a scale."""
+    for atom in atoms(value):
+        if type(atom) is Tensor:
+            if atom.scaled is not None:
+                return True
+            continue
+        held = m.read(atom.id, "#entries") if type(atom) is Object and atom.kind == "dict" else atom
+        inner = held.items if type(held) is Items else [v for _, v in held.entries] if type(held) is Entries else ()
+        if depth < 2 and any(holds_scaled(m, item, depth + 1) for item in inner):
+            return True
     return False
 
 

@@ -7,67 +7,83 @@ import re
 from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
+from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
 from mplint.frameworks.keras.evidence import excluded, programs, untold
+from mplint.frameworks.keras.layers import PROBABLE, by
 from mplint.frameworks.keras.tensors import is_low, is_tensor
 from mplint.program.conditions import Path
 from mplint.program.lower import line_of
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, tensors_of
-from mplint.program.values import BFLOAT, COMPUTE, DTYPE_NAMES, HALF, SINGLE, Place, Tensor
+from mplint.program.values import BFLOAT, COMPUTE, DTYPE_NAMES, HALF, SINGLE, Place, State, Tensor
 from mplint.program.values import Step as PlaceStep
 from mplint.python.document import is_test_path
 from mplint.recipes.float32 import float32_layers
 from mplint.rule import Consequence, Rule
-from mplint.source.file import SourceFile
-from mplint.source.keras.layers import CONVOLUTIONS, PROBABILITIES
-from mplint.source.keras.models import ComputeDtype, KerasModels, Model, Step
-from mplint.source.keras.purpose import only_tried_out, purpose
-
-from .builder_choices import left_to_callers
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
+    from mplint.source.file import SourceFile
 
 # Words in the names of models whose output is raw material for something else.
 FEATURES = re.compile(r"backbone|encod|extract|feature|embed|trunk|stem|neck|block|gate|attention", re.I)
-RAW = re.compile(FEATURES.pattern + r"|base|discrim|critic|project|hidden", re.I)
-PREDICTION = re.compile(r"pred|logit|output", re.I)
 NUMBERS = {
     "float16": "float16 keeps 11 bits and rounds probabilities below 6e-8 to 0, whose logarithm is -inf",
     "bfloat16": "bfloat16 keeps 8 bits: a probability of 0.999 becomes 1.0",
 }
 
 
-PROBABLE = frozenset({"activation:softmax", "activation:sigmoid"})
+HEADS = frozenset(f"layer:{name}" for name in ("Dense", "EinsumDense", "Conv1D", "Conv2D", "Conv3D", "Conv2DTranspose", "Conv3DTranspose"))
+IDLE = State(None)  # of a tape that is not open
 
 
 class End(NamedTuple):
-    """A tensor in half that a model gives out: on which path, of which model, and whether the program trains it.
+    """A tensor in half that a model gives out: on which path, of which model, and whether the program trains it, or takes a loss of it.
 
-    `whole`: whatever callers choose, the model ends in probabilities in half.
+    A builder that sets the policy itself counts as well: nobody else decides what its model ends in.
+
+    `choice`: what of the path is not about the policy. `whole`: whatever callers choose, the model ends in probabilities in half.
     """
 
     tensor: Tensor
     path: Path
+    choice: Path
     name: str
     trained: bool
     whole: bool
 
+    @property
+    def is_application(self) -> bool:
+        """Whether a model of `keras.applications` computes it."""
+        return "application" in self.tensor.tags
 
-def model_ends(entry: Entry) -> list[End]:
-    """What the models of an entry give out in half, those left out that are parts of other models."""
+    @property
+    def is_turned_back(self) -> bool:
+        """Whether it was in float32 before a layer turned it back."""
+        return "turned back" in self.tensor.tags
+
+
+def scored_places(trace: Trace) -> frozenset[Place]:
+    """The layers whose half outputs a loss is taken of."""
+    taken = (event for entry in trace.entries for event in entry.of("loss taken"))
+    return frozenset(t.half[-1].place for event in taken for t in event.data["predictions"] if is_low(t) and t.half)  # type: ignore[attr-defined]
+
+
+def model_ends(entry: Entry, scored: frozenset[Place]) -> list[End]:
+    """What the models of an entry give out in half, those left out that are parts of other models; a loss is taken of the `scored` ones."""
     made: dict[Hashable, Event] = {}
     for event in entry.of("model made"):
         made[event.data["model"].id] = event  # type: ignore[attr-defined]
-    trained = {event.data["model"].id for event in entry.of("model compiled", "model fit")}  # type: ignore[attr-defined]
+    trained = {event.data["model"].id for event in entry.of("model compiled", "model fit", "model handed on")}  # type: ignore[attr-defined]
+    trained |= {event.data["layer"].id for event in entry.of("layer called") if event.data.get("tape", IDLE) != IDLE}  # type: ignore[attr-defined]
     ran = {event.data["model"].id for event in entry.of("model fit")}  # type: ignore[attr-defined]
     stored = {event.data["model"].id for event in entry.of("weights loaded")} - ran  # type: ignore[attr-defined]
     parts = {event.data["layer"].id for event in entry.of("layer called") if event.data["symbolic"]} - trained  # type: ignore[attr-defined]
+    setters = {event.place: event for event in entry.of("policy set")}
     settled = {place for event in entry.of("cast") if (place := cast_back(event)) is not None}
     found = []
     for key, event in made.items():
-        if key in parts or key in stored or (event.function == "__init__" and key not in trained):
+        if key in parts or key in stored or (key not in trained and (event.function == "__init__" or event.get("how") == "called")):
             continue
         outputs = tensors_of(event.data["outputs"], event.path)  # type: ignore[arg-type]
         whole = all(is_tensor(atom) and is_low(atom) and not atom.tags.isdisjoint(PROBABLE) for _, atom in outputs)
@@ -75,8 +91,18 @@ def model_ends(entry: Entry) -> list[End]:
             if not is_tensor(atom) or not is_low(atom) or not atom.half or "cast" in atom.tags or excluded(path):
                 continue
             if not atom.tags.isdisjoint(PROBABLE) or atom.half[-1].place not in settled:
-                found.append(End(atom, path, str(event.data["name"]), key in trained, whole))
+                setter = setters.get(atom.half[0].place)
+                own = setter is not None and event.function != "" and setter.frame == event.frame and ends_raw(atom)
+                choice = path - setter.path if setter is not None else path
+                used = key in trained or atom.half[-1].place in scored or own
+                found.append(End(atom, path, choice, f"{event.data['name']} {event.function}", used, whole))
     return found
+
+
+def ends_raw(tensor: Tensor) -> bool:
+    """Whether a layer with weights gives a tensor, and no activation of hidden layers: what a model is made for."""
+    names = {tag.partition(":")[2] for tag in tensor.tags if tag.startswith("activation:")}
+    return not tensor.tags.isdisjoint(HEADS) and names <= {"linear", "tanh"}
 
 
 def cast_back(event: Event) -> Place | None:
@@ -100,18 +126,66 @@ def comes_late(tensor: Tensor) -> bool:
     return policy.path == layer.path and line_of(policy.position) > line_of(layer.position)
 
 
-def float32_layer(trace: Trace, place: Place) -> Fix | None:
-    """`dtype="float32"` for the call that makes a layer."""
-    text = trace.text(place)
-    if not text.endswith(")") or "dtype" in text or "**" in text:
+def loose_ends(entry: Entry) -> list[End]:
+    """Probabilities in half that a script stacks its layers up to, in an excerpt that makes no model of them yet."""
+    if not entry.script or entry.of("model made", "layer used"):
+        return []
+    calls = entry.of("layer called")
+    given = {tag for event in calls for tensor in event.data["given"] for tag in tensor.tags if tag.startswith("by:")}  # type: ignore[attr-defined]
+    found = []
+    for event in calls:
+        made = event.data["layer"].made  # type: ignore[attr-defined]
+        last = "output" in event.data and not event.function and made is not None and by(made) not in given
+        outputs = tensors_of(event.data["output"], event.path) if last else []  # type: ignore[arg-type]
+        for path, atom in outputs:
+            if is_tensor(atom) and is_low(atom) and atom.half and not atom.tags.isdisjoint(PROBABLE):
+                found.append(End(atom, path, path, "", False, True))
+    return found
+
+
+def in_float32(trace: Trace, end: End) -> Fix | None:
+    """`dtype="float32"` for the layers that make the output and shape it afterwards, or a cast of what an operation gets."""
+    later = [placed(tag) for tag in sorted(end.tensor.tags) if tag.startswith("then:")]
+    nodes = [trace.node(place) for place in (end.tensor.half[-1].place, *later)]
+    file = nodes[0][0] if nodes[0] is not None else None
+    calls = [node[1] for node in nodes if node is not None and node[0] is file and isinstance(node[1], ast.Call)]
+    if file is None or len(calls) != len(nodes):
         return None
-    line, column = trace.span(place)[2:]
-    inner = text[:-1].rstrip()
-    if inner.endswith(","):
+    changes: tuple[Replace, ...]
+    if any(tag.startswith("layer:") for tag in end.tensor.tags) and not end.is_application:
+        if any(keyword.arg is None for call in calls for keyword in call.keywords):
+            return None
+        changes = float32_layers(file, calls)
+    else:
+        cast = input_cast(file, calls[0])
+        if cast is None or later:
+            return None
+        changes = (cast,)
+    return Fix('compute the output in float32 with dtype="float32"', Applicability.SAFE, changes)
+
+
+def advice(end: End, activation: str) -> str:
+    """What to do about an output."""
+    if end.is_application:
+        return f'pass classifier_activation=None (or include_top=False) and end with `Activation("{activation}", dtype="float32")`'
+    by_layer = any(tag.startswith("layer:") for tag in end.tensor.tags)
+    return 'give the last layer `dtype="float32"`' if by_layer else "cast the argument to float32"
+
+
+def placed(tag: str) -> Place:
+    """The place that a tag tells."""
+    path, _, position = tag.removeprefix("then:by:").rpartition(":")
+    return Place(path, int(position))
+
+
+def input_cast(file: SourceFile, call: ast.Call) -> Replace | None:
+    """The argument of `tf.nn.softmax(x)` wrapped in a cast to float32."""
+    root: ast.expr = call.func
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not call.args or not isinstance(root, ast.Name) or file.names.resolve(root) != "tensorflow":
         return None
-    comma = "" if inner.endswith("(") else ", "
-    change = Replace(Span(line, column - 1, line, column - 1), f'{comma}dtype="float32"')
-    return Fix('compute the output in float32 with dtype="float32"', Applicability.SAFE, (change,))
+    return Replace(file.span(call.args[0]), f"{root.id}.cast({file.text(call.args[0])}, {root.id}.float32)")
 
 
 class OutputNotFloat32(Rule):
@@ -188,8 +262,9 @@ class OutputNotFloat32(Rule):
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Yield the outputs of models that the program builds, wherever it sets the policy."""
+        scored = scored_places(trace)
         for entry in trace.entries:
-            for end in model_ends(entry):
+            for end in (*model_ends(entry, scored), *loose_ends(entry)):
                 finding = self._end(trace, entry, end)
                 if finding is not None:
                     yield finding
@@ -204,180 +279,34 @@ class OutputNotFloat32(Rule):
             return None
         known = programs(trace)
         verdict = trace.verdict(entry, end.path)
-        if not entry.script and ((not end.whole and parameters_decide(end.path)) or comes_late(end.tensor)):
+        if not entry.script and ((not end.whole and parameters_decide(end.choice)) or comes_late(end.tensor)):
             return None
         dtype = DTYPE_NAMES[letter] if letter != COMPUTE else "half precision"
         reasons = end.tensor.half[:-1]
         if letter == COMPUTE:
             if known.is_program(step.place.path) or not probable or "parameter" in verdict.kinds:
                 return None  # whoever sets the policy may leave the head out
-            near = known.connected(step.place.path)
+            near = known.connected(entry.path)  # of what runs it, not of all that share its parts
             policy = next((p for p in known.policies if p.place.path in near and not is_test_path(p.place.path)), None)
             if policy is None:
                 return None
             verdict, dtype = policy.verdict, DTYPE_NAMES[HALF if policy.name == "mixed_float16" else BFLOAT]
             reasons = (PlaceStep(policy.place, f"the policy is {policy.name} from here on"),)
         sure = letter != COMPUTE and verdict.proven and not untold(trace, end.path)
-        with_activation = f" with {activation}" if activation else ""
+        with_activation = f" with {activation}" if probable and not end.is_turned_back else ""
+        done = "turns the output of the model back into" if end.is_turned_back else "computes the output of the model in"
         return self.at(
             trace,
             step.place,
-            f"`{name}`{with_activation} computes the output of the model in {dtype}{verdict.condition()}",
+            f"`{name}`{with_activation} {done} {dtype}{verdict.condition()}",
             why=NUMBERS.get(dtype, NUMBERS["float16"]) + ".",
-            help='give the last layer `dtype="float32"`',
+            help=advice(end, activation),
             severity=Severity.INFO
             if is_test_path(step.place.path)
             else Severity.ERROR
-            if sure and probable and letter == HALF
+            if sure and probable and letter == HALF and not end.is_turned_back
             else Severity.WARNING,
             confidence=Confidence.HIGH if sure and entry.script and probable else Confidence.MEDIUM,
             steps=reasons,
-            fix=float32_layer(trace, step.place) if any(t.startswith("layer:") for t in end.tensor.tags) else None,
+            fix=in_float32(trace, end),
         )
-
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Yield the outputs of models that are emitted in half."""
-        seen: set[ast.AST] = set()
-        for model in file.fact(KerasModels).models:
-            for chain in model.outputs if not model.part else ():
-                if chain[0].node not in seen:
-                    seen.add(chain[0].node)
-                    yield from self._output(file, model, chain)
-
-    def _output(self, file: SourceFile, model: Model, chain: tuple[Step, ...]) -> Iterator[Finding]:
-        head = head_of(chain)
-        emitter = next((s for s in chain if s.kind not in ("op", "shape")), None)
-        if head is None or emitter is None or emitter.kind == "cast" or not is_wanted(file, model, head) or is_optional(file, model, head):
-            return
-        carriers = chain[chain.index(head) :]  # an op computes in the dtype of the layer before it
-        carrier = next((s for s in carriers if s.kind in ("layer", "application")), None)
-        computed = dtype_of(file, carrier) if carrier is not None else None
-        emitted = dtype_of(file, emitter)
-        if computed is None or not (emitted.half or emitted.undecided or "?" in emitted.names) or is_only_run(file, model, emitted):
-            return
-        place, dtype = (head, computed) if computed.half or computed.undecided or "?" in computed.names else (emitter, emitted)
-        yield from self._finding(file, model, chain, place, head, dtype)
-
-    def _finding(
-        self, file: SourceFile, model: Model, chain: tuple[Step, ...], place: Step, head: Step, dtype: ComputeDtype
-    ) -> Iterator[Finding]:
-        sure = dtype.certain and not dtype.undecided
-        probable = head.activation in ("softmax", "sigmoid") or head.kind == "application"
-        if not dtype.half and not dtype.undecided:
-            confidence = Confidence.LOW  # the policy is computed, and nothing says that it may be half
-        elif not dtype.half:
-            return  # another file may set the policy: what the whole program does decides
-        else:
-            confidence = Confidence.HIGH if sure and (probable or model.trained) else Confidence.MEDIUM
-        if file.is_test:
-            confidence = Confidence.LOW
-        name = " or ".join(sorted(dtype.half)) or "half precision"
-        done = f"computes the output of {title(model)} in" if place is head else "turns the output back into"
-        yield self.finding(
-            file,
-            place.node,
-            f"{describe(place)} {done} {name}",
-            why=NUMBERS.get(name, NUMBERS["float16"]) + ".",
-            help=advice(place),
-            severity=Severity.ERROR if place is head and sure and probable and dtype.half == {"float16"} else Severity.WARNING,
-            confidence=confidence,
-            related=tuple((setter, "the policy is set here") for setter in dtype.setters[:2]) if dtype.half else (),
-            fix=self._fix(file, chain, place, head),
-        )
-
-    def _fix(self, file: SourceFile, chain: tuple[Step, ...], place: Step, head: Step) -> Fix | None:
-        wanted = [s for s in chain[: chain.index(place) + 1] if s.layer is not None]
-        changes = list(float32_layers(file, (step.node for step in wanted)))
-        if place.kind == "op" and (cast := input_cast(file, place.node)) is not None:
-            changes.append(cast)
-        elif place.kind in ("op", "application"):
-            return None
-        return Fix('compute the output in float32 with dtype="float32"', Applicability.SAFE, tuple(changes))
-
-
-def head_of(chain: tuple[Step, ...]) -> Step | None:
-    """The step of a chain that makes its output: the activation that gives probabilities, else the last layer with weights."""
-    return next((s for s in chain if s.activation in PROBABILITIES or s.kind == "application"), None) or last_with_weights(chain)
-
-
-def last_with_weights(chain: tuple[Step, ...]) -> Step | None:
-    """The step of a chain that computes the output where no activation makes probabilities of it."""
-    for step in chain:
-        if step.layer is not None and (step.layer.kind in HEADS or (step.layer.kind == "Activation" and step is chain[0])):
-            return step
-    return None
-
-
-# Activations of hidden layers rather than of outputs.
-HIDDEN = frozenset({"relu", "relu6", "elu", "selu", "gelu", "swish", "silu", "mish", "leaky_relu"})
-HEADS = CONVOLUTIONS | {"Dense", "EinsumDense", "TimeDistributed"}
-
-
-def dtype_of(file: SourceFile, step: Step) -> ComputeDtype:
-    """The dtypes in which a step may compute; a wrapped layer follows its wrapper."""
-    return file.fact(KerasModels).computes_in(step.node)
-
-
-def is_wanted(file: SourceFile, model: Model, head: Step) -> bool:
-    """Whether the output is one that people read: probabilities, or a head of a model that is not a part of another."""
-    if model.kind == "application":
-        return model.run
-    if head.activation in PROBABILITIES:
-        return not (model.kind == "subclass" and not model.trained and FEATURES.search(model.name))
-    if not model.trained and (model.kind in ("subclass", "fragment") or head.activation in HIDDEN):
-        return False
-    return not RAW.search(model.name) and not casts_predictions(file)
-
-
-def casts_predictions(file: SourceFile) -> bool:
-    """Whether the program casts logits or predictions to float32 somewhere after the model."""
-    casts = [step for step in file.fact(KerasModels).steps.casts() if step.dtype in ("float32", "float64") and step.node.args]
-    return any(PREDICTION.search(name.id) for step in casts for name in file.values.mentions(step.node.args[0]))
-
-
-def is_optional(file: SourceFile, model: Model, head: Step) -> bool:
-    """Whether only callers elsewhere would have the model end with this head, and otherwise it ends with features, or with raw values."""
-    if model.trained or not left_to_callers(file, head.node):
-        return False
-    others = [other for chain in model.outputs if (other := head_of(chain)) is None or other.node is not head.node]
-    return not others or any(o is None or (head.activation in PROBABILITIES and o.activation not in PROBABILITIES) for o in others)
-
-
-def is_only_run(file: SourceFile, model: Model, dtype: ComputeDtype) -> bool:
-    """Whether the program runs trained models in half on purpose, or only tries the class of the model out under that policy."""
-    if isinstance(model.node, ast.ClassDef) and dtype.setters and not model.trained and only_tried_out(file, model.node, dtype.setters):
-        return True
-    return purpose(file) == "runs" and (bool(dtype.half) or bool(file.names.calls_of("set_weights")))
-
-
-def describe(step: Step) -> str:
-    """The step in the user's words: `Dense(…, activation="softmax")`."""
-    if step.layer is None:
-        return f"`{ast.unparse(step.node.func)}`"
-    if step.activation in PROBABILITIES and step.layer.kind != "Softmax":
-        return f"`{step.layer.kind}` with {step.activation}"
-    return f"`{step.layer.kind}`"
-
-
-def title(model: Model) -> str:
-    """How the message calls the model."""
-    return f"`{model.name}`" if model.kind == "subclass" else "the model"
-
-
-def advice(step: Step) -> str:
-    """What to do about the output."""
-    if step.kind == "application":
-        return 'Pass classifier_activation=None (or include_top=False) and end with Activation("softmax", dtype="float32").'
-    if step.kind == "op":
-        return "Cast the argument to float32 first."
-    return f'Give `{step.layer.kind if step.layer else "the last layer"}` dtype="float32".'
-
-
-def input_cast(file: SourceFile, call: ast.Call) -> Replace | None:
-    """The argument of `tf.nn.softmax(x)` wrapped in a cast to float32."""
-    root: ast.expr = call.func
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    if not call.args or not isinstance(root, ast.Name) or file.names.resolve(root) != "tensorflow":
-        return None
-    return Replace(file.span(call.args[0]), f"{root.id}.cast({file.text(call.args[0])}, {root.id}.float32)")

@@ -5,21 +5,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mplint.configs.trainers.duties import trainer
 from mplint.findings import Applicability, Change, Confidence, Finding, Fix, RemoveStatement, Replace, Severity
+from mplint.frameworks.keras import steps as keras_steps
 from mplint.frameworks.trainers.hosted import STEPS
 from mplint.frameworks.trainers.queries import in_float16, precision_around
 from mplint.program.conditions import Path
-from mplint.program.machine import Event
+from mplint.program.machine import Args, Event
 from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import ANY, HALF, Place, Step, Tensor, atoms
+from mplint.program.values import ANY, HALF, NONE, Atom, Object, Place, State, Step, Tensor, atoms
 from mplint.python.document import is_test_path
 from mplint.python.syntax import argument
 from mplint.rule import Consequence, Rule
 from mplint.source.file import SourceFile
-from mplint.source.keras.loss_scale import is_loss_scale_optimizer, is_model_optimizer, makes_loss_scale_optimizer
-from mplint.source.keras.policy import KerasPolicy
-from mplint.source.keras.version import keras_major
-from mplint.source.trainers.duties import trainer
 
 
 class DoubleLossScaling(Rule):
@@ -100,6 +98,7 @@ class DoubleLossScaling(Rule):
                     break
 
             yield from self._in_steps(trace, entry)
+            yield from self._in_keras(trace, entry)
 
     def _in_steps(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
         """Losses that are scaled in a step that a trainer runs, which runs backward and steps by itself."""
@@ -128,75 +127,58 @@ class DoubleLossScaling(Rule):
                 fix=fix,
             )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report nested wrappers, redundant ones in compile(), divisions before a step that divides, and losses scaled before a trainer."""
-        for call in file.syntax.all(ast.Call):
-            if makes_loss_scale_optimizer(file, call):
-                yield from self._nested(file, call)
-            elif isinstance(call.func, ast.Attribute):
-                if call.func.attr == "compile":
-                    yield from self._compiled(file, call)
-                elif call.func.attr in ("apply_gradients", "apply"):
-                    yield from self._divided(file, call, call.func.value)
+    def _in_keras(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
+        """Wrappers within wrappers, redundant ones in `compile`, and divisions before a step that divides."""
+        for event in entry.of("loss scale optimizer made"):
+            inner = [(path, a) for path, a in possible(event.data["inner"] or NONE, event.path)]  # type: ignore[arg-type]
+            if inner and all(keras_steps.is_wrapped(a) for _, a in inner):
+                yield self._nested(trace, event, inner[0][1])
+        for event in entry.of("model compiled"):
+            yield from self._compiled(trace, event)
+        for event, later in keras_steps.divided_by_hand(entry):
+            verdict = trace.verdict(entry, event.path)
+            found = trace.node(event.place)
+            yield self.at(
+                trace,
+                event.place,
+                f"the gradients are divided by the scale, and `{trace.text(later.place).partition('(')[0]}` divides them again"
+                + verdict.condition(),
+                why="A Keras 3 LossScaleOptimizer unscales when it applies gradients: every update is 32768 times too small.",
+                help="pass the scaled gradients",
+                confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                steps=(Step(later.place, "this divides by the scale as well"),),
+                fix=undivided(*found) if found is not None else None,
+            )
 
-    def _nested(self, file: SourceFile, call: ast.Call) -> Iterator[Finding]:
-        inner = argument(call, "inner_optimizer", 0) or argument(call, "optimizer")
-        if inner is None:
-            return
-        wrapped = [d for d in file.values.definitions(inner) if isinstance(d, ast.Call) and makes_loss_scale_optimizer(file, d)]
-        if not wrapped or not is_loss_scale_optimizer(file, inner):
-            return
-        fix = None
-        if len(call.args) + len(call.keywords) == 1:
-            statement = file.syntax.statement(call)
-            change: Change = Replace(file.span(call), file.text(inner))
-            if isinstance(statement, ast.Assign) and statement.value is call and ast.unparse(statement.targets[0]) == ast.unparse(inner):
-                change = RemoveStatement(file.span(statement))
-            fix = Fix("wrap the optimizer once", Applicability.SAFE, (change,))
-        yield self.finding(
-            file,
-            call,
-            f"`{file.text(inner)}` is already a LossScaleOptimizer",
+    def _nested(self, trace: Trace, event: Event, inner: Atom) -> Finding:
+        found = trace.node(event.place)
+        made = inner.made if isinstance(inner, Object) else None
+        wrapped = file_text(found, inner_of(found[1])) if found is not None else ""
+        return self.at(
+            trace,
+            event.place,
+            f"`{wrapped or trace.text(event.place)}` is already a LossScaleOptimizer",
             why="Keras 3 divides the gradients by the scale twice, so every update is 32768 times too small; Keras 2 raises an error.",
             help="wrap the optimizer once",
-            related=((wrapped[0], "wrapped here first"),) if wrapped[0] is not inner else (),
-            fix=fix,
+            steps=(Step(made, "it is wrapped here first"),) if made is not None else (),
+            fix=wrapped_once(*found) if found is not None else None,
         )
 
-    def _compiled(self, file: SourceFile, call: ast.Call) -> Iterator[Finding]:
-        given = argument(call, "optimizer", 0)
-        if given is not None and is_loss_scale_optimizer(file, given) and "mixed_float16" in file.fact(KerasPolicy).policy_at(call).names:
-            message = "`compile` wraps the optimizer by itself under mixed_float16"
-            why = "The explicit LossScaleOptimizer is kept, not doubled; it is needed only to set its arguments."
-            yield self.finding(file, given, message, why=why, help="pass the plain optimizer", severity=Severity.INFO)
-
-    def _divided(self, file: SourceFile, call: ast.Call, optimizer: ast.expr) -> Iterator[Finding]:
-        if keras_major(file) == 2 or not (is_loss_scale_optimizer(file, optimizer) or is_model_optimizer(file, optimizer)):
-            return
-        given = argument(call, "grads_and_vars", 0) or argument(call, "grads")
-        if isinstance(given, ast.Call) and isinstance(given.func, ast.Name) and given.func.id == "zip" and given.args:
-            given = given.args[0]
-        for definition in file.values.definitions(given):
-            for node in ast.walk(definition):
-                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and self._is_scale(file, node.right, optimizer):
-                    fix = Fix("leave the unscaling to the optimizer", Applicability.SAFE, (Replace(file.span(node), file.text(node.left)),))
-                    yield self.finding(
-                        file,
-                        node,
-                        f"the gradients are divided by `{file.text(node.right)}`, and `{file.text(call.func)}` divides them again",
-                        why="A Keras 3 LossScaleOptimizer unscales when it applies gradients: every update is 32768 times too small.",
-                        help="pass the scaled gradients",
-                        related=((call, "divides by the scale as well"),),
-                        fix=fix,
-                    )
-
-    def _is_scale(self, file: SourceFile, node: ast.expr, optimizer: ast.expr) -> bool:
-        """Whether `node` is the optimizer's scale, which only Keras 3 calls dynamic_scale."""
-        owner = ast.unparse(optimizer)
-        return any(
-            isinstance(d, ast.Attribute) and d.attr == "dynamic_scale" and ast.unparse(d.value) == owner
-            for d in file.values.definitions(node)
-        )
+    def _compiled(self, trace: Trace, event: Event) -> Iterator[Finding]:
+        policies = [a for _, a in possible(event.data["policy"], event.path)]  # type: ignore[arg-type]
+        given = [a for _, a in possible(event.data["optimizer"] or NONE, event.path)]  # type: ignore[arg-type]
+        mixed = any(type(a) is State and isinstance(a.data, tuple) and a.data[0] == "mixed_float16" for a in policies)
+        args = event.data["args"]
+        place = args.place(0, "optimizer") if isinstance(args, Args) else None
+        if mixed and given and all(map(keras_steps.is_wrapped, given)):
+            yield self.at(
+                trace,
+                Place(event.place.path, place) if place is not None else event.place,
+                "`compile` wraps the optimizer by itself under mixed_float16",
+                why="The explicit LossScaleOptimizer is kept, not doubled; it is needed only to set its arguments.",
+                help="pass the plain optimizer",
+                severity=Severity.INFO,
+            )
 
 
 def unscaled(trace: Trace, entry: Entry, loss: object) -> Fix | None:
@@ -224,3 +206,32 @@ def are_alternatives(one: Path, other: Path) -> bool:
     """Whether two things happen under flags of their own: then nothing says that both are ever set."""
     flags = [{literal for literal in path if literal[0][0] in ("true", "in")} for path in (one, other)]
     return all(flags) and flags[0].isdisjoint(flags[1])
+
+
+def inner_of(call: ast.AST) -> ast.expr | None:
+    """The optimizer that a call wraps."""
+    return argument(call, "inner_optimizer", 0) or argument(call, "optimizer") if isinstance(call, ast.Call) else None
+
+
+def file_text(found: tuple[SourceFile, ast.AST], node: ast.AST | None) -> str:
+    """The source text of a node in the file of another one."""
+    return found[0].text(node) if node is not None else ""
+
+
+def wrapped_once(file: SourceFile, call: ast.AST) -> Fix | None:
+    """Take the outer one of two wrappers away, where nothing but the optimizer is given to it."""
+    inner = inner_of(call)
+    if inner is None or not isinstance(call, ast.Call) or len(call.args) + len(call.keywords) != 1:
+        return None
+    statement = file.syntax.statement(call)
+    change: Change = Replace(file.span(call), file.text(inner))
+    if isinstance(statement, ast.Assign) and statement.value is call and ast.unparse(statement.targets[0]) == ast.unparse(inner):
+        change = RemoveStatement(file.span(statement))
+    return Fix("wrap the optimizer once", Applicability.SAFE, (change,))
+
+
+def undivided(file: SourceFile, division: ast.AST) -> Fix | None:
+    """Leave the gradients as they are."""
+    if not isinstance(division, ast.BinOp):
+        return None
+    return Fix("leave the unscaling to the optimizer", Applicability.SAFE, (Replace(file.span(division), file.text(division.left)),))

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
 from mplint.program.conditions import Condition, Path, allowed_values, extend
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace, shown_symbol
-from mplint.program.values import BFLOAT, HALF, Constant, Object, Place, Step, Tensor, Test, Unknown, Value, options
+from mplint.program.trace import Entry, Trace, possible, shown_symbol
+from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Object, Place, State, Step, Tensor, Test, Unknown, Value, options
 from mplint.python.names import position
-from mplint.python.syntax import FUNCTIONS, argument
+from mplint.python.syntax import argument, has_star
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
-from mplint.source.keras.evidence import chooses_precision
-from mplint.source.keras.loss_scale import makes_loss_scale_optimizer
-from mplint.source.keras.policy import KerasPolicy
-from mplint.source.torch.autocast import Autocast, Autocasts
-from mplint.source.torch.scaler import Scaler, Scalers, words_of
 
+OF_WRAPPERS = {"get_scaled_loss", "get_unscaled_gradients", "inner_optimizer", "dynamic_scale", "loss_scale", "initial_scale"}
 WHY = "bfloat16 has the range of float32 (1e-38 to 3e38): nothing needs a scale, and each step checks all gradients for it"
 
 
@@ -102,6 +99,8 @@ class ScalerWithBfloat16(Rule):
                 yield from self._made_for_bfloat16(trace, entry, event)
             if made:
                 yield from self._scales_bfloat16(trace, entry, made)
+            for event in entry.of("loss scale optimizer made"):
+                yield from self._in_keras(trace, event)
 
     def _made_for_bfloat16(self, trace: Trace, entry: Entry, event: Event) -> Iterator[Finding]:
         """A scaler that is on where an option says bfloat16."""
@@ -118,6 +117,18 @@ class ScalerWithBfloat16(Rule):
                     why=WHY,
                     help="leave the scaler out, or enable it for float16 only",
                     confidence=Confidence.HIGH if entry.script and verdict.proven else Confidence.MEDIUM,
+                    fix=compared(trace, event),
+                )
+                return
+            flag = flag_for_bfloat16(path)
+            if flag is not None:
+                yield self.at(
+                    trace,
+                    event.place,
+                    f"`{name_of(event)}` is enabled where `{flag}` asks for bfloat16",
+                    why=WHY,
+                    help="leave the scaler out, or enable it for float16 only",
+                    confidence=Confidence.MEDIUM,
                 )
                 return
             flag = either_half(path)
@@ -141,7 +152,9 @@ class ScalerWithBfloat16(Rule):
             origin = by_scaler.get(scaler) if type(scaler) is Object else None
             if origin is None or id(origin) in seen:
                 continue
-            path = path_in_bfloat16(trace, scaling, origin) or path_of_a_choice(trace, entry, scaling, origin)
+            path = path_in_bfloat16(trace, scaling, origin)
+            if path is None:
+                path = path_of_a_choice(trace, entry, scaling, origin)
             if path is None:
                 continue
             regions = [e for e in entry.of("autocast entered") if getattr(e.data["autocast"], "dtype", None) == BFLOAT]
@@ -158,73 +171,28 @@ class ScalerWithBfloat16(Rule):
                 f"`{name_of(origin)}` scales the loss of a bfloat16 forward pass{verdict.condition()}",
                 why=WHY,
                 help="leave the scaler out, or enable it for float16 only",
-                confidence=Confidence.HIGH if entry.script and verdict.proven else Confidence.MEDIUM,
+                confidence=Confidence.HIGH if verdict.proven and (entry.script or path <= scaling.path) else Confidence.MEDIUM,
                 steps=(*steps, Step(scaling.place, "the loss is scaled here")),
+                fix=switched_off(trace, origin, region, is_always(origin, scaling, path)),
             )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report each scaler that nothing switches off while the program computes in bfloat16."""
-        found = list(self._torch(file)) if "bfloat16" in file.document.text else []
-        yield from found or self._by_flag(file)
-        if "bfloat16" in file.document.text and "LossScaleOptimizer" in file.document.text:
-            yield from in_keras(self, file)
 
-    def _torch(self, file: SourceFile) -> Iterator[Finding]:
-        constructions = [a for a in file.fact(Autocasts).constructions if a.devices != {"cpu"}]
-        yield from self._by_name(file, [a for a in constructions if not a.dtypes.isdisjoint(("bfloat16", "?"))])
-        autocasts = [a for a in constructions if a.half]
-        if not autocasts or not all(a.may_run_in("bfloat16") for a in autocasts):
+    def _in_keras(self, trace: Trace, event: Event) -> Iterator[Finding]:
+        """A LossScaleOptimizer that is made where layers compute in bfloat16."""
+        policies = [a for _, a in possible(event.data["policy"], event.path)]  # type: ignore[arg-type]
+        names = {str(a.data[0]) for a in policies if type(a) is State and isinstance(a.data, tuple)}
+        if names != {"mixed_bfloat16"}:
             return
-        certain = all(a.dtypes == {"bfloat16"} for a in autocasts)
-        setting = next((a.setting for a in autocasts if a.default == "bfloat16"), "")
-        for scaler in file.fact(Scalers).live:
-            if file.fact(Scalers).follows_dtype(scaler) or (not certain and is_for_float16(file, scaler)):
-                continue
-            flags = [file.values.constant_or(d) for d in file.values.definitions(scaler.condition) if isinstance(d, ast.expr)]
-            if not certain and True in flags and False in flags:
-                continue  # the flag is chosen with the dtype, or apart from it: the interpreter follows both
-            yield self.finding(
-                file,
-                scaler.node,
-                f"`{file.text(scaler.node.func)}` is enabled although autocast runs in bfloat16"
-                + ("" if certain else f" with the default `{setting}`" if setting else " where the dtype says so"),
-                why=WHY,
-                help="leave the scaler out, or enable it for float16 only",
-                confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
-                related=((autocasts[0].node, "autocast runs in bfloat16 here"),),
-                fix=switch_off(file, scaler, autocasts[0], certain),
-            )
-
-    def _by_flag(self, file: SourceFile) -> Iterator[Finding]:
-        """The scalers that a flag for bfloat16 switches on, wherever autocast is entered."""
-        for scaler in file.fact(Scalers).live:
-            flag = next((test for test in switches(file, scaler) if is_for_bfloat16(file, test)), None)
-            if flag is not None:
-                yield self.finding(
-                    file,
-                    scaler.node,
-                    f"`{file.text(scaler.node.func)}` is enabled where `{file.text(flag)}` asks for bfloat16",
-                    why=WHY,
-                    help="leave the scaler out, or enable it for float16 only",
-                    confidence=Confidence.MEDIUM,
-                    related=((flag, "this switches it on"),),
-                )
-
-    def _by_name(self, file: SourceFile, autocasts: list[Autocast]) -> Iterator[Finding]:
-        """The scalers whose own condition names bfloat16 as one of the dtypes to scale."""
-        for scaler in file.fact(Scalers).live if autocasts else ():
-            comparison = naming_bfloat16(file, scaler.condition)
-            if comparison is not None:
-                yield self.finding(
-                    file,
-                    scaler.node,
-                    f"`{file.text(scaler.node.func)}` is enabled for bfloat16 too",
-                    why=WHY,
-                    help="enable it for float16 only",
-                    confidence=Confidence.MEDIUM,
-                    related=((autocasts[0].node, "autocast runs in the chosen dtype here"),),
-                    fix=only_float16(file, comparison),
-                )
+        found = trace.node(event.place)
+        yield self.at(
+            trace,
+            event.place,
+            "a LossScaleOptimizer under mixed_bfloat16 has nothing to do",
+            severity=Severity.WARNING,
+            why="bfloat16 reaches down to 1.2e-38 like float32, so gradients don't underflow; the wrapper checks each of them for nothing",
+            help="use the optimizer itself",
+            fix=unwrapped(*found) if found is not None else None,
+        )
 
 
 BFLOAT_WORDS = frozenset({"bf16", "bfloat16", "bf16-mixed", "amp_bf16", "amp_bfloat16", "torch.bfloat16", "dtype:b", "mixed_bfloat16"})
@@ -270,20 +238,36 @@ def either_half(path: Path) -> str | None:
     return None
 
 
-NOT_A_FLAG = {"supported", "available", "not", "no"}
+def flag_for_bfloat16(path: Path) -> str | None:
+    """The flag on a path that is named for bfloat16 alone."""
+    for symbol in sorted(str(key[1]) for key, sense in path if key[0] == "true" and sense and len(key) == 2):
+        flag = shown_symbol(symbol)
+        words = words_of(flag.rpartition(".")[2].replace("_", " "))
+        if re.fullmatch(r"[\w.]+", flag) and words & {"bf16", "bfloat16"} and not words & (NOT_A_FLAG | {"fp16", "float16", "half", "or"}):
+            return flag
+    return None
+
+
+NOT_A_FLAG = {"supported", "available", "not", "no", "without", "is"}
 
 
 def path_in_bfloat16(trace: Trace, scaling: Event, origin: Event) -> Path | None:
     """The path on which an enabled scaler gets a loss that was computed in bfloat16 only, or None."""
     for guards, atom in options(scaling.data["loss"]):  # type: ignore[arg-type]
-        if type(atom) is not Tensor or atom.forward != {BFLOAT} or not can_be_named(trace, guards):
+        if type(atom) is not Tensor or atom.forward != {BFLOAT}:
             continue
         path = extend(scaling.path, guards)
         for literals in ways_on(origin.data["enabled"]) if path is not None else ():  # type: ignore[arg-type]
-            both = extend(path, origin.path | literals) if not asks_for_float16(origin.path | literals) else None  # type: ignore[arg-type]
+            on = origin.path | literals
+            both = extend(path, on) if not asks_for_float16(on) and can_be_named(trace, guards - on) else None  # type: ignore[arg-type]
             if both is not None:
                 return both
     return None
+
+
+def is_always(origin: Event, scaling: Event, path: Path) -> bool:
+    """Whether a scaler has nothing else to scale, wherever it is on."""
+    return any(path <= scaling.path | origin.path | literals for literals in ways_on(origin.data["enabled"]))  # type: ignore[arg-type]
 
 
 def path_of_a_choice(trace: Trace, entry: Entry, scaling: Event, origin: Event) -> Path | None:
@@ -302,6 +286,11 @@ def path_of_a_choice(trace: Trace, entry: Entry, scaling: Event, origin: Event) 
             if both is not None:
                 return both
     return None
+
+
+def words_of(text: str) -> set[str]:
+    """The lower-case words in a text, identifiers split at underscores."""
+    return set("".join(c.lower() if c.isalnum() else " " for c in text).split())
 
 
 def chooses_dtype(literal: Condition) -> bool:
@@ -346,125 +335,71 @@ def place_of(made: Event, region: Event | None) -> Place:
     return next((place for place in reversed(made.calls) if place.path == region.place.path), made.place)
 
 
-def switches(file: SourceFile, scaler: Scaler) -> Iterator[ast.expr]:
-    """The conditions that switch a scaler on: its `enabled`, and those of the arm in which it is built."""
-    if scaler.condition is not None:
-        yield scaler.condition
-    child: ast.AST = scaler.node
-    for parent in file.syntax.ancestors(scaler.node):
-        if (isinstance(parent, ast.IfExp) and child is parent.body) or (isinstance(parent, ast.If) and child in parent.body):
-            yield parent.test
-        elif isinstance(parent, FUNCTIONS):
-            return
-        child = parent
+def unwrapped(file: SourceFile, call: ast.AST) -> Fix | None:
+    """The optimizer by itself, where the program asks nothing of the wrapper."""
+    if not isinstance(call, ast.Call):
+        return None
+    inner = argument(call, "inner_optimizer", 0) or argument(call, "optimizer") or argument(call, "opt")
+    if inner is None or OF_WRAPPERS & {node.attr for node in file.syntax.all(ast.Attribute)}:
+        return None
+    return Fix("Use the optimizer itself", Applicability.SAFE, (Replace(file.span(call), file.text(inner)),))
 
 
-def is_for_bfloat16(file: SourceFile, test: ast.expr) -> bool:
-    """Whether a condition asks for bfloat16 alone: a flag that is named so (`args.bf16`), or an option that is compared with it."""
-    match test:
-        case ast.BoolOp(op=ast.And(), values=parts):
-            return any(is_for_bfloat16(file, part) for part in parts)
-        case ast.Compare(ops=[ast.Eq()], comparators=[wanted]):
-            return file.values.strings(wanted) <= BFLOAT_WORDS or file.values.dtypes(wanted) == {"bfloat16"}
-    name = test.id if isinstance(test, ast.Name) else test.attr if isinstance(test, ast.Attribute) else ""
-    words = words_of(name.replace("_", " "))
-    return bool(words & {"bf16", "bfloat16"}) and not words & {"fp16", "float16", "half", "or", "not", "no", "without", "is", "supported"}
-
-
-def is_for_float16(file: SourceFile, scaler: Scaler) -> bool:
-    """Whether the scaler is built in another arm than the one in which its function chooses bfloat16."""
-    own = file.syntax.function(scaler.node)
-    named: list[ast.expr] = [a for a in file.syntax.all(ast.Attribute) if a.attr == "bfloat16"]
-    named += [c for c in file.syntax.all(ast.Constant) if c.value in ("bfloat16", "bf16")]
-    choices = [node for node in named if file.syntax.function(node) is own]
-    return bool(choices) and all(file.names.exclusive(node, scaler.node) for node in choices)
-
-
-def naming_bfloat16(file: SourceFile, condition: ast.expr | None) -> ast.Compare | None:
-    """The comparison in a condition that holds for bfloat16: `dtype in ("float16", "bfloat16")`, or None."""
-    for definition in file.values.definitions(condition):
-        match definition:
-            case ast.BoolOp(values=parts):
-                found = [part for part in parts if naming_bfloat16(file, part) is not None]
-                if found:
-                    return naming_bfloat16(file, found[0])
-            case ast.Compare(ops=[ast.In()], comparators=[ast.List(elts=names) | ast.Tuple(elts=names) | ast.Set(elts=names)]):
-                if any(file.values.dtypes(name) == {"bfloat16"} for name in names):
-                    return definition
+def compared(trace: Trace, made: Event) -> Fix | None:
+    """Compare with the float16 of a list alone: `dtype in ("float16", "bfloat16")`."""
+    found = trace.node(made.place)
+    given = argument(found[1], "enabled") if found is not None and isinstance(found[1], ast.Call) else None
+    match given:
+        case ast.Compare(left=left, ops=[ast.In()], comparators=[ast.List(elts=names) | ast.Tuple(elts=names) | ast.Set(elts=names)]):
+            half = [name for name in names if is_float16(name)]
+            if found is not None and len(half) == 1:
+                text = f"{found[0].text(left)} == {found[0].text(half[0])}"
+                return Fix(f"enable it for `{text}` only", Applicability.SAFE, (Replace(found[0].span(given), text),))
     return None
 
 
-def only_float16(file: SourceFile, comparison: ast.Compare) -> Fix | None:
-    """Compare with the float16 of the list alone."""
-    names = [name for name in getattr(comparison.comparators[0], "elts", []) if file.values.dtypes(name) == {"float16"}]
-    if len(names) != 1:
-        return None
-    text = f"{file.text(comparison.left)} == {file.text(names[0])}"
-    return Fix(f"enable it for `{text}` only", Applicability.SAFE, (Replace(file.span(comparison), text),))
+def is_float16(node: ast.expr) -> bool:
+    """Whether an expression names float16."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, str) and value in FLOAT_WORDS
+        case ast.Attribute(attr=attr):
+            return attr in ("float16", "half")
+    return False
 
 
-def switch_off(file: SourceFile, scaler: Scaler, autocast: Autocast, certain: bool) -> Fix | None:
+def switched_off(trace: Trace, made: Event, region: Event | None, always: bool) -> Fix | None:
     """Pass `enabled=False`, or the dtype's comparison with float16 where its variable is at hand."""
-    if scaler.wrapper:
+    match trace.node(made.place):
+        case file, ast.Call() as call if "GradScaler" in file.text(call.func):
+            pass
+        case _:
+            return None
+    text = "False" if always else float16_only(trace, file, call, region)
+    if text is None or has_star(call):
         return None
-    text = "False" if certain else float16_only(file, scaler, autocast)
-    if text is None:
-        return None
-    if scaler.condition is not None:
-        given = file.text(scaler.condition)
-        simple = isinstance(scaler.condition, (ast.Name, ast.Attribute, ast.Call))
-        whole = text if certain else f"{given if simple else f'({given})'} and {text}"
-        return Fix(f"Pass `enabled={whole}`", Applicability.SAFE, (Replace(file.span(scaler.condition), whole),))
-    call = scaler.node
+    given = argument(call, "enabled")
+    if given is not None:
+        shown = file.text(given) if isinstance(given, ast.Name | ast.Attribute | ast.Call) else f"({file.text(given)})"
+        whole = text if always else f"{shown} and {text}"
+        return Fix(f"Pass `enabled={whole}`", Applicability.SAFE, (Replace(file.span(given), whole),))
     arguments = [*call.args, *(k.value for k in call.keywords)]
-    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
-        return None
-    if arguments:
-        end = file.span(max(arguments, key=position))
-        place, lead = Span(end.end_line, end.end_column, end.end_line, end.end_column), ", "
-    else:
-        end = file.span(call)
-        place, lead = Span(end.end_line, end.end_column - 1, end.end_line, end.end_column - 1), ""
-    return Fix(f"Pass `enabled={text}`", Applicability.SAFE, (Replace(place, f"{lead}enabled={text}"),))
+    end = file.span(max(arguments, key=position)) if arguments else file.span(call)
+    column = end.end_column if arguments else end.end_column - 1
+    place = Span(end.end_line, column, end.end_line, column)
+    return Fix(f"Pass `enabled={text}`", Applicability.SAFE, (Replace(place, f"{', ' if arguments else ''}enabled={text}"),))
 
 
-def float16_only(file: SourceFile, scaler: Scaler, autocast: Autocast) -> str | None:
-    """The comparison of the autocast's dtype variable with float16, where that variable has its value at the scaler."""
-    given = next((k.value for k in autocast.call.keywords if k.arg == "dtype"), None) if autocast.call is not None else None
-    if not isinstance(given, ast.Name) or not any(
-        a.name == "torch" and a.asname is None for i in file.syntax.all(ast.Import) for a in i.names
-    ):
+def float16_only(trace: Trace, file: SourceFile, call: ast.Call, region: Event | None) -> str | None:
+    """The comparison of a region's dtype variable with float16, where that variable has its value at the scaler."""
+    autocast = region.data["autocast"] if region is not None else None
+    found = trace.node(autocast.chain[0].place) if isinstance(autocast, Autocast) and autocast.chain else None
+    given = argument(found[1], "dtype") if found is not None and found[0] is file and isinstance(found[1], ast.Call) else None
+    imported = any(a.name == "torch" and a.asname is None for i in file.syntax.all(ast.Import) for a in i.names)
+    if not isinstance(given, ast.Name) or not imported:
         return None
     scope, bindings = file.names.lookup(given)
-    sees = scope is not None and (scope is file.syntax.scope(scaler.node) or any(p is scope for p in file.syntax.ancestors(scaler.node)))
-    if not sees or scope is not file.syntax.scope(given) or any(position(b.node) > position(scaler.node) for b in bindings):
+    sees = scope is not None and (scope is file.syntax.scope(call) or any(p is scope for p in file.syntax.ancestors(call)))
+    if not sees or scope is not file.syntax.scope(given) or any(position(b.node) > position(call) for b in bindings):
         return None
     return f"{given.id} == torch.float16"
-
-
-def in_keras(rule: Rule, file: SourceFile) -> Iterator[Finding]:
-    """The Keras part: a LossScaleOptimizer where layers compute in bfloat16."""
-    for call in file.syntax.all(ast.Call):
-        if not makes_loss_scale_optimizer(file, call):
-            continue
-        state = file.fact(KerasPolicy).policy_at(call)
-        if not state.certain or state.names != {"mixed_bfloat16"} or chooses_precision(file, call):
-            continue
-        inner = argument(call, "inner_optimizer", 0) or argument(call, "optimizer") or argument(call, "opt")
-        methods = {node.attr for node in file.syntax.all(ast.Attribute)}
-        bound = methods & {"get_scaled_loss", "get_unscaled_gradients", "inner_optimizer", "dynamic_scale", "loss_scale", "initial_scale"}
-        fix = (
-            Fix("Use the optimizer itself", Applicability.SAFE, (Replace(file.span(call), file.text(inner)),))
-            if inner and not bound
-            else None
-        )
-        yield rule.finding(
-            file,
-            call,
-            "a LossScaleOptimizer under mixed_bfloat16 has nothing to do",
-            severity=Severity.WARNING,
-            why="bfloat16 reaches down to 1.2e-38 like float32, so gradients don't underflow; the wrapper checks each of them for nothing",
-            help="use the optimizer itself",
-            related=tuple((setter, "layers compute in bfloat16 from here on") for setter in state.setters[:1]),
-            fix=fix,
-        )

@@ -15,7 +15,8 @@ from mplint.python.document import is_test_path
 from mplint.rule import Rule
 
 DEVICES = re.compile(r"device|cuda|gpu|cpu|mps|xpu|tpu|npu|hpu", re.I)
-ELSEWHERE = ("autocast called", "trainer precision", "half parameters", "apex initialized", "trainer backward")  # other ways into half
+# other ways into half precision
+ELSEWHERE = ("autocast called", "trainer precision", "half parameters", "apex initialized", "trainer backward", "inside a trainer")
 WAYS = 8
 
 
@@ -223,13 +224,13 @@ def switched_off(state: Autocast) -> Place | None:
 def turned_on(enabled: object, path: Path) -> Iterator[Path]:
     """The paths on which a flag is, or may be, on."""
     for both, atom in possible(enabled, path):  # type: ignore[arg-type]
-        literals: Path | None
+        literals: Path | None = frozenset()
         if type(atom) is Constant:
-            literals = frozenset() if atom.value else None
+            literals = literals if atom.value else None
         elif type(atom) is Test:
             literals = frozenset({(atom.key, atom.sense)})
-        else:
-            literals = frozenset({(("true", atom.symbol), True)}) if type(atom) is Unknown else frozenset()
+        elif type(atom) is Unknown:
+            literals = frozenset({(("true", atom.symbol), True)})
         on = extend(both, literals) if literals is not None else None
         if on is not None:
             yield on

@@ -6,10 +6,10 @@ import ast
 from typing import NamedTuple
 
 from mplint.adopt.keras.builders import Builders, calls_in
+from mplint.adopt.keras.purpose import TRAINING as TRAINS
 from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, Function, is_main_guard
 from mplint.source.file import SourceFile
-from mplint.source.keras.purpose import TRAINING as TRAINS
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 DEFINITIONS = (*FUNCTIONS, ast.ClassDef)

@@ -97,8 +97,10 @@ SHAPES = frozenset(
         "InputLayer",
     ]
 )
+PROBABLE = frozenset({"activation:softmax", "activation:sigmoid"})
 PASSING = SHAPES | {"Activation", "Softmax", "ReLU", "LeakyReLU", "ELU", "PReLU"}  # of these the layer below counts as the maker
 MIXES_INTEGERS = SHAPES | {"Concatenate", "Lambda"}
+ACTIVATION_AT = {"Activation": 0, "Dense": 1}  # which argument the activation is, where it may be given without its name
 INTEGER_OUTPUT = frozenset(["StringLookup", "IntegerLookup", "TextVectorization", "Hashing", "Discretization"])
 
 
@@ -168,8 +170,8 @@ def made_layer(m: Machine, name: str, args: Args, place: Place) -> Object:
     made = Object(("layer", m.identity(place), m.round()), "keras layer", name, place)
     dtype = args.named.get("dtype")
     m.write(made.id, "#policy", policy_of(m, dtype, place))
-    activation = args.get(0 if last == "Activation" else -1, "activation")
-    activation_place = args.place(0 if last == "Activation" else -1, "activation")
+    activation = args.get(ACTIVATION_AT.get(last, -1), "activation")
+    activation_place = args.place(ACTIVATION_AT.get(last, -1), "activation")
     if activation is not None:
         m.write(made.id, "#activation", activation)
         m.write(made.id, "#activation place", State(activation_place))
@@ -216,6 +218,7 @@ def application(m: Machine, name: str, args: Args, place: Place) -> Value | None
     m.write(made.id, "#top", FALSE if not name.startswith("keras.applications.") else top if top is not None else Constant(True))
     made_in_float = tensor(SINGLE, tags=frozenset({"symbolic"}))
     output = output_of(m, made, last, gathered(m, args.named.get("input_tensor")) or [made_in_float], place)
+    output = m.each(output, lambda atom: atom.but(tags=atom.tags | {"application"}) if is_tensor(atom) else atom)  # type: ignore[union-attr]
     m.write(made.id, "#output", output)
     m.emit("model made", place, model=made, outputs=output, policy=policy, name=name)
     return made
@@ -418,13 +421,33 @@ def called(m: Machine, layer: Atom, args: Args, place: Place) -> Value:
     if type(layer.type) is Class:
         if m.read(layer.id, "#output") is not None and class_member(m, layer.type, "call") is None:
             return called_model(m, layer, given, place)
-        m.emit("layer called", place, layer=layer, symbolic=symbolic, model=is_model(m, layer), given=tuple(given))
+        m.emit("layer called", place, layer=layer, symbolic=symbolic, model=is_model(m, layer), given=tuple(given), tape=m.state("tape"))
         result = run_call(m, layer, cast_inputs(m, layer, args), place)
+        if is_model(m, layer) and layer.made is not None and not is_open(policy_held(m, layer)) and not inside_layer(m):
+            outputs, policy = held_out(m, result), policy_held(m, layer)
+            m.emit("model made", layer.made, model=layer, outputs=outputs, policy=policy, name=layer.type.name, how="called")
         return marked(m, result) if symbolic else result
     if layer.kind == "keras model":
         return called_model(m, layer, given, place)
-    m.emit("layer called", place, layer=layer, symbolic=symbolic, model=False, given=tuple(given))
-    return output_of(m, layer, last_of(str(layer.type)), given, place, args)
+    output = output_of(m, layer, last_of(str(layer.type)), given, place, args)
+    m.emit("layer called", place, layer=layer, symbolic=symbolic, model=False, given=tuple(given), output=output)
+    return output
+
+
+def inside_layer(m: Machine) -> bool:
+    """Whether the `call` of a layer is running: what that calls is a part of it."""
+    return any(f.code is not None and f.code.name == "call" and f.owner is not None and is_layer_class(m, f.owner) for f in m.frames)
+
+
+def handed_on(m: Machine, callee: Atom, args: Args, place: Place) -> Value | None:
+    """Models that are given to code that nobody sees, which may train them."""
+    if not (type(callee) is External and callee.name.startswith(("builtins.", "keras.", "tensorflow."))):
+        for model in (atom for value in args.all() for atom in atoms(value) if is_model(m, atom)):
+            m.emit("model handed on", place, model=model)
+    return None
+
+
+vocabulary.atom_calls.append(handed_on)
 
 
 def by(place: Place) -> str:
@@ -440,7 +463,7 @@ def marked(m: Machine, value: Value) -> Value:
 def called_model(m: Machine, model: Object, given: Sequence[Tensor], place: Place) -> Value:
     """What calling a functional or sequential model gives: its outputs."""
     symbolic = any("symbolic" in t.tags for t in given)
-    m.emit("layer called", place, layer=model, symbolic=symbolic, model=True, given=tuple(given))
+    m.emit("layer called", place, layer=model, symbolic=symbolic, model=True, given=tuple(given), tape=m.state("tape"))
     output = m.read(model.id, "#output")
     return output if output is not None else Unknown(f"model(){IDENTITY}{place.path}:{place.position}")
 
@@ -469,15 +492,20 @@ def output_of(m: Machine, layer: Object, last: str, given: Sequence[Tensor], pla
         tags |= {by(layer.made)} if layer.made is not None else set()
         tags |= below_made
         if letter not in LOW:
+            tags |= {f"activation:{activation[0]}"} if len(activation) == 1 and activation[0] else set()
             for low in given if last == "Activation" and activation == ["linear"] and letter == SINGLE else ():
                 m.emit("cast", place, name="Activation", tensor=low, letter=letter, how="layer")
             found_options.append((guards, Tensor(frozenset({letter}), tags=tags, forward=before | {letter})))
             continue
         below = next((t for t in given if t.dtypes & frozenset(LOW) and t.half), None)
         if last in SHAPES and below is not None:
-            kept = frozenset(t for t in below.tags if t.startswith("activation:"))
-            found_options.append((guards, Tensor(frozenset({letter}), half=below.half, tags=tags | kept, forward=before | {letter})))
+            kept = frozenset(t for t in below.tags if t.startswith(("activation:", "then:")))
+            then = {f"then:{by(layer.made)}"} if layer.made is not None else set()
+            found_options.append((guards, Tensor(frozenset({letter}), half=below.half, tags=tags | kept | then, forward=before | {letter})))
             continue
+        above = next((t for t in given if t.dtypes == {SINGLE} and not t.tags.isdisjoint(PROBABLE)), None) if last in SHAPES else None
+        if above is not None:
+            tags |= {tag for tag in above.tags if tag.startswith("activation:")} | {"turned back"}
         where = policy.data[1] if type(policy) is State else None  # type: ignore[index]
         chain: tuple[Step, ...] = ()
         if isinstance(where, Place) and where != layer.made:
@@ -666,7 +694,7 @@ def fitted(m: Machine, model: Object, name: str, args: Args, place: Place) -> Va
     from mplint.program.calls import call_method
 
     use_model(m, model, place)
-    m.emit("model fit", place, model=model, how=name, optimizer=m.read(model.id, "optimizer"))
+    m.emit("model fit", place, model=model, how=name, optimizer=m.read(model.id, "optimizer"), args=args)
     if type(model.type) is Class and class_member(m, model.type, "train_step") is not None and name != "train_on_batch":
         data = Unknown(f"data{IDENTITY}{place.path}:{place.position}")
         call_method(m, model, "train_step", Args((data,), None, (place.position,)), place.position, place.position)

@@ -24,6 +24,7 @@ from mplint.program.values import (
     Context,
     Function,
     Items,
+    Method,
     Object,
     Partial,
     Place,
@@ -61,7 +62,7 @@ def new_scaler(m: Machine, name: str, args: Args, place: Place) -> Value:
     if inner is None:
         inner = args.get(0, "optimizer")
     m.write(made.id, "#inner", inner if inner is not None else NONE)
-    m.emit("loss scale optimizer made", place, optimizer=made, inner=inner, args=args)
+    m.emit("loss scale optimizer made", place, optimizer=made, inner=inner, args=args, policy=m.state("policy"))
     return made
 
 
@@ -257,6 +258,15 @@ def clipped(m: Machine, name: str, args: Args, place: Place) -> Value:
     return Items((kept, tensor(SINGLE)))
 
 
+@call("tensorflow.linalg.global_norm", "tensorflow.linalg.norm", "tensorflow.norm")
+def size(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The norm of gradients, which is none of them."""
+    if gradients_held(m, args.get(0), m.path):
+        return tensor(SINGLE)
+    made: Value = m.library.by_prefix(m, name, args, place)  # type: ignore[attr-defined]
+    return made
+
+
 @vocabulary.prefix("tensorflow.clip_by_norm", "tensorflow.clip_by_value", "tensorflow.clip_by_average_norm")
 def clipped_each(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     """Clipping of one gradient."""
@@ -279,7 +289,10 @@ def changed(m: Machine, gradient: Atom, what: str, place: Place) -> None:
 
 
 def added(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place: bool = False) -> Value | None:
-    """What is added to a gradient."""
+    """What is added to a gradient, and the scale that it is divided by."""
+    if op == "/" and type(left) is Tensor and GRADIENTS in left.tags and is_scale(right):
+        m.emit("keras gradients divided", place, ways=tuple(gradients_held(m, left, m.path)))
+        return left.but(scaled="by hand")
     if op not in ("+", "-"):
         return None
     for gradient, other in ((left, right), (right, left)):
@@ -291,6 +304,12 @@ def added(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place: 
         elif WEIGHTS.search(shown) and "scale" not in shown:
             changed(m, gradient, "penalty", place)
     return None
+
+
+def is_scale(atom: Atom) -> bool:
+    """Whether a value is the scale of an optimizer, which only Keras 3 calls so."""
+    shown = atom.symbol.partition(IDENTITY)[0] if type(atom) is Unknown else atom.name if type(atom) is Method else ""
+    return shown.rpartition(".")[2] == "dynamic_scale"
 
 
 vocabulary.binaries.append(added)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, possible
-from mplint.program.values import Constant, Object, Place, State, Tensor
+from mplint.program.values import Atom, Constant, Object, Place, State, Tensor
 
 BY_HAND = "by hand"
 KERAS_2 = "get_scaled_loss"
@@ -57,6 +57,12 @@ def taken_of(entry: Entry, gradient: Tensor) -> Event | None:
     if "of an unknown loss" in gradient.tags:
         return None
     return next((e for e in entry.of("tape gradients taken") if f"taken:{e.place.path}:{e.place.position}" in gradient.tags), None)
+
+
+def taken_at(entry: Entry, misused: Misused) -> list[Event]:
+    """The events that took the gradients which something happens to, each place once."""
+    found = {event.place: event for _, gradient in ways_of(misused.event) if (event := taken_of(entry, gradient)) is not None}
+    return list(found.values())
 
 
 def never_unscaled(entry: Entry) -> Iterator[Misused]:
@@ -138,10 +144,32 @@ def following(entry: Entry, event: Event) -> Sequence[Event]:
     return entry.events[next(n for n, other in enumerate(entry.events) if other is event) + 1 :]
 
 
+def divided_by_hand(entry: Entry) -> Iterator[tuple[Event, Event]]:
+    """Divisions of gradients by the scale of an optimizer that divides by it as well (Keras 3), and where it applies them."""
+    for event in entry.of("keras gradients divided"):
+        for later in following(entry, event):
+            if later.kind != ENDS[1]:
+                continue
+            wrapped = any(is_wrapped(o) for _, o in possible(later.data["optimizer"], later.path))  # type: ignore[arg-type]
+            applied = frozenset().union(*(taken_tags(gradient) for _, gradient in ways_of(later)))
+            if wrapped and any(taken_tags(gradient) & applied for _, gradient in ways_of(event)):
+                yield event, later
+                break
+
+
+def is_wrapped(optimizer: Atom) -> bool:
+    """Whether an optimizer scales the loss."""
+    return type(optimizer) is Object and optimizer.kind == "loss scale optimizer"
+
+
+def taken_tags(gradient: Tensor) -> frozenset[str]:
+    """The tags that tell where gradients were taken."""
+    return frozenset(tag for tag in gradient.tags if tag.startswith("taken:"))
+
+
 def same_gradients(event: Event, gradient: Tensor) -> bool:
     """Whether an event is about gradients that the same call has taken."""
-    taken = {tag for tag in gradient.tags if tag.startswith("taken:")}
-    return any(taken & other.tags and other.scaled == gradient.scaled for _, other in ways_of(event))
+    return any(taken_tags(gradient) & other.tags and other.scaled == gradient.scaled for _, other in ways_of(event))
 
 
 def divided_unscaled(entry: Entry) -> Iterator[Misused]:

@@ -847,9 +847,11 @@ def numbers_beside(m: Machine, name: str, last: str, args: Args, operands: Seque
           "clip_by_value": "clip", "clip": "clip", "pow": "**"}.get(last)  # fmt: skip
     if op is None:
         return
+    base = m.path
     for value in args.positional:
-        for atom in atoms(value):
+        for m.path, atom in under(value, base):
             number_met(m, op, atom, low, place)
+    m.path = base
 
 
 def number_met(m: Machine, op: str, atom: Atom, low: Tensor, place: Place) -> None:

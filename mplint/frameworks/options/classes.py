@@ -124,6 +124,11 @@ def holds_settings(m: Machine, cls: Class) -> bool:
     return any(m.library.canonical(base) in BASES for base in external_bases(m, cls))  # type: ignore[attr-defined]
 
 
+def is_filled_by_users(m: Machine, cls: Class) -> bool:
+    """Whether a class checks what comes from outside, as settings do."""
+    return any(m.library.canonical(base).startswith("pydantic") for base in external_bases(m, cls))  # type: ignore[attr-defined]
+
+
 def fields_of(m: Machine, cls: Class) -> dict[str, tuple[Class, IR | None]]:
     """The annotated names of a class and its bases, with the class that has each and the annotation."""
     found: dict[str, tuple[Class, IR | None]] = {}
@@ -164,6 +169,21 @@ def open_instance(m: Machine, cls: Class, place: Place, prefix: str = "", kind: 
     if after is not None:
         call(m, bind(m, after[0], made, cls, after[1], place.position), Args(), place.position)
     return made
+
+
+def read_of_class(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
+    """A field that a program reads of a class of settings itself (`TrainConfig.amp`): a setting, with its default."""
+    if type(atom) is not Class or name not in fields_of(m, atom) or not holds_settings(m, atom):
+        return None
+    owner, annotation = fields_of(m, atom)[name]
+    default = m.read(owner.id, name)
+    if type(default) is not Constant or not isinstance(default.value, (bool, str, type(None))):
+        return None
+    switch = Switch(f"{atom.name}.{name}", default, place, "setting", literals(annotation))
+    return leaf(m, f"{atom.name}.{name}", f"class:{owner.path}:{owner.name}", switch)
+
+
+vocabulary.atom_attributes.append(read_of_class)
 
 
 def inner_class(m: Machine, default: Value | None, annotation: IR | None, owner: Class) -> Class | None:
@@ -209,7 +229,7 @@ def literals(annotation: IR | None) -> tuple[str | int | bool | None, ...]:
 def annotated(m: Machine, name: str, annotation: IR, frame: Frame, place: Place) -> Value | None:
     """A parameter of library code that is annotated with a class of settings: any instance of it."""
     found = class_named(m, annotation, frame)
-    if found is None or not NAMED.search(found.name) or not holds_settings(m, found):
+    if found is None or not holds_settings(m, found) or not (NAMED.search(found.name) or is_filled_by_users(m, found)):
         return None
     return open_instance(m, found, place, f"{name}.")
 
@@ -232,7 +252,6 @@ FILLED = (
     "cattrs.structure",
     "omegaconf.OmegaConf.structured",
     "omegaconf.OmegaConf.to_object",
-    "hydra_zen.instantiate",
 )
 FROM_FILES = ("dacite.from_dict", "cattrs.structure", "omegaconf.OmegaConf.structured", "omegaconf.OmegaConf.to_object")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mplint.frameworks.torch import checkpoints, devices, functions, modules, offers, protocol, sharding, tensors
+from mplint.frameworks.torch import checkpoints, devices, functions, modules, offers, protocol, reports, sharding, tensors
 from mplint.frameworks.vocabulary import Vocabulary
 
 
@@ -11,6 +11,7 @@ def vocabularies() -> tuple[Vocabulary, ...]:
     return (
         offers.vocabulary,
         devices.vocabulary,
+        reports.vocabulary,
         protocol.vocabulary,
         checkpoints.vocabulary,
         sharding.vocabulary,
