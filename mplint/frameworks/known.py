@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
-from mplint.frameworks import filepaths, options, packages, parts, python, registries, trainers
+from mplint.frameworks import batches, filepaths, options, packages, parts, python, registries, trainers
 from mplint.frameworks.keras import vocabulary as keras
 from mplint.frameworks.library import Frameworks
 from mplint.frameworks.relevance import FOREIGN, casts_numbers, speaks_of_training
@@ -26,6 +26,7 @@ def frameworks() -> Frameworks:
     return Frameworks(
         (
             filepaths.vocabulary,
+            batches.vocabulary,
             *options.vocabularies(),
             registries.vocabulary,
             parts.vocabulary,

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from mplint.findings import Confidence, Finding, Severity
-from mplint.python.syntax import argument
+from mplint.program.lower import span_of
+from mplint.program.machine import Args, Event
+from mplint.program.trace import Trace, possible, shown_symbol
+from mplint.program.values import Place, Step, Unknown
+from mplint.python.document import is_test_path
 from mplint.rule import Consequence, Rule
-from mplint.source.file import SourceFile
-from mplint.source.keras.layers import RECURRENT
-from mplint.source.keras.models import KerasModels
-from mplint.source.keras.policy import KerasPolicy
-from mplint.source.torch.autocast import last_name
-from mplint.source.torch.modules import Modules
-from mplint.source.values import HALF
-from mplint.source.widths import Width, multiple, width
+
+from .sizes import CONVOLUTIONS, RECURRENT, Size, layers, multiple, size
 
 STEP = 8
-LOADER = "torch.utils.data.DataLoader"
-TORCH_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 # With these a matrix product sees batch x sequence rows.
 SEQUENCE = frozenset({"Embedding", "MultiHeadAttention", "MultiheadAttention", "TimeDistributed"})
+DENSE = frozenset({"Dense", "Linear"})
+STEPWISE = frozenset({*RECURRENT, "LSTM", "GRU", "RNN"})
 
 
 class BatchNotMultipleOf8(Rule):
@@ -68,81 +65,65 @@ class BatchNotMultipleOf8(Rule):
     severity = Severity.INFO
     frameworks = ("keras", "torch")
     tokens = ("batch",)
+    program = True
     adoption = Consequence(speed=True)
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+    def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Yield each number once, where it is written."""
-        seen: set[ast.AST] = set()
-        for size, use in (*keras_batches(file), *torch_batches(file)):
-            place = size.literal if size.literal is not None else size.node
-            if size.number <= STEP or size.number % STEP == 0 or place in seen or file.is_test:
+        seen: set[Place] = set()
+        for found, use in batches(trace):
+            place = found.literal or found.place
+            if found.number <= STEP or found.number % STEP == 0 or place in seen or is_test_path(place.path):
                 continue
             seen.add(place)
-            elsewhere = file.syntax.statement(place) is not file.syntax.statement(use)
-            yield self.finding(
-                file,
+            yield self.at(
+                trace,
                 place,
-                f"the training batch size of {size.number} is no multiple of {STEP}",
+                f"the training batch size of {found.number} is no multiple of {STEP}",
                 why="The batch is a dimension of every product of a dense layer, and Tensor Cores multiply half-precision tiles of 8.",
-                help=f"Use {multiple(size.number, STEP) - STEP} or {multiple(size.number, STEP)}.",
+                help=f"Use {multiple(found.number, STEP) - STEP} or {multiple(found.number, STEP)}.",
                 confidence=Confidence.MEDIUM,
-                related=((use, "training takes its batches here"),) if elsewhere else (),
+                steps=(Step(use, "training takes its batches here"),),
             )
 
 
-def keras_batches(file: SourceFile) -> Iterator[tuple[Width, ast.AST]]:
-    """The batch sizes with which `fit` trains dense or recurrent layers in half."""
-    calls = [c for c in file.syntax.all(ast.Call) if last_name(c.func) in ("fit", "fit_generator")]
-    if not calls or not file.fact(KerasPolicy).setters:
-        return
-    models = file.fact(KerasModels)
-    kinds = {layer.kind for layer in models.layers if models.computes_in(layer.call).half}
-    if not kinds & (RECURRENT | {"Dense"}) or (kinds & SEQUENCE and not kinds & RECURRENT):
-        return
-    for call in calls:
-        if not file.fact(KerasPolicy).policy_at(call).compute_dtypes & HALF:
-            continue
-        data = argument(call, "x", 0) or argument(call, "generator")
-        for given in (argument(call, "batch_size", 2), *batched(file, data)):
-            if (size := width(file, given)) is not None:
-                yield size, call
+def batches(trace: Trace) -> Iterator[tuple[Size, Place]]:
+    """The batch sizes with which dense or recurrent layers are trained in half, and where."""
+    made = [event for entry in trace.entries for event in entry.of("loader made", "data batched")]
+    for entry in trace.entries:
+        for event in entry.of("model fit"):
+            if wants_batches(trace, event, "layer made"):
+                yield from of_fit(trace, event, made)
+        trained = {(place.path, span_of(place.position).line) for backward in entry.of("backward") for place, _ in backward.loops}
+        for taken in entry.of("batches taken"):
+            if (taken.place.path, span_of(taken.place.position).line) in trained and wants_batches(trace, taken, "sized layer made"):
+                for loader in made:
+                    if loader.kind == "loader made" and f"{loader.place.path}:{loader.place.position}" in str(taken.data["source"]):
+                        found = size(trace, loader, 1, "batch_size")
+                        if found is not None:
+                            yield found, taken.place
 
 
-def batched(file: SourceFile, data: ast.expr | None, depth: int = 0) -> Iterator[ast.expr]:
-    """The batch sizes given to what makes `data`: `.batch(…)` of a pipeline, `batch_size=` of a generator."""
-    for made in file.values.definitions(data) if depth < 8 else ():
-        if not isinstance(made, ast.Call):
-            continue
-        last = last_name(made.func)
-        given = argument(made, "batch_size", 0 if last in ("batch", "padded_batch") else None)
-        if given is not None:
-            yield given
-        elif isinstance(made.func, ast.Attribute) and last != "unbatch":
-            yield from batched(file, made.func.value, depth + 1)
+def of_fit(trace: Trace, event: Event, made: list[Event]) -> Iterator[tuple[Size, Place]]:
+    """The sizes that `fit` is given, itself or by its data."""
+    found = size(trace, event, 2, "batch_size")
+    if found is not None:
+        yield found, event.place
+    args = event.data["args"]
+    assert isinstance(args, Args)
+    data = args.get(0, "x")
+    for _, atom in possible(data, event.path) if data is not None else ():
+        text = shown_symbol(atom.symbol) if type(atom) is Unknown else ""
+        for batched in made:
+            given = size(trace, batched, 0, "batch_size") if batched.kind == "data batched" else None
+            if given is not None and f"batch({given.number})" in text:
+                yield given, event.place
 
 
-def torch_batches(file: SourceFile) -> Iterator[tuple[Width, ast.AST]]:
-    """The batch sizes of the loaders whose batches train linear or recurrent modules in half."""
-    if "DataLoader" not in file.document.text:
-        return
-    modules = file.fact(Modules)
-    kinds = {module.kind for module in modules.modules if modules.half(module).dtypes}
-    if not kinds & (TORCH_RECURRENT | {"Linear"}) or (kinds & SEQUENCE and not kinds & TORCH_RECURRENT):
-        return
-    for loop in file.syntax.all(ast.For):
-        backward = any(isinstance(n, ast.Attribute) and n.attr == "backward" for statement in loop.body for n in ast.walk(statement))
-        for made in loaders(file, loop.iter) if backward else ():
-            if (size := width(file, argument(made, "batch_size", 1))) is not None:
-                yield size, loop.iter
-
-
-def loaders(file: SourceFile, node: ast.expr, depth: int = 0) -> Iterator[ast.Call]:
-    """The DataLoaders behind what a loop iterates, through `enumerate`, `tqdm` and the like."""
-    for made in file.values.definitions(node) if depth < 4 else ():
-        if not isinstance(made, ast.Call):
-            continue
-        if LOADER in file.names.candidates(made.func):
-            yield made
-        else:
-            for inner in made.args:
-                yield from loaders(file, inner, depth + 1)
+def wants_batches(trace: Trace, event: Event, kind: str) -> bool:
+    """Whether what is trained in half in the file is made of layers whose products have the batch as a dimension."""
+    group = [one for one in layers(trace) if one.half and one.event.kind == kind and one.event.place.path == event.place.path]
+    kinds = {one.kind for one in group}
+    if kinds & set(CONVOLUTIONS) or not kinds & (DENSE | STEPWISE):
+        return False
+    return not kinds & SEQUENCE or bool(kinds & STEPWISE)

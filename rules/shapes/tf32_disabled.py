@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mplint.configs.trainers.duties import kind_of
 from mplint.findings import Confidence, Finding, Severity
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
-from mplint.source.torch.modules import Modules
-from mplint.source.torch.trainers import Trainers
 
 # Whoever writes one of these has decided about TF32, or computes in half anyway.
 DECIDED = (
@@ -17,6 +16,7 @@ DECIDED = (
 )  # fmt: skip
 PRODUCTS = frozenset({"matmul", "mm", "bmm", "baddbmm", "addmm", "einsum", "linear", "scaled_dot_product_attention"})
 SMALL = 128  # narrower layers take no time worth saving
+LINEAR = frozenset({"torch.nn.Linear", "torch.nn.LazyLinear"})
 ATTENTION = ("MultiheadAttention", "Transformer")
 
 
@@ -78,7 +78,7 @@ class Tf32Disabled(Rule):
         target, text = file.targets.hardware, file.document.text.lower()
         if file.is_test or (target is not None and not (target.kind == "cuda" and target.tf32)) or any(word in text for word in DECIDED):
             return
-        if file.fact(Trainers).scale_and_step:
+        if any(scales_and_steps(name) for name in imported(file)):
             return
         if file.targets.torch is not None and file.targets.torch.below("1.12"):  # there, TF32 is on by default
             return
@@ -95,24 +95,36 @@ class Tf32Disabled(Rule):
         )
 
 
+def imported(file: SourceFile) -> Iterator[str]:
+    """The dotted names that the file imports."""
+    for statement in file.syntax.all(ast.ImportFrom):
+        if not statement.level:
+            yield from (f"{statement.module}.{alias.name}" for alias in statement.names)
+    for plain in file.syntax.all(ast.Import):
+        yield from (alias.name for alias in plain.names)
+
+
+def scales_and_steps(name: str) -> bool:
+    """Whether an imported name is that of a trainer, which chooses the precision itself."""
+    kind = kind_of(name)
+    return kind is not None and kind.takes_part(name) and {"scale", "step"} <= kind.does
+
+
 def moves_to_cuda(file: SourceFile, call: ast.Call) -> bool:
-    """Whether the call is `.cuda()` or `.to("cuda")`, also through a device object."""
+    """Whether the call is `.cuda()`, or `.to(…)` of "cuda" or of a name that stands for it."""
     match call.func:
         case ast.Attribute(attr="cuda", value=ast.Name() | ast.Attribute() | ast.Call() as owner) if file.names.resolve(owner) != "torch":
             return True
         case ast.Attribute(attr="to") if call.args:
-            devices = [d for d in file.values.definitions(call.args[0]) if isinstance(d, ast.expr)]
-            return any(names_cuda(file, device) for device in devices)
+            given = call.args[0]
+            bound = [b.value for b in file.names.reaching(given)] if isinstance(given, ast.Name) else [given]
+            return any(names_cuda(value) for value in bound if value is not None)
     return False
 
 
-def names_cuda(file: SourceFile, device: ast.expr) -> bool:
-    """Whether a device expression is "cuda", "cuda:1" or a torch.device of one."""
-    if isinstance(device, ast.Call) and file.names.resolve(device.func) == "torch.device" and device.args:
-        return any(names_cuda(file, d) for d in file.values.definitions(device.args[0]) if isinstance(d, ast.expr))
-    if isinstance(device, ast.JoinedStr) and device.values:
-        device = device.values[0] if isinstance(device.values[0], ast.expr) else device
-    return isinstance(device, ast.Constant) and isinstance(device.value, str) and device.value.startswith("cuda")
+def names_cuda(value: ast.expr) -> bool:
+    """Whether an expression has "cuda" or "cuda:1" in it, alone or in the call of torch.device."""
+    return any(isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value.startswith("cuda") for n in ast.walk(value))
 
 
 def trains(file: SourceFile) -> bool:
@@ -129,9 +141,9 @@ def multiplies(file: SourceFile) -> bool:
         return True
     if any(module.startswith("Conv") for module in modules):
         return False
-    linear = [m for m in file.fact(Modules).modules if m.kind in ("Linear", "LazyLinear")]
-    sizes = [min(w.number for w in (m.before, m.after) if w is not None) for m in linear if m.before is not None or m.after is not None]
-    if sizes and len(sizes) == len(linear) and max(sizes) < SMALL:
+    linear = [c for c in file.syntax.all(ast.Call) if not LINEAR.isdisjoint(file.names.candidates(c.func))]
+    sizes = [[a.value for a in c.args[:2] if isinstance(a, ast.Constant) and isinstance(a.value, int)] for c in linear]
+    if sizes and all(sizes) and max(min(given) for given in sizes) < SMALL:
         return False
     products = any(name.startswith("torch.") and name.rpartition(".")[2] in PRODUCTS for name in names)
     return products or modules.count("Linear") >= 2

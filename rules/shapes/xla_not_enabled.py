@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 
 from mplint.findings import Confidence, Finding, Severity
-from mplint.python.syntax import argument
+from mplint.frameworks.keras.policies import compute_letter
+from mplint.program.machine import Event
+from mplint.program.trace import Entry, Trace, possible
+from mplint.program.values import BFLOAT, HALF, NONE, TRUE, Place, State, Step
+from mplint.python.document import is_test_path
 from mplint.rule import Consequence, Rule
-from mplint.source.file import SourceFile
-from mplint.source.keras.policy import KerasPolicy
 from mplint.source.keras.version import keras_major
-from mplint.source.values import HALF
 
+WHY = "XLA fuses the casts of mixed precision with their neighbors: BERT gained 2.5 times with both, 1.6 without XLA."
+HELP = "Call `tf.config.optimizer.set_jit(True)`, or give `compile` `jit_compile=True` where this TensorFlow has it."
 # Whoever writes one of these has decided about XLA, or runs on TPUs, where everything is compiled.
 DECIDED = re.compile(r"jit|XLA|xla|experimental_compile|TPU|\btpu")
 
@@ -65,34 +67,38 @@ class XlaNotEnabled(Rule):
     severity = Severity.INFO
     frameworks = ("keras",)
     tokens = ("set_global_policy", "set_policy")
+    program = True
     adoption = Consequence(speed=True)
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Yield each `compile` under a mixed policy, where nothing in the file speaks of XLA."""
-        if file.is_test or DECIDED.search(file.document.text) or keras_major(file) != 2:
-            return
-        target = file.targets.hardware
-        if target is not None and target.kind != "cuda":
-            return
-        for call in file.syntax.all(ast.Call):
-            if not compiles_model(file, call):
-                continue
-            state = file.fact(KerasPolicy).policy_at(call)
-            if state.compute_dtypes & HALF:
-                yield self.finding(
-                    file,
-                    call,
-                    "the model trains under a mixed policy without XLA",
-                    why="XLA fuses the casts of mixed precision with their neighbors: BERT gained 2.5 times with both, 1.6 without XLA.",
-                    help="Call `tf.config.optimizer.set_jit(True)`, or give `compile` `jit_compile=True` where this TensorFlow has it.",
-                    confidence=Confidence.HIGH if state.certain else Confidence.MEDIUM,
-                    related=tuple((setter, "the policy is set here") for setter in state.setters[:1]),
-                )
+    def check_program(self, trace: Trace) -> Iterator[Finding]:
+        """Yield each `compile` under a mixed policy, where nothing in its program speaks of XLA."""
+        for entry in trace.entries:
+            for event in entry.of("model compiled"):
+                if not is_meant(trace, entry, event):
+                    continue
+                for path, atom in possible(event.data["policy"], event.path):  # type: ignore[arg-type]
+                    name, where = atom.data if type(atom) is State and isinstance(atom.data, tuple) else ("", None)
+                    verdict = trace.verdict(entry, path)
+                    if compute_letter(str(name)) in (HALF, BFLOAT) and not verdict.dead:
+                        yield self.at(
+                            trace,
+                            event.place,
+                            f"the model trains under a mixed policy without XLA{verdict.condition()}",
+                            why=WHY,
+                            help=HELP,
+                            confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                            steps=(Step(where, "the policy is set here"),) if isinstance(where, Place) else (),
+                        )
 
 
-def compiles_model(file: SourceFile, call: ast.Call) -> bool:
-    """Whether the call is `model.compile(optimizer=…, loss=…)`, not in eager mode."""
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != "compile" or file.names.candidates(call.func):
+def is_meant(trace: Trace, entry: Entry, event: Event) -> bool:
+    """Whether a model is compiled for training on Keras 2 and a GPU, by a program that says nothing of XLA."""
+    args, file = event.data["args"], trace.file(event.place.path)
+    if file is None or is_test_path(event.place.path) or keras_major(file) != 2:
         return False
-    eager = file.values.constant_or(argument(call, "run_eagerly"))
-    return bool(argument(call, "optimizer", 0)) and bool(argument(call, "loss", 1)) and eager is not True
+    if any(event.data[name] in (None, NONE) for name in ("optimizer", "loss")) or args.named.get("run_eagerly") == TRUE:  # type: ignore[attr-defined]
+        return False
+    target = file.targets.hardware
+    if target is not None and target.kind != "cuda":
+        return False
+    return not any(DECIDED.search(trace.source(path).text) for path in {event.place.path, entry.path})
