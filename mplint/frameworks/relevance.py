@@ -236,6 +236,6 @@ def is_keras(words: frozenset[str]) -> bool:
         return True
     if words.isdisjoint(KERAS):
         return False
-    if words >= RESUMES or "losses" in words:
+    if "def train_step" in words or words >= RESUMES or "losses" in words:
         return True
     return not words.isdisjoint(("Layer", "layers", "Model", "Sequential", "models")) and not words.isdisjoint(TENSORS)

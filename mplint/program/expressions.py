@@ -433,7 +433,17 @@ def items_of(m: Machine, value: Value, position: int) -> list[Value] | None:
     if type(atom) is Object and atom.kind in ("list", "set"):
         held = m.read(atom.id, "#items")
         return list(held.items) if type(held) is Items and held.rest is None else None
-    return None
+    return fields_held(m, atom) if type(atom) is Object and type(atom.type) is Class else None
+
+
+def fields_held(m: Machine, instance: Object) -> list[Value] | None:
+    """The items of a tuple of the project's own class, `class Output(NamedTuple)`; None for any other instance."""
+    cls = instance.type
+    held = m.read(cls.id, "#fields") if type(cls) is Class else None
+    if type(cls) is not Class or type(held) is not Items or "typing.NamedTuple" not in external_bases(m, cls):
+        return None
+    names = [str(name.value) for name in held.items if type(name) is Constant]
+    return [m.read(instance.id, name) or Unknown(f"{name}{IDENTITY}{instance.id!r}"[:200]) for name in names]
 
 
 def longest(m: Machine, value: Value, position: int) -> list[Value] | None:
@@ -1020,7 +1030,7 @@ def entry(m: Machine, held: Entries, index: Value, receiver: Object) -> Value:
 def registered(m: Machine, receiver: Object) -> Entries | None:
     """The entries of a table once the modules have run that may add to it: those that import its file; None where none had to."""
     home = home_of(receiver.id)
-    if home is None or not m.run_importers(home):
+    if home is None or m.is_own(receiver.id) or not m.run_importers(home):
         return None
     held = m.read(receiver.id, "#entries")
     return held if type(held) is Entries else None

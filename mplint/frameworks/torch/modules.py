@@ -24,6 +24,7 @@ from mplint.frameworks.torch.tensors import (
     QUIET,
     RATES,
     ROUNDED,
+    UNTRAINED,
     inherit,
     is_module_name,
     operate,
@@ -36,6 +37,7 @@ from mplint.program.machine import IDENTITY, STATE, Args, Exhausted, Machine
 from mplint.program.store import choose, join
 from mplint.program.values import (
     ANY,
+    FALSE,
     HALF,
     NONE,
     SINGLE,
@@ -509,7 +511,8 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
             if m.store.get(("seen", place), "#model") is None:
                 m.write(("seen", place), "#model", NONE)
                 m.emit("unknown model called", place, model=receiver, autocast=region)
-            return found.but(forward=found.forward | {region.dtype}, tags=frozenset({MODEL_OUTPUT}))
+            tags = frozenset({MODEL_OUTPUT}) if m.state(GRADIENTS_OFF) == FALSE else frozenset({MODEL_OUTPUT, UNTRAINED})
+            return found.but(forward=found.forward | {region.dtype}, tags=tags)
         if cast_to is not None and cast_to.dtypes & HALVES:
             return found.but(
                 dtypes=cast_to.dtypes, half=cast_to.half, forward=found.forward | cast_to.dtypes, tags=frozenset({MODEL_OUTPUT})

@@ -142,7 +142,8 @@ LOGITS = re.compile(r"logit", re.I)
 LARGE = "times "  # beginning of a tag: the number beyond float16 by which something that float16 need not hold was multiplied
 FACTOR = re.compile(r"^\((.*) \* (-?[\d.]+(?:e[+-]?\d+)?)\)$|^\((-?[\d.]+(?:e[+-]?\d+)?) \* (.*)\)$", re.S)
 BY_HAND = "scaled by hand"  # tag: a loss multiplied by a number of the program's own
-KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED})
+UNTRAINED = "without gradients"  # tag: computed where gradients are off
+KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED, UNTRAINED})
 ORIGINS = {  # what computing with a tensor tells of the result
     "gradient": "made of gradients",
     "made of gradients": "made of gradients",
@@ -334,9 +335,7 @@ class Operation:
             chain = chain or ((Step(self.place, f"`{self.name}` computes in {named(HALF)} here"),) if letters & HALVES else ())
             made = self.finish(letters, chain)
             if letters == {HALF} and type(self.named.get("dtype")) is DType and meaning.overflow and type(made) is Tensor:
-                where = Place(self.place.path, self.name_places.get("dtype", self.place.position))
-                given = self.argument_place(0)
-                self.m.emit("unstable in half", self.place, name=self.name, tensor=made, asked=where, given=given)
+                self.note_half("unstable in half", made, Place(self.place.path, self.name_places.get("dtype", self.place.position)))
             return made
         letters, chain = self.dtypes(kind)
         if meaning.integers == "float32" and letters <= {INTEGER, BOOLEAN}:
@@ -449,6 +448,8 @@ class Operation:
         epsilon = first.epsilon if keeps else self.epsilon_kept()
         tags = (first.tags & KEPT_TAGS) if tensors else frozenset()
         tags = tags | origins(short, tensors)
+        if forward and UNTRAINED not in tags and self.m.state(GRADIENTS_OFF) != FALSE:
+            tags = tags | {UNTRAINED}
         if keeps:
             tags = tags | (first.tags & MOVED_TAGS)
             if short in SHAPED:
@@ -620,15 +621,20 @@ class Operation:
         if kind != "float32" and first.dtypes == {HALF}:
             if self.meaning.kind in ("float32", "raises") and self.meaning.overflow:
                 if self.dtypes(kind)[0] == {HALF}:
-                    m.emit("unstable in half", self.place, name=self.name, tensor=first, asked=None, given=self.argument_place(0))
+                    self.note_half("unstable in half", first)
             elif short in REDUCTIONS:
-                m.emit("reduced in half", self.place, name=self.name, tensor=first, autocast=self.region)
+                self.note_half("reduced in half", first)
         if short in COUNTING:
             self.check_positions(kind)
         if short in TURNS:
             rates = next((t for t in self.tensors if ROUNDED in t.tags and t.made is not None), None)
             if rates is not None and rates.made is not None:
                 m.emit("frequencies in half", rates.made.place, name=self.name, tensor=rates, used=self.place)
+
+    def note_half(self, kind: str, tensor: Tensor, asked: Place | None = None) -> None:
+        """Note that this operation computes in float16 what it may not bear; `asked`: where the program asks for that dtype."""
+        given = self.argument_place(0)
+        self.m.emit(kind, self.place, name=self.name, tensor=tensor, asked=asked, autocast=self.region, given=given)
 
     def check_positions(self, kind: str) -> None:
         """Note positions that were cast to half before they are multiplied, or that autocast casts for a product."""
@@ -1333,7 +1339,7 @@ QUIET = ("builtins.", "logging.", "time.", "os.", "sys.", "wandb.", "tqdm.", "ra
 
 def note_late(m: Machine, name: str, late: Tensor, place: Place, given: Place) -> None:
     """Note a loss that is taken of what left its region in half precision; `certain`: it surely is."""
-    trained = m.state(GRADIENTS_OFF) == FALSE
+    trained = m.state(GRADIENTS_OFF) == FALSE and UNTRAINED not in late.tags
     m.emit("loss in half", place, name=name, tensor=late, certain=late.dtypes == {HALF}, trained=trained, given=given)
 
 
