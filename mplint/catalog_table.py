@@ -58,7 +58,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'shapes/channels_not_multiple_of_8.py': (7952, (('MP401', 'channels-not-multiple-of-8', 'WARNING', ('Dense', 'Conv', 'LSTM', 'GRU', 'Linear'), ('keras', 'torch'), False, 'ChannelsNotMultipleOf8', False, True, True),)),
     'shapes/sizes.py': (11352, ()),
     'shapes/tf32_disabled.py': (7112, (('MP406', 'tf32-disabled', 'INFO', ('backward(',), ('torch',), False, 'Tf32Disabled', False, False, False),)),
-    'shapes/vocab_not_multiple_of_8.py': (7177, (('MP403', 'vocab-not-multiple-of-8', 'WARNING', ('Embedding',), ('keras', 'torch'), False, 'VocabNotMultipleOf8', False, True, True),)),
+    'shapes/vocab_not_multiple_of_8.py': (7351, (('MP403', 'vocab-not-multiple-of-8', 'WARNING', ('Embedding',), ('keras', 'torch'), False, 'VocabNotMultipleOf8', False, True, True),)),
     'shapes/xla_not_enabled.py': (4800, (('MP404', 'xla-not-enabled', 'INFO', ('set_global_policy', 'set_policy'), ('keras',), False, 'XlaNotEnabled', False, False, True),)),
     'training/backward_inside_autocast.py': (7251, (('MP305', 'backward-inside-autocast', 'WARNING', ('autocast',), ('torch',), False, 'BackwardInsideAutocast', False, False, True),)),
     'training/checkpoint_cases.py': (13678, ()),
