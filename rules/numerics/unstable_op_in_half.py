@@ -145,27 +145,29 @@ class UnstableOpInHalf(Rule):
 
     def late_losses(self, trace: Trace) -> Iterator[Finding]:
         """Losses of a training step on what its region gave, after it has ended."""
-        told: set[tuple[str, str]] = set()
+        told: set[Place] = set()
         numbers = half.Numbers(trace)
         for item in half.found(trace, "loss in half"):
             event = item.event
             tensor = event.data["tensor"]
-            if (event.place.path, event.function) in told:
-                continue  # one region that ends too early is one mistake
-            if not isinstance(tensor, Tensor) or not event.data["trained"] or not region_left(item) or not trained(item):
+            if not isinstance(tensor, Tensor) or not event.data["trained"] or not region_left(item) or not trained(trace, item):
                 continue
             if any(numbers.in_region(place) for place in (event.place, *event.calls)):
                 continue  # conditions that were lost must not put a loss outside of its region
-            told.add((event.place.path, event.function))
+            steps = item.chain(tensor) if tensor.half else region_left(item)
+            if steps[0].place in told:
+                continue  # one region that ends too early is one mistake
+            told.add(steps[0].place)
+            beside = [place for place in event.calls if place.path == steps[0].place.path != event.place.path]
             yield self.at(
                 trace,
-                event.place,
+                beside[-1] if beside else event.place,
                 f"`{event.data['name']}` computes outside of the autocast region, in float16{item.condition}",
                 why="Inside the region losses run in float32; outside, nothing casts: float16 has 11 bits and ends at 65504.",
                 help="compute the loss inside the autocast region, or on `.float()` outputs",
                 confidence=item.confidence if event.data["certain"] else Confidence.MEDIUM,
-                steps=item.chain(tensor) or region_left(item),
-                fix=enter(trace, item),
+                steps=(*steps, Step(event.place, "the loss is computed here")) if beside else steps,
+                fix=enter(trace, item) if not beside else None,
             )
 
     def cancellations(self, trace: Trace) -> Iterator[Finding]:
@@ -262,19 +264,34 @@ class UnstableOpInHalf(Rule):
         )
 
 
-def trained(item: half.Found) -> bool:
-    """Whether gradients are computed behind a loss."""
+TRAINS = ("optimizer step", "scaler step", "trainer step", "gradients zeroed", "loss scaled")
+
+
+def trained(trace: Trace, item: half.Found) -> bool:
+    """Whether gradients are computed behind a loss: by a backward, or by what the optimizer of the same function does."""
     events = item.entry.events
-    return any(event.kind == "backward" for event in events[list(events).index(item.event) :])
+    if any(event.kind in ("backward", "trainer backward") for event in events[list(events).index(item.event) :]):
+        return True
+    if any(event.frame == item.event.frame for event in item.entry.of(*TRAINS)):
+        return True
+    file, node = trace.node(item.event.place) or (None, None)
+    function = file.syntax.function(node) if file is not None and node is not None else None
+    return function is not None and any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in ast.walk(function))
 
 
 def region_left(item: half.Found) -> Chain:
-    """The region that computed the outputs, where their own chain does not tell."""
-    for event in item.entry.of("autocast entered"):
-        region = event.data["autocast"]
-        if isinstance(region, Autocast) and region.dtype == HALF and extend(event.path, item.event.path) is not None:
-            return region.chain[:1]
-    return ()
+    """The region that computed the outputs, where their own chain does not tell: the last that was entered around there before."""
+    found: Chain = ()
+    around = {item.event.place.path, *(place.path for place in item.event.calls)}
+    for event in item.entry.events:
+        if event is item.event:
+            break
+        region = event.data["autocast"] if event.kind == "autocast entered" else None
+        if not isinstance(region, Autocast) or region.dtype != HALF or extend(event.path, item.event.path) is None:
+            continue
+        if not found or event.place.path in around:
+            found = region.chain[:1]
+    return found
 
 
 def enter(trace: Trace, item: half.Found) -> Fix | None:

@@ -1,7 +1,8 @@
 """Tensors: what operations do to dtypes, under autocast and without, and the constants that meet them.
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
-"loss in half", "loss of probabilities", "cancellation in half", "integers in half". Each holds the tensor that it happens to.
+"loss in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half". Each holds the tensor that it
+happens to.
 """
 
 from __future__ import annotations
@@ -72,6 +73,10 @@ PARAMETER = "parameter"
 INTEGERS = "integers"  # tag: positions that were cast to half
 POSITIONS = "positions"  # tag: whole numbers from 0 to a length that nobody knows
 BUFFER = "buffer"  # tag: a buffer of a module, which is cast with it
+COUNTED = "counted"  # tag: made of whole numbers one after the other
+NORMALIZED = "normalized"  # tag: such numbers, divided by the last of them as a rule, or between two bounds
+RATES = "rates"  # tag: powers of such numbers, by which positions are multiplied to angles; and these angles
+ROUNDED = "rounded rates"  # tag: rates that were in half precision before they became angles, whatever they were cast to later
 CHANNELS = re.compile(r"dim|head|freq|chan|layer|batch|bucket|bins|group|width|hidden|embed|rank|class|expert|query|queries|num_n|level")
 REDUCTIONS = frozenset({"mean", "var", "std", "var_mean", "std_mean", "nanmean"})
 EPSILON_GUARDS = {"log": "logarithm", "log2": "logarithm", "log10": "logarithm", "sqrt": "square root", "rsqrt": "division"}
@@ -137,7 +142,8 @@ LOGITS = re.compile(r"logit", re.I)
 LARGE = "times "  # beginning of a tag: the number beyond float16 by which something that float16 need not hold was multiplied
 FACTOR = re.compile(r"^\((.*) \* (-?[\d.]+(?:e[+-]?\d+)?)\)$|^\((-?[\d.]+(?:e[+-]?\d+)?) \* (.*)\)$", re.S)
 BY_HAND = "scaled by hand"  # tag: a loss multiplied by a number of the program's own
-KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED})
+UNTRAINED = "without gradients"  # tag: computed where gradients are off
+KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED, UNTRAINED})
 ORIGINS = {  # what computing with a tensor tells of the result
     "gradient": "made of gradients",
     "made of gradients": "made of gradients",
@@ -151,7 +157,9 @@ ORIGINS = {  # what computing with a tensor tells of the result
     "gradients taken": "gradients taken",
 }
 RANDOM = frozenset({"randn", "randn_like", "rand", "rand_like", "normal", "randint_like"})
-MOVED_TAGS = frozenset({INTEGERS, POSITIONS, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE})  # by views and casts
+MOVED_TAGS = frozenset(  # by views and casts
+    {INTEGERS, POSITIONS, COUNTED, NORMALIZED, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE}
+)
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
 SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
 SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"})  # what keeps each value
@@ -159,6 +167,11 @@ NEARLY_ONE = 1 - 2.0**-12  # numbers between this and 1 are 1 in float16
 EXACT = 2048  # whole numbers up to this are exact in float16
 PRODUCTS = frozenset({"matmul", "rmatmul", "einsum", "mm", "bmm"})
 COUNTING = PRODUCTS | {"mul", "rmul", "add", "radd", "sub", "rsub", "outer", "sin", "cos", "div", "truediv", "multiply"}
+POWERS = frozenset({"pow", "rpow", "exp", "exp2", "float_power"})
+SCALED = frozenset({"mul", "rmul", "multiply", "div", "truediv", "divide", "rtruediv", "true_divide", "neg", "add", "radd", "sub", "rsub"})
+QUOTIENTS = frozenset({"div", "truediv", "divide", "true_divide"})
+ANGLED = SCALED | PRODUCTS | {"outer", "ger", "cat", "concat", "stack", "hstack", "reciprocal", "where", "tensordot"}
+TURNS = frozenset({"sin", "cos", "polar", "sincos"})
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
 BANNED = frozenset({"binary_cross_entropy", "BCELoss"})
 LOSS_OPS = ("loss", "Loss", "cross_entropy", "kl_div", "log_softmax", "LogSoftmax")  # ends of the names of what losses are made of
@@ -322,9 +335,7 @@ class Operation:
             chain = chain or ((Step(self.place, f"`{self.name}` computes in {named(HALF)} here"),) if letters & HALVES else ())
             made = self.finish(letters, chain)
             if letters == {HALF} and type(self.named.get("dtype")) is DType and meaning.overflow and type(made) is Tensor:
-                where = Place(self.place.path, self.name_places.get("dtype", self.place.position))
-                given = self.argument_place(0)
-                self.m.emit("unstable in half", self.place, name=self.name, tensor=made, asked=where, given=given)
+                self.note_half("unstable in half", made, Place(self.place.path, self.name_places.get("dtype", self.place.position)))
             return made
         letters, chain = self.dtypes(kind)
         if meaning.integers == "float32" and letters <= {INTEGER, BOOLEAN}:
@@ -394,10 +405,10 @@ class Operation:
             made = made.but(range=(value, value))
             if beyond_possible(made):
                 beyond(self.m, made, value, "raises", self.name, self.argument_place(1, "fill_value"), self.place)
+        if self.name in ("arange", "range", "linspace"):
+            made = made.but(tags=frozenset({COUNTED, NORMALIZED} if self.name == "linspace" else {COUNTED}))
         if self.name in ("arange", "range") and self.is_long():
-            made = made.but(tags=frozenset({POSITIONS}))
-            if letters & HALVES:
-                made = made.but(tags=frozenset({POSITIONS, INTEGERS}))
+            made = made.but(tags=frozenset({COUNTED, POSITIONS, INTEGERS} if letters & HALVES else {COUNTED, POSITIONS}))
         return made
 
     def is_long(self) -> bool:
@@ -437,12 +448,15 @@ class Operation:
         epsilon = first.epsilon if keeps else self.epsilon_kept()
         tags = (first.tags & KEPT_TAGS) if tensors else frozenset()
         tags = tags | origins(short, tensors)
+        if forward and UNTRAINED not in tags and self.m.state(GRADIENTS_OFF) != FALSE:
+            tags = tags | {UNTRAINED}
         if keeps:
             tags = tags | (first.tags & MOVED_TAGS)
             if short in SHAPED:
                 tags = tags | {tag for tag in first.tags if tag.startswith(SIGMOID)}
         elif short in ("add", "radd", "sub"):
             tags = tags | (first.tags & {POSITIONS})
+        tags = tags | self.rates(short, keeps)
         if short in ("mul", "multiply", "square", "pow") and is_product(short, self.given):
             tags = tags | {PRODUCT}
         if self.given and holds_product(self.given[0]) and any(word in short.lower() for word in AVERAGES):
@@ -471,10 +485,37 @@ class Operation:
             first.range if keeps and short not in ("sum", "mean") else None,
             tags,
         )
+        if ROUNDED in tags:
+            made = self.rounded(made)
         if short == "sub" and len(tensors) > 1 and AVERAGED in first.tags and PRODUCT in tensors[1].tags and may_be_half(made):
             self.m.emit("cancellation in half", self.place, tensor=made, module=forward_around(self.m, self.place.path))
         made = self.guard_added(made)
         return self.several(made)
+
+    def rates(self, short: str, keeps: bool) -> frozenset[str]:
+        """What the result has of numbers in a row, of their powers, and of the angles that positions make of these."""
+        found: set[str] = set()
+        for tensor in self.tensors:
+            if COUNTED in tensor.tags and short in SCALED:
+                found.add(COUNTED)
+            if RATES in tensor.tags and (keeps or short in ANGLED):
+                found |= tensor.tags & {RATES, ROUNDED}
+        if short in POWERS and self.given and any(COUNTED in t.tags for t in operands_of(self.m, self.given[-1])):
+            found.add(RATES)
+        if any(NORMALIZED in t.tags for t in self.tensors):
+            found -= {RATES, ROUNDED}  # angles of a few turns
+        if short in QUOTIENTS and len(self.tensors) > 1 and self.given and self.tensors[0] is self.given[0]:
+            found |= {NORMALIZED} if COUNTED in self.tensors[0].tags else set()
+        if short in SCALED and any(NORMALIZED in t.tags for t in self.tensors):
+            found.add(NORMALIZED)
+        return frozenset(found)
+
+    def rounded(self, made: Tensor) -> Tensor:
+        """Angles of rounded rates, with the chain by which these became half, and where."""
+        source = next((t for t in self.tensors if ROUNDED in t.tags), None)
+        if source is None:
+            return made
+        return made.but(made=source.made, half=made.half or source.half)
 
     def is_sure(self, keeps: bool) -> bool:
         """Whether nothing unknown could have made the result wider than it seems."""
@@ -580,11 +621,20 @@ class Operation:
         if kind != "float32" and first.dtypes == {HALF}:
             if self.meaning.kind in ("float32", "raises") and self.meaning.overflow:
                 if self.dtypes(kind)[0] == {HALF}:
-                    m.emit("unstable in half", self.place, name=self.name, tensor=first, asked=None, given=self.argument_place(0))
+                    self.note_half("unstable in half", first)
             elif short in REDUCTIONS:
-                m.emit("reduced in half", self.place, name=self.name, tensor=first, autocast=self.region)
+                self.note_half("reduced in half", first)
         if short in COUNTING:
             self.check_positions(kind)
+        if short in TURNS:
+            rates = next((t for t in self.tensors if ROUNDED in t.tags and t.made is not None), None)
+            if rates is not None and rates.made is not None:
+                m.emit("frequencies in half", rates.made.place, name=self.name, tensor=rates, used=self.place)
+
+    def note_half(self, kind: str, tensor: Tensor, asked: Place | None = None) -> None:
+        """Note that this operation computes in float16 what it may not bear; `asked`: where the program asks for that dtype."""
+        given = self.argument_place(0)
+        self.m.emit(kind, self.place, name=self.name, tensor=tensor, asked=asked, autocast=self.region, given=given)
 
     def check_positions(self, kind: str) -> None:
         """Note positions that were cast to half before they are multiplied, or that autocast casts for a product."""
@@ -1018,6 +1068,9 @@ def cast(m: Machine, tensor: Tensor, letters: Letters, chain: tuple[Step, ...], 
         if POSITIONS in tensor.tags and tensor.dtypes != letters:
             tensor = tensor.but(made=Step(place, f"positions become {named(letter)} here"))
             tags = tags | {INTEGERS}
+        if RATES in tensor.tags and ROUNDED not in tensor.tags and tensor.dtypes != letters:
+            tensor = tensor.but(made=Step(place, f"frequencies become {named(letter)} here"))
+            tags = tags | {ROUNDED}
         if not chain:
             chain = tensor.half if tensor.dtypes == letters and tensor.half else (Step(place, f"cast to {named(letter)} here"),)
         made = tensor.but(dtypes=letters, half=chain, tags=tags)
@@ -1027,7 +1080,8 @@ def cast(m: Machine, tensor: Tensor, letters: Letters, chain: tuple[Step, ...], 
         if tensor.dtypes != letters:
             made = made.but(epsilon=None)
         return made
-    return tensor.but(dtypes=letters, half=chain if letters & HALVES else (), tags=tags)
+    kept = tensor.half if ROUNDED in tags else ()
+    return tensor.but(dtypes=letters, half=chain if letters & HALVES else kept, tags=tags)
 
 
 vocabulary.atom_methods.append(tensor_method)
@@ -1285,7 +1339,7 @@ QUIET = ("builtins.", "logging.", "time.", "os.", "sys.", "wandb.", "tqdm.", "ra
 
 def note_late(m: Machine, name: str, late: Tensor, place: Place, given: Place) -> None:
     """Note a loss that is taken of what left its region in half precision; `certain`: it surely is."""
-    trained = m.state(GRADIENTS_OFF) == FALSE
+    trained = m.state(GRADIENTS_OFF) == FALSE and UNTRAINED not in late.tags
     m.emit("loss in half", place, name=name, tensor=late, certain=late.dtypes == {HALF}, trained=trained, given=given)
 
 
