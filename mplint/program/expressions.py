@@ -38,6 +38,7 @@ from mplint.program.values import (
     Place,
     Scope,
     Slice,
+    State,
     Super,
     Tensor,
     Test,
@@ -656,23 +657,59 @@ def split(found: list[tuple[Path, bool]], path: Path, guards: Path, literal: Con
 
 
 def branches(m: Machine, ir: IR) -> list[tuple[Path, bool]]:
-    """The ways in which a test can come out: literals to add to the path, and the truth; at most one way a truth."""
+    """The ways in which a test can come out: literals to add to the path, and the truth; at most one way a truth.
+
+    Where the ways to a truth are too many to be told by literals, the test itself is one: it comes out the same when it is asked again.
+    """
     found = ways(m, ir)
-    return [way for truth in (True, False) for way in one_way([literals for literals, t in found if t is truth], truth)]
+    both = {truth: [literals for literals, t in found if t is truth] for truth in (True, False)}
+    told = {truth: one_way(arms) for truth, arms in both.items() if arms}
+    if len(told) < 2 or all(exact for _, exact in told.values()):
+        return [(literals, truth) for truth, (literals, _) in told.items()]
+    asked = question(m, ir)
+    key = ("place", "test", m.number_of(asked if asked is not None else frozenset(found)))
+    return [(literals | {(key, truth)}, truth) for truth, (literals, _) in told.items()]
 
 
-def one_way(arms: list[Path], truth: bool) -> list[tuple[Path, bool]]:
-    """Several ways to one truth as a single set of literals: what they share, and that not all fail."""
-    if not arms:
-        return []
+def question(m: Machine, ir: IR) -> tuple[Hashable, ...] | None:
+    """What a test asks, wherever it is written: its operators, constants and what its variables hold; None where it asks more."""
+    kind = ir[0]
+    if kind == "constant":
+        return (repr(ir[2]),)
+    if kind == "name":
+        value = held_by(m, ir[2])
+        return (value,) if value is not None and all(type(a) in (Constant, Unknown, DType) for a in atoms(value)) else None
+    if kind == "compare" and len(ir[3]) == 1:
+        sides = question(m, ir[2]), question(m, ir[4][0])
+        return (ir[3][0], *sides) if None not in sides else None
+    if kind == "unary" and ir[2] == "not":
+        asked = question(m, ir[3])
+        return ("not", asked) if asked is not None else None
+    return None
+
+
+def held_by(m: Machine, name: str) -> Value | None:
+    """All that a variable may be, whatever the path says; None where no function or module around binds it."""
+    scope: Scope | None = m.frames[-1]
+    while scope is not None:
+        if scope.locals is None or name in scope.locals:
+            value = m.store.get(scope.id, name)
+            if value is not None:
+                return value
+        scope = scope.parent
+    return None
+
+
+def one_way(arms: list[Path]) -> tuple[Path, bool]:
+    """Several ways to one truth as a single set of literals: what they share, and that not all fail; and whether that tells all."""
     if len(arms) == 1:
-        return [(arms[0], truth)]
+        return arms[0], True
     shared = frozenset.intersection(*arms)
     rest = [arm - shared for arm in arms]
     if all(len(arm) == 1 for arm in rest):
         negated = frozenset((key, not sense) for arm in rest for key, sense in arm)
         if not any((key, not sense) in negated for key, sense in negated):
-            return [(shared | {(("all", negated), False)}, truth)]
+            return shared | {(("all", negated), False)}, True
     elif all(rest):
         # a or (not a and b): the later ways repeat the negation of the earlier ones
         first = next((arm for arm in rest if len(arm) == 1), None)
@@ -681,8 +718,8 @@ def one_way(arms: list[Path], truth: bool) -> list[tuple[Path, bool]]:
             others = [arm - {(key, not sense)} for arm in rest if arm != first]
             if all(len(arm) == 1 for arm in others):
                 negated = frozenset([(key, not sense), *((k, not s) for arm in others for k, s in arm)])
-                return [(shared | {(("all", negated), False)}, truth)]
-    return [(shared, truth)]
+                return shared | {(("all", negated), False)}, True
+    return shared, False
 
 
 def ways(m: Machine, ir: IR) -> list[tuple[Path, bool]]:
@@ -894,6 +931,9 @@ def narrow_subjects(m: Machine, test: IR, truth: bool) -> None:
     """Leave of a variable, whose dtype or class a test asks for, what it can be where the test comes out so."""
     frame = m.frames[-1]
     for name, part, sense in subjects(test, truth):
+        if part[0] == "name":
+            narrow_by_name(m, frame, name, sense)
+            continue
         value = m.store.get(frame.id, name) if frame.locals is None or name in frame.locals else None
         if type(value) is not Alternatives or not any(type(atom) is Tensor for atom in atoms(value)):
             continue
@@ -914,6 +954,24 @@ def narrow_subjects(m: Machine, test: IR, truth: bool) -> None:
             m.write(frame.id, name, alternatives(kept))
 
 
+def narrow_by_name(m: Machine, frame: Frame, name: str, truth: bool) -> None:
+    """The same by a test that a variable keeps, as long as it asks of the same values."""
+    held = m.store.get(frame.id, f"#test {name}")
+    if type(held) is not State:
+        return
+    test, outcome, asked = held.data  # type: ignore[misc]
+    if m.store.get(frame.id, name) == outcome and all(m.store.get(frame.id, subject) == value for subject, value in asked):
+        narrow_subjects(m, test, truth)
+
+
+def keep_test(m: Machine, name: str, test: IR, outcome: Value) -> None:
+    """Remember what a variable was told by, where that asks for the dtype or class of other variables."""
+    frame = m.frames[-1]
+    asked = [subject for subject, part, _ in (*subjects(test, True), *subjects(test, False)) if part[0] != "name"]
+    if asked:
+        m.write(frame.id, f"#test {name}", State((test, outcome, tuple((subject, m.store.get(frame.id, subject)) for subject in asked))))
+
+
 def subjects(test: IR, truth: bool) -> Iterator[tuple[str, IR, bool]]:
     """The variables that a test which comes out so tells something of: each with the part that asks, and what it answers."""
     kind = test[0]
@@ -922,6 +980,8 @@ def subjects(test: IR, truth: bool) -> Iterator[tuple[str, IR, bool]]:
     elif kind in ("and", "or") and truth is (kind == "and"):
         for part in test[2]:
             yield from subjects(part, truth)
+    elif kind == "name":
+        yield test[2], test, truth
     elif kind == "compare" and len(test[3]) == 1:
         for side in (test[2], test[4][0]):
             if side[0] == "attribute" and side[3] == "dtype" and side[2][0] == "name":

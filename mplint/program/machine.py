@@ -307,6 +307,7 @@ class Machine:
         self.home = ""
         self.left = steps
         self.counter = 0
+        self.tests: dict[Hashable, int] = {}  # numbers of tests that literals can't tell
         self.called: set[Code] = set()
         self.recorder: Recorder | None = None  # who wants to see what expressions give and what calls mean
         self.lines: dict[Hashable, tuple[Class, list[Class | str]]] = {}  # of classes: themselves and their bases
@@ -359,6 +360,10 @@ class Machine:
         """A new number."""
         self.counter += 1
         return self.counter
+
+    def number_of(self, tested: Hashable) -> int:
+        """The number of a test, told by what it asks or how it comes out: the same whenever it is asked."""
+        return self.tests.setdefault(tested, len(self.tests))
 
     def here(self, position: int) -> Place:
         """A place of the running file."""
@@ -467,13 +472,19 @@ class Machine:
             self.path = path
             self.store.apply(written)
             return True, value
-        guards = [short(path - base) for path, _, _ in results]
-        if any(not g for g in guards):
-            number = self.fresh()
-            guards = [frozenset({(("place", number, i), True)}) if not g else g for i, g in enumerate(guards)]
+        guards = self.apart([short(path - base) for path, _, _ in results])
         self.store.merge([(g, written) for g, (_, written, _) in zip(guards, results, strict=True)], self.library.default)
         self.path = frozenset.intersection(*(path for path, _, _ in results)) | base
         return True, join((g, value) for g, (_, _, value) in zip(guards, results, strict=True))
+
+    def apart(self, guards: Sequence[Path]) -> list[Path]:
+        """The conditions of a fork's arms; those of an arm that has none are that no other was taken."""
+        unnamed = [i for i, literals in enumerate(guards) if not literals]
+        if not unnamed:
+            return list(guards)
+        number = self.fresh()
+        keys = unnamed if len(unnamed) < len(guards) else unnamed[:-1]
+        return [literals | {(("place", number, key), i == key) for key in keys} for i, literals in enumerate(guards)]
 
     def each(self, value: Value, run: Callable[[Atom], Value]) -> Value:
         """`run` for each atom that a value may be, as a fork where there are several."""

@@ -19,6 +19,7 @@ from mplint.program.expressions import (
     either,
     evaluate,
     items_of,
+    keep_test,
     longest,
     narrow_subjects,
     new_list,
@@ -53,6 +54,7 @@ from mplint.program.values import (
 )
 
 UNROLLED = 4  # items of a literal sequence that a loop runs one by one
+TESTS = frozenset({"compare", "and", "or", "unary", "call"})  # expressions that may ask what a variable is
 ROUNDS = 2  # of a loop over unknown items
 
 
@@ -77,6 +79,8 @@ def s_assign(m: Machine, ir: IR) -> bool:
         value = Unknown(f"{ir[2][0][2]}{IDENTITY}{m.frames[-1].path}{ir[1]}{m.round()}")  # n = n + 1
     for target in ir[2]:
         assign(m, target, value)
+        if target[0] == "name" and ir[3][0] in TESTS:
+            keep_test(m, target[2], ir[3], value)
     return True
 
 
