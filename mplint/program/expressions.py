@@ -959,7 +959,8 @@ def narrow_by_name(m: Machine, frame: Frame, name: str, truth: bool) -> None:
     held = m.store.get(frame.id, f"#test {name}")
     if type(held) is not State:
         return
-    test, outcome, asked = held.data  # type: ignore[misc]
+    data: tuple[IR, Value, tuple[tuple[str, Value], ...]] = held.data  # type: ignore[assignment]
+    test, outcome, asked = data
     if m.store.get(frame.id, name) == outcome and all(m.store.get(frame.id, subject) == value for subject, value in asked):
         narrow_subjects(m, test, truth)
 
