@@ -14,10 +14,10 @@ from mplint.program.calls import instantiate
 from mplint.program.expressions import ancestors, bind
 from mplint.program.interpreter import interpreter
 from mplint.program.lower import GENERATOR, IR, NESTS
-from mplint.program.machine import STATE, Args, Exhausted, Library, Machine, Recorder
+from mplint.program.machine import MAIN, STATE, Args, Exhausted, Library, Machine, Recorder
 from mplint.program.project import Project
 from mplint.program.trace import Entry, Trace
-from mplint.program.values import NONE, Class, Code, Constant, Function, Module, Object, Partial, Unknown, Value, Wrapped, atoms
+from mplint.program.values import NONE, Class, Code, Constant, Function, Module, Object, Partial, Value, Wrapped, atoms
 from mplint.python.document import is_test_path
 
 OWN_STEPS = 60_000  # of an entry
@@ -145,12 +145,16 @@ def run_all(
 def run_last(m: Machine, found: Trace, relevant: Callable[[frozenset[str]], bool], paths: Sequence[str]) -> None:
     """Run functions and classes that nothing has called, by themselves."""
     left, m.limit = LAST_STEPS, OWN_STEPS // 2
+    known = {(entry.path, entry.name) for entry in found.entries}
     for path in paths:
         ir = m.project.ir(path)
         if ir is None or not relevant(ir[2]):
             continue
         made = [s for s in ir[1] if s[0] == "assign" and relevant(words_in(s[3]))]
         own = widened(relevant, frozenset(target[2] for s in made for target in s[2] if target[0] == "name"))
+        if made and left > 0 and not begins(ir) and (path, "<module>") not in known:
+            run(m, found, Entry(path, "<module>", True), partial(module, m, path, ir))
+            left -= m.limit - max(m.left, 0)
         for statement in definitions(ir[1]):
             name = statement[2][2] if statement[0] == "define" else statement[2]
             codes = [s[2] for s in ([statement] if statement[0] == "define" else statement[6]) if s[0] == "define" and own(s[2][8])]
@@ -367,7 +371,7 @@ def module(m: Machine, path: str, ir: IR) -> None:
         m.import_path(path)
         return
     frame = m.module_frame(path)
-    m.store.put(path, "#run", Unknown("main"))
+    m.store.put(path, "#run", MAIN)
     m.run_module(frame, ir, main=True)
 
 
@@ -558,7 +562,7 @@ def keeps_state(ir: IR) -> bool:
 def inherited(m: Machine, cls: Class) -> list[Function]:
     """The uncalled methods of a class's bases in the project that save or restore."""
     bases = {a.id for a in ancestors(m, cls) if type(a) is Class and a is not cls}
-    members = [(slot[1], m.store.slots[slot]) for slot in m.store.slots.every() if slot[0] in bases] if bases else []
+    members = [(slot[1], m.store.get(*slot)) for slot in m.store.slots.every() if slot[0] in bases] if bases else []
     found = [v for name, v in members if type(v) is Function and not name.startswith("__") and not KEEPING.isdisjoint(v.code.words)]
     return [v for v in found if v.code not in m.called and v.code.name not in KEEPING][:4]
 

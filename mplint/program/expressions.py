@@ -1030,7 +1030,7 @@ def entry(m: Machine, held: Entries, index: Value, receiver: Object) -> Value:
 def registered(m: Machine, receiver: Object) -> Entries | None:
     """The entries of a table once the modules have run that may add to it: those that import its file; None where none had to."""
     home = home_of(receiver.id)
-    if home is None or not m.run_importers(home):
+    if home is None or m.is_own(receiver.id) or not m.run_importers(home):
         return None
     held = m.read(receiver.id, "#entries")
     return held if type(held) is Entries else None

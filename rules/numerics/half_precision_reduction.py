@@ -7,14 +7,21 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
+from mplint.frameworks.torch import half
+from mplint.frameworks.torch.tensors import PRODUCT
+from mplint.program.machine import Event
+from mplint.program.trace import Trace
+from mplint.program.values import Autocast, Place, Tensor
 from mplint.recipes.float32 import float32_tensor
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
-
-from .half_reductions import VARIANCES, HalfReduction, half_reductions
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
+
+
+SUMS = ("sum", "nansum", "cumsum", "reduce_sum")
+MEANS = ("mean", "nanmean", "reduce_mean")
+VARIANCES = ("var", "var_mean", "reduce_variance")  # means of squared deviations
 
 
 class HalfPrecisionReduction(Rule):
@@ -65,6 +72,7 @@ class HalfPrecisionReduction(Rule):
     frameworks = ("torch", "tensorflow")
     graphs = True
     tokens = ("float16", "half()")
+    program = True
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the long sums that a model takes in float16, and those of a float32 model that float16 can't hold."""
@@ -94,32 +102,46 @@ class HalfPrecisionReduction(Rule):
                     confidence=Confidence.MEDIUM,
                 )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report each reduction."""
-        for found in half_reductions(file):
-            what = "squares of float16 values" if found.squares else "float16 values"
-            limit = "squares overflow once a value or the norm exceeds 256" if found.squares else "a sum beyond 65504 is inf"
-            spread = found.name in VARIANCES
-            yield self.finding(
-                file,
-                found.call,
-                f"`{found.name}` gives a variance in float16" if spread else f"`{found.name}` adds up {what} in float16",
+    def check_program(self, trace: Trace) -> Iterator[Finding]:
+        """Report the sums and variances of what the program itself made float16, and the means of its squares."""
+        for item in (*half.found(trace, "reduced in half"), *half.found(trace, "unstable in half")):
+            event = item.event
+            tensor, name, region = event.data["tensor"], str(event.data["name"]), event.data["autocast"]
+            if not isinstance(tensor, Tensor) or not made_half(tensor) or (isinstance(region, Autocast) and region.dtype is not None):
+                continue
+            spread, squares = name in VARIANCES, PRODUCT in tensor.tags or name in VARIANCES
+            if name not in SUMS and not spread and not (name in MEANS and squares):
+                continue
+            what = "squares of float16 values" if squares else "float16 values"
+            limit = "squares overflow once a value or the norm exceeds 256" if squares else "a sum beyond 65504 is inf"
+            yield self.at(
+                trace,
+                event.place,
+                f"`{name}` {'gives a variance' if spread else f'adds up {what}'} in float16{item.condition}",
                 why=f"float16 ends at 65504: {'a standard deviation over 256 has an infinite variance' if spread else limit}.",
                 help="cast the tensor to float32 before the reduction, and the result back where that is needed",
                 confidence=Confidence.MEDIUM,
-                related=((found.cast, "the tensor becomes float16 here"),),
-                fix=widen(file, found),
+                steps=tensor.half,
+                fix=widen(trace, event, squares and not spread),
             )
 
 
-def widen(file: SourceFile, found: HalfReduction) -> Fix | None:
+def made_half(tensor: Tensor) -> bool:
+    """Whether a cast or a placeholder of the program made a tensor float16, and nothing else."""
+    return len(tensor.half) == 1 and tensor.half[0].words.endswith(("cast to float16 here", "is fed float16 here")) and not tensor.forward
+
+
+def widen(trace: Trace, event: Event, squares: bool) -> Fix | None:
     """The reduction of a float32 tensor; squares are squared in float32 too, so the cast stands at the name that is squared.
 
     None for TensorFlow, which raises where the float32 result then meets float16 tensors.
     """
-    target: ast.expr | None = found.operand
-    if found.squares and found.name not in VARIANCES:
-        target = found.operand.args[0] if isinstance(found.operand, ast.Call) and found.operand.args else None
-    if not found.torch or not isinstance(target, (ast.Name, ast.Attribute, ast.Subscript)):
+    given = event.data["given"]
+    file, operand = trace.node(given) or (None, None) if isinstance(given, Place) else (None, None)
+    if file is not None and given == event.place and isinstance(operand, ast.Call) and isinstance(operand.func, ast.Attribute):
+        operand = operand.func.value  # a method: what it is called on
+    if squares:
+        operand = operand.args[0] if isinstance(operand, ast.Call) and operand.args else None
+    if file is None or not isinstance(operand, ast.Name | ast.Attribute | ast.Subscript):
         return None
-    return Fix("reduce in float32", Applicability.UNSAFE, (float32_tensor(file, target),))
+    return Fix("reduce in float32", Applicability.UNSAFE, (float32_tensor(file, operand),))

@@ -62,6 +62,7 @@ ISLAND = "island"  # of what was computed in half and cast to float32
 FOLLOWED = "followed"  # of what was made in the dtype of something else
 WEIGHT = "weight"  # of what `add_weight` gives
 NUMPY = "numpy"  # of an array, which takes the dtype of what it meets
+SQUARED = "product"  # of squares
 MULTI = "multi-backend"  # of what `keras.ops` and `keras.random` make
 LOW = (COMPUTE, HALF, BFLOAT)
 LARGEST = {HALF: 65504.0, COMPUTE: 65504.0, BFLOAT: 3.39e38}
@@ -191,6 +192,7 @@ OPAQUE = frozenset(
     ]
 )
 RUNNERS = ("tensorflow.cond", "tensorflow.while_loop", "tensorflow.map_fn", "tensorflow.scan", "tensorflow.switch_case", "tensorflow.case")
+REDUCED = frozenset({"reduce_sum", "reduce_mean", "reduce_variance", "cumsum"})
 PROBABILITIES = frozenset({"softmax", "sigmoid", "log_softmax", "log_sigmoid"})
 NOT_OPS = (
     "tensorflow.data.",
@@ -488,7 +490,8 @@ def cast_atom(
         return tensor(letter, half=chain_of(given), tags=tags | {"cast"})
     if letter in (SINGLE, HALF) and name.startswith("keras.ops."):
         return tensor(letter, tags=tags)
-    return made_here(m, name, place, letter, where, "cast", tags, how)
+    made = made_here(m, name, place, letter, where, "cast", tags, how)
+    return made.but(half=(Step(place, "cast to float16 here"),)) if letter == HALF else made
 
 
 def island(m: Machine, name: str, before: Tensor, letter: str, place: Place, where: Place | None, tags: frozenset[str]) -> Tensor:
@@ -696,6 +699,17 @@ def same_function(m: Machine, name: str, args: Args, place: Place) -> Value:
     return External("builtins.identity")
 
 
+@call("tensorflow.placeholder", "tensorflow.compat.v1.placeholder", "keras.backend.placeholder")
+def placeholder(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """A tensor that is fed to a graph, in the dtype that is written there."""
+    asked = dtype_options(m, args.get(3 if "backend" in name else 0, "dtype"))
+    found = [(guards, letter) for guards, letter, how in asked if how == "written"]
+    if not found or any(letter is None or letter == ANY for _, letter in found):
+        return unknown(name, place)
+    step = Step(place, f"`{short(name)}` is fed float16 here")
+    return join((guards, tensor(letter or ANY, half=(step,) if letter == HALF else ())) for guards, letter in found)
+
+
 @call("keras.backend.standardize_dtype", "keras.utils.standardize_dtype", "tensorflow.as_dtype", "tensorflow.dtypes.as_dtype")
 def same_dtype(m: Machine, name: str, args: Args, place: Place) -> Value:
     """A dtype by its name, or as an object."""
@@ -749,6 +763,8 @@ def operation(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     promotes = name.startswith(("keras.ops.", "keras.random.", "tensorflow.experimental.numpy.")) or last in CASTING
     m.emit("operation", place, name=name, operands=tuple(operands), args=args)
     numbers_beside(m, name, last, args, operands, place)
+    if last in REDUCED and operands and operands[0].dtypes == {HALF} and dtype is None:
+        m.emit("reduced in half", place, name=last, tensor=operands[0], autocast=None, given=None)
     if dtype is not None:
         found = dtype_options(m, dtype)
         if found and found[0][1] not in (None, ANY):
@@ -772,6 +788,8 @@ def result_of(m: Machine, name: str, groups: Sequence[Operand], place: Place, pr
         return unknown(name, place)
     if last in ("split", "unstack", "meshgrid", "moments", "top_k", "nest"):
         return result.but(tags=result.tags | {NEST})
+    if last == "square":
+        return result.but(tags=result.tags | {SQUARED})
     if last in PROBABILITIES:
         half = (*result.half[:1], Step(place, f"`{short(name)}` computes in half precision")) if is_low(result) else ()
         return result.but(tags=result.tags | {f"activation:{last}"}, half=half)

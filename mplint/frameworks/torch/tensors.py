@@ -335,9 +335,7 @@ class Operation:
             chain = chain or ((Step(self.place, f"`{self.name}` computes in {named(HALF)} here"),) if letters & HALVES else ())
             made = self.finish(letters, chain)
             if letters == {HALF} and type(self.named.get("dtype")) is DType and meaning.overflow and type(made) is Tensor:
-                where = Place(self.place.path, self.name_places.get("dtype", self.place.position))
-                given = self.argument_place(0)
-                self.m.emit("unstable in half", self.place, name=self.name, tensor=made, asked=where, given=given)
+                self.note_half("unstable in half", made, Place(self.place.path, self.name_places.get("dtype", self.place.position)))
             return made
         letters, chain = self.dtypes(kind)
         if meaning.integers == "float32" and letters <= {INTEGER, BOOLEAN}:
@@ -623,15 +621,20 @@ class Operation:
         if kind != "float32" and first.dtypes == {HALF}:
             if self.meaning.kind in ("float32", "raises") and self.meaning.overflow:
                 if self.dtypes(kind)[0] == {HALF}:
-                    m.emit("unstable in half", self.place, name=self.name, tensor=first, asked=None, given=self.argument_place(0))
+                    self.note_half("unstable in half", first)
             elif short in REDUCTIONS:
-                m.emit("reduced in half", self.place, name=self.name, tensor=first, autocast=self.region)
+                self.note_half("reduced in half", first)
         if short in COUNTING:
             self.check_positions(kind)
         if short in TURNS:
             rates = next((t for t in self.tensors if ROUNDED in t.tags and t.made is not None), None)
             if rates is not None and rates.made is not None:
                 m.emit("frequencies in half", rates.made.place, name=self.name, tensor=rates, used=self.place)
+
+    def note_half(self, kind: str, tensor: Tensor, asked: Place | None = None) -> None:
+        """Note that this operation computes in float16 what it may not bear; `asked`: where the program asks for that dtype."""
+        given = self.argument_place(0)
+        self.m.emit(kind, self.place, name=self.name, tensor=tensor, asked=asked, autocast=self.region, given=given)
 
     def check_positions(self, kind: str) -> None:
         """Note positions that were cast to half before they are multiplied, or that autocast casts for a product."""
