@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import ast
     from types import ModuleType
 
+    from mplint.configs.trainers.config_file import ConfigFile
     from mplint.graph.facts import GraphFacts
     from mplint.graph.model import Node, Tensor
     from mplint.program.trace import Trace
     from mplint.program.values import Chain, Place
     from mplint.source.file import SourceFile
-    from mplint.source.trainers.config_file import ConfigFile
 
 DOCS_URL = "https://github.com/mplint/mplint/blob/main/docs/rules/{name}.md"
 SECTIONS = ("What it does", "Why is this bad?", "Example", "Use instead", "Fix safety", "Evidence", "References")

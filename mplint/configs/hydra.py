@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from mplint.python.suffixes import MAX_CONFIG
 
 if TYPE_CHECKING:
-    from mplint.configs.nodes import Constant, Entry, Node
+    from mplint.configs.nodes import Constant, Entry, Mapping, Node, Scalar
 
 SUFFIXES = (".yaml", ".yml")
 MAX_FILES = 40  # of one composed configuration
 MAX_DEPTH = 4
+MAX_LISTED = 40  # items of a sequence
 FOLDERS_UP = 4  # how far above a script the folder may lie that it is run in
 PACKAGE = re.compile(r"\A(?:\s*#[^\n]*\n)*?\s*#\s*@package:?\s+(\S+)")
 
@@ -27,7 +28,13 @@ class Value(NamedTuple):
     path: str
 
 
-Tree = dict[str, "Value | Tree"]
+Tree = dict[str, "Value | Tree | Listed"]
+
+
+class Listed(NamedTuple):
+    """A sequence of values and mappings."""
+
+    items: tuple[Value | Tree, ...]
 
 
 class Section(ast.Dict):
@@ -50,7 +57,7 @@ class Section(ast.Dict):
         name = f"{self.name}.{key}" if self.name else key
         if isinstance(found, dict):
             return name, Section(found, name)
-        if found is None or (isinstance(found.constant, str) and (found.constant == "???" or "${" in found.constant)):
+        if not isinstance(found, Value) or (isinstance(found.constant, str) and (found.constant == "???" or "${" in found.constant)):
             return None
         return f"{os.path.basename(found.path)}: {name}", ast.Constant(
             found.constant, lineno=1, col_offset=0, end_lineno=1, end_col_offset=0
@@ -179,7 +186,7 @@ def entries(node: Node) -> tuple[Entry, ...]:
 
 def merge(tree: Tree, node: Node, path: str) -> None:
     """Add the values of a mapping to `tree`, in place of those that are there."""
-    from mplint.configs.nodes import Mapping, Scalar
+    from mplint.configs.nodes import Mapping, Scalar, Sequence
 
     for entry in entries(node):
         key = str(entry.key.value)
@@ -190,8 +197,19 @@ def merge(tree: Tree, node: Node, path: str) -> None:
             tree[key] = inner
         elif isinstance(entry.value, Scalar):
             tree[key] = Value(entry.value.value, path)
+        elif isinstance(entry.value, Sequence) and len(entry.value.items) <= MAX_LISTED:
+            tree[key] = Listed(tuple(listed(item, path) for item in entry.value.items if isinstance(item, (Mapping, Scalar))))
         else:
             tree.pop(key, None)
+
+
+def listed(item: Mapping | Scalar, path: str) -> Value | Tree:
+    """An item of a sequence."""
+    if not hasattr(item, "entries"):
+        return Value(item.value, path)
+    inner: Tree = {}
+    merge(inner, item, path)
+    return inner
 
 
 def join(tree: Tree, other: Tree) -> None:

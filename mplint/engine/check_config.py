@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from mplint.catalog import Entry
 from mplint.configs.file import parse_config
+from mplint.configs.trainers.config_file import ConfigFile
+from mplint.configs.trainers.sniff import may_set_precision, meant_for_trainer
 from mplint.engine.builtin_rules import unreadable
 from mplint.engine.results import Fault, FileResult, may_suppress
 from mplint.errors import describe
 from mplint.findings import Finding
 from mplint.python.document import InputError
 from mplint.python.load import load
-from mplint.source.trainers.config_file import ConfigFile
-from mplint.source.trainers.sniff import may_set_precision, meant_for_trainer
 from mplint.targets import Targets
 
 

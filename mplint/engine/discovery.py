@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.configs.trainers.sniff import may_be_trainer_file
 from mplint.errors import UsageError
 from mplint.graph.names import MODELS
 from mplint.python.suffixes import PROGRAMS
 from mplint.python.suffixes import SUFFIXES as CONFIGS
-from mplint.source.trainers.sniff import may_be_trainer_file
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

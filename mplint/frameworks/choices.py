@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.configs.trainers.setup import Option
 from mplint.findings import Location, Span
 from mplint.frameworks.trainers.modes import Mode, modes
 from mplint.frameworks.trainers.settings import Section
@@ -17,7 +18,6 @@ from mplint.program.lower import place_of
 from mplint.program.machine import Args, Event
 from mplint.program.trace import Entry, Trace, Verdict, possible, shown_symbol
 from mplint.program.values import BFLOAT, HALF, NONE, Constant, DType, Object, Place, State, Test, Unknown, Value
-from mplint.source.trainers.setup import Option
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from mplint.frameworks.options.names import module_named, named_by, spelled
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.conditions import Condition
 from mplint.program.expressions import (
@@ -141,9 +142,9 @@ def getattr_(m: Machine, name: str, args: Args, place: Place) -> Value:
     receiver, key, default = args.get(0), args.get(1), args.get(2)
     if receiver is None or key is None:
         return NONE
-    if type(key) is Alternatives:
-        others = args.positional[2:]
-        return m.each(key, lambda atom: getattr_(m, name, Args((receiver, atom, *others)), place))
+    if type(receiver) is Alternatives or type(key) is Alternatives:
+        rest = args.positional[2:]
+        return m.each(receiver, lambda a: m.each(key, lambda b: getattr_(m, name, Args((a, b, *rest)), place)))
     if type(key) is Constant and isinstance(key.value, str):
         lacks = type(receiver) is Object and type(receiver.type) is Class and not has_attribute(m, receiver, receiver.type, key.value)
         if default is not None and lacks:
@@ -189,8 +190,7 @@ def named_by_switch(m: Machine, receiver: Value, key: Unknown, place: Place) -> 
     switch = m.switches.get(key.symbol)
     if switch is None:
         return open_one
-    default = (switch.default.value,) if type(switch.default) is Constant else ()
-    names = [name for name in dict.fromkeys(switch.choices or default) if isinstance(name, str)]
+    names = named_by(switch)
     found: list[tuple[frozenset[Condition], Value]] = [
         (frozenset({(("in", key.symbol, frozenset({name})), True)}), attribute(m, receiver, name, place.position))
         for name in names[: Alternatives.LIMIT - 1]
@@ -215,10 +215,9 @@ def import_module(m: Machine, name: str, args: Args, place: Place) -> Value:
             return found
         if level:
             return Unknown(f"{atom.value}{IDENTITY}{place.path}")
-        known = m.library.external(m, rest, place)
-        return known if known is not None else External(rest)
+        return module_named(m, rest, place)
 
-    return m.each(given, one) if given is not None else NONE
+    return m.each(spelled(m, given), one) if given is not None else NONE
 
 
 def name_in_module(m: Machine, receiver: Atom, index: Value, place: Place) -> Value | None:
@@ -898,6 +897,8 @@ def of_string(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Va
         made = derived(atom, "", "." + name)
         m.follow(made.symbol, atom.symbol, "{}", lambda value: getattr(value, name)())
         return made
+    if type(atom) is Unknown and name in PARTING and type(parted := spelled(m, atom)) is not Unknown:
+        return m.each(parted, lambda a: of_string(m, a, name, args, place) or Unknown(f"{name}(){IDENTITY}{place.path}:{place.position}"))
     if type(atom) is Unknown and name in STRING_METHODS and atom.symbol in m.switches and all(type(a) is Constant for a in args.all()):
         given = [a.value for a in args.positional if type(a) is Constant]
         text = f".{name}({', '.join(map(repr, given))})"
@@ -912,6 +913,7 @@ def of_string(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Va
     return None
 
 
+PARTING = frozenset({"split", "rsplit", "partition", "rpartition"})
 STRING_METHODS = frozenset(
     [
         "lower",

@@ -5,10 +5,26 @@ A registry is an object of the kind "registry", its slot "#entries" what it hold
 
 from __future__ import annotations
 
+from mplint.frameworks.options.names import spelled
+from mplint.frameworks.options.namespaces import KIND
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.expressions import entries_of, entry, registered
 from mplint.program.machine import IDENTITY, Args, Machine
-from mplint.program.values import NONE, Atom, Class, Constant, Entries, External, Function, Method, Object, Place, Unknown, Value
+from mplint.program.values import (
+    NONE,
+    Alternatives,
+    Atom,
+    Class,
+    Constant,
+    Entries,
+    External,
+    Function,
+    Method,
+    Object,
+    Place,
+    Unknown,
+    Value,
+)
 
 vocabulary = Vocabulary()
 ADDING = ("register_module", "register", "register_class", "register_obj", "add")
@@ -92,6 +108,9 @@ vocabulary.subscripts.append(subscript)
 def build(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """`MODELS.build(dict(type="Net", depth=3))`: an instance of what the entry of the type says, with the other entries."""
     settings = args.get(0, "cfg")
+    if type(settings) is Alternatives:
+        rest = args.positional[1:]
+        return m.each(settings, lambda atom: build(m, receiver, name, Args((atom, *rest), args.named), place))
     entries = entries_of(m, settings) if settings is not None else None
     if entries is None:
         if type(settings) is Constant:
@@ -100,6 +119,6 @@ def build(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> 
     key = next((held for word in TYPE_KEYS if (held := entries.get(word)) is not None), None)
     if key is None:
         return Unknown(f"{name}(…){IDENTITY}{place.path}:{place.position}")
-    cls = found(m, receiver, key) if type(key) is not Class else key
-    named = {str(k): v for k, v in entries.entries if k not in TYPE_KEYS[:1] and isinstance(k, str)}
-    return m.call(cls, Args((), named, opaque=entries.rest is not None), place.position)
+    named = {str(k): v for k, v in entries.entries if v is not key and isinstance(k, str)} | args.named
+    whole = Args(args.positional[1:], named, opaque=entries.rest is not None and getattr(settings, "kind", "") != KIND)
+    return m.each(spelled(m, key), lambda a: m.call(a if type(a) is Class else found(m, receiver, a), whole, place.position))

@@ -45,7 +45,7 @@ HALVES = frozenset(
 STEPS = frozenset(
     ["backward", "step", "optimizer", "optim", "fit", "Trainer", "Accelerator", "GradientTape", "apply_gradients", *ARGUMENTS]
 )
-CASTS = frozenset(["float16", "half"])  # what may cast a model,
+CASTS = frozenset(["float16", "bfloat16", "half"])  # what may cast a model,
 RUNS = frozenset(["load_state_dict", "eval", "no_grad", "inference_mode"])  # and what such a program does with it
 NUMBERS = frozenset(  # operations whose results half precision may lose, and what makes tensors that are trained
     [
@@ -156,6 +156,8 @@ FOREIGN = frozenset(
 )
 
 
+MODELS = ("model", "module", "net", "transformer", "backbone", "generator")  # in the names of models
+
 # calls that choose float16
 OFFERS = (
     "Arguments(fp16=",
@@ -183,6 +185,8 @@ OFFERS = (
 SECTIONS = SECTION_WORDS | {"LBFGS"}
 
 
+TURNS = frozenset(["cos", "sin", "polar"])  # tables of positions
+HALF_NAMES = frozenset(["float16", "bfloat16", "half"])
 MANAGERS = frozenset(["accelerator", "fabric", "model_engine"])  # what trainers are called that scale in the user's loop
 LOOPS = frozenset(["backward", "prepare", "setup"])
 FROM_OPTIONS = frozenset(["from_argparse_args"])  # trainers whose precision is an option of the command line
@@ -204,7 +208,15 @@ def speaks_of_training(words: frozenset[str]) -> bool:
         return True
     if not words.isdisjoint(SECTIONS):
         return True
-    return any("autocast" in word or word.endswith(OFFERS) for word in words)
+    if "arange" in words and not words.isdisjoint(TURNS) and not words.isdisjoint(HALF_NAMES):
+        return True
+    return any("autocast" in word or word.endswith(OFFERS) or casts_model(word) for word in words)
+
+
+def casts_model(word: str) -> bool:
+    """Whether a word is that of a cast of what is called like a model: "model.half(dtype)"."""
+    name = word.partition(".")[0].lower() if word.endswith("(dtype)") else ""
+    return any(part in name for part in MODELS)
 
 
 def casts_numbers(words: frozenset[str]) -> bool:
@@ -224,6 +236,6 @@ def is_keras(words: frozenset[str]) -> bool:
         return True
     if words.isdisjoint(KERAS):
         return False
-    if words >= RESUMES or "losses" in words:
+    if "def train_step" in words or words >= RESUMES or "losses" in words:
         return True
     return not words.isdisjoint(("Layer", "layers", "Model", "Sequential", "models")) and not words.isdisjoint(TENSORS)

@@ -56,27 +56,40 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
     new = [literal for literal in literals if literal not in path]
     if not new:
         return path
-    found = path | frozenset(new)
-    for literal in new:
-        if contradicts(found, literal):
+    found = path.union(new)
+    symbols: dict[Hashable, list[Condition]] = {}
+    for key, sense in new:
+        if (key, not sense) in found:
             return None
-    return propagate(found) if any(key[0] == "all" for key, _ in found) else found
+        kind = key[0]
+        if kind == "in":
+            symbols[key[1]] = []
+        elif kind == "true":
+            symbols[key[2].symbol if len(key) > 2 else key[1]] = []
+        elif kind == "all" and not sense and key[1] <= found:
+            return None
+    clauses: list[Path] = []
+    for literal in found:
+        key = literal[0]
+        kind = key[0]
+        if kind == "in" or kind == "true":
+            if key[1] in symbols:
+                symbols[key[1]].append(literal)
+            if len(key) > 2 and kind == "true" and key[2].symbol in symbols and key[2].symbol != key[1]:
+                symbols[key[2].symbol].append(literal)
+        elif kind == "all" and not literal[1]:
+            clauses.append(key[1])
+    for symbol, told in symbols.items():
+        if len(told) == 1:
+            key, sense = told[0]
+            if key[0] == "in" and (key[2] or not sense):
+                continue
+        if not satisfiable(told, symbol):
+            return None
+    return propagate(found, clauses) if clauses else found
 
 
-def contradicts(path: Path, literal: Condition) -> bool:
-    """Whether a literal can't hold together with the others of `path`."""
-    key, sense = literal
-    if (key, not sense) in path:
-        return True
-    kind = key[0]
-    if kind == "in" or kind == "true":
-        return not satisfiable(path, key[2].symbol if kind == "true" and len(key) > 2 else key[1])
-    if kind == "all":
-        return not sense and key[1] <= path
-    return False
-
-
-def satisfiable(path: Path, symbol: Hashable) -> bool:
+def satisfiable(path: Iterable[Condition], symbol: Hashable) -> bool:
     """Whether some value of an unknown meets everything that the path says of it."""
     allowed: frozenset[Any] | None = None
     excluded: set[Any] = set()
@@ -125,9 +138,8 @@ def has_numbers(bounds: Iterable[tuple[str, float]], excluded: Iterable[Any]) ->
 MAX_COUNTED = 8
 
 
-def propagate(path: Path) -> Path | None:
-    """Literals that follow from clauses, of which all but one are excluded."""
-    clauses = [key[1] for key, sense in path if key[0] == "all" and not sense]
+def propagate(path: Path, clauses: Iterable[Path]) -> Path | None:
+    """Literals that follow from the clauses of a path, of which all but one are excluded."""
     for clause in clauses:
         if clause <= path:
             return None

@@ -14,10 +14,10 @@ from mplint.program.calls import instantiate
 from mplint.program.expressions import ancestors, bind
 from mplint.program.interpreter import interpreter
 from mplint.program.lower import GENERATOR, IR, NESTS
-from mplint.program.machine import STATE, Args, Exhausted, Library, Machine, Recorder
+from mplint.program.machine import MAIN, STATE, Args, Exhausted, Library, Machine, Recorder
 from mplint.program.project import Project
 from mplint.program.trace import Entry, Trace
-from mplint.program.values import NONE, Class, Code, Constant, Function, Module, Object, Partial, Unknown, Value, Wrapped, atoms
+from mplint.program.values import NONE, Class, Code, Constant, Function, Module, Object, Partial, Value, Wrapped, atoms
 from mplint.python.document import is_test_path
 
 OWN_STEPS = 60_000  # of an entry
@@ -97,9 +97,10 @@ def run_all(
     around: Callable[[Project], Mapping[str, frozenset[str]]] | None = None,
 ) -> None:
     """Run the modules of the relevant programs and of those that lead to them, then what they have not called."""
-    heirs = heirs_of(project, paths, relevant)
+    heirs = heirs_of(project, [*paths, *(path for path in leading if not is_test_path(path))], relevant)
     hold_heirs = {path for path, _ in heirs}
     files = [path for path in paths if (ir := project.ir(path)) is not None and (path in hold_heirs or concerns(ir, relevant))]
+    files += sorted(hold_heirs - set(paths))
     helpers = region_makers(project, files, [path for path in (*paths, *leading) if path not in set(files)])
     for path, names in around(project).items() if around is not None and files else ():
         helpers[path] = helpers.get(path, frozenset()) | names
@@ -370,7 +371,7 @@ def module(m: Machine, path: str, ir: IR) -> None:
         m.import_path(path)
         return
     frame = m.module_frame(path)
-    m.store.put(path, "#run", Unknown("main"))
+    m.store.put(path, "#run", MAIN)
     m.run_module(frame, ir, main=True)
 
 
@@ -561,7 +562,7 @@ def keeps_state(ir: IR) -> bool:
 def inherited(m: Machine, cls: Class) -> list[Function]:
     """The uncalled methods of a class's bases in the project that save or restore."""
     bases = {a.id for a in ancestors(m, cls) if type(a) is Class and a is not cls}
-    members = [(slot[1], m.store.slots[slot]) for slot in m.store.slots.every() if slot[0] in bases] if bases else []
+    members = [(slot[1], m.store.get(*slot)) for slot in m.store.slots.every() if slot[0] in bases] if bases else []
     found = [v for name, v in members if type(v) is Function and not name.startswith("__") and not KEEPING.isdisjoint(v.code.words)]
     return [v for v in found if v.code not in m.called and v.code.name not in KEEPING][:4]
 

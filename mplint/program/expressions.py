@@ -209,6 +209,9 @@ def attribute_of(m: Machine, receiver: Atom, name: str, position: int) -> Value:
     if kind is Class:
         member = class_member(m, receiver, name)  # type: ignore[arg-type]
         if member is not None:
+            setting = m.library.attribute(m, receiver, name, m.here(position)) if type(member[0]) is Constant else None
+            if setting is not None:
+                return setting
             if type(member[0]) is Unknown and member[0].symbol.startswith("enum.auto"):
                 return Unknown(f"{receiver.name}.{name}{IDENTITY}{receiver.id!r}"[:200])  # type: ignore[union-attr]
             return bind(m, member[0], None, receiver, member[1], position)  # type: ignore[arg-type]
@@ -515,7 +518,20 @@ def combine_atoms(m: Machine, op: str, left: Atom, right: Atom, position: int, i
             made = Object(m.identity(m.here(position)), "list", "builtins.list", m.here(position))
             m.write(made.id, "#items", Items((*one.items, *other.items), either(one.rest, other.rest)))
             return made
-    return Unknown(f"({symbol_of(left)} {op} {symbol_of(right)}){IDENTITY}{identity_of(left)}{identity_of(right)}"[:240])
+    joined = Unknown(f"({symbol_of(left)} {op} {symbol_of(right)}){IDENTITY}{identity_of(left)}{identity_of(right)}"[:240])
+    if op == "+":
+        follow_text(m, joined, left, right)
+    return joined
+
+
+def follow_text(m: Machine, joined: Unknown, left: Atom, right: Atom) -> None:
+    """Note that a text with something unknown before or behind it follows from that."""
+    if type(left) is Constant and isinstance(left.value, str) and type(right) is Unknown:
+        before = left.value
+        m.follow(joined.symbol, right.symbol, "{}", lambda value: f"{before}{value}")
+    elif type(right) is Constant and isinstance(right.value, str) and type(left) is Unknown:
+        behind = right.value
+        m.follow(joined.symbol, left.symbol, "{}", lambda value: f"{value}{behind}")
 
 
 def symbol_of(atom: Atom) -> str:
@@ -1014,7 +1030,7 @@ def entry(m: Machine, held: Entries, index: Value, receiver: Object) -> Value:
 def registered(m: Machine, receiver: Object) -> Entries | None:
     """The entries of a table once the modules have run that may add to it: those that import its file; None where none had to."""
     home = home_of(receiver.id)
-    if home is None or not m.run_importers(home):
+    if home is None or m.is_own(receiver.id) or not m.run_importers(home):
         return None
     held = m.read(receiver.id, "#entries")
     return held if type(held) is Entries else None
@@ -1170,7 +1186,12 @@ def e_format(m: Machine, ir: IR) -> Value:
     if all(type(part) is Constant for part in parts):
         return Constant("".join(str(part.value) for part in parts if type(part) is Constant))
     text = "".join(str(p.value) if type(p) is Constant else "{" + symbol_of(p) + "}" for p in parts if type(p) is not Alternatives)
-    return Unknown(f"{text[:80]}{IDENTITY}{''.join(identity_of(p) for p in parts if type(p) not in (Constant, Alternatives))}"[:200])  # type: ignore[arg-type]
+    made = Unknown(f"{text[:80]}{IDENTITY}{''.join(identity_of(p) for p in parts if type(p) not in (Constant, Alternatives))}"[:200])  # type: ignore[arg-type]
+    open_ones = [p for p in parts if type(p) is not Constant]
+    if len(open_ones) == 1 and type(open_ones[0]) is Unknown:
+        texts = [p.value if type(p) is Constant else None for p in parts]
+        m.follow(made.symbol, open_ones[0].symbol, "{}", lambda value: "".join(str(value if t is None else t) for t in texts))
+    return made
 
 
 def e_yield(m: Machine, ir: IR) -> Value:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from mplint.program.event import Event
-from mplint.program.store import Slot, Slots, Store
+from mplint.program.store import Difference, Held, Slot, Slots, Store, settled
 from mplint.program.values import Alternatives, Code, Entries, Items, Value, alternatives
 
 
@@ -27,19 +27,22 @@ MODULE_STEPS = 30_000  # of the body of one module; what it calls counts, what i
 PROJECT_STEPS = 1_000_000  # of all of them; then each has
 LEAST_STEPS = 1_000
 CONTENTS = ("#entries", "#items")
-RUN = "#run"  # the slot of a module that has been run
+RUN = "#run"  # the slot of a module that has been run,
+IMPORTERS = "#importers"  # and of one whose importers have been run: what counts is whether they are there
+FLAGS = (RUN, IMPORTERS)
 
 
 class Part(NamedTuple):
     """A part of an import: what it read before it wrote it (None: absent), what it wrote and removed, what it emitted and called.
 
-    `run`: modules, and whether they had been run;  `scanned`: owners of which it asked for every slot, with those that it found.
+    `run`: modules, and whether they (or those that import them) had been run;  `scanned`: owners of which it asked for every slot, with
+    those that it found.
     """
 
     run: tuple[tuple[Slot, bool], ...]
-    reads: tuple[tuple[Slot, Value | None], ...]
+    reads: tuple[tuple[Slot, Held | None], ...]
     scanned: dict[Hashable, list[tuple[str, Value]]]
-    written: dict[Slot, Value]
+    written: dict[Slot, Held]
     removed: tuple[Slot, ...]
     events: tuple[Event, ...]
     called: frozenset[Code]
@@ -75,19 +78,19 @@ class Recording(Slots):
     def __init__(self, below: Slots) -> None:
         super().__init__()
         self.below = below
-        self.reads: dict[Slot, Value | None] = {}
+        self.reads: dict[Slot, Held | None] = {}
         self.removed: dict[Slot, None] = {}
         self.scanned: dict[Hashable, list[tuple[str, Value]]] = {}
         self.whole = False  # somebody looked through everything
 
-    def get(self, slot: Slot, default: Value | None = None) -> Value | None:  # type: ignore[override]
+    def get(self, slot: Slot, default: Held | None = None) -> Held | None:  # type: ignore[override]
         """The value of a slot."""
         value = dict.get(self, slot)
         if value is None and slot not in self.removed:
             value = self.before(slot)
         return default if value is None else value
 
-    def before(self, slot: Slot) -> Value | None:
+    def before(self, slot: Slot) -> Held | None:
         """What a slot held when the recording began."""
         reads = self.reads
         if slot in reads:
@@ -98,13 +101,13 @@ class Recording(Slots):
     def __contains__(self, slot: object) -> bool:
         return self.get(slot) is not None  # type: ignore[arg-type]
 
-    def __getitem__(self, slot: Slot) -> Value:
+    def __getitem__(self, slot: Slot) -> Held:
         value = self.get(slot)
         if value is None:
             raise KeyError(slot)
         return value
 
-    def __setitem__(self, slot: Slot, value: Value) -> None:
+    def __setitem__(self, slot: Slot, value: Held) -> None:
         super().__setitem__(slot, value)
         if slot in self.removed:
             del self.removed[slot]
@@ -112,7 +115,7 @@ class Recording(Slots):
     def __delitem__(self, slot: Slot) -> None:
         self.pop(slot)
 
-    def pop(self, slot: Slot, default: Value | None = None) -> Value | None:  # type: ignore[override]
+    def pop(self, slot: Slot, default: Held | None = None) -> Held | None:  # type: ignore[override]
         """Remove a slot."""
         value = self.peek(slot)
         super().pop(slot)
@@ -120,12 +123,20 @@ class Recording(Slots):
             self.removed[slot] = None
         return default if value is None else value
 
-    def peek(self, slot: Slot) -> Value | None:
+    def restore(self, layer: Difference) -> None:
+        """Put back what slots held."""
+        for slot, old in layer.items():
+            if old is None:
+                self.pop(slot)
+            else:
+                self[slot] = old
+
+    def peek(self, slot: Slot) -> Held | None:
         """What a slot holds, for whoever puts it back as it was: that makes no difference to what is recorded."""
         value = dict.get(self, slot)
         return value if value is not None or slot in self.removed else self.below.peek(slot)
 
-    def written(self) -> dict[Slot, Value]:
+    def written(self) -> dict[Slot, Held]:
         """What was written, but for what was only put back."""
         reads, peek = self.reads, self.below.peek
         return {slot: value for slot, value in self.items() if slot in reads or peek(slot) is not value}
@@ -202,8 +213,8 @@ class Notes:
         last = m.counter
         reads = [(slot, value) for slot, value in slots.reads.items() if type(slot[0]) is not int or not counter < slot[0] <= last]
         part = Part(
-            tuple((slot, value is not None) for slot, value in reads if slot[1] == RUN),
-            tuple((slot, value) for slot, value in reads if slot[1] != RUN),
+            tuple((slot, value is not None) for slot, value in reads if slot[1] in FLAGS),
+            tuple((slot, value) for slot, value in reads if slot[1] not in FLAGS),
             slots.scanned,
             written,
             tuple(slots.removed),
@@ -222,7 +233,7 @@ class Imports:
         self.kept: OrderedDict[str, list[Import]] = OrderedDict()
         self.size = 0
         self.noting: list[Notes | None] = []
-        self.journal: list[tuple[Slot, Value | None]] = []  # what imports that are tried have overwritten
+        self.journal: list[tuple[Slot, Held | None]] = []  # what imports that are tried have overwritten
         self.trials = 0
         self.left = PROJECT_STEPS
 
@@ -279,7 +290,7 @@ class Imports:
         if self.trials:
             self.journal.append((slot, m.store.slots.get(slot)))
 
-    def write(self, m: Importing, written: dict[Slot, Value], removed: Iterable[Slot]) -> None:
+    def write(self, m: Importing, written: dict[Slot, Held], removed: Iterable[Slot]) -> None:
         """Write what a part of an import leaves."""
         slots = m.store.slots
         if self.trials:
@@ -352,7 +363,7 @@ class Imports:
         return Import(tuple(notes.parts), needed) if notes.sound and depth + needed <= MAX_FRAMES else None
 
 
-def differences(m: Importing, part: Part) -> dict[Slot, Value] | None:
+def differences(m: Importing, part: Part) -> dict[Slot, Held] | None:
     """What a part of an import would write now that it has not written before; None where it would do something else altogether.
 
     What it has added to a table or a list it adds to what these hold now; what they hold is no reason to do otherwise.
@@ -360,13 +371,16 @@ def differences(m: Importing, part: Part) -> dict[Slot, Value] | None:
     get = m.store.slots.get
     if any((get(slot) is not None) is not run for slot, run in part.run):
         return None
-    changed: dict[Slot, Value] = {}
-    for slot, old in part.reads:
-        value = get(slot)
+    changed: dict[Slot, Held] = {}
+    for slot, held in part.reads:
+        now = get(slot)
+        if now is held:
+            continue
+        old, value = settled(held), settled(now)
         if value is not old and value != old:
             if old is None or value is None or slot[1] not in CONTENTS:
                 return None
-            changed[slot] = grown(old, part.written.get(slot, old), value) or value
+            changed[slot] = grown(old, settled(part.written.get(slot)) or old, value) or value
     return changed if all(m.store.slots.of(owner) == found for owner, found in part.scanned.items()) else None
 
 

@@ -10,7 +10,7 @@ becomes "unknown" with its parts, never nothing.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from mplint.findings import Span
@@ -20,6 +20,7 @@ IR: TypeAlias = tuple[Any, ...]
 GENERATOR = 1
 ASYNC = 2
 NESTS = 4  # functions or classes inside, which may read its variables
+CASTING = frozenset({"half", "bfloat16", "to"})  # methods that cast what they are called on
 SECTION_WORDS = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "steps_per_print", "torch_autocast"})  # as keys
 DTYPE_WORDS = frozenset({"float16", "bfloat16", "mixed_float16", "mixed_bfloat16"})  # strings that are words of the code
 
@@ -58,6 +59,23 @@ def lower(tree: ast.Module) -> IR:
     lowering = Lowering()
     body = lowering.block(tree.body)
     return ("module", body, frozenset(lowering.words))
+
+
+def cast_words(function: ast.expr, args: Sequence[ast.expr]) -> Iterator[str]:
+    """What is cast to another dtype, as a word of its own: "model.to(dtype)"."""
+    match function:
+        case ast.Attribute(ast.Name(name) | ast.Attribute(attr=name), method):
+            of_dtype = any("dtype" in part or "float16" in part for arg in args for part in names_within(arg))
+            if method != "to" or of_dtype:
+                yield f"{name}.{method}(dtype)"
+
+
+def names_within(node: ast.expr) -> Iterator[str]:
+    """The identifiers and texts in an expression."""
+    for part in ast.walk(node):
+        match part:
+            case ast.Name(name) | ast.Attribute(attr=name) | ast.Constant(str(name)):
+                yield name
 
 
 def place_of(node: Any) -> int:
@@ -346,6 +364,8 @@ class Lowering:
                 if last == "getattr" and args and isinstance(args[0], ast.Name):
                     self.words.add(f"getattr({args[0].id},")  # a dtype by its name, as a rule
                 self.words.update(f"{last}({k.arg}=" if k.arg is not None else f"{last}(**" for k in keywords)
+                if last in CASTING:
+                    self.words.update(cast_words(func, [*args, *(k.value for k in keywords)]))
                 return ("call", place_of(node), self.expression(func), positional, named)
             case ast.BinOp():
                 return self.binary(node)

@@ -14,12 +14,13 @@ from zlib import crc32
 
 from mplint.program.conditions import EMPTY, Condition, Path, extend
 from mplint.program.event import Event
-from mplint.program.imported import MAX_FRAMES, Exhausted, Imports, Nested
+from mplint.program.imported import IMPORTERS, MAX_FRAMES, Exhausted, Imports, Nested
 from mplint.program.lower import IR
 from mplint.program.project import Project
-from mplint.program.store import Difference, Slot, Store, choose, join, under
+from mplint.program.store import Difference, Forked, Slot, Store, choose, join, under
 from mplint.program.values import (
     NONE,
+    Alternatives,
     Atom,
     Class,
     Code,
@@ -39,6 +40,7 @@ MAX_DEPTH = 14  # of calls
 MAX_GUARDS = 8  # literals that an arm's values carry
 MAX_IMPORTERS = 40  # of a file with a table that others add to
 STATE = "state"  # the owner of the interpreter's own slots
+MAIN = Unknown("main")  # what stands for a module that runs as the main program
 IDENTITY = "\0"  # separates what is shown of a symbol from what identifies it
 
 
@@ -89,6 +91,7 @@ class Switch(NamedTuple):
 
     `name` is what the user types; `default` None: nobody knows it. `choices`: the only values that it takes, where they are listed;
     `off`: what turns off an option that is on by default; `test`: the name is a comparison that holds or not.
+    `offered`: what files of the project give for it, of which nobody knows whether they are used.
     """
 
     name: str
@@ -98,6 +101,7 @@ class Switch(NamedTuple):
     choices: tuple[Hashable, ...] = ()
     off: str = ""
     test: bool = False
+    offered: tuple[Hashable, ...] = ()
 
 
 class Args:
@@ -140,6 +144,7 @@ class Args:
     def shifted(self, first: Value) -> Args:
         """The same arguments behind another first one."""
         return Args((first, *self.positional), self.named, (0, *self.places), self.named_places, self.opaque, self.holders)
+
 
 
 class Library(Protocol):
@@ -307,6 +312,8 @@ class Machine:
         self.lines: dict[Hashable, tuple[Class, list[Class | str]]] = {}  # of classes: themselves and their bases
         self.running: dict[Code, int] = {}  # how often each function is on the stack
         self.deepest = 0  # frames
+        self.own: set[Hashable] = set()  # what identifies the objects that calls of the running entry have made, but for imports
+        self.places: dict[tuple[str, int], Place] = {}  # of what has run: each is made once
         self.imports = Imports()
 
     # constructs
@@ -354,11 +361,22 @@ class Machine:
 
     def here(self, position: int) -> Place:
         """A place of the running file."""
-        return Place(self.frames[-1].path, position)
+        key = (self.frames[-1].path, position)
+        place = self.places.get(key)
+        if place is None:
+            place = self.places[key] = Place(*key)
+        return place
 
     def identity(self, place: Place) -> Hashable:
         """What identifies an object made here: the place and the calls above it."""
-        return (place, tuple(self.calls[-2:]), tuple(self.loops[-1:]))
+        found = (place, tuple(self.calls[-2:]), tuple(self.loops[-1:]))
+        if self.calls and not self.imports.noting:
+            self.own.add(found)
+        return found
+
+    def is_own(self, identity: Hashable) -> bool:
+        """Whether an object was made by a call of the running entry: no other module gets hold of it by an import."""
+        return type(identity) is tuple and not self.own.isdisjoint(identity)
 
     def round(self) -> str:
         """The rounds of the running loops, as a suffix of symbols."""
@@ -377,14 +395,18 @@ class Machine:
                 default = Constant(of(switch.default.value))
             except Exception:
                 default = None
-        self.switches[symbol] = switch._replace(name=name.replace("{}", switch.name), default=default, choices=(), off="", test=test)
+        shown = name.replace("{}", switch.name)
+        others = each_of(of, switch.offered)
+        self.switches[symbol] = switch._replace(name=shown, default=default, choices=(), off="", test=test, offered=others)
 
     # slots
 
     def read(self, owner: Hashable, name: str) -> Value | None:
         """A slot, as far as it can hold on this path."""
         value = self.store.slots.get((owner, name))
-        return value if value is None else choose(value, self.path)
+        if type(value) is Forked:
+            value = value.value()
+        return value if type(value) is not Alternatives else choose(value, self.path)
 
     def write(self, owner: Hashable, name: str, value: Value) -> None:
         """Set a slot."""
@@ -392,7 +414,7 @@ class Machine:
 
     def state(self, name: str) -> Value:
         """A slot of the interpreter's own state."""
-        value = self.store.slots.get((STATE, name))
+        value = self.store.get(STATE, name)
         if value is None:
             value = self.library.default((STATE, name)) or State(None)
         return choose(value, self.path)
@@ -511,15 +533,15 @@ class Machine:
 
     def run_importers(self, path: str) -> bool:
         """Run the modules that import a file, once: what they register there counts, what else they do does not; whether any has run."""
-        slot = (path, "#importers")
+        slot = (path, IMPORTERS)
         if slot in self.store.slots:
             return False
         return self.imports.beside(self, Nested(path, True), partial(self.run_waiting, path))
 
     def run_waiting(self, path: str) -> bool:
         """The same, for the first time."""
-        self.imports.overwrites(self, (path, "#importers"))
-        self.store.put(path, "#importers", NONE)
+        self.imports.overwrites(self, (path, IMPORTERS))
+        self.store.put(path, IMPORTERS, NONE)
         waiting = [p for p in self.project.importers(path) if (p, "#run") not in self.store.slots]
         states, seen = dict(self.store.slots.of(STATE)), len(self.events)
         for other in waiting[:MAX_IMPORTERS]:
@@ -567,6 +589,8 @@ class Machine:
         self.events = []
         self.left = self.limit
         self.running = {}
+        self.own = set()
+        self.places.clear()
         with suppress(Exhausted, RecursionError):
             entry()
         left = self.left
@@ -574,6 +598,16 @@ class Machine:
             self.library.finished(self)
         self.left = left
         return self.events
+
+
+def each_of(of: Callable[[object], object], values: Iterable[Hashable]) -> tuple[Hashable, ...]:
+    """The texts that a function gives for values."""
+    found: list[Hashable] = []
+    for value in values:
+        with suppress(Exception):
+            made = of(value)
+            found += [made] if isinstance(made, str) else []
+    return tuple(found)
 
 
 def short(guards: Path) -> Path:

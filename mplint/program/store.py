@@ -3,17 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from mplint.program.conditions import EMPTY, Path, extend
 from mplint.program.values import NONE, Alternatives, Atom, Value, alternatives, options
 
 Slot: TypeAlias = tuple[Hashable, str]
-Difference: TypeAlias = dict[Slot, Value | None]
+Default: TypeAlias = Callable[[Slot], Value | None]
 
 
-class Slots(dict[Slot, Value]):
-    """Values by slot, and the names that each owner holds."""
+@final
+class Forked:
+    """What the arms of a fork leave in a slot: joined once somebody asks for it, which of most slots nobody does."""
+
+    __slots__ = ("arms", "default", "found", "slot")
+
+    def __init__(self, slot: Slot, arms: list[tuple[Path, Held | None]], default: Default) -> None:
+        self.slot = slot
+        self.arms = arms
+        self.default = default
+        self.found: Value | None = None
+
+    def value(self) -> Value:
+        """The value that the arms make."""
+        if self.found is not None:
+            return self.found
+        arms = [(literals, held.value() if type(held) is Forked else held) for literals, held in self.arms]
+        first = arms[0][1]
+        if first is not None and all(value is first or value == first for _, value in arms):
+            self.found = first
+        else:
+            self.found = join((literals, value if value is not None else self.default(self.slot)) for literals, value in arms)
+        self.arms = []
+        return self.found
+
+
+Held: TypeAlias = Value | Forked
+
+
+def settled(held: Held | None) -> Value | None:
+    """What a slot holds, joined where a fork has left it."""
+    return held.value() if type(held) is Forked else held
+
+
+Difference: TypeAlias = dict[Slot, Held | None]
+
+
+class Slots(dict[Slot, Held]):
+    """Values by slot, and the names that each owner holds, but for the variables of calls, whose owners are numbers.
+
+    What a fork has left is joined by who reads it: see `Store.get`.
+    """
 
     __slots__ = ("names",)
 
@@ -21,41 +61,56 @@ class Slots(dict[Slot, Value]):
         super().__init__()
         self.names: dict[Hashable, dict[str, None]] = {}
 
-    def __setitem__(self, slot: Slot, value: Value) -> None:
-        if not dict.__contains__(self, slot):
-            held = self.names.get(slot[0])
+    def __setitem__(self, slot: Slot, value: Held) -> None:
+        owner, name = slot
+        if type(owner) is not int and slot not in self.keys():
+            held = self.names.get(owner)
             if held is None:
-                self.names[slot[0]] = {slot[1]: None}
+                self.names[owner] = {name: None}
             else:
-                held[slot[1]] = None
+                held[name] = None
         dict.__setitem__(self, slot, value)
 
     def __delitem__(self, slot: Slot) -> None:
         self.pop(slot)
 
-    def pop(self, slot: Slot, default: Value | None = None) -> Value | None:  # type: ignore[override]
+    def pop(self, slot: Slot, default: Held | None = None) -> Held | None:  # type: ignore[override]
         """Remove a slot."""
         value = dict.pop(self, slot, None)
         if value is None:
             return default
-        held = self.names[slot[0]]
-        del held[slot[1]]
-        if not held:
-            del self.names[slot[0]]
+        owner, name = slot
+        if type(owner) is not int:
+            held = self.names[owner]
+            del held[name]
+            if not held:
+                del self.names[owner]
         return value
 
-    def update(self, written: Mapping[Slot, Value]) -> None:  # type: ignore[override]
+    def update(self, written: Mapping[Slot, Held]) -> None:  # type: ignore[override]
         """Write several slots."""
         for slot, value in written.items():
             self[slot] = value
 
-    def peek(self, slot: Slot) -> Value | None:
+    def restore(self, layer: Difference) -> None:
+        """Put back what slots held."""
+        write, get = dict.__setitem__, self.get
+        for slot, old in layer.items():
+            if old is None:
+                self.pop(slot)
+            elif get(slot) is not None:
+                write(self, slot, old)
+            else:
+                self[slot] = old
+
+    def peek(self, slot: Slot) -> Held | None:
         """What a slot holds, for whoever puts it back as it was."""
         return self.get(slot)
 
     def of(self, owner: Hashable) -> list[tuple[str, Value]]:
         """Every slot of an owner, by name."""
-        return [(name, dict.__getitem__(self, (owner, name))) for name in self.names.get(owner, ())]
+        names = self.names.get(owner, ()) if type(owner) is not int else [slot[1] for slot in self.keys() if slot[0] == owner]
+        return [(name, settled(dict.__getitem__(self, (owner, name)))) for name in names]  # type: ignore[misc]
 
     def every(self) -> Iterator[Slot]:
         """Every slot."""
@@ -67,13 +122,13 @@ class Store:
 
     def __init__(self) -> None:
         self.slots = Slots()
-        self.layers: list[dict[Slot, Value | None]] = []
+        self.layers: list[Difference] = []
 
     def get(self, owner: Hashable, name: str) -> Value | None:
         """The value of a slot, or None."""
-        return self.slots.get((owner, name))
+        return settled(self.slots.get((owner, name)))
 
-    def put(self, owner: Hashable, name: str, value: Value) -> None:
+    def put(self, owner: Hashable, name: str, value: Held) -> None:
         """Set a slot."""
         slot = (owner, name)
         if self.layers:
@@ -103,13 +158,9 @@ class Store:
     def undo(self) -> Difference:
         """Close the last layer and take its writes back; returns them."""
         layer = self.layers.pop()
-        slots = self.slots
-        written = {slot: slots.get(slot) for slot in layer}
-        for slot, old in layer.items():
-            if old is None:
-                slots.pop(slot, None)
-            else:
-                slots[slot] = old
+        get = self.slots.get
+        written = {slot: get(slot) for slot in layer}
+        self.slots.restore(layer)
         return written
 
     def keep(self) -> None:
@@ -138,7 +189,7 @@ class Store:
             else:
                 self.put(owner, name, value)
 
-    def merge(self, arms: Sequence[tuple[Path, Difference]], default: Callable[[Slot], Value | None]) -> None:
+    def merge(self, arms: Sequence[tuple[Path, Difference]], default: Default) -> None:
         """Write what the arms of a fork leave: each slot as alternatives under the literals of the arms.
 
         `default` gives the value of a slot that an arm and the store lack (protocol states); None where there is none.
@@ -151,18 +202,14 @@ class Store:
             slots.update(dict.fromkeys(written))
         for slot in slots:
             before = self.slots.get(slot)
-            values = [written.get(slot, before) if slot in written else before for _, written in arms]
-            first = values[0]
-            if all(value is first or value == first for value in values):
-                if first is None:
-                    self.drop(*slot)
-                else:
-                    self.put(*slot, first)
-                continue
-            found = join(
-                (literals, value if value is not None else default(slot)) for (literals, _), value in zip(arms, values, strict=True)
-            )
-            self.put(*slot, found)
+            values = [(literals, written.get(slot, before) if slot in written else before) for literals, written in arms]
+            first = values[0][1]
+            if any(value is not first for _, value in values):
+                self.put(*slot, Forked(slot, values, default))
+            elif first is None:
+                self.drop(*slot)
+            else:
+                self.put(*slot, first)
 
 
 def join(arms: Iterable[tuple[Path, Value | None]]) -> Value:
@@ -187,6 +234,15 @@ def choose(value: Value, path: Path) -> Value:
         return value
     if not path:
         return value.options[0][1] if len(value.options) == 1 else value
+    if value.path is path:
+        return value.chosen  # type: ignore[return-value]
+    found = chosen(value, path)
+    value.path, value.chosen = path, found
+    return found
+
+
+def chosen(value: Alternatives, path: Path) -> Value:
+    """The same, worked out."""
     kept = [(guards, atom) for guards, atom in value.options if not guards or extend(path, guards) is not None]
     if len(kept) == 1:
         return kept[0][1]
@@ -205,4 +261,4 @@ def under(value: Value, path: Path) -> list[tuple[Path, Atom]]:
     return found or [(path, next(iter(options(value)))[1])]
 
 
-__all__ = ["EMPTY", "Difference", "Slot", "Store", "choose", "join", "under"]
+__all__ = ["EMPTY", "Difference", "Forked", "Held", "Slot", "Store", "choose", "join", "settled", "under"]

@@ -238,7 +238,7 @@ def needs(switch: Switch, literals: Path, symbol: str) -> str | None:
     truth, allowed, excluded = demands(literals, symbol)
     default = constant_of(switch.default)
     if default is None:
-        if (truth or allowed) and speaks_of_precision(switch.name, allowed):
+        if (truth or allowed) and (speaks_of_precision(switch.name, allowed) or switch.offered):
             return words_of(switch, truth, allowed, excluded)
         return None
     (value,) = default

@@ -7,8 +7,8 @@ A value is an atom or `Alternatives`: atoms with the conditions under which each
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, dataclass_transform, final
 
 if TYPE_CHECKING:
     from mplint.program.conditions import Condition, Key
@@ -27,6 +27,15 @@ DTYPE_NAMES = {
     COMPUTE: "the layer's compute dtype",
     ANY: "an unknown dtype",
 }
+
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True)
+def atom_type(cls: type[T]) -> type[T]:
+    """A frozen, slotted dataclass that costs a third of one to make: that nobody writes its fields is for the type checker to see."""
+    return dataclass(slots=True, unsafe_hash="__hash__" not in cls.__dict__)(cls)
 
 
 class Place(NamedTuple):
@@ -55,7 +64,7 @@ class Constant:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Constant and type(other.value) is type(self.value) and other.value == self.value
+        return self is other or (type(other) is Constant and type(other.value) is type(self.value) and other.value == self.value)
 
     def __hash__(self) -> int:
         return hash((type(self.value), self.value))
@@ -70,7 +79,7 @@ TRUE = Constant(True)
 FALSE = Constant(False)
 
 
-@dataclass(frozen=True, slots=True)
+@atom_type
 class Unknown:
     """Something unknown, but the same thing wherever its symbol stands. What precedes the NUL in a symbol is shown to people.
 
@@ -80,11 +89,17 @@ class Unknown:
     symbol: str
     hint: str = ""
 
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(other) is Unknown and other.symbol == self.symbol and other.hint == self.hint)
+
+    def __hash__(self) -> int:
+        return hash(self.symbol)
+
 
 LEAVES = Unknown("\0leaves")  # what a call that ends the program gives
 
 
-@dataclass(frozen=True, slots=True)
+@atom_type
 class Tensor:
     """An array of a framework. `dtypes`: what it may be in; `half`: how it came to be in half precision.
 
@@ -102,12 +117,15 @@ class Tensor:
     range: tuple[float, float] | None = None
     tags: frozenset[str] = frozenset()
 
+    def __hash__(self) -> int:
+        return hash((self.dtypes, self.scaled, self.made))
+
     def but(self, **changes: object) -> Tensor:
         """A copy with other fields."""
-        return replace(self, **changes)  # type: ignore[arg-type]
+        return Tensor(**{name: changes[name] if name in changes else getattr(self, name) for name in Tensor.__slots__})  # type: ignore
 
 
-@dataclass(frozen=True, slots=True)
+@atom_type
 class Object:
     """Something with identity and state. `kind`: "instance" of a project's class, or a framework's or Python's word for it.
 
@@ -118,6 +136,14 @@ class Object:
     kind: str
     type: Class | str
     made: Place | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or type(other) is not Object:
+            return self is other
+        return other.id == self.id and other.kind == self.kind and other.type == self.type and other.made == self.made
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
 
 class Scope:
@@ -140,7 +166,7 @@ class Scope:
         return hash(self.id)
 
 
-@dataclass(frozen=True, slots=True)
+@atom_type
 class Function:
     """A function of the project; `owner`: the class that it is defined in, `bound`: its first argument."""
 
@@ -148,6 +174,9 @@ class Function:
     frame: Scope
     owner: Class | None = None
     bound: Value | None = None
+
+    def __hash__(self) -> int:
+        return self.code.hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +189,19 @@ class Class:
     bases: tuple[Value, ...]
     ir_words: frozenset[str] = frozenset()
 
+    def __eq__(self, other: object) -> bool:
+        if self is other or type(other) is not Class:
+            return self is other
+        return other.id == self.id and (other.name, other.path, other.bases, other.ir_words) == (
+            self.name,
+            self.path,
+            self.bases,
+            self.ir_words,
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
 
 @dataclass(frozen=True, slots=True)
 class Module:
@@ -169,14 +211,14 @@ class Module:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@atom_type
 class External:
     """A name of another package, dotted."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@atom_type
 class Method:
     """An attribute of a value that the project does not define: called, it is a method."""
 
@@ -230,7 +272,7 @@ class Context:
     value: Value | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@atom_type
 class Test:
     """A boolean that is a condition on the path."""
 
@@ -252,23 +294,29 @@ class DTypeOf:
     tensor: Tensor
 
 
-@dataclass(frozen=True, slots=True)
+@atom_type
 class Items:
     """The items of a tuple, or of a list or set in the store; `rest`: what others there may be."""
 
     items: tuple[Value, ...]
     rest: Value | None = None
 
+    def __hash__(self) -> int:
+        return hash((len(self.items), self.items[:1]))
+
 
 LARGE = 16  # entries, among which a key is looked up in a table
 
 
-@dataclass(frozen=True, slots=True)
+@atom_type
 class Entries:
     """The entries of a dict in the store: constant keys to values; `rest`: what other entries there may be, None for no others."""
 
     entries: tuple[tuple[Hashable, Value], ...] = ()
     rest: Value | None = None
+
+    def __hash__(self) -> int:
+        return hash((len(self.entries), self.entries[0][0] if self.entries else None))
 
     def get(self, key: Hashable) -> Value | None:
         """The value of a key, or None."""
@@ -295,7 +343,7 @@ class Slice:
     stop: Value
 
 
-@dataclass(frozen=True, slots=True)
+@atom_type
 class Lazy:
     """A name of a module that is imported once somebody reads it."""
 
@@ -312,16 +360,18 @@ class State:
 
 @final
 class Alternatives:
-    """Up to `LIMIT` atoms, each under conditions; made by `alternatives`."""
+    """Up to `LIMIT` atoms, each under conditions; made by `alternatives`. `chosen`: what can hold on `path`, the last one asked for."""
 
-    __slots__ = ("options",)
+    __slots__ = ("chosen", "options", "path")
     LIMIT = 6
 
     def __init__(self, options: tuple[tuple[frozenset[Condition], Atom], ...]) -> None:
         self.options = options
+        self.path: frozenset[Condition] | None = None
+        self.chosen: Value | None = None
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Alternatives and other.options == self.options
+        return self is other or (type(other) is Alternatives and other.options == self.options)
 
     def __hash__(self) -> int:
         return hash(self.options)
@@ -360,17 +410,18 @@ Value: TypeAlias = Atom | Alternatives
 class Code:
     """A lowered function with its file; compared by identity of the place."""
 
-    __slots__ = ("body", "decorators", "flags", "locals", "name", "parameters", "path", "place", "words")
+    __slots__ = ("body", "decorators", "flags", "hash", "locals", "name", "parameters", "path", "place", "words")
 
     def __init__(self, path: str, ir: IR) -> None:
         _, self.place, self.name, self.parameters, self.body, self.locals, self.decorators, self.flags, self.words = ir
         self.path = path
+        self.hash = hash((path, self.place))
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Code and other.place == self.place and other.path == self.path
+        return self is other or (type(other) is Code and other.place == self.place and other.path == self.path)
 
     def __hash__(self) -> int:
-        return hash((self.path, self.place))
+        return self.hash
 
     def __repr__(self) -> str:
         return f"Code({self.path}:{self.place & 0xFFFFF} {self.name})"

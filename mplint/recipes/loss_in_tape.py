@@ -3,16 +3,83 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mplint.findings import Change, InsertStatements, MoveStatement, Replace
+from mplint.program.event import Event
+from mplint.program.trace import Trace
 from mplint.python.names import position
+from mplint.python.syntax import FUNCTIONS, argument
 from mplint.source.framework_names import keras_path
-from mplint.source.keras.loop import KerasLoop, Update
-from mplint.source.keras.tape import BACKWARD
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
+
+BACKWARD = "backward"
+
+
+class Applied(Protocol):
+    """What is changed: the call that applies (or unscales) gradients, the optimizer's expression, and the calls that compute them."""
+
+    @property
+    def node(self) -> ast.Call:
+        """The call that gets the gradients."""
+        ...
+
+    @property
+    def receiver(self) -> ast.expr:
+        """The optimizer's expression; where a helper only applies the gradients, the one that it is given."""
+        ...
+
+    @property
+    def gradients(self) -> tuple[ast.Call, ...]:
+        """The calls that compute the gradients."""
+        ...
+
+
+class Loop(NamedTuple):
+    """One place where gradients reach an optimizer."""
+
+    node: ast.Call
+    receiver: ast.expr
+    gradients: tuple[ast.Call, ...]
+
+
+def loop_of(trace: Trace, event: Event, taken: Iterable[Event]) -> tuple[SourceFile, Loop] | None:
+    """The syntax of what happens to gradients at an event that others took them at; None where several files share it."""
+    held = trace.node(event.place)
+    nodes = [trace.node(other.place) for other in taken]
+    if held is None or not isinstance(held[1], ast.Call) or not isinstance(held[1].func, ast.Attribute):
+        return None
+    file, node = held[0], held[1]
+    gradients = [found[1] for found in nodes if found is not None and found[0] is file and isinstance(found[1], ast.Call)]
+    if not gradients or len(gradients) != len(nodes):
+        return None
+    receiver = held[1].func.value
+    if file.syntax.function(node) is not file.syntax.function(gradients[0]):
+        receiver = given_for(trace, file, event, receiver)
+    return file, Loop(node, receiver, tuple(gradients))
+
+
+def given_for(trace: Trace, file: SourceFile, event: Event, receiver: ast.expr) -> ast.expr:
+    """What the call that leads to an event gives for a parameter that stands for the optimizer there."""
+    function = file.syntax.function(receiver)
+    call = trace.node(event.calls[-1]) if event.calls else None
+    if not isinstance(receiver, ast.Name) or not isinstance(function, FUNCTIONS) or call is None or not isinstance(call[1], ast.Call):
+        return receiver
+    names = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
+    if receiver.id not in names or call[0] is not file:
+        return receiver
+    bound = int(names[0] == "self" and isinstance(call[1].func, ast.Attribute))
+    return argument(call[1], receiver.id, names.index(receiver.id) - bound) or receiver
+
+
+def loss_of(gradient: ast.Call) -> ast.expr | None:
+    """The loss that a gradient computation is given."""
+    if is_backward(gradient) and isinstance(gradient.func, ast.Attribute):
+        return gradient.func.value
+    return argument(gradient, "target", 0) or argument(gradient, "loss") or argument(gradient, "ys")
 
 
 class Place(NamedTuple):
@@ -23,12 +90,12 @@ class Place(NamedTuple):
     function: ast.AST | None
 
 
-def place_of(file: SourceFile, update: Update) -> Place | None:
+def place_of(file: SourceFile, update: Applied) -> Place | None:
     """The place of an update whose loss is a simple name and whose gradients are taken once, with the optimizer in reach; else None."""
     if len(update.gradients) != 1 or update.gradients[0] is update.node:
         return None
     gradient = update.gradients[0]
-    loss = file.fact(KerasLoop).loss(gradient)
+    loss = loss_of(gradient)
     function = file.syntax.function(gradient)
     if not isinstance(loss, ast.Name) or not reaches(file, update.receiver, gradient):
         return None
@@ -50,7 +117,7 @@ def reaches(file: SourceFile, receiver: ast.expr, node: ast.AST) -> bool:
     return isinstance(root, ast.Name) and root.id == "self" and file.syntax.enclosing_class(receiver) is file.syntax.enclosing_class(node)
 
 
-def scale_in_tape(file: SourceFile, update: Update, method: str, condition: str | None = None) -> tuple[Change, ...] | None:
+def scale_in_tape(file: SourceFile, update: Applied, method: str, condition: str | None = None) -> tuple[Change, ...] | None:
     """Scale the loss by `method` as the last thing that the tape records; a loss that is used afterwards keeps its name.
 
     `condition` is the text of a condition under which to scale.
@@ -82,16 +149,21 @@ def scale_in_tape(file: SourceFile, update: Update, method: str, condition: str 
 
 
 def recorded_by(file: SourceFile, gradient: ast.Call) -> ast.With | None:
-    """The one `with` statement of the same function that opens the tape of a gradient computation."""
-    events = file.fact(KerasLoop).events
-    tapes = events.tapes(gradient.func.value) if isinstance(gradient.func, ast.Attribute) else frozenset()
+    """The `with` statement of the same function that opens the tape of a gradient computation, the last before it."""
+    tape = gradient.func.value if isinstance(gradient.func, ast.Attribute) else None
     function = file.syntax.function(gradient)
     found = [
         block
         for block in file.syntax.all(ast.With)
-        if file.syntax.function(block) is function and any(events.tapes(item.context_expr) & tapes for item in block.items)
+        if file.syntax.function(block) is function
+        and any(isinstance(n, ast.Name) and isinstance(tape, ast.Name) and n.id == tape.id for n in opened_by(block))
     ]
-    return found[0] if len(found) == 1 else None
+    return max((block for block in found if position(block) < position(gradient)), key=position, default=None)
+
+
+def opened_by(block: ast.With) -> list[ast.expr]:
+    """The names by which a `with` statement opens what it opens."""
+    return [expression for item in block.items for expression in (item.optional_vars, item.context_expr) if expression is not None]
 
 
 def reported(file: SourceFile, place: Place, anchor: ast.AST) -> bool:
@@ -108,7 +180,7 @@ def names_within(file: SourceFile, function: ast.AST | None) -> list[ast.Name]:
     return names if function is None else [n for n in names if any(parent is function for parent in file.syntax.ancestors(n))]
 
 
-def unscale_after(file: SourceFile, update: Update) -> tuple[Change, ...] | None:
+def unscale_after(file: SourceFile, update: Applied) -> tuple[Change, ...] | None:
     """Unscale the gradients right after they are computed (Keras 2), before anything else is done to them."""
     place = place_of(file, update)
     statement = file.syntax.statement(place.gradient) if place is not None else None
@@ -121,13 +193,14 @@ def unscale_after(file: SourceFile, update: Update) -> tuple[Change, ...] | None
     return (InsertStatements(file.span(statement), (text,), after=True),)
 
 
-def wrap_optimizer(file: SourceFile, update: Update, setters: tuple[ast.Call, ...], option: str = "") -> tuple[Change, ...] | None:
-    """Put a LossScaleOptimizer around each construction of the update's optimizer, named as the file names `mixed_precision`.
+def wrap_optimizer(
+    file: SourceFile, made: tuple[ast.Call, ...], setters: tuple[ast.Call, ...], option: str = ""
+) -> tuple[Change, ...] | None:
+    """Put a LossScaleOptimizer around each construction of an optimizer, named as the file names `mixed_precision`.
 
     `option` is the text of one more argument of the optimizer itself.
     """
     home = next((text for setter in setters if (text := mixed_precision_home(file, setter)) is not None), None)
-    made = update.optimizer.plain
     if home is None or not made or any(keras_path(name) is None for call in made for name in file.names.candidates(call.func)):
         return None
     return tuple(Replace(file.span(call), f"{home}.LossScaleOptimizer({with_option(file.text(call), option)})") for call in made)
@@ -154,7 +227,7 @@ def mixed_precision_home(file: SourceFile, setter: ast.Call) -> str | None:
     return None
 
 
-def late_scaling(file: SourceFile, update: Update, scale: ast.AST) -> tuple[Change, ...] | None:
+def late_scaling(file: SourceFile, update: Applied, scale: ast.AST) -> tuple[Change, ...] | None:
     """Move a scaling that directly follows the tape's `with` statement into it."""
     place = place_of(file, update)
     block = recorded_by(file, place.gradient) if place is not None else None

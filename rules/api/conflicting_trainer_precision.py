@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mplint.configs.trainers.config_file import ConfigFile
 from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.frameworks.trainers.written import setups
 from mplint.program.trace import Trace
@@ -11,7 +12,6 @@ from mplint.program.values import TRUE
 from mplint.python.document import is_test_path
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
-from mplint.source.trainers.config_file import ConfigFile
 
 from .trainers.conflicts import Built, Conflict, conflicts
 from .trainers.plugin_scalers import plugin_scalers

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mplint.configs.trainers.config_file import ConfigFile
 from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.frameworks.trainers.written import setups
 from mplint.program.trace import Trace, Verdict
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
-from mplint.source.trainers.config_file import ConfigFile
 
 from .trainers.plugins import plugins
 from .trainers.spellings import Spelling, spellings

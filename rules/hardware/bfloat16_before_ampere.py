@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mplint.configs.trainers.config_file import ConfigFile
 from mplint.findings import Confidence, Finding, Severity
 from mplint.frameworks.choices import Choice, asks_capability, choices, counts_emulation, effect, excludes, is_asked, is_requested, texts
 from mplint.frameworks.trainers.modes import modes
 from mplint.program.trace import Trace, possible
 from mplint.program.values import Place, Test
 from mplint.rule import Rule
-from mplint.source.trainers.config_file import ConfigFile
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts

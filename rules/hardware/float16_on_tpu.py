@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mplint.configs.trainers.config_file import ConfigFile
+from mplint.configs.trainers.setup import Setup
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
 from mplint.frameworks.choices import Choice, choices, is_requested, texts
 from mplint.frameworks.trainers.modes import modes
@@ -14,8 +16,6 @@ from mplint.frameworks.trainers.written import setups
 from mplint.program.conditions import Path, extend
 from mplint.program.trace import Trace
 from mplint.rule import Consequence, Rule
-from mplint.source.trainers.config_file import ConfigFile
-from mplint.source.trainers.setup import Setup
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
@@ -91,6 +91,7 @@ class Float16OnTpu(Rule):
         """A policy in a program that runs on a TPU on the same way, or is checked for one."""
         target = on_tpu(choice.file)
         used = [event for event in choice.entry.of("tpu used") if extend(choice.path, event.path) is not None]
+        used = [e for e in used if not e.path or trace.file(e.place.path) is choice.file]  # helpers of others try out what there is
         if is_requested(trace, choice.path, "float16") or not (target or used) or not (target or not excludes_tpu(choice.path)):
             return
         literals = [c for c in choice.file.syntax.all(ast.Constant) if isinstance(c.value, str) and choice.file.span(c) == choice.span]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mplint.configs.trainers.config_file import ConfigFile
 from mplint.findings import Confidence, Finding, Severity
 from mplint.frameworks.choices import Choice, asks_capability, choices, effect, excludes, is_asked, is_requested
 from mplint.frameworks.trainers.modes import modes
 from mplint.program.trace import Trace
 from mplint.rule import Consequence, Rule
-from mplint.source.trainers.config_file import ConfigFile
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts

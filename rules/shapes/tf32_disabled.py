@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mplint.configs.trainers.duties import kind_of
 from mplint.findings import Confidence, Finding, Severity
 from mplint.rule import Rule
 from mplint.source.file import SourceFile
-from mplint.source.trainers.duties import kind_of
 
 # Whoever writes one of these has decided about TF32, or computes in half anyway.
 DECIDED = (

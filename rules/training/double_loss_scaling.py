@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mplint.configs.trainers.duties import trainer
 from mplint.findings import Applicability, Change, Confidence, Finding, Fix, RemoveStatement, Replace, Severity
 from mplint.frameworks.keras import steps as keras_steps
 from mplint.frameworks.trainers.hosted import STEPS
@@ -17,7 +18,6 @@ from mplint.python.document import is_test_path
 from mplint.python.syntax import argument
 from mplint.rule import Consequence, Rule
 from mplint.source.file import SourceFile
-from mplint.source.trainers.duties import trainer
 
 
 class DoubleLossScaling(Rule):

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
 from mplint.frameworks.keras import steps as keras_steps
-from mplint.frameworks.projects import under_policies
-from mplint.program.trace import Trace
-from mplint.program.values import Step
-from mplint.python.syntax import argument
-from mplint.recipes.loss_in_tape import scale_in_tape
+from mplint.frameworks.keras.evidence import programs
+from mplint.frameworks.keras.steps import Misused
+from mplint.frameworks.projects import policy_around
+from mplint.program.trace import Entry, Trace
+from mplint.program.values import Constant, Step
+from mplint.recipes.loss_in_tape import loop_of, scale_in_tape
 from mplint.rule import Consequence, Rule
-from mplint.source.file import SourceFile
-from mplint.source.keras.evidence import float16_at, loop_major
-from mplint.source.keras.loop import KerasLoop, Update
+from mplint.source.keras.evidence import loop_major
+
+SCALING = frozenset(["scale_loss", "get_scaled_loss"])  # words of programs in which a loss that nobody knows may be scaled
 
 
 class Keras3UnscaledTrainStep(Rule):
@@ -91,80 +91,38 @@ class Keras3UnscaledTrainStep(Rule):
     adoption = Consequence(mends=True, scaling=True)
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
-        """Report the same where another file sets the policy under which `compile()` wraps the optimizer."""
-        yield from under_policies(trace, self.tokens, self.check_source)
-        for entry in trace.entries:
-            for misused in keras_steps.divided_unscaled(entry):
-                file = trace.file(misused.event.place.path)
-                if file is None or loop_major(file) != 3:
-                    continue
-                verdict = trace.verdict(entry, misused.path)
-                made = keras_steps.made_at(misused)
-                yield self.at(
-                    trace,
-                    misused.event.place,
-                    f"`{trace.text(misused.event.place).partition('(')[0]}` divides by a loss scale that the loss was never multiplied by"
-                    + verdict.condition(),
-                    why="Keras 3 divides the gradients by the loss scale, 32768 to begin with, whether they were scaled or not: "
-                    "training almost stands still, with no warning",
-                    help="scale the loss first, inside the tape: take the gradients of `optimizer.scale_loss(loss)`",
-                    confidence=Confidence.HIGH if verdict.proven and entry.script else Confidence.MEDIUM,
-                    steps=(
-                        Step(misused.cause.place, "these gradients are of the loss as it is, not of the scaled loss"),
-                        *((Step(made, "the optimizer becomes a LossScaleOptimizer here"),) if made is not None else ()),
-                    ),
-                )
-
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
         """Report each update through a loss-scaling optimizer whose loss no way scales."""
-        if "keras" not in file.document.text or loop_major(file) != 3:
-            return
-        for update in file.fact(KerasLoop).updates:
-            if update.scaled or update.unscaled or update.by_hand or update.scales_itself or file.fact(KerasLoop).has_scaled_twin(update):
+        for entry in trace.entries:
+            if not entry.of("gradients applied"):
                 continue
-            optimizer = update.optimizer
-            if optimizer.wrapped or (optimizer.factors and not optimizer.opaque):
-                yield self._explicit(file, update)
-            elif optimizer.model:
-                yield from self._compiled(file, update)
+            plain = not programs(trace).connected_mention(entry.path, SCALING)
+            policy = policy_around(trace, entry.path)
+            mixed = policy is not None and policy.name == "mixed_float16"
+            for misused in keras_steps.divided_unscaled(entry, plain, mixed):
+                file = trace.file(misused.event.place.path)
+                if file is not None and loop_major(file) == 3:
+                    yield self._divided(trace, entry, misused)
 
-    def _explicit(self, file: SourceFile, update: Update) -> Finding:
-        made = (update.optimizer.wrapped or update.optimizer.factors)[-1]
-        factor = argument(made, "loss_scale_factor")
-        sure = not (update.optimizer.plain or update.optimizer.opaque)
-        scale = file.text(factor) if factor is not None else "the loss scale, 32768 to begin with"
-        made_here = (
-            "the optimizer gets its fixed loss scale here" if factor is not None else "the optimizer becomes a LossScaleOptimizer here"
-        )
-        return self._report(file, update, scale, ((made, made_here),), Confidence.HIGH if sure else Confidence.MEDIUM)
-
-    def _compiled(self, file: SourceFile, update: Update) -> Iterator[Finding]:
-        half = float16_at(file, update.node)
-        if half.level in ("no", "open") or "auto_scale_loss" in file.document.text:
-            return
-        wrapped = "under this policy `compile()` wraps the optimizer in a LossScaleOptimizer"
-        related = tuple((setter, wrapped) for setter in half.setters[:1])
-        confidence = Confidence.MEDIUM if half.level == "maybe" else Confidence.HIGH
-        yield self._report(file, update, "the loss scale, 32768 to begin with", related, confidence)
-
-    def _report(
-        self,
-        file: SourceFile,
-        update: Update,
-        scale: str,
-        related: tuple[tuple[ast.AST, str], ...],
-        confidence: Confidence,
-    ) -> Finding:
-        receiver = file.text(update.receiver)
-        changes = scale_in_tape(file, update, "scale_loss")
-        gradients = tuple((node, "these gradients are of the loss as it is, not of the scaled loss") for node in update.gradients)
-        return self.finding(
-            file,
-            update.node,
-            f"`{file.text(update.node.func)}` divides by a loss scale that the loss was never multiplied by",
-            why=f"Keras 3 divides the gradients by {scale}, whether they were scaled or not: training almost stands still, with no warning",
+    def _divided(self, trace: Trace, entry: Entry, misused: Misused) -> Finding:
+        verdict = trace.verdict(entry, misused.path)
+        made = keras_steps.made_at(misused)
+        factor = misused.event.data["factor"]
+        held = loop_of(trace, misused.event, keras_steps.taken_at(entry, misused, plain=True))
+        changes = scale_in_tape(*held, "scale_loss") if held is not None else None
+        receiver = held[0].text(held[1].receiver) if held is not None else "optimizer"
+        scale = f"its loss scale, {factor.value}," if isinstance(factor, Constant) else "the loss scale, 32768 to begin with,"
+        made_here = "gets its fixed loss scale" if factor is not None else "becomes a LossScaleOptimizer"
+        return self.at(
+            trace,
+            misused.event.place,
+            f"`{trace.text(misused.event.place).partition('(')[0]}` divides by a loss scale that the loss was never multiplied by"
+            + verdict.condition(),
+            why=f"Keras 3 divides the gradients by {scale} whether they were scaled or not: training almost stands still, with no warning",
             help=f"scale the loss first, inside the tape if there is one: take the gradients of `{receiver}.scale_loss(loss)`",
-            confidence=confidence,
-            related=(*gradients, *related),
+            confidence=Confidence.HIGH if verdict.proven and entry.script else Confidence.MEDIUM,
+            steps=(
+                Step(misused.cause.place, "these gradients are of the loss as it is, not of the scaled loss"),
+                *((Step(made, f"the optimizer {made_here} here"),) if made is not None else ()),
+            ),
             fix=Fix(f"Scale the loss with `{receiver}.scale_loss`", Applicability.SAFE, changes) if changes else None,
         )

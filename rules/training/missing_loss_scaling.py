@@ -494,12 +494,12 @@ def full_scaling(file: SourceFile, update: Update, half: Float16) -> Fix | None:
         options = {clipping.option for clipping in clippings if clipping is not None}
         if None in clippings or len(options) != 1:
             return None
-        wrapped = wrap_optimizer(file, update, half.setters, options.pop())
+        wrapped = wrap_optimizer(file, update.optimizer.plain, half.setters, options.pop())
         scaled = [scale_in_tape(file, u, "scale_loss") for u in peers]
         changes = together(wrapped, *scaled, *(c.changes for c in clippings if c is not None))
     else:
         scaled = [scale_in_tape(file, u, "get_scaled_loss") for u in peers if not u.scales_itself]
-        wrapped = wrap_optimizer(file, update, half.setters)
+        wrapped = wrap_optimizer(file, update.optimizer.plain, half.setters)
         changes = together(wrapped, *scaled, *(unscale_after(file, u) for u in peers if not u.scales_itself))
     return Fix("Wrap the optimizer in a LossScaleOptimizer and scale the loss", Applicability.UNSAFE, changes) if changes else None
 

@@ -370,10 +370,11 @@ def is_float16(node: ast.expr) -> bool:
 
 def switched_off(trace: Trace, made: Event, region: Event | None, always: bool) -> Fix | None:
     """Pass `enabled=False`, or the dtype's comparison with float16 where its variable is at hand."""
-    found = trace.node(made.place)
-    if found is None or not isinstance(found[1], ast.Call) or "GradScaler" not in found[0].text(found[1].func):
-        return None
-    file, call = found
+    match trace.node(made.place):
+        case file, ast.Call() as call if "GradScaler" in file.text(call.func):
+            pass
+        case _:
+            return None
     text = "False" if always else float16_only(trace, file, call, region)
     if text is None or has_star(call):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 
 from mplint.findings import Applicability, Change, Confidence, Finding, Fix, InsertStatements, Replace, Severity
 from mplint.frameworks.keras import steps as keras_steps
@@ -14,12 +15,8 @@ from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event as Happening
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import Object, State, Step, Tensor
-from mplint.recipes.loss_in_tape import late_scaling, scale_in_tape, unscale_after
+from mplint.recipes.loss_in_tape import late_scaling, loop_of, scale_in_tape, unscale_after
 from mplint.rule import Consequence, Rule
-from mplint.source.file import SourceFile
-from mplint.source.flow import Event
-from mplint.source.keras.evidence import float16_at
-from mplint.source.keras.loop import KerasLoop, Update
 
 from .trainer_bypass import past_trainers
 
@@ -196,14 +193,19 @@ class UnscaledStep(Rule):
     def of_keras(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
         """Report what a LossScaleOptimizer of Keras 2 scales and nobody unscales, or the other way round, and what it scales too late."""
         for misused in keras_steps.scaled_too_late(entry):
-            yield self.told(trace, entry, misused, LATE, LATE_WHY, LATE_HELP, "the gradients of the scaled loss are None here")
+            fix = scaled_earlier(trace, entry, misused)
+            yield self.told(trace, entry, misused, LATE, LATE_WHY, LATE_HELP, "the gradients of the scaled loss are None here", fix)
         for misused in keras_steps.never_unscaled(entry):
             message = f"`{method_of(trace, misused.event)}` applies gradients that are still multiplied by the loss scale"
-            yield self.told(trace, entry, misused, message, KERAS_TOO_LARGE, UNSCALE_FIRST, "the loss is scaled here")
+            fix = unscaled_at_once(trace, entry, misused)
+            yield self.told(trace, entry, misused, message, KERAS_TOO_LARGE, UNSCALE_FIRST, "the loss is scaled here", fix)
         for misused in keras_steps.never_scaled(entry):
-            yield self.told(trace, entry, misused, DIVIDED, DIVIDED_WHY, SCALE_FIRST, "these gradients are of the loss as it is")
+            fix = scaled_in_tape(trace, entry, misused)
+            yield self.told(trace, entry, misused, DIVIDED, DIVIDED_WHY, SCALE_FIRST, "these gradients are of the loss as it is", fix)
 
-    def told(self, trace: Trace, entry: Entry, misused: Misused, message: str, why: str, advice: str, cause: str) -> Finding:
+    def told(
+        self, trace: Trace, entry: Entry, misused: Misused, message: str, why: str, advice: str, cause: str, fix: Fix | None
+    ) -> Finding:
         """A finding about a custom loop of Keras."""
         verdict = trace.verdict(entry, misused.path)
         return self.at(
@@ -214,12 +216,8 @@ class UnscaledStep(Rule):
             help=advice,
             confidence=Confidence.HIGH if verdict.proven and entry.script else Confidence.MEDIUM,
             steps=(Step(misused.cause.place, cause),),
+            fix=fix,
         )
-
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report gradients of Keras loops that are scaled, or divided by a scale, and should not be."""
-        if "keras" in file.document.text or "tensorflow" in file.document.text:
-            yield from in_keras(self, file)
 
 
 TOO_LARGE = "the scale starts at 65536: the update is that much too large, and an overflow goes into the weights unnoticed"
@@ -356,91 +354,33 @@ def after(entry: Entry, event: Happening, scaling: Happening) -> tuple[bool, boo
     return last, False
 
 
-def in_keras(rule: Rule, file: SourceFile) -> Iterator[Finding]:
-    """The Keras part: scaled and never unscaled, unscaled and never scaled (Keras 2), or scaled where no tape records it."""
-    reported: set[ast.AST] = set()
-    for update in file.fact(KerasLoop).updates:
-        if update.by_hand:
-            continue
-        late = [event for way in update.ways for event in way.late if is_scaling(file, event, update)]
-        if late:
-            if late[0].node not in reported:
-                yield scaled_too_late(rule, file, update, late[0])
-            reported.add(late[0].node)
-        elif (scale := never_unscaled(update)) is not None:
-            yield scaled_only(rule, file, update, scale)
-        elif (unscale := never_scaled(update)) is not None:
-            yield unscaled_only(rule, file, update, unscale)
+def scaled_earlier(trace: Trace, entry: Entry, misused: Misused) -> Fix | None:
+    """Move the scaling that follows the tape into it."""
+    held, scale = loop_of(trace, misused.event, [misused.cause]), trace.node(misused.event.place)
+    changes = late_scaling(held[0], held[1], scale[1]) if held is not None and scale is not None else None
+    return Fix("Scale the loss inside the tape", Applicability.SAFE, changes) if changes else None
 
 
-def is_scaling(file: SourceFile, event: Event, update: Update) -> bool:
-    """Whether the call really multiplies: `scale_loss` of a plain optimizer returns the loss as it is."""
-    if event.subject == "get_scaled_loss":
-        return True
-    return bool(update.optimizer.wrapped) or (update.optimizer.model and float16_at(file, update.node).level == "certain")
-
-
-def never_unscaled(update: Update) -> Event | None:
-    """The Keras 2 scaling after which no way unscales."""
-    ways = [way for way in update.ways if any(e.subject == "get_scaled_loss" for e in way.scales)]
-    if not ways or update.scales_itself or any(way.unscales for way in ways):
+def unscaled_at_once(trace: Trace, entry: Entry, misused: Misused) -> Fix | None:
+    """Unscale the gradients as soon as they are computed, where the loss is scaled whenever they are."""
+    taken = keras_steps.taken_at(entry, misused)
+    held = loop_of(trace, misused.event, taken)
+    if held is None or any(not misused.cause.path <= event.path for event in taken):
         return None
-    return next(e for e in ways[0].scales if e.subject == "get_scaled_loss")
+    changes = unscale_after(*held)
+    return Fix("Unscale the gradients", Applicability.SAFE, changes) if changes else None
 
 
-def never_scaled(update: Update) -> Event | None:
-    """The Keras 2 unscaling that no way with a scaled loss leads to."""
-    ways = [way for way in update.ways if way.unscales]
-    if not ways or update.scales_itself or any(way.scales for way in ways):
+def scaled_in_tape(trace: Trace, entry: Entry, misused: Misused) -> Fix | None:
+    """Scale the loss inside the tape, under the condition under which the gradients are unscaled."""
+    held = loop_of(trace, misused.event, [misused.cause])
+    if held is None or misused.event.frame != misused.cause.frame:
         return None
-    return ways[0].unscales[0]
-
-
-def scaled_too_late(rule: Rule, file: SourceFile, update: Update, scale: Event) -> Finding:
-    """The tape is closed when the loss is scaled, so it has no gradient."""
-    changes = late_scaling(file, update, scale.node)
-    return rule.finding(
-        file,
-        scale.node,
-        LATE,
-        why=LATE_WHY,
-        help=LATE_HELP,
-        related=tuple((node, "the gradients of the scaled loss are None here") for node in update.gradients),
-        fix=Fix("Scale the loss inside the tape", Applicability.SAFE, changes) if changes else None,
-    )
-
-
-def scaled_only(rule: Rule, file: SourceFile, update: Update, scale: Event) -> Finding:
-    """Gradients of a scaled loss reach the weights as they are."""
-    changes = unscale_after(file, update) if same_conditions(update, scale) else None
-    return rule.finding(
-        file,
-        update.node,
-        f"`{file.text(update.node.func)}` applies gradients that are still multiplied by the loss scale",
-        why=KERAS_TOO_LARGE,
-        help=f"unscale them first: `{file.text(update.receiver)}.get_unscaled_gradients(gradients)`",
-        related=((scale.node, "the loss is scaled here"), *((node, "the gradients are computed here") for node in update.gradients)),
-        fix=Fix("Unscale the gradients", Applicability.SAFE, changes) if changes else None,
-    )
-
-
-def unscaled_only(rule: Rule, file: SourceFile, update: Update, unscale: Event) -> Finding:
-    """Gradients of an unscaled loss are divided by the loss scale."""
-    gradient = next(e for way in update.ways if way.unscales for e in way.gradients)
-    extra = [guard for guard in unscale.guards if guard not in gradient.guards]
-    simple = len(extra) <= 1 and all(guard.holds for guard in extra) and not unscale.calls[len(gradient.calls) :]
-    changes = scale_in_tape(file, update, "get_scaled_loss", extra[0].text if extra else None) if simple else None
-    return rule.finding(
-        file,
-        unscale.node,
-        DIVIDED,
-        why=DIVIDED_WHY,
-        help=f"scale the loss inside the tape: `{file.text(update.receiver)}.get_scaled_loss(loss)`",
-        related=tuple((node, "these gradients are of the loss as it is") for node in update.gradients),
-        fix=Fix("Scale the loss inside the tape", Applicability.SAFE, changes) if changes else None,
-    )
-
-
-def same_conditions(update: Update, scale: Event) -> bool:
-    """Whether the loss is scaled whenever the gradients are computed."""
-    return all(guard in event.guards for way in update.ways for event in way.gradients for guard in scale.guards)
+    file, loop = held
+    kept = set(file.syntax.ancestors(loop.gradients[0]))
+    around = [loop.node, *file.syntax.ancestors(loop.node)]
+    extra = [(parent, child) for child, parent in pairwise(around) if parent not in kept and isinstance(parent, (ast.If, ast.IfExp))]
+    if len(extra) > 1 or any(child not in (body if isinstance(body := parent.body, list) else [body]) for parent, child in extra):
+        return None
+    changes = scale_in_tape(file, loop, "get_scaled_loss", file.text(extra[0][0].test) if extra else None)
+    return Fix("Scale the loss inside the tape", Applicability.SAFE, changes) if changes else None

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from mplint.configs.file import parse_config
 from mplint.configs.nodes import Mapping, Node, Scalar, Sequence
+from mplint.configs.trainers.config_file import ConfigFile
+from mplint.configs.trainers.sections import ConfigOptions
 from mplint.findings import Replace, Span
 from mplint.python.document import Document, InputError
-from mplint.source.trainers.config_file import ConfigFile
-from mplint.source.trainers.in_configs import ConfigOptions
 from mplint.targets import Targets
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from mplint.api import check, check_text, fix, fix_text
 from mplint.config import Config
+from mplint.configs.trainers.sniff import may_set_precision
 from mplint.engine.discovery import discover
 from mplint.python.suffixes import MAX_CONFIG
-from mplint.source.trainers.sniff import may_set_precision
 
 BAD_JSON = '{\n  "train_batch_size": 8,\n  "zero_optimization": {"stage": 1},\n  "bfloat16": {"enabled": true}\n}\n'
 BAD_YAML = "output_dir: out\nnum_train_epochs: 3\nper_device_train_batch_size: 8\nfp16: true\nbf16: true\n"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from mplint.configs.trainers.duties import OBJECTS, PACKAGES, PREPARES, kind_of, kinds
 from mplint.python.document import Document
 from mplint.source.file import SourceFile
 from mplint.source.torch.trainers import Trainers
-from mplint.source.trainers.duties import OBJECTS, PACKAGES, PREPARES, kind_of, kinds
 from mplint.targets import Targets
 
 TABLE = tomllib.loads((Path(__file__).parents[2] / "mplint" / "data" / "trainer_duties.toml").read_text("utf-8"))

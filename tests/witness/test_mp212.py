@@ -37,3 +37,15 @@ def test_autocast_casts_the_operands_of_einsum_and_leaves_outer_alone() -> None:
             assert torch.outer(positions, rates).dtype is torch.float32
         finally:
             torch.set_autocast_enabled("cuda", False)
+
+
+@pytest.mark.parametrize(("dtype", "off"), [("float16", 0.1), ("bfloat16", 1.0)])
+def test_rounded_frequencies_turn_away(dtype: str, off: float) -> None:
+    torch = pytest.importorskip("torch")
+    exact = 1 / 10000 ** (torch.arange(0, 128, 2).double() / 128)
+    module = torch.nn.Module()
+    module.register_buffer("speeds", exact.float())
+    module.to(getattr(torch, dtype))
+    angles = 1000 * module.speeds.double()  # what a cast to a wider dtype does not bring back
+    assert (angles - 1000 * exact).abs().max() > off
+    assert (1000 * exact.float().double() - 1000 * exact).abs().max() < 1e-3

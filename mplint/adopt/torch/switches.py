@@ -9,6 +9,8 @@ from mplint.adopt.program import Adopted, Note, Program
 from mplint.adopt.torch.judgment import settled
 from mplint.adopt.torch.trainer_calls import setups
 from mplint.adopt.torch.trainer_options import SourceOptions
+from mplint.configs.trainers.duties import trainer
+from mplint.configs.trainers.setup import Setup, is_on
 from mplint.findings import Applicability, Fix
 from mplint.frameworks.trainers.modes import modes
 from mplint.python.document import InputError
@@ -16,8 +18,6 @@ from mplint.recipes.scaler.plan import NoFix, require
 from mplint.rewrite import FixError
 from mplint.source.arguments import set_keyword
 from mplint.source.file import SourceFile
-from mplint.source.trainers.duties import trainer
-from mplint.source.trainers.setup import Setup, is_on
 from mplint.targets import Targets
 
 # What means float32, for each trainer's switch.

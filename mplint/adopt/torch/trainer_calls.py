@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.adopt.torch.trainer_options import Given, SourceOptions, given
+from mplint.configs.trainers.duties import configured
+from mplint.configs.trainers.kinds import DEEPSPEED_SECTIONS, is_deepspeed
+from mplint.configs.trainers.setup import Setup
 from mplint.python.syntax import argument
-from mplint.source.trainers.duties import configured
-from mplint.source.trainers.kinds import DEEPSPEED_SECTIONS, is_deepspeed
-from mplint.source.trainers.setup import Setup
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile

@@ -6,12 +6,12 @@ import ast
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.configs.trainers.setup import OPEN, Constant, Open, Option, Options
 from mplint.findings import Change, Replace, Span
 from mplint.python.folding import NotConstant
 from mplint.python.names import position
 from mplint.source.arguments import drop_argument
 from mplint.source.torch.autocast import last_name
-from mplint.source.trainers.setup import OPEN, Constant, Open, Option, Options
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile

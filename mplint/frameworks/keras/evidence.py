@@ -37,6 +37,7 @@ MINDFUL = frozenset(
 OBLIGING = frozenset(["compute_dtype", "_compute_dtype", "dtype_policy", "_dtype_policy", "float16", "bfloat16", "amp", "global_policy"])
 TRAINS = frozenset(["fit", "fit_generator", "GradientTape", "compile", "train_on_batch", "__name__"])
 HALVES = frozenset(["float16", "bfloat16"])
+GRAPHS = ("tensorflow.compat.v1", "tensorflow.contrib")
 
 
 class Policy(NamedTuple):
@@ -113,6 +114,10 @@ class Programs:
         ir = self.loaded.get(path)
         return ir is not None and not ir[2].isdisjoint(words)
 
+    def connected_mention(self, path: str, words: frozenset[str]) -> bool:
+        """Whether a file, or one that runs together with it, mentions something."""
+        return any(self.mentions(other, words) for other in sorted(self.connected(path)))
+
     def is_program(self, path: str) -> bool:
         """Whether a file is run as it is: it trains, and no other imports it."""
         ir = self.project.ir(path)
@@ -141,6 +146,13 @@ class Programs:
         """Whether a file belongs to a package that is installed and used under policies of its users."""
         return self.libraries.holds(path)
 
+    def builds_graphs(self, path: str) -> bool:
+        """Whether a file is written for TensorFlow 1, whose graphs no policy of Keras reaches."""
+        ir = self.project.ir(path)
+        named = {module for module, level, _ in imports(ir) if not level} if ir is not None else set()
+        of_graphs = {module for module in named if module.startswith(GRAPHS)}
+        return bool(of_graphs) and not any(f"{module}.".startswith(("tensorflow.", "keras.", "tf_keras.")) for module in named - of_graphs)
+
     def sets_policy(self, path: str) -> bool:
         """Whether a run of this file as a script sets a half policy."""
         return any(policy.entry.path == path and policy.entry.script for policy in self.policies)
@@ -152,6 +164,8 @@ class Programs:
         """
         if self.is_program(path):
             return self.sets_policy(path)
+        if self.builds_graphs(path):
+            return self.mentions(path, MINDFUL - OBLIGING)
         if self.mentions(path) or (self.is_library(path) and (entry is None or bool(entry.of("layer used", "model made")))):
             return True
         return any(self.mentions(other, MINDFUL - OBLIGING) for other in sorted(self.connected(path)))

@@ -313,12 +313,15 @@ vocabulary.initialized.append(base_initialized)
 
 def opening(m: Machine, cls: Class) -> Callable[[Object, int], None] | None:
     """How Keras uses a layer that nobody makes in the project: it is built and called with tensors of its compute dtype."""
-    member = class_member(m, cls, "call")
-    if member is None or not is_layer_class(m, cls):
+    if not is_layer_class(m, cls):
         return None
+    member = class_member(m, cls, "call")
+    if member is None:
+        return (lambda given, position: trained_by_keras(m, given, m.here(position))) if own_step(m, cls) else None
 
     def use(given: Object, position: int) -> None:
         place = m.here(position)
+        trained_by_keras(m, given, place)
         made = of_keras(m, given, cls, position)
         if not is_open(policy_held(m, made)) and any(type(a) is Function and a.code in m.called for a in atoms(member[0])):
             return  # a script has run it, under the policy that was in force there
@@ -333,6 +336,23 @@ def opening(m: Machine, cls: Class) -> Callable[[Object, int], None] | None:
 
 
 vocabulary.openings.append(opening)
+
+
+def own_step(m: Machine, cls: Class) -> bool:
+    """Whether a model trains by a step of its own, with the optimizer that `compile()` has been given."""
+    return class_member(m, cls, "train_step") is not None and class_member(m, cls, "compile") is None
+
+
+def trained_by_keras(m: Machine, model: Object, place: Place) -> None:
+    """Run the `train_step` of a model that nobody compiles in the project, with the optimizer that it finds then."""
+    from mplint.frameworks.keras.loops import wrapped_by_compile
+    from mplint.program.calls import call_method
+
+    if type(model.type) is Class and own_step(m, model.type) and m.read(model.id, "optimizer") is None:
+        given = Object(("keras optimizer", m.identity(place), "compile"), "keras optimizer", "compile", None)
+        m.write(model.id, "optimizer", wrapped_by_compile(m, given, policy_held(m, model), Args(), place))
+        data = Unknown(f"data{IDENTITY}{place.path}:{place.position}")
+        call_method(m, model, "train_step", Args((data,), None, (place.position,)), place.position, place.position)
 
 
 def of_keras(m: Machine, given: Object, cls: Class, position: int) -> Object:

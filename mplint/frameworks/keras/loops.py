@@ -133,19 +133,61 @@ def of_tape(m: Machine, receiver: Object, name: str, args: Args, place: Place) -
     return gradients_of(m, args.get(0, "target"), place)
 
 
-def gradients_of(m: Machine, loss: Value | None, place: Place) -> Value:
-    """The gradients of a loss, scaled wherever the loss is."""
+def gradients_of(m: Machine, loss: Value | None, place: Place, tape: bool = True) -> Value:
+    """The gradients of a loss, scaled wherever the loss is. `tape`: only what a tape records has some."""
     held = held_in(m, loss, m.path) if loss is not None else []
     forward: frozenset[str] = frozenset().union(*(t.forward for _, t in held))
     scaled = any(t.scaled for _, t in held)
     policy = m.state("policy")
-    m.emit("tape gradients taken", place, loss=loss, ways=tuple(held), scaled=scaled, forward=forward, known=bool(held), policy=policy)
+    ways_in, known = tuple(held), bool(held)
+    m.emit("tape gradients taken", place, loss=loss, ways=ways_in, scaled=scaled, forward=forward, known=known, policy=policy, tape=tape)
     tags = frozenset({TF, GRADIENTS, f"taken:{place.path}:{place.position}", *(() if held else ("of an unknown loss",))})
     ways = {t.scaled: path for path, t in held} or {None: m.path}
     if len(ways) < 2 or not scaled:
         by = next((s for s in ways if s is not None), None)
         return Tensor(frozenset({SINGLE}), scaled=by, forward=forward, tags=tags)
     return join((path - m.path, Tensor(frozenset({SINGLE}), scaled=by, forward=forward, tags=tags)) for by, path in ways.items())
+
+
+# the torch backend
+
+vocabulary.defaults["backward gradients"] = State(None)
+
+
+@vocabulary.follows("backward")
+def of_backward(m: Machine, event: Event) -> None:
+    """`loss.backward()` in a program of Keras: the gradients of the weights are those of this loss."""
+    if speaks_of(m, event.place.path, "keras"):
+        loss = event.data["loss"]
+        m.set_state("backward gradients", gradients_of(m, loss, event.place, tape=False))  # type: ignore[arg-type]
+
+
+def backward(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """`loss.backward()` of a loss that an optimizer of Keras has scaled."""
+    if name != "backward" or not is_tensor(atom):
+        return None
+    m.set_state("backward gradients", gradients_of(m, atom, place, tape=False))
+    return NONE
+
+
+vocabulary.atom_methods.append(backward)
+
+
+def of_weight(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
+    """`weight.value.grad`, after a backward."""
+    if name != "grad" or type(atom) is not Unknown or not speaks_of(m, place.path, "keras"):
+        return None
+    held = m.state("backward gradients")
+    return held if held != State(None) else None
+
+
+vocabulary.atom_attributes.append(of_weight)
+
+
+def speaks_of(m: Machine, path: str, word: str) -> bool:
+    """Whether a program mentions something."""
+    ir = m.project.ir(path)
+    return ir is not None and word in ir[2]
 
 
 # optimizers
@@ -210,7 +252,8 @@ def optimizer_method(m: Machine, optimizer: Atom, name: str, args: Args, place: 
         return unscaled_value(m, args.get(0, "grads"))
     if name in APPLIES:
         held = gradients_held(m, args.get(0, "grads_and_vars") or args.get(0, "grads"), m.path)
-        m.emit("gradients applied", place, optimizer=optimizer, ways=tuple(held), policy=m.state("policy"))
+        factor = m.read(optimizer.id, "#factor") if type(optimizer) is Object else None
+        m.emit("gradients applied", place, optimizer=optimizer, ways=tuple(held), policy=m.state("policy"), factor=factor)
         return Unknown(f"step(){IDENTITY}{place.path}:{place.position}")
     if name == "minimize":
         loss = args.get(0, "loss")

@@ -52,11 +52,17 @@ def before(entry: Entry, event: Event, kind: str, key: object) -> bool:
     return False
 
 
-def taken_of(entry: Entry, gradient: Tensor) -> Event | None:
-    """The event that took gradients of a loss which is known."""
-    if "of an unknown loss" in gradient.tags:
+def taken_of(entry: Entry, gradient: Tensor, plain: bool = False) -> Event | None:
+    """The event that took gradients of a loss which is known; `plain`: or of any."""
+    if "of an unknown loss" in gradient.tags and not plain:
         return None
     return next((e for e in entry.of("tape gradients taken") if f"taken:{e.place.path}:{e.place.position}" in gradient.tags), None)
+
+
+def taken_at(entry: Entry, misused: Misused, plain: bool = False) -> list[Event]:
+    """The events that took the gradients which something happens to, each place once."""
+    found = {event.place: event for _, gradient in ways_of(misused.event) if (event := taken_of(entry, gradient, plain)) is not None}
+    return list(found.values())
 
 
 def never_unscaled(entry: Entry) -> Iterator[Misused]:
@@ -97,6 +103,8 @@ def scaled_too_late(entry: Entry) -> Iterator[Misused]:
         if other.kind == "keras loss scaled":
             last[key_of(other)] = other
             continue
+        if not other.data["tape"]:
+            continue  # the torch backend records everything
         for path, loss in ways_of(other):
             event = last.get(loss.scaled)
             if event is None or event.place in recorded | told or not really_scales(event):
@@ -166,24 +174,36 @@ def same_gradients(event: Event, gradient: Tensor) -> bool:
     return any(taken_tags(gradient) & other.tags and other.scaled == gradient.scaled for _, other in ways_of(event))
 
 
-def divided_unscaled(entry: Entry) -> Iterator[Misused]:
-    """Updates through an optimizer that divides by its loss scale (Keras 3), by gradients of a loss that nobody has scaled on any way."""
+def divided_unscaled(entry: Entry, plain: bool, mixed: bool) -> Iterator[Misused]:
+    """Updates through an optimizer that divides by its loss scale (Keras 3), by gradients of a loss that nobody has scaled on any way.
+
+    `plain`: what nobody knows of a loss is no scale. `mixed`: a policy of mixed_float16 that other programs set is in force.
+    """
     for event in entry.of("gradients applied"):
         ways = ways_of(event)
-        taken = [taken_of(entry, gradient) for _, gradient in ways]
-        plain = all(gradient.scaled is None and "unscaled" not in gradient.tags for _, gradient in ways)
-        if not ways or not plain or taken[0] is None or not all(taken):
+        seen = plain or any(other.frame == event.frame for other in entry.of("keras loss scaled"))  # this function scales in plain sight
+        taken = [taken_of(entry, gradient, seen) for _, gradient in ways]
+        unscaled = all(gradient.scaled is None and "unscaled" not in gradient.tags for _, gradient in ways)
+        if not ways or not unscaled or taken[0] is None or not all(taken):
             continue
         for path, optimizer in possible(event.data["optimizer"], event.path):  # type: ignore[arg-type]
-            wrapped = type(optimizer) is Object and optimizer.kind == "loss scale optimizer"
-            if wrapped and not before(entry, event, "keras loss scaled", optimizer.id):  # type: ignore[union-attr]
+            if type(optimizer) is not Object or before(entry, event, "keras loss scaled", optimizer.id):
+                continue
+            if divides(event, optimizer, mixed):
                 yield Misused(event, path, taken[0])
                 break
 
 
+def divides(applied: Event, optimizer: Object, mixed: bool) -> bool:
+    """Whether an optimizer divides the gradients by a loss scale: a LossScaleOptimizer, or one with a fixed scale."""
+    if optimizer.kind == "loss scale optimizer":
+        return True
+    return (mixed and optimizer.type == "compile") or applied.data["factor"] is not None
+
+
 def made_at(misused: Misused) -> Place | None:
-    """Where the optimizer of an update was wrapped."""
+    """Where the optimizer of an update was wrapped, or got its scale."""
     for _, optimizer in possible(misused.event.data["optimizer"], misused.path):  # type: ignore[arg-type]
-        if type(optimizer) is Object and optimizer.kind == "loss scale optimizer":
+        if type(optimizer) is Object and optimizer.kind in ("loss scale optimizer", "keras optimizer"):
             return optimizer.made
     return None

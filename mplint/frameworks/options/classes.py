@@ -171,6 +171,21 @@ def open_instance(m: Machine, cls: Class, place: Place, prefix: str = "", kind: 
     return made
 
 
+def read_of_class(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
+    """A field that a program reads of a class of settings itself (`TrainConfig.amp`): a setting, with its default."""
+    if type(atom) is not Class or name not in fields_of(m, atom) or not holds_settings(m, atom):
+        return None
+    owner, annotation = fields_of(m, atom)[name]
+    default = m.read(owner.id, name)
+    if type(default) is not Constant or not isinstance(default.value, (bool, str, type(None))):
+        return None
+    switch = Switch(f"{atom.name}.{name}", default, place, "setting", literals(annotation))
+    return leaf(m, f"{atom.name}.{name}", f"class:{owner.path}:{owner.name}", switch)
+
+
+vocabulary.atom_attributes.append(read_of_class)
+
+
 def inner_class(m: Machine, default: Value | None, annotation: IR | None, owner: Class) -> Class | None:
     """The class of settings that a field holds an instance of."""
     for atom in atoms(default) if default is not None else ():
@@ -237,7 +252,6 @@ FILLED = (
     "cattrs.structure",
     "omegaconf.OmegaConf.structured",
     "omegaconf.OmegaConf.to_object",
-    "hydra_zen.instantiate",
 )
 FROM_FILES = ("dacite.from_dict", "cattrs.structure", "omegaconf.OmegaConf.structured", "omegaconf.OmegaConf.to_object")
 

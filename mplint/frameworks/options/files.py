@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
 
-from mplint.configs.hydra import Reader, Tree, merge, near, text_of
+from mplint.configs.hydra import FOLDERS_UP, MAX_DEPTH, Listed, Reader, Tree, merge, near, text_of
 from mplint.configs.hydra import Value as Given
 from mplint.frameworks.options.classes import open_instance
-from mplint.frameworks.options.namespaces import KIND, leaf, namespace, put
+from mplint.frameworks.options.namespaces import KIND, filled, leaf, namespace, put
 from mplint.frameworks.vocabulary import Vocabulary
+from mplint.program.expressions import entries_of, items_of
 from mplint.program.machine import IDENTITY, Args, Machine, Switch
 from mplint.program.values import (
     NONE,
     Atom,
     Class,
     Constant,
+    Entries,
     Function,
+    Items,
+    Module,
     Object,
     Partial,
     Place,
@@ -29,6 +35,11 @@ from mplint.python.suffixes import SUFFIXES
 
 vocabulary = Vocabulary()
 STORE = ("hydra", "config store")
+READ = (*SUFFIXES, ".toml")
+FOLDERS = ("configs", "config", "conf", "cfgs", "cfg", "options", "hparams", "recipes", "experiments")  # of configuration files
+MOST_FILES = 24  # of a folder of configurations
+MOST_VALUES = 5  # of one setting in them
+SMALL, LARGE = 1e-5, 65504.0  # numbers that half precision holds well
 
 # trees of files as values
 
@@ -37,15 +48,30 @@ def section(m: Machine, tree: Mapping[str, object], name: str, identity: str, pl
     """A namespace of what files say: each value a default that its user may replace."""
     made = namespace(m, ("file", identity, name), "omegaconf.DictConfig", place, name, rest=True)
     for key, held in tree.items():
-        dotted = f"{name}.{key}" if name else key
-        if isinstance(held, dict):
-            put(m, made, key, section(m, held, dotted, identity, place))
-        elif isinstance(held, Given):
-            value = held.constant
-            unset = isinstance(value, str) and (value == "???" or "${" in value)
-            switch = Switch(dotted, None if unset else Constant(value), place, "setting")
-            put(m, made, key, leaf(m, dotted, f"file:{identity}", switch))
+        value = value_of_file(m, held, f"{name}.{key}" if name else key, identity, place)
+        if value is not None:
+            put(m, made, key, value)
     return made
+
+
+def value_of_file(m: Machine, held: object, dotted: str, identity: str, place: Place) -> Value | None:
+    """What a file holds under a name: a section, a list, a default; of numbers that are large or small beyond half precision themselves."""
+    if isinstance(held, dict):
+        return section(m, held, dotted, identity, place)
+    if isinstance(held, Listed):
+        items = [value_of_file(m, item, f"{dotted}[{n}]", identity, place) for n, item in enumerate(held.items)]
+        made = Object(("file list", identity, dotted), "list", "builtins.list", place)
+        m.write(made.id, "#items", Items(tuple(value for value in items if value is not None)))
+        return made
+    if isinstance(held, Offered):
+        return leaf(m, dotted, f"file:{identity}", Switch(dotted, None, place, "setting", offered=held.values))
+    if not isinstance(held, Given):
+        return None
+    value = held.constant
+    if isinstance(value, float) and value and not SMALL <= abs(value) <= LARGE:
+        return Constant(value)
+    unset = isinstance(value, str) and (value == "???" or "${" in value)
+    return leaf(m, dotted, f"file:{identity}", Switch(dotted, None if unset else Constant(value), place, "setting"))
 
 
 def root(m: Machine, name: str, identity: str, place: Place) -> Object:
@@ -54,16 +80,98 @@ def root(m: Machine, name: str, identity: str, place: Place) -> Object:
 
 
 def load(m: Machine, path: Value | None, place: Place, name: str = "") -> Object | None:
-    """The settings of a file whose path the program spells out, or has as an option's default; None for any other."""
+    """The settings of a file whose path the program spells out, or has as an option's default; of one that its user names, what those say
+    that lie in the project's folders of configurations. None for any other.
+    """
     atom = next(iter(atoms(path))) if path is not None else None
     if type(atom) is Object and atom.kind == "file":
         return load(m, m.read(atom.id, "#path"), place, name)
     if type(atom) is Unknown and (switch := m.switches.get(atom.symbol)) is not None:
+        if switch.default in (None, NONE) and switch.kind == "option":
+            return offered(m, place, name)
         atom = switch.default if type(switch.default) is Constant else None
-    if type(atom) is not Constant or not isinstance(atom.value, str) or not atom.value.endswith(SUFFIXES):
+    if type(atom) is not Constant or not isinstance(atom.value, str):
         return None
-    tree = read_tree(m, os.path.dirname(place.path), atom.value)
+    if atom.value.endswith(".py"):
+        return of_program(m, atom.value, place, name)
+    tree = read_tree(m, os.path.dirname(place.path), atom.value) if atom.value.endswith(READ) else None
     return section(m, tree, name, atom.value, place) if tree is not None else None
+
+
+def of_program(m: Machine, path: str, place: Place, name: str) -> Object | None:
+    """The settings that a program holds as its variables (`Config.fromfile("configs/net.py")`), and those of `_base_` before."""
+    found = near(os.path.dirname(place.path), path)
+    key = os.path.normpath(found) if found is not None else ""
+    if key not in m.project.files:
+        return None
+    frame = m.enter_module(Module(key, key))
+    made = namespace(m, ("file", key, name), "omegaconf.DictConfig", place, name, rest=True)
+    for base in bases_of(m, m.read(frame.id, "_base_")):
+        other = of_program(m, os.path.join(os.path.dirname(path), base), place, name)
+        for inherited in (entries_of(m, other) or Entries()).entries if other is not None and other.id != made.id else ():
+            put(m, made, str(inherited[0]), inherited[1])
+    held = {str(n): v for n, v in m.store.slots.of(frame.id) if not str(n).startswith(("_", "#", "*"))}
+    plain = tuple((n, v) for n, v in held.items() if all(type(a) in (Constant, Object, Items, Unknown) for a in atoms(v)))
+    return filled(m, made, Entries(plain, Unknown(f"{name}[]{IDENTITY}{key}")))
+
+
+def bases_of(m: Machine, value: Value | None) -> list[str]:
+    """The paths that `_base_` names."""
+    given = [value] if type(value) is Constant else items_of(m, value, 0) if value is not None else None
+    return [a.value for a in given or () if type(a) is Constant and isinstance(a.value, str)]
+
+
+# files that nobody names
+
+
+class Offered(NamedTuple):
+    """What several files say for one setting."""
+
+    values: tuple[Hashable, ...]
+
+
+def offered(m: Machine, place: Place, name: str) -> Object | None:
+    """What the files of the nearest folder of configurations say, together: for each setting what one of them gives."""
+    folder = os.path.dirname(place.path)
+    key = ("configurations", folder)
+    if key not in m.project.kept:
+        found = configurations(folder)
+        m.project.looked_up.update(found)
+        trees = [tree for path in found if (tree := read_tree(m, os.path.dirname(path), os.path.basename(path))) is not None]
+        m.project.kept[key] = together(trees) if trees else None
+    known = m.project.kept[key]
+    return section(m, known, name, f"offered:{folder}", place) if isinstance(known, dict) else None
+
+
+def configurations(folder: str) -> list[str]:
+    """The configuration files in the nearest folder that is called so, as far as there are not too many of them."""
+    for _ in range(FOLDERS_UP):
+        for called in FOLDERS:
+            top = os.path.join(folder, called)
+            if os.path.isdir(top):
+                found = [os.path.join(home, file) for home, _, files in os.walk(top) for file in files if file.endswith((".yaml", ".yml"))]
+                return sorted(found) if 0 < len(found) <= MOST_FILES else []
+        if not folder:
+            break
+        folder = os.path.dirname(folder)
+    return []
+
+
+def together(trees: Sequence[Mapping[str, object]], depth: int = 0) -> dict[str, object]:
+    """What trees say together: sections with all that they hold, and for each value those that it has in one of them."""
+    found: dict[str, object] = {}
+    for key in dict.fromkeys(key for tree in trees for key in tree):
+        held = [tree[key] for tree in trees if key in tree]
+        inner = [part for part in held if isinstance(part, dict)]
+        values = [part.constant for part in held if isinstance(part, Given)]
+        if inner and depth < MAX_DEPTH:
+            found[key] = together(inner, depth + 1)
+        elif values:
+            texts = [v for v in dict.fromkeys(values) if isinstance(v, str) and v != "???" and "${" not in v]
+            found[key] = Offered(tuple(texts[:MOST_VALUES]))
+        elif held and isinstance(held[0], Listed):
+            found[key] = held[0]
+    return found
 
 
 def read_tree(m: Machine, folder: str, path: str) -> Tree | None:
@@ -77,6 +185,8 @@ def read_tree(m: Machine, folder: str, path: str) -> Tree | None:
 
 def parsed(m: Machine, folder: str, path: str) -> Tree | None:
     """A file's mapping, or None where there is no such file or it holds something else."""
+    if path.endswith(".toml"):
+        return of_toml(m, near(folder, path))
     if not path.endswith(".json"):
         reader = Reader(folder)
         found = reader.loaded(path)
@@ -98,6 +208,27 @@ def parsed(m: Machine, folder: str, path: str) -> Tree | None:
     return tree
 
 
+def of_toml(m: Machine, place: str | None) -> Tree | None:
+    """The mapping of a TOML file."""
+    m.project.looked_up.update([place] if place is not None else [])
+    text = text_of(place) if place is not None else None
+    try:
+        return tree_of(tomllib.loads(text), place) if text is not None and place is not None else None
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def tree_of(held: Mapping[str, object], path: str) -> Tree:
+    """A mapping as configuration files hold them."""
+    found: Tree = {}
+    for key, value in held.items():
+        if isinstance(value, dict):
+            found[key] = tree_of(value, path)
+        elif isinstance(value, (bool, int, float, str)):
+            found[key] = Given(value, path)
+    return found
+
+
 @vocabulary.call(
     "yaml.safe_load",
     "yaml.load",
@@ -108,6 +239,7 @@ def parsed(m: Machine, folder: str, path: str) -> Tree | None:
     "json.loads",
     "toml.load",
     "tomllib.load",
+    "tomli.load",
     "mmcv.Config.fromfile",
     "mmengine.Config.fromfile",
     "mmengine.config.Config.fromfile",

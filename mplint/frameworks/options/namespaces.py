@@ -299,6 +299,9 @@ def get_of_open(m: Machine, receiver: Atom, name: str, args: Args, place: Place)
         return held
     made = of_open(m, receiver, key.value, place)
     default = args.get(1, "default") or NONE
+    if made is None and type(default) is DType:  # who reads a dtype by its name, and says which it is else, reads a setting
+        made = derived(receiver, "." + key.value)
+        m.switches.setdefault(made.symbol, Switch(key.value, None, place, "setting"))
     if type(made) is Unknown and (switch := m.switches.get(made.symbol)) is not None and switch.default is None:
         m.switches[made.symbol] = switch._replace(default=default_of(default))
     return made

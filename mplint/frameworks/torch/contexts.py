@@ -40,7 +40,7 @@ class Region:
     """An autocast state in which the project calls a model, where, and under which conditions.
 
     `cast`: no region, but a model that is cast to the dtype, weights and buffers. `trainer`: who enters it, around what steps a model
-    has of its own.
+    has of its own. `classes`: the only ones that run in it, where these are known.
     """
 
     autocast: Autocast
@@ -49,6 +49,7 @@ class Region:
     rank: tuple[object, ...]
     cast: bool = False
     trainer: str = ""
+    classes: frozenset[Class] = frozenset()
 
 
 def regions(found: Trace) -> list[Region]:
@@ -87,14 +88,16 @@ def regions(found: Trace) -> list[Region]:
 
 
 def casts(entry: Entry, number: int) -> Iterable[Region]:
-    """The casts of models that nobody knows to half precision."""
+    """The casts to half precision of models that nobody knows, or whose parts are known and may run where nobody looks."""
     for event in entry.of("module cast"):
-        letters, model = event.data["dtypes"], event.data["module"]
-        if type(model) is Unknown and letters in ({HALF}, {BFLOAT}) and not is_test_path(event.place.path) and not is_foreign(model):
+        letters, model, classes = event.data["dtypes"], event.data["module"], event.data["classes"]
+        assert isinstance(classes, frozenset)
+        known = bool(classes) or (type(model) is Unknown and not is_foreign(model))
+        if known and letters in ({HALF}, {BFLOAT}) and not is_test_path(event.place.path):
             letter = HALF if letters == {HALF} else BFLOAT
             region = Autocast("cuda", letter, (Step(event.place, f"a model is cast to {DTYPE_NAMES[letter]} here"),))
             rank = (RANKS[letter] + 3, False, len(event.path), not entry.script, number)
-            yield Region(region, event.place, event.path, rank, cast=True)
+            yield Region(region, event.place, event.path, rank, cast=True, classes=classes)
 
 
 def is_foreign(model: object) -> bool:
@@ -133,12 +136,16 @@ def run_in_context(m: Machine, found: Trace, paths: Iterable[str], ask: Ask) -> 
 
 
 def classes_of(m: Machine, path: str, offered: Sequence[Region], units: Units, ways: Ways) -> Iterable[tuple[IR, Region]]:
-    """The classes of a file, each with the nearest region of those that belong together with it."""
-    near = [region for region in offered if units.together(region.place.path, path) and ways.connect(region.place.path, path)]
+    """The classes of a file, each with a cast of its own, or the nearest region of those that belong together with it."""
+    own = {cls.name: region for region in reversed(offered) for cls in region.classes if cls.path == path}
+    open_ones = [region for region in offered if not region.classes]
+    near = [region for region in open_ones if units.together(region.place.path, path) and ways.connect(region.place.path, path)]
     region = max(near, key=partial(nearness, units, path), default=None)
-    ir = m.project.ir(path) if region is not None else None
-    if ir is not None and region is not None:
-        yield from ((statement, region) for statement in definitions(ir[1]) if statement[0] == "class")
+    ir = m.project.ir(path) if region is not None or own else None
+    for statement in definitions(ir[1]) if ir is not None else ():
+        chosen = own.get(statement[2], region) if statement[0] == "class" else None
+        if chosen is not None:
+            yield statement, chosen
 
 
 @dataclass(slots=True)

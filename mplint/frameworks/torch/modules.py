@@ -6,7 +6,7 @@ A module's dtype stands in its slot "#dtype" once somebody has cast it. Events: 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +22,8 @@ from mplint.frameworks.torch.tensors import (
     MODEL_OUTPUT,
     PARAMETER,
     QUIET,
+    RATES,
+    ROUNDED,
     UNTRAINED,
     inherit,
     is_module_name,
@@ -42,6 +44,7 @@ from mplint.program.values import (
     SINGLE,
     Atom,
     Autocast,
+    Chain,
     Class,
     Constant,
     Context,
@@ -49,6 +52,7 @@ from mplint.program.values import (
     DTypeOf,
     Entries,
     External,
+    Function,
     Items,
     Object,
     Place,
@@ -65,6 +69,7 @@ vocabulary = Vocabulary()
 call = vocabulary.call
 method = vocabulary.method
 
+HALF_WORDS = frozenset({"half", "float16", "bfloat16"})
 CALL_STEPS = 20_000  # that one call of a module may use
 UNCHANGED = ("cuda", "cpu", "to", "eval", "train", "requires_grad_", "apply", "xpu", "npu", "mps", "type", "to_empty", "share_memory")
 WRAPPERS = (
@@ -158,7 +163,7 @@ def layer(m: Machine, name: str, args: Args, place: Place) -> Value | None:
         return None
     short = f"torch.nn.{last}" if name.startswith("torch.nn.modules.") else name
     if last in ("Parameter", "Buffer", "UninitializedParameter"):
-        return parameter(m, args)
+        return parameter(m, args, place)
     kind = CONTAINERS.get(short)
     identity = m.identity(place)
     if kind is not None:
@@ -174,15 +179,15 @@ def layer(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     return made
 
 
-def parameter(m: Machine, args: Args) -> Value:
+def parameter(m: Machine, args: Args, place: Place) -> Value:
     """`nn.Parameter(data)`."""
     data = args.get(0, "data")
     if data is None:
         return Tensor(frozenset({SINGLE}), tags=frozenset({PARAMETER}))
 
     def one(atom: Atom) -> Value:
-        held = atom if type(atom) is Tensor else UNKNOWN_TENSOR
-        return held.but(tags=frozenset({PARAMETER}), scaled=None, range=None)
+        held = registered_at(atom, place) if type(atom) is Tensor else UNKNOWN_TENSOR
+        return held.but(tags=frozenset({PARAMETER}) | held.tags & {RATES, ROUNDED}, scaled=None, range=None)
 
     return m.each(data, one)
 
@@ -403,6 +408,7 @@ NUMERIC = frozenset(
         "cast by hand",
         "cast to half",
         "integers in half",
+        "frequencies in half",
         "unknown model called",
         "custom function applied",
         "kernel called",
@@ -580,6 +586,34 @@ vocabulary.atom_calls.append(unknown_called)
 # casting, and what modules tell of themselves
 
 
+def classes_within(m: Machine, module: Atom, depth: int = 0) -> frozenset[Class]:
+    """The project's classes of which a module and those within it are instances."""
+    if type(module) is not Object or depth > 6:
+        return frozenset()
+    own = frozenset({module.type}) if type(module.type) is Class else frozenset[Class]()
+    return own.union(*(classes_within(m, atom, depth + 1) for atom in modules_in(m, module)))
+
+
+def modules_in(m: Machine, module: Object) -> Iterator[Object]:
+    """The modules that a module, or a container of modules, holds."""
+    if module.kind in ("list", "dict"):
+        inside = m.read(module.id, "#items" if module.kind == "list" else "#entries")
+        values = list(inside.items) if type(inside) is Items else [v for _, v in inside.entries] if type(inside) is Entries else []
+        if type(inside) in (Items, Entries) and inside.rest is not None:  # type: ignore[union-attr]
+            values.append(inside.rest)  # type: ignore[union-attr]
+        yield from (atom for value in values for atom in atoms(value) if type(atom) is Object)
+    elif type(module.type) is Class:
+        for _, value in [(n, v) for n, v in m.store.slots.of(module.id) if not n.startswith(("#", "@"))]:
+            for atom in atoms(value):
+                if type(atom) is Object and atom.id != module.id and is_part(atom):
+                    yield atom
+
+
+def is_part(held: Object) -> bool:
+    """Whether what an attribute holds is a module of its owner."""
+    return held.kind in ("layer", "instance") or str(held.type).startswith("torch.nn.")
+
+
 def cast_module(m: Machine, module: Atom, dtype: Value, place: Place, depth: int = 0) -> None:
     """A module, its parameters and its submodules in another dtype."""
     owner = module.id if type(module) is Object else module
@@ -589,29 +623,17 @@ def cast_module(m: Machine, module: Atom, dtype: Value, place: Place, depth: int
     half = (Step(place, f"the model is cast to {named(next(iter(letters)))} here"),) if letters & HALVES else ()
     held = Tensor(letters, half, forward=letters & HALVES)
     if depth == 0:
-        m.emit("module cast", place, module=module, dtypes=letters, autocast=m.state("autocast"))
+        m.emit("module cast", place, module=module, dtypes=letters, autocast=m.state("autocast"), classes=classes_within(m, module))
     m.write(owner, "#dtype", held)
     if depth > 6 or type(module) is not Object:
         return
-    if module.kind in ("list", "dict"):
-        inside = m.read(module.id, "#items" if module.kind == "list" else "#entries")
-        values = inside.items if type(inside) is Items else [v for _, v in inside.entries] if type(inside) is Entries else ()
-        for value in values:
-            for atom in atoms(value):
-                if type(atom) is Object:
-                    cast_module(m, atom, dtype, place, depth + 1)
-        return
     if type(module.type) is Class:
         for name, value in [(n, v) for n, v in m.store.slots.of(module.id) if not n.startswith(("#", "@"))]:
-            for atom in atoms(value):
-                if (
-                    type(atom) is Object
-                    and atom.id != module.id
-                    and (atom.kind in ("layer", "instance") or str(atom.type).startswith("torch.nn."))
-                ):
-                    cast_module(m, atom, dtype, place, depth + 1)
-                elif type(atom) is Tensor and atom.tags & {PARAMETER, BUFFER} and type(value) is Tensor:
-                    m.write(module.id, name, atom.but(dtypes=letters, half=half))
+            held_with = cast_with_module(m, value, letters, half)
+            if held_with is not None:
+                m.write(module.id, name, held_with)
+    for inner in list(modules_in(m, module)):
+        cast_module(m, inner, dtype, place, depth + 1)
 
 
 def module_method(m: Machine, module: Atom, name: str, args: Args, place: Place) -> Value | None:
@@ -624,7 +646,7 @@ def module_method(m: Machine, module: Atom, name: str, args: Args, place: Place)
             letter = LEGACY.get(str(getattr(next(iter(atoms(value))), "name", "")).rpartition(".")[2])
             if letter is not None:
                 cast_module(m, module, DType(letter), place)
-            elif any(dtypes_given(a) is not None and type(a) is not Constant for a in atoms(value)):
+            elif any(names_dtype(m, a) for a in atoms(value)):
                 cast_alternatives(m, module, value, place)
         return module
     if name in UNCHANGED:
@@ -647,7 +669,7 @@ def module_method(m: Machine, module: Atom, name: str, args: Args, place: Place)
     if name in ("register_buffer", "register_parameter", "add_module", "register_module"):
         key, held = args.get(0, "name"), args.get(1, "tensor") or args.get(1, "module") or args.get(1, "param")
         if type(key) is Constant and held is not None and type(module) is Object:
-            m.write(module.id, str(key.value), of_buffer(m, held) if name == "register_buffer" else held)
+            m.write(module.id, str(key.value), of_buffer(m, held, place) if name == "register_buffer" else held)
         if type(module) is Object and module.kind == "list" and held is not None:
             m.library.kinds["list"](m, module, "append", Args((held,)), place)  # type: ignore[attr-defined]
         return NONE
@@ -659,20 +681,60 @@ def module_method(m: Machine, module: Atom, name: str, args: Args, place: Place)
     return None
 
 
-def of_buffer(m: Machine, held: Value) -> Value:
+def of_buffer(m: Machine, held: Value, place: Place) -> Value:
     """A tensor as a buffer of a module, cast with it where it has a floating dtype."""
 
     def one(atom: Atom) -> Value:
-        return atom.but(tags=atom.tags | {BUFFER}) if type(atom) is Tensor and atom.dtypes <= FLOATS else atom
+        if type(atom) is not Tensor or not atom.dtypes <= FLOATS:
+            return atom
+        return registered_at(atom, place).but(tags=atom.tags | {BUFFER})
 
     return m.each(held, one)
 
 
+def registered_at(tensor: Tensor, place: Place) -> Tensor:
+    """A tensor that a module gets; of frequencies it counts where, for a cast of the module casts them too."""
+    if RATES not in tensor.tags or ROUNDED in tensor.tags:
+        return tensor
+    return tensor.but(made=Step(place, "the module holds the frequencies here"))
+
+
+def cast_with_module(m: Machine, value: Value, letters: frozenset[str], half: Chain) -> Value | None:
+    """The buffers and parameters that a value may be, in another dtype; None for any other value."""
+    found = options(value)
+    if not all(type(atom) is Tensor and atom.tags & {PARAMETER, BUFFER} for _, atom in found):
+        return None
+    return join((guards, in_dtype(atom, letters, half)) for guards, atom in found if type(atom) is Tensor)
+
+
+def in_dtype(tensor: Tensor, letters: frozenset[str], half: Chain) -> Tensor:
+    """A buffer or parameter that is cast with its module."""
+    if RATES in tensor.tags and half and not tensor.dtypes & HALVES:
+        tensor = tensor.but(tags=tensor.tags | {ROUNDED})
+    return tensor.but(dtypes=letters, half=half or (tensor.half if ROUNDED in tensor.tags else ()))
+
+
+def names_dtype(m: Machine, atom: Atom) -> bool:
+    """Whether an argument of `to` is a dtype, or a setting whose default is one."""
+    return default_dtype(m, atom) is not None or (dtypes_given(atom) is not None and type(atom) is not Constant)
+
+
+def default_dtype(m: Machine, atom: Atom) -> DType | None:
+    """The dtype that a setting has where its user says nothing."""
+    switch = m.switches.get(atom.symbol) if type(atom) is Unknown else None
+    return switch.default if switch is not None and type(switch.default) is DType else None
+
+
 def cast_alternatives(m: Machine, module: Atom, dtype: Value, place: Place) -> None:
-    """`model.to(dtype)` where the dtype depends on conditions."""
+    """`model.to(dtype)` where the dtype depends on conditions, or is a setting: its default casts the model where nobody says otherwise."""
 
     def one(atom: Atom) -> Value:
-        if dtypes_given(atom) is not None:
+        default = default_dtype(m, atom)
+        if default is not None and type(atom) is Unknown:
+            key = ("in", atom.symbol, frozenset({f"dtype:{default.letter}"}))
+            asked = partial(cast_module, m, module, default, place)
+            m.fork([(frozenset({(key, True)}), lambda: (True, asked() or NONE)), (frozenset({(key, False)}), lambda: (True, NONE))])
+        elif dtypes_given(atom) is not None:
             cast_module(m, module, atom, place)
         return NONE
 
@@ -711,6 +773,27 @@ def is_module(m: Machine, value: Atom) -> bool:
             return True
         return any(isinstance(a, str) and (a.startswith("?") or a.endswith(("Module", "Model"))) for a in ancestors(m, value.type))
     return str(value.type).startswith("torch.nn.")
+
+
+def opening(m: Machine, cls: Class) -> Callable[[Object, int], None] | None:
+    """How torch uses a module that nobody uses in the project and that makes tables of numbers in half precision: its `forward` runs."""
+    maker, runner = class_member(m, cls, "__init__"), class_member(m, cls, "forward")
+    made_by = maker[0].code if maker is not None and type(maker[0]) is Function else None
+    if runner is None or made_by is None or not has_module_base(m, cls) or "arange" not in made_by.words:
+        return None
+    defaults = (default for _, _, default, _ in made_by.parameters if default is not None)
+    if made_by.words.isdisjoint(HALF_WORDS) and not any(default[-1] in HALF_WORDS for default in defaults):
+        return None
+    member, owner = runner
+
+    def use(given: Object, position: int) -> None:
+        if type(member) is not Function or member.code not in m.called:
+            m.call(bind(m, member, given, cls, owner, position), Args(opaque=True), position)
+
+    return use
+
+
+vocabulary.openings.append(opening)
 
 
 def has_module_base(m: Machine, cls: Class) -> bool:

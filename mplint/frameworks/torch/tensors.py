@@ -1,7 +1,8 @@
 """Tensors: what operations do to dtypes, under autocast and without, and the constants that meet them.
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
-"loss in half", "loss of probabilities", "cancellation in half", "integers in half". Each holds the tensor that it happens to.
+"loss in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half". Each holds the tensor that it
+happens to.
 """
 
 from __future__ import annotations
@@ -72,6 +73,10 @@ PARAMETER = "parameter"
 INTEGERS = "integers"  # tag: positions that were cast to half
 POSITIONS = "positions"  # tag: whole numbers from 0 to a length that nobody knows
 BUFFER = "buffer"  # tag: a buffer of a module, which is cast with it
+COUNTED = "counted"  # tag: made of whole numbers one after the other
+NORMALIZED = "normalized"  # tag: such numbers, divided by the last of them as a rule, or between two bounds
+RATES = "rates"  # tag: powers of such numbers, by which positions are multiplied to angles; and these angles
+ROUNDED = "rounded rates"  # tag: rates that were in half precision before they became angles, whatever they were cast to later
 CHANNELS = re.compile(r"dim|head|freq|chan|layer|batch|bucket|bins|group|width|hidden|embed|rank|class|expert|query|queries|num_n|level")
 REDUCTIONS = frozenset({"mean", "var", "std", "var_mean", "std_mean", "nanmean"})
 EPSILON_GUARDS = {"log": "logarithm", "log2": "logarithm", "log10": "logarithm", "sqrt": "square root", "rsqrt": "division"}
@@ -152,7 +157,9 @@ ORIGINS = {  # what computing with a tensor tells of the result
     "gradients taken": "gradients taken",
 }
 RANDOM = frozenset({"randn", "randn_like", "rand", "rand_like", "normal", "randint_like"})
-MOVED_TAGS = frozenset({INTEGERS, POSITIONS, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE})  # by views and casts
+MOVED_TAGS = frozenset(  # by views and casts
+    {INTEGERS, POSITIONS, COUNTED, NORMALIZED, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE}
+)
 CAST = "cast at "  # beginning of a tag: where a region's tensor was cast by hand to the dtype in which the region computes
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
 SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
@@ -161,6 +168,11 @@ NEARLY_ONE = 1 - 2.0**-12  # numbers between this and 1 are 1 in float16
 EXACT = 2048  # whole numbers up to this are exact in float16
 PRODUCTS = frozenset({"matmul", "rmatmul", "einsum", "mm", "bmm"})
 COUNTING = PRODUCTS | {"mul", "rmul", "add", "radd", "sub", "rsub", "outer", "sin", "cos", "div", "truediv", "multiply"}
+POWERS = frozenset({"pow", "rpow", "exp", "exp2", "float_power"})
+SCALED = frozenset({"mul", "rmul", "multiply", "div", "truediv", "divide", "rtruediv", "true_divide", "neg", "add", "radd", "sub", "rsub"})
+QUOTIENTS = frozenset({"div", "truediv", "divide", "true_divide"})
+ANGLED = SCALED | PRODUCTS | {"outer", "ger", "cat", "concat", "stack", "hstack", "reciprocal", "where", "tensordot"}
+TURNS = frozenset({"sin", "cos", "polar", "sincos"})
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
 BANNED = frozenset({"binary_cross_entropy", "BCELoss"})
 LOSS_OPS = ("loss", "Loss", "cross_entropy", "kl_div", "log_softmax", "LogSoftmax")  # ends of the names of what losses are made of
@@ -395,10 +407,10 @@ class Operation:
             made = made.but(range=(value, value))
             if beyond_possible(made):
                 beyond(self.m, made, value, "raises", self.name, self.argument_place(1, "fill_value"), self.place)
+        if self.name in ("arange", "range", "linspace"):
+            made = made.but(tags=frozenset({COUNTED, NORMALIZED} if self.name == "linspace" else {COUNTED}))
         if self.name in ("arange", "range") and self.is_long():
-            made = made.but(tags=frozenset({POSITIONS}))
-            if letters & HALVES:
-                made = made.but(tags=frozenset({POSITIONS, INTEGERS}))
+            made = made.but(tags=frozenset({COUNTED, POSITIONS, INTEGERS} if letters & HALVES else {COUNTED, POSITIONS}))
         return made
 
     def is_long(self) -> bool:
@@ -446,6 +458,7 @@ class Operation:
                 tags = tags | {tag for tag in first.tags if tag.startswith(SIGMOID)}
         elif short in ("add", "radd", "sub"):
             tags = tags | (first.tags & {POSITIONS})
+        tags = tags | self.rates(short, keeps)
         if short in ("mul", "multiply", "square", "pow") and is_product(short, self.given):
             tags = tags | {PRODUCT}
         if self.given and holds_product(self.given[0]) and any(word in short.lower() for word in AVERAGES):
@@ -474,10 +487,37 @@ class Operation:
             first.range if keeps and short not in ("sum", "mean") else None,
             tags,
         )
+        if ROUNDED in tags:
+            made = self.rounded(made)
         if short == "sub" and len(tensors) > 1 and AVERAGED in first.tags and PRODUCT in tensors[1].tags and may_be_half(made):
             self.m.emit("cancellation in half", self.place, tensor=made, module=forward_around(self.m, self.place.path))
         made = self.guard_added(made)
         return self.several(made)
+
+    def rates(self, short: str, keeps: bool) -> frozenset[str]:
+        """What the result has of numbers in a row, of their powers, and of the angles that positions make of these."""
+        found: set[str] = set()
+        for tensor in self.tensors:
+            if COUNTED in tensor.tags and short in SCALED:
+                found.add(COUNTED)
+            if RATES in tensor.tags and (keeps or short in ANGLED):
+                found |= tensor.tags & {RATES, ROUNDED}
+        if short in POWERS and self.given and any(COUNTED in t.tags for t in operands_of(self.m, self.given[-1])):
+            found.add(RATES)
+        if any(NORMALIZED in t.tags for t in self.tensors):
+            found -= {RATES, ROUNDED}  # angles of a few turns
+        if short in QUOTIENTS and len(self.tensors) > 1 and self.given and self.tensors[0] is self.given[0]:
+            found |= {NORMALIZED} if COUNTED in self.tensors[0].tags else set()
+        if short in SCALED and any(NORMALIZED in t.tags for t in self.tensors):
+            found.add(NORMALIZED)
+        return frozenset(found)
+
+    def rounded(self, made: Tensor) -> Tensor:
+        """Angles of rounded rates, with the chain by which these became half, and where."""
+        source = next((t for t in self.tensors if ROUNDED in t.tags), None)
+        if source is None:
+            return made
+        return made.but(made=source.made, half=made.half or source.half)
 
     def is_sure(self, keeps: bool) -> bool:
         """Whether nothing unknown could have made the result wider than it seems."""
@@ -591,6 +631,10 @@ class Operation:
                 m.emit("reduced in half", self.place, **self.in_half(first))
         if short in COUNTING:
             self.check_positions(kind)
+        if short in TURNS:
+            rates = next((t for t in self.tensors if ROUNDED in t.tags and t.made is not None), None)
+            if rates is not None and rates.made is not None:
+                m.emit("frequencies in half", rates.made.place, name=self.name, tensor=rates, used=self.place)
 
     def in_half(self, tensor: Tensor, asked: Place | None = None) -> dict[str, object]:
         """What there is to say of this operation in float16; `asked`: where the program asks for that dtype."""
@@ -1040,6 +1084,9 @@ def cast(m: Machine, tensor: Tensor, letters: Letters, chain: tuple[Step, ...], 
         if POSITIONS in tensor.tags and tensor.dtypes != letters:
             tensor = tensor.but(made=Step(place, f"positions become {named(letter)} here"))
             tags = tags | {INTEGERS}
+        if RATES in tensor.tags and ROUNDED not in tensor.tags and tensor.dtypes != letters:
+            tensor = tensor.but(made=Step(place, f"frequencies become {named(letter)} here"))
+            tags = tags | {ROUNDED}
         if not chain:
             chain = tensor.half if tensor.dtypes == letters and tensor.half else (Step(place, f"cast to {named(letter)} here"),)
         region = m.state("autocast")
@@ -1052,7 +1099,8 @@ def cast(m: Machine, tensor: Tensor, letters: Letters, chain: tuple[Step, ...], 
         if tensor.dtypes != letters:
             made = made.but(epsilon=None)
         return made
-    return tensor.but(dtypes=letters, half=chain if letters & HALVES else (), tags=tags)
+    kept = tensor.half if ROUNDED in tags else ()
+    return tensor.but(dtypes=letters, half=chain if letters & HALVES else kept, tags=tags)
 
 
 vocabulary.atom_methods.append(tensor_method)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mplint.configs.trainers.duties import configured, kind_of
 from mplint.frameworks.trainers.loops import switched
 from mplint.frameworks.trainers.settings import note
 from mplint.frameworks.trainers.weights import note_half
@@ -24,7 +25,6 @@ from mplint.program.values import (
     Value,
     atoms,
 )
-from mplint.source.trainers.duties import configured, kind_of
 
 vocabulary = Vocabulary()
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mplint.configs.trainers.duties import Kind, kind_of
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.entries import call_open
 from mplint.program.expressions import ancestors, bind, class_member, external_bases
 from mplint.program.machine import Event, Machine
 from mplint.program.values import Class, Object, atoms
-from mplint.source.trainers.duties import Kind, kind_of
 
 vocabulary = Vocabulary()
 HOME = "lightning.pytorch.LightningModule"

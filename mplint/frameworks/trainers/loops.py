@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mplint.configs.trainers.duties import Kind, kind_of, kinds
+from mplint.configs.trainers.duties import trainer as trainer_kind
 from mplint.frameworks.trainers.managed import (
     MODES,
     manage,
@@ -43,8 +45,6 @@ from mplint.program.values import (
     atoms,
     options,
 )
-from mplint.source.trainers.duties import Kind, kind_of, kinds
-from mplint.source.trainers.duties import trainer as trainer_kind
 
 vocabulary = Vocabulary()
 call = vocabulary.call

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mplint.source.trainers.setup import Option, Setup, get, is_on
+from mplint.configs.trainers.setup import Option, Setup, get, is_on
 
 MODES = {
     "fp16": "float16", "16": "float16", "16-mixed": "float16", "16-true": "float16",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mplint.configs.trainers.duties import Kind
 from mplint.frameworks.projects import graph_of
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace
 from mplint.program.values import ANY, HALF, Constant, Object, Place, Unknown, options
-from mplint.source.trainers.duties import Kind
 
 
 def precision_of(trace: Trace, entry: Entry, trainer: object) -> Event | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from mplint.configs.trainers.duties import configured
 from mplint.frameworks.torch.protocol import base_names
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import Path
@@ -32,7 +33,6 @@ from mplint.program.values import (
     atoms,
     options,
 )
-from mplint.source.trainers.duties import configured
 
 vocabulary = Vocabulary()
 MAX_NESTED = 4

@@ -6,6 +6,9 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.configs.trainers.kinds import is_deepspeed
+from mplint.configs.trainers.setup import OPEN, Open, Option, Setup
+from mplint.configs.trainers.setup import Constant as Plain
 from mplint.findings import Change, Replace, Span
 from mplint.frameworks.trainers.settings import Held, Made, Section, Setting
 from mplint.program.conditions import Path, allowed_values, extend
@@ -13,9 +16,6 @@ from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, Verdict, constant_of
 from mplint.program.values import Constant, Place, Test, Unknown
 from mplint.source.arguments import drop_argument
-from mplint.source.trainers.kinds import is_deepspeed
-from mplint.source.trainers.setup import OPEN, Open, Option, Setup
-from mplint.source.trainers.setup import Constant as Plain
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile

@@ -63,18 +63,6 @@ def speaks_of_scaling(file: SourceFile) -> bool:
     return any(word in file.document.text for word in SCALING_WORDS)
 
 
-def chooses_precision(file: SourceFile, node: ast.AST) -> bool:
-    """Whether a condition about a dtype or policy decides if `node` runs."""
-    child = node
-    for parent in file.syntax.ancestors(node):
-        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
-            text = ast.unparse(parent.test).lower()
-            if any(word in text for word in ("16", "dtype", "policy", "precision")):
-                return True
-        child = parent
-    return False
-
-
 def graph_loop_in_half(file: SourceFile, update: Update) -> ast.AST | None:
     """Where the function that computes gradients with a TensorFlow 1 optimizer decides about mixed precision; None where it does not.
 

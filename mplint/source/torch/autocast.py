@@ -82,12 +82,6 @@ class Autocasts:
         parent = self.file.syntax.parents.get(autocast.node)
         return not isinstance(parent, (ast.withitem, ast.Expr, *FUNCTIONS, ast.ClassDef))
 
-    def is_new(self, autocast: Autocast) -> bool:
-        """Whether the name that builds it always is torch.autocast, also where a version check or fallback import chooses."""
-        if autocast.call is None or autocast.partial:
-            return autocast.new
-        return set(self.file.names.candidates(autocast.call.func)) <= NEW_HOMES and autocast.new
-
     def is_probe(self, node: ast.AST) -> bool:
         """Whether the code at `node` runs to see whether it fails: in a short `try` body or under `pytest.raises` and its kin."""
         child = node

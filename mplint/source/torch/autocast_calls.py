@@ -58,10 +58,6 @@ class Autocast(NamedTuple):
         """Whether it is built by torch.autocast, whose first parameter is the device type (and not by a trainer's method)."""
         return self.name in NEW_HOMES
 
-    def may_run_in(self, dtype: str) -> bool:
-        """Whether it certainly runs in `dtype` for some choice of its user: one that the program lists, or the default."""
-        return dtype in self.dtypes and (UNKNOWN not in self.dtypes or self.default == dtype)
-
     @property
     def half(self) -> frozenset[str]:
         """The half dtypes ("?": one that can't be told) that it may put in force; empty where it is off or float32."""

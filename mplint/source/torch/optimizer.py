@@ -7,8 +7,8 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from mplint.configs.trainers.duties import OBJECTS
 from mplint.source.torch.trainers import Trainers
-from mplint.source.trainers.duties import OBJECTS
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile

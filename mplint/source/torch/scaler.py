@@ -6,7 +6,7 @@ import ast
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.python.syntax import FUNCTIONS, argument, walk_expressions
+from mplint.python.syntax import argument, walk_expressions
 from mplint.source.torch.subjects import Subjects
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 OTHER_FRAMEWORKS = frozenset({"paddle", "oneflow", "mindspore", "jax", "tensorflow"})
 FOREIGN = OTHER_FRAMEWORKS | {"flow", "apex", "sklearn"}
 ENABLED_POSITION = {"torch.cuda.amp": 4, "torch.cpu.amp": 4}  # the newer classes take the device first
-DTYPE_WORDS = frozenset({"fp16", "float16", "half", "bf16", "bfloat16", "dtype", "precision", "f16"})
 
 
 class Scaler(NamedTuple):
@@ -112,49 +111,6 @@ class Scalers:
 
     def _is_wrapped(self, node: ast.expr) -> bool:
         return any(d in self._by_call and self._by_call[d].wrapper for d in self.values.definitions(node) if isinstance(d, ast.Call))
-
-    def follows_dtype(self, scaler: Scaler) -> bool:
-        """Whether the dtype, or a flag that names one, decides about the scaler: in its arguments or in a condition around it."""
-        deciding = [scaler.condition] if scaler.condition is not None else []
-        return any(self._speaks_of_dtype(node) for node in (*deciding, *self._conditions(scaler.node, 0)))
-
-    def _conditions(self, node: ast.AST, depth: int) -> list[ast.expr]:
-        """The conditions under which a node runs, and those of the calls of its function."""
-        found: list[ast.expr] = []
-        child = node
-        for parent in self.syntax.ancestors(node):
-            if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
-                found.append(parent.test)
-            elif isinstance(parent, FUNCTIONS):
-                calls = self.values.call_sites.get(parent, []) if depth < 3 else []
-                return found + [test for call in calls for test in self._conditions(call, depth + 1)]
-            child = parent
-        return found
-
-    def _speaks_of_dtype(self, node: ast.expr, depth: int = 0) -> bool:
-        if self._asks_for_any(node):
-            return False
-        if words_of(ast.unparse(node)) & DTYPE_WORDS:
-            return True
-        if depth >= 3:
-            return False
-        followed = [
-            d
-            for item in walk_expressions(node)
-            if isinstance(item, (ast.Name, ast.Attribute))
-            for d in self.values.definitions(item)
-            if d is not item
-        ]
-        return any(self._speaks_of_dtype(d, depth + 1) for d in followed if isinstance(d, ast.expr))
-
-    def _asks_for_any(self, node: ast.expr) -> bool:
-        """Whether a condition only asks if there is a dtype: `dtype is not None`, `if dtype:`."""
-        match node:
-            case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]):
-                return self._asks_for_any(left)
-            case ast.Name() | ast.Attribute():
-                return len(self.values.dtypes(node) & {"float16", "bfloat16"}) == 2
-        return False
 
     def _scaler(self, call: ast.Call) -> Scaler | None:
         for name in self.names.candidates(call.func):

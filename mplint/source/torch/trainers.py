@@ -6,9 +6,9 @@ import ast
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.configs.trainers.duties import OBJECTS, PACKAGES, PREPARES, Kind, kind_of
 from mplint.python.syntax import argument, has_star
 from mplint.source.torch.subjects import root_name
-from mplint.source.trainers.duties import OBJECTS, PACKAGES, PREPARES, Kind, kind_of
 from mplint.source.values import UNKNOWN
 
 if TYPE_CHECKING:

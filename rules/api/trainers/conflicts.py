@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import TypeAlias
 
+from mplint.configs.trainers.setup import Open, Option, Options, Setup, get, is_on
 from mplint.findings import Applicability, Fix, Location, Severity, Span
-from mplint.source.trainers.setup import Open, Option, Options, Setup, get, is_on
 from mplint.targets import Targets
 
 from .conflict import Conflict as Conflict

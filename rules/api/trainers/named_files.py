@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mplint.configs.trainers.setup import Option, Setup, get, is_on
 from mplint.findings import Applicability, Fix, Location, Span
-from mplint.source.trainers.setup import Option, Setup, get, is_on
 from mplint.targets import Targets
 
 from .conflict import Conflict

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mplint.configs.trainers.duties import Kind, kinds, trainer
 from mplint.findings import Applicability, Fix, Severity, UnwrapBlock
 from mplint.frameworks.trainers.hosted import STEPS
 from mplint.frameworks.trainers.queries import precision_around, precision_of
@@ -13,7 +14,6 @@ from mplint.program.conditions import extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import ANY, BFLOAT, DTYPE_NAMES, HALF, TRUE, Autocast, Object, Place, Step, Tensor
-from mplint.source.trainers.duties import Kind, kinds, trainer
 
 
 class Own(NamedTuple):

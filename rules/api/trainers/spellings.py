@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mplint.configs.trainers.duties import trainer
+from mplint.configs.trainers.setup import Option, Options, Setup, get, is_on
 from mplint.findings import Applicability, Change, Fix, Severity, Span
 from mplint.source.dtype_names import UNKNOWN
-from mplint.source.trainers.duties import trainer
-from mplint.source.trainers.setup import Option, Options, Setup, get, is_on
 from mplint.targets import Targets
 from mplint.versions import Versions
 

@@ -6,8 +6,8 @@ import os
 import re
 import stat
 
+from mplint.configs.trainers.kinds import MARKS
 from mplint.python.suffixes import MAX_CONFIG
-from mplint.source.trainers.kinds import MARKS
 
 _WORDS = (b"fp16", b"bf16", b"bfloat16", b"tf32", b"precision", b"torch_autocast", b'"amp', b"amp_")
 _KEY = (

@@ -6,9 +6,9 @@ from functools import cached_property
 
 from mplint.configs.file import ConfigText
 from mplint.configs.nodes import Node
+from mplint.configs.trainers.sections import setups
+from mplint.configs.trainers.setup import Setup
 from mplint.python.document import Document
-from mplint.source.trainers.in_configs import setups
-from mplint.source.trainers.setup import Setup
 from mplint.targets import Targets
 
 

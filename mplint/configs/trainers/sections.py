@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from mplint.configs.file import ConfigText
 from mplint.configs.nodes import Entry, Mapping, Node, Scalar, Sequence
+from mplint.configs.trainers.kinds import is_accelerate, is_deepspeed, is_lightning, is_transformers
+from mplint.configs.trainers.setup import OPEN, Constant, Open, Option, Options, Setup, get
 from mplint.findings import Change, Replace, Span
-from mplint.source.trainers.kinds import is_accelerate, is_deepspeed, is_lightning, is_transformers
-from mplint.source.trainers.setup import OPEN, Constant, Open, Option, Options, Setup, get
 
 MAX_SECTIONS = 500  # sections looked at in one file
 MAX_NESTED = 6

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from mplint.source.values import UNKNOWN
-
 # The packages of the table, and what objects of theirs are called by convention; the tests compare both with the table.
 PACKAGES = frozenset(
     {
@@ -75,7 +73,7 @@ class Kind(NamedTuple):
 
     def mode(self, value: object) -> str:
         """The dtype that a value of the precision argument means ("float16", "pure float16", "bfloat16", …), "?" for an unknown one."""
-        return dict(self.modes).get(str(value), UNKNOWN)
+        return dict(self.modes).get(str(value), "?")
 
 
 def fits(name: str, patterns: frozenset[str]) -> bool:

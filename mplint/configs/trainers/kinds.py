@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mplint.source.trainers.setup import Options, get
+from mplint.configs.trainers.setup import Options, get
 
 # Names that DeepSpeed's configuration has and hardly anything else.
 DEEPSPEED = frozenset(
