@@ -22,9 +22,9 @@ from mplint.python.document import is_test_path
 
 OWN_STEPS = 60_000  # of an entry
 SCRIPT_STEPS = 240_000  # of a script, where there are not too many
-PROJECT_STEPS = 400_000  # of a project, and
-FILE_STEPS = 6_000  # more for each relevant file, up to
-MOST_STEPS = 1_000_000
+PROJECT_STEPS = 600_000  # of a project, and
+FILE_STEPS = 9_000  # more for each relevant file, up to
+MOST_STEPS = 1_500_000
 LAST_STEPS = 200_000  # of what runs after all else
 REST_STEPS = 8_000  # of each function that the steps of the project did not reach
 RETURNED = 3  # levels of functions that functions return
