@@ -120,8 +120,9 @@ class Words:
         if tensor.range is not None:
             low, high = tensor.range
             said.append(f"holds {low!r}" if low == high else f"holds {low!r} to {high!r}")
-        if tensor.tags:
-            said.append(", ".join(sorted(map(str, tensor.tags))))
+        tags = sorted(tag for tag in map(str, tensor.tags) if " at " not in tag)  # of those only the machine reads the places
+        if tags:
+            said.append(", ".join(tags))
         return ", ".join(said)
 
     def chain(self, chain: Chain) -> str:

@@ -236,9 +236,9 @@ def set_fields(m: Machine, made: Object, cls: Class, args: Args) -> None:
 def call_function(m: Machine, function: Function, args: Args, position: int) -> Value:
     """Run a project's function."""
     code = function.code
-    m.called.add(code)
     if len(m.calls) >= MAX_DEPTH or m.running.get(code, 0) >= MAX_SAME:
         return out_of_reach(m, function, args, position)
+    m.called.add(code)
     if code.flags & GENERATOR:
         return generator(m, function, args, position)
     return run_function(m, function, args, position)

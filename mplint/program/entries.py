@@ -26,6 +26,7 @@ PROJECT_STEPS = 400_000  # of a project, and
 FILE_STEPS = 6_000  # more for each relevant file, up to
 MOST_STEPS = 1_000_000
 LAST_STEPS = 200_000  # of what runs after all else
+REST_STEPS = 8_000  # of each function that the steps of the project did not reach
 RETURNED = 3  # levels of functions that functions return
 
 
@@ -122,24 +123,51 @@ def run_all(
         left -= m.limit - max(m.left, 0)
     m.limit = OWN_STEPS
     left -= run_callers(m, found, callers_of(m, project, paths, relevant), left // 4)
-    for path in sorted(files, key=lambda path: (path.endswith(".ipynb") or is_test_path(path), path)):  # what others use first
+    rest = run_definitions(m, found, uncalled(m, project, files, relevant, helpers, heirs), left)
+    if rest:
+        found.exhausted = True
+        m.limit = REST_STEPS
+        run_definitions(m, found, sorted(rest, key=lambda begun: "backward" not in words_of(begun[1])), LAST_STEPS)
+        m.limit = OWN_STEPS
+
+
+Begun = tuple[str, IR, Callable[[frozenset[str]], bool]]
+
+
+def uncalled(
+    m: Machine,
+    project: Project,
+    files: Iterable[str],
+    relevant: Callable[[frozenset[str]], bool],
+    helpers: Mapping[str, frozenset[str]],
+    heirs: set[tuple[str, str]],
+) -> list[Begun]:
+    """The relevant functions and classes of some files that no script calls, and what is relevant there: what others use first."""
+    found: list[Begun] = []
+    for path in sorted(files, key=lambda path: (path.endswith(".ipynb") or is_test_path(path), path)):
         ir = project.ir(path)
         assert ir is not None
+        known = helpers.get(path, frozenset())
         for statement in definitions(ir[1]):
-            if left <= 0:
-                found.exhausted = True
-                return
-            known = helpers.get(path, frozenset())
             unconcerned = not relevant(words_of(statement)) and words_of(statement).isdisjoint(known)
-            if unconcerned and (statement[0] == "define" or (path, statement[2]) not in heirs):
+            if not unconcerned or (statement[0] == "class" and (path, statement[2]) in heirs):
+                found.append((path, statement, widened(relevant, helpers.get(path))))
+    return found
+
+
+def run_definitions(m: Machine, found: Trace, begun: Sequence[Begun], left: int) -> list[Begun]:
+    """Run functions and classes that nothing has called yet, as long as steps are left; those that are not reached."""
+    for number, (path, statement, relevant) in enumerate(begun):
+        if left <= 0:
+            return list(begun[number:])
+        if statement[0] == "define":
+            if Code(path, statement[2]) in m.called:
                 continue
-            if statement[0] == "define":
-                if Code(path, statement[2]) in m.called:
-                    continue
-                run(m, found, Entry(path, statement[2][2], False), partial(function, m, path, statement))
-            else:
-                run(m, found, Entry(path, statement[2], False), partial(class_, m, path, statement, widened(relevant, helpers.get(path))))
-            left -= OWN_STEPS - max(m.left, 0)
+            run(m, found, Entry(path, statement[2][2], False), partial(function, m, path, statement))
+        else:
+            run(m, found, Entry(path, statement[2], False), partial(class_, m, path, statement, relevant))
+        left -= m.limit - max(m.left, 0)
+    return []
 
 
 def run_last(m: Machine, found: Trace, relevant: Callable[[frozenset[str]], bool], paths: Sequence[str]) -> None:

@@ -353,6 +353,7 @@ class Machine:
         """Spend steps; raises Exhausted where none are left."""
         self.left -= cost
         if self.left < 0:
+            self.called.difference_update(code for code, depth in self.running.items() if depth)  # what is cut off begins by itself
             raise Exhausted
 
     def fresh(self) -> int:

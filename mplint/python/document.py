@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from typing import NamedTuple
 
@@ -90,6 +91,15 @@ class Document(NamedTuple):
 
 def _first_line(cell: Cell) -> int:
     return cell.first_line
+
+
+# Scripts, or folders of scripts, that time a few steps and throw the weights away.
+MEASURES = re.compile(r"(bench|profil|throughput|speed_?test)[^/]*(/[^/]*)?$", re.IGNORECASE)
+
+
+def measures(path: str) -> bool:
+    """Whether a script times a few steps and throws the weights away, as its path says."""
+    return MEASURES.search(path.replace("\\", "/")) is not None
 
 
 def is_test_path(path: str) -> bool:

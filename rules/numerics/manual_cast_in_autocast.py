@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
+from mplint.frameworks.torch import half
+from mplint.program.trace import Trace
+from mplint.program.values import DTYPE_NAMES, Autocast, Tensor
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
-
-from .redundant_casts import RedundantCast, redundant_casts
 
 
 class ManualCastInAutocast(Rule):
@@ -56,27 +57,32 @@ class ManualCastInAutocast(Rule):
     fix = Applicability.SAFE
     frameworks = ("torch",)
     tokens = ("autocast",)
+    program = True
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report each cast."""
-        if not any(word in file.document.text for word in (".half()", ".bfloat16()", "float16")):
-            return
-        for cast in redundant_casts(file):
-            text = " ".join(file.text(cast.tensor).split())
-            yield self.finding(
-                file,
-                cast.node,
-                f"`{text}` is cast to {cast.dtype} inside an autocast region, which casts by itself",
+    def check_program(self, trace: Trace) -> Iterator[Finding]:
+        """Report each cast whose only use is an operand of a product, or the input of a model."""
+        for item in half.found(trace, "cast by hand"):
+            event = item.event
+            region, tensor = event.data["autocast"], event.data["tensor"]
+            file, cast = trace.node(event.place) or (None, None)
+            if file is None or not isinstance(cast, ast.Call) or not isinstance(cast.func, ast.Attribute) or not isinstance(tensor, Tensor):
+                continue
+            used_at_once = isinstance(file.syntax.parents[cast], ast.Call | ast.BinOp)
+            if not isinstance(region, Autocast) or not used_at_once or not item.verdict.proven:
+                continue
+            dtype = DTYPE_NAMES[next(iter(tensor.dtypes))]
+            product = bool(event.data["name"])
+            given = cast.func.value
+            only_cast = cast.func.attr in ("half", "bfloat16") or len(cast.args) + len(cast.keywords) == 1
+            removable = product and only_cast and isinstance(given, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+            fix = Fix("leave the cast to autocast", Applicability.SAFE, (Replace(file.span(cast), file.text(given)),))
+            yield self.at(
+                trace,
+                event.place,
+                f"`{' '.join(file.text(given).split())}` is cast to {dtype} inside an autocast region, which casts by itself",
                 why="Autocast casts what gains from it and keeps the rest in float32; a cast by hand only rounds earlier.",
                 help="leave the cast to autocast",
-                confidence=Confidence.HIGH if cast.removable else Confidence.MEDIUM,
-                related=((cast.region, f"autocast to {cast.dtype} is in force from here"),),
-                fix=remove(file, cast),
+                confidence=item.confidence if removable else Confidence.MEDIUM,
+                steps=region.chain[:1],
+                fix=fix if removable else None,
             )
-
-
-def remove(file: SourceFile, cast: RedundantCast) -> Fix | None:
-    """The tensor without its cast, where autocast makes the same one."""
-    if not cast.removable:
-        return None
-    return Fix("leave the cast to autocast", Applicability.SAFE, (Replace(file.span(cast.node), file.text(cast.tensor)),))

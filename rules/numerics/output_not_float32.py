@@ -17,7 +17,7 @@ from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, tensors_of
 from mplint.program.values import BFLOAT, COMPUTE, DTYPE_NAMES, HALF, SINGLE, Place, State, Tensor
 from mplint.program.values import Step as PlaceStep
-from mplint.python.document import is_test_path
+from mplint.python.document import is_test_path, measures
 from mplint.recipes.float32 import float32_layers
 from mplint.rule import Consequence, Rule
 
@@ -302,7 +302,7 @@ class OutputNotFloat32(Rule):
             why=NUMBERS.get(dtype, NUMBERS["float16"]) + ".",
             help=advice(end, activation),
             severity=Severity.INFO
-            if is_test_path(step.place.path)
+            if is_test_path(step.place.path) or (measures(step.place.path) and not probable)
             else Severity.ERROR
             if sure and probable and letter == HALF and not end.is_turned_back
             else Severity.WARNING,

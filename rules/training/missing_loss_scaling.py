@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Iterator
 
@@ -18,6 +17,7 @@ from mplint.program.conditions import Path, extend
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import BFLOAT, HALF, Chain, Constant, DType, Object, Place, State, Step, Tensor, atoms
+from mplint.python.document import measures
 from mplint.python.names import position
 from mplint.python.syntax import argument
 from mplint.recipes.loss_in_tape import scale_in_tape, unscale_after, wrap_optimizer
@@ -35,9 +35,6 @@ from .unscaled_tapes import unscaled_tapes
 # Any of these says that something in the program scales the loss, or could.
 SCALING = re.compile(r"scale(?:r|d?_?loss)|loss_?scale")
 OF_FEATURES = ("standard", "minmax", "robust", "maxabs")  # the scalers of scikit-learn
-
-# Scripts, or folders of scripts, that time a few steps and throw the weights away.
-MEASURES = re.compile(r"(bench|profil|throughput|speed_?test)[^/]*(/[^/]*)?$", re.IGNORECASE)
 
 LOST = "float16 gradients below 6e-8 become 0 before they reach a weight; a loss scale, 32768 to begin with, would lift them"
 ADVICE = {
@@ -346,11 +343,6 @@ def has_word_for_scaling(text: str) -> bool:
     """Whether a program has a word for the scale of a loss."""
     lowered = text.lower()
     return any(not lowered.endswith(OF_FEATURES, 0, match.start()) for match in SCALING.finditer(lowered))
-
-
-def measures(path: str) -> bool:
-    """Whether a script times a few steps and throws the weights away."""
-    return MEASURES.search(path.replace(os.sep, "/")) is not None
 
 
 def in_keras(rule: Rule, file: SourceFile) -> Iterator[Finding]:

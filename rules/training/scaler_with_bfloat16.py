@@ -171,7 +171,7 @@ class ScalerWithBfloat16(Rule):
                 f"`{name_of(origin)}` scales the loss of a bfloat16 forward pass{verdict.condition()}",
                 why=WHY,
                 help="leave the scaler out, or enable it for float16 only",
-                confidence=Confidence.HIGH if verdict.proven and (entry.script or path <= scaling.path) else Confidence.MEDIUM,
+                confidence=Confidence.HIGH if verdict.proven and is_settled(trace, entry, path - scaling.path) else Confidence.MEDIUM,
                 steps=(*steps, Step(scaling.place, "the loss is scaled here")),
                 fix=switched_off(trace, origin, region, is_always(origin, scaling, path)),
             )
@@ -277,6 +277,11 @@ def serves_bfloat16(entry: Entry, scaler: Value) -> bool:
         if any(extend(path, way) is not None for way in on)
     ]
     return bool(losses) and all(type(loss) is Tensor and loss.forward == {BFLOAT} for loss in losses)
+
+
+def is_settled(trace: Trace, entry: Entry, literals: Path) -> bool:
+    """Whether there are no conditions, or a script's own defaults decide them all: what comes from outside may be chosen either way."""
+    return not literals or (entry.script and all(key[0] in ("true", "in") and key[1] in trace.switches for key, _ in literals))
 
 
 def is_always(origin: Event, scaling: Event, path: Path) -> bool:

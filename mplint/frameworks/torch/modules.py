@@ -27,6 +27,7 @@ from mplint.frameworks.torch.tensors import (
     UNTRAINED,
     inherit,
     is_module_name,
+    note_cast,
     operate,
     sigmoid_of,
 )
@@ -404,6 +405,7 @@ NUMERIC = frozenset(
         "reduced in half",
         "loss in half",
         "cancellation in half",
+        "cast by hand",
         "cast to half",
         "integers in half",
         "frequencies in half",
@@ -503,6 +505,9 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
     if m.recorder is not None:
         m.recorder.assumed(m, place, receiver, "model")
     note_replicas(m, receiver, place)
+    for given in (atom for value in args.positional for atom in atoms(value)):
+        if type(given) is Tensor and (type(receiver) is not Unknown or is_module_name(receiver)):
+            note_cast(m, given, place, "")
 
     def one(region: Atom, weights: Atom) -> Value:
         cast_to = weights if type(weights) is Tensor else None

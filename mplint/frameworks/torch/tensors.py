@@ -160,6 +160,7 @@ RANDOM = frozenset({"randn", "randn_like", "rand", "rand_like", "normal", "randi
 MOVED_TAGS = frozenset(  # by views and casts
     {INTEGERS, POSITIONS, COUNTED, NORMALIZED, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE}
 )
+CAST = "cast at "  # beginning of a tag: where a region's tensor was cast by hand to the dtype in which the region computes
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
 SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
 SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"})  # what keeps each value
@@ -335,7 +336,8 @@ class Operation:
             chain = chain or ((Step(self.place, f"`{self.name}` computes in {named(HALF)} here"),) if letters & HALVES else ())
             made = self.finish(letters, chain)
             if letters == {HALF} and type(self.named.get("dtype")) is DType and meaning.overflow and type(made) is Tensor:
-                self.note_half("unstable in half", made, Place(self.place.path, self.name_places.get("dtype", self.place.position)))
+                asked_at = Place(self.place.path, self.name_places.get("dtype", self.place.position))
+                self.m.emit("unstable in half", self.place, **self.in_half(made, asked_at))
             return made
         letters, chain = self.dtypes(kind)
         if meaning.integers == "float32" and letters <= {INTEGER, BOOLEAN}:
@@ -610,6 +612,9 @@ class Operation:
             lost(m, self.tensors[0].but(epsilon=self.tensors[0].made), "logarithm", self.place)
         if kind not in ("bool", "integer"):
             self.check_constants(kind)
+        if kind == "lower" and type(m.state("autocast")) is Autocast:
+            for tensor in self.tensors:
+                note_cast(m, tensor, self.place, self.name)
         first = self.tensors[0] if self.tensors else None
         if first is None or self.named.get("dtype") not in (None, NONE):
             return
@@ -621,9 +626,9 @@ class Operation:
         if kind != "float32" and first.dtypes == {HALF}:
             if self.meaning.kind in ("float32", "raises") and self.meaning.overflow:
                 if self.dtypes(kind)[0] == {HALF}:
-                    self.note_half("unstable in half", first)
+                    m.emit("unstable in half", self.place, **self.in_half(first))
             elif short in REDUCTIONS:
-                self.note_half("reduced in half", first)
+                m.emit("reduced in half", self.place, **self.in_half(first))
         if short in COUNTING:
             self.check_positions(kind)
         if short in TURNS:
@@ -631,10 +636,9 @@ class Operation:
             if rates is not None and rates.made is not None:
                 m.emit("frequencies in half", rates.made.place, name=self.name, tensor=rates, used=self.place)
 
-    def note_half(self, kind: str, tensor: Tensor, asked: Place | None = None) -> None:
-        """Note that this operation computes in float16 what it may not bear; `asked`: where the program asks for that dtype."""
-        given = self.argument_place(0)
-        self.m.emit(kind, self.place, name=self.name, tensor=tensor, asked=asked, autocast=self.region, given=given)
+    def in_half(self, tensor: Tensor, asked: Place | None = None) -> dict[str, object]:
+        """What there is to say of this operation in float16; `asked`: where the program asks for that dtype."""
+        return {"name": self.name, "tensor": tensor, "asked": asked, "autocast": self.region, "given": self.argument_place(0)}
 
     def check_positions(self, kind: str) -> None:
         """Note positions that were cast to half before they are multiplied, or that autocast casts for a product."""
@@ -673,11 +677,23 @@ class Operation:
 
 def sigmoid_of(tensor: object) -> Place | None:
     """Where the sigmoid was taken that a tensor is the result of."""
-    tag = next((tag for tag in tensor.tags if tag.startswith(SIGMOID)), None) if isinstance(tensor, Tensor) else None
+    return place_tagged(tensor, SIGMOID)
+
+
+def place_tagged(tensor: object, beginning: str) -> Place | None:
+    """The place that a tag of a tensor holds."""
+    tag = next((tag for tag in tensor.tags if tag.startswith(beginning)), None) if isinstance(tensor, Tensor) else None
     if tag is None:
         return None
-    path, _, position = tag.removeprefix(SIGMOID).rpartition(":")
+    path, _, position = tag.removeprefix(beginning).rpartition(":")
     return Place(path, int(position))
+
+
+def note_cast(m: Machine, tensor: Tensor, place: Place, name: str) -> None:
+    """Note a cast by hand of what a region casts by itself; `name`: the operation, "" for a model that nobody knows."""
+    cast_at = place_tagged(tensor, CAST)
+    if cast_at is not None:
+        m.emit("cast by hand", cast_at, used=place, name=name, tensor=tensor, autocast=m.state("autocast"))
 
 
 def is_logits(atom: Atom) -> bool:
@@ -1073,6 +1089,9 @@ def cast(m: Machine, tensor: Tensor, letters: Letters, chain: tuple[Step, ...], 
             tags = tags | {ROUNDED}
         if not chain:
             chain = tensor.half if tensor.dtypes == letters and tensor.half else (Step(place, f"cast to {named(letter)} here"),)
+        region = m.state("autocast")
+        if explicit and type(region) is Autocast and region.dtype == letter and tensor.dtypes != letters:
+            tags = tags | {f"{CAST}{place.path}:{place.position}"}
         made = tensor.but(dtypes=letters, half=chain, tags=tags)
         value = number_of(tensor)
         if value is not None and tensor.dtypes != letters:
