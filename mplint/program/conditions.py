@@ -89,6 +89,11 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
     return propagate(found, clauses) if clauses else found
 
 
+def tells_arms_apart(key: Key) -> bool:
+    """Whether a condition only says which arm of a branch was taken, and nothing that could be said of the branch."""
+    return key[0] == "place" and (key[1] == "test" or isinstance(key[1], int))
+
+
 def satisfiable(path: Iterable[Condition], symbol: Hashable) -> bool:
     """Whether some value of an unknown meets everything that the path says of it."""
     allowed: frozenset[Any] | None = None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from mplint.program.conditions import COMPARISONS, MIRRORED, Bound, Condition, Path, extend
 from mplint.program.lower import IR
@@ -954,15 +954,22 @@ def narrow_subjects(m: Machine, test: IR, truth: bool) -> None:
             m.write(frame.id, name, alternatives(kept))
 
 
+class KeptTest(NamedTuple):
+    """The test that a variable was told by: what it gave, and the variables that it asked of with their values at the time."""
+
+    test: IR
+    outcome: Value
+    asked: tuple[tuple[str, Value | None], ...]
+
+
 def narrow_by_name(m: Machine, frame: Frame, name: str, truth: bool) -> None:
     """The same by a test that a variable keeps, as long as it asks of the same values."""
     held = m.store.get(frame.id, f"#test {name}")
-    if type(held) is not State:
+    kept = held.data if type(held) is State else None
+    if not isinstance(kept, KeptTest) or m.store.get(frame.id, name) != kept.outcome:
         return
-    data: tuple[IR, Value, tuple[tuple[str, Value], ...]] = held.data  # type: ignore[assignment]
-    test, outcome, asked = data
-    if m.store.get(frame.id, name) == outcome and all(m.store.get(frame.id, subject) == value for subject, value in asked):
-        narrow_subjects(m, test, truth)
+    if all(m.store.get(frame.id, subject) == value for subject, value in kept.asked):
+        narrow_subjects(m, kept.test, truth)
 
 
 def keep_test(m: Machine, name: str, test: IR, outcome: Value) -> None:
@@ -970,7 +977,8 @@ def keep_test(m: Machine, name: str, test: IR, outcome: Value) -> None:
     frame = m.frames[-1]
     asked = [subject for subject, part, _ in (*subjects(test, True), *subjects(test, False)) if part[0] != "name"]
     if asked:
-        m.write(frame.id, f"#test {name}", State((test, outcome, tuple((subject, m.store.get(frame.id, subject)) for subject in asked))))
+        values = tuple((subject, m.store.get(frame.id, subject)) for subject in asked)
+        m.write(frame.id, f"#test {name}", State(KeptTest(test, outcome, values)))
 
 
 def subjects(test: IR, truth: bool) -> Iterator[tuple[str, IR, bool]]:

@@ -26,6 +26,7 @@ from .checkpoint_cases import (
     stepped_elsewhere,
     steps_of,
 )
+from .scaler_with_bfloat16 import serves_bfloat16
 
 WHY = "a resumed run starts at the initial scale again, 65536 by default, and skips steps until it fits"
 
@@ -36,6 +37,7 @@ class ScalerStateNotSaved(Rule):
     ## What it does
     Finds checkpoints that hold the state of an optimizer which a live GradScaler steps, and not the scaler's, in code that resumes
     training. Also an optimizer class that holds a scaler and inherits its `state_dict`.
+    Silent where the scaler only ever scales what bfloat16 computed: MP306 says that it should not be there.
 
     ## Why is this bad?
     After a resume the scaler starts at 65536 again instead of the scale that it had found. Where the model needed less, the first steps
@@ -106,7 +108,7 @@ class ScalerStateNotSaved(Rule):
         """Report each checkpoint without the scaler's state, each owner that loses it, and each resume that forgets it."""
         found: dict[Place, Finding] = {}
         for entry in trace.entries:
-            stepped = steps_of(entry) or stepped_elsewhere(trace, entry)
+            stepped = [pair for pair in steps_of(entry) or stepped_elsewhere(trace, entry) if not serves_bfloat16(entry, pair.scaler)]
             if not stepped:
                 continue
             for lost in lost_by_owners(trace, entry, stepped):

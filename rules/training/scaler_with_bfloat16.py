@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
-from mplint.program.conditions import Condition, Path, allowed_values, extend
+from mplint.program.conditions import Condition, Path, allowed_values, extend, tells_arms_apart
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible, shown_symbol
 from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Object, Place, State, Step, Tensor, Test, Unknown, Value, options
@@ -265,6 +265,20 @@ def path_in_bfloat16(trace: Trace, scaling: Event, origin: Event) -> Path | None
     return None
 
 
+def serves_bfloat16(entry: Entry, scaler: Value) -> bool:
+    """Whether all that a scaler scales, wherever it is on, was computed in bfloat16: what is wrong is then the scaler itself."""
+    made = [event for event in entry.of("scaler made") if event.data["scaler"] == scaler]
+    on = [event.path | literals for event in made for literals in ways_on(event.data["enabled"])]  # type: ignore[arg-type]
+    losses = [
+        atom
+        for event in entry.of("loss scaled")
+        if event.data["scaler"] == scaler
+        for path, atom in possible(event.data["loss"], event.path)  # type: ignore[arg-type]
+        if any(extend(path, way) is not None for way in on)
+    ]
+    return bool(losses) and all(type(loss) is Tensor and loss.forward == {BFLOAT} for loss in losses)
+
+
 def is_settled(trace: Trace, entry: Entry, literals: Path) -> bool:
     """Whether there are no conditions, or a script's own defaults decide them all: what comes from outside may be chosen either way."""
     return not literals or (entry.script and all(key[0] in ("true", "in") and key[1] in trace.switches for key, _ in literals))
@@ -310,7 +324,10 @@ def chooses_dtype(literal: Condition) -> bool:
 
 def can_be_named(trace: Trace, guards: Path) -> bool:
     """Whether conditions are on what a user sets or the program asks for, not on bare arguments or on what can't be said."""
-    for key, _ in guards:
+    told = [key for key, _ in guards if not tells_arms_apart(key)]
+    if guards and not told:
+        return False
+    for key in told:
         if key[0] not in ("true", "in"):
             return False
         if key[1] not in trace.switches and not set("._([ ") & set(shown_symbol(key[1])):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
-from mplint.program.conditions import Key, Path, extend
+from mplint.program.conditions import Key, Path, extend, tells_arms_apart
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, possible, speaks_of_precision
 from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Place, Step, Tensor, Test, Unknown, options
@@ -238,7 +238,9 @@ def turned_on(enabled: object, path: Path) -> Iterator[Path]:
 
 def is_chosen(trace: Trace, path: Path, reached: Path) -> bool:
     """Whether nothing but the precision is chosen on a path to what is reached, by something that has a name, where there is a GPU."""
-    return not trace.is_dead(path) and all(chooses_precision(trace, key, sense) for key, sense in path - reached)
+    told = [literal for literal in path - reached if not tells_arms_apart(literal[0])]
+    unsaid = not told and any(key[1] != "test" for key, _ in path - reached)
+    return not trace.is_dead(path) and not unsaid and all(chooses_precision(trace, key, sense) for key, sense in told)
 
 
 def chooses_precision(trace: Trace, key: Key, sense: bool) -> bool:
