@@ -95,7 +95,8 @@ def findings_of(program: Program) -> tuple[Finding, ...]:
     rules = entries(program.targets.hardware is not None)
     result = check_data(program.path, program.data, program.targets, rules)
     own = {(f.code, f.location.line, f.location.cell) for f in result.findings}
-    happening = program_findings([result], partial(bytes_of, program), rules, set()).get(program.path, [])
+    told = program_findings([result], partial(bytes_of, program), rules, set(), targets=lambda _: program.targets)
+    happening = told.get(program.path, [])
     found = (*result.findings, *(f for f in happening if (f.code, f.location.line, f.location.cell) not in own))
     return tuple(f for f in found if f.severity is not Severity.INFO and f.confidence.rank > 0)
 
