@@ -96,7 +96,8 @@ class ScalerWithBfloat16(Rule):
         for entry in trace.entries:
             made = entry.of("scaler made")
             for event in made:
-                yield from self._made_for_bfloat16(trace, entry, event)
+                found = list(self._made_for_bfloat16(trace, entry, event))
+                yield from found or self._compared_with_bfloat16(trace, event)
             if made:
                 yield from self._scales_bfloat16(trace, entry, made)
             for event in entry.of("loss scale optimizer made"):
@@ -142,6 +143,26 @@ class ScalerWithBfloat16(Rule):
                     confidence=Confidence.MEDIUM,
                 )
                 return
+
+    def _compared_with_bfloat16(self, trace: Trace, event: Event) -> Iterator[Finding]:
+        """A scaler that is on for bfloat16 alone, whatever the program's settings say today."""
+        match trace.node(event.place):
+            case file, ast.Call() as call:
+                given = argument(call, "enabled")
+            case _:
+                return
+        match given:
+            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[asked]) if is_bfloat16(asked):
+                name = "torch.float16" if isinstance(asked, ast.Attribute) else '"float16"'
+                yield self.at(
+                    trace,
+                    event.place,
+                    f"`{name_of(event)}` is enabled where `{file.text(left)}` asks for bfloat16",
+                    why=WHY,
+                    help=f"enable it for `{file.text(left)} == {name}` only: float16 is what needs the scale",
+                    confidence=Confidence.HIGH,
+                    fix=Fix(f"enable it for `{name}`", Applicability.UNSAFE, (Replace(file.span(asked), name),)) if name[0] == '"' else None,
+                )
 
     def _scales_bfloat16(self, trace: Trace, entry: Entry, made: list[Event]) -> Iterator[Finding]:
         """A scaler that scales the loss of a bfloat16 forward pass."""
@@ -378,6 +399,16 @@ def compared(trace: Trace, made: Event) -> Fix | None:
                 text = f"{found[0].text(left)} == {found[0].text(half[0])}"
                 return Fix(f"enable it for `{text}` only", Applicability.SAFE, (Replace(found[0].span(given), text),))
     return None
+
+
+def is_bfloat16(node: ast.expr) -> bool:
+    """Whether an expression names bfloat16."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, str) and value in BFLOAT_WORDS
+        case ast.Attribute(attr=attr):
+            return attr == "bfloat16"
+    return False
 
 
 def is_float16(node: ast.expr) -> bool:
