@@ -154,6 +154,7 @@ class ScalerWithBfloat16(Rule):
         match given:
             case ast.Compare(left=left, ops=[ast.Eq()], comparators=[asked]) if is_bfloat16(asked):
                 name = "torch.float16" if isinstance(asked, ast.Attribute) else '"float16"'
+                change = Replace(file.span(asked), name)
                 yield self.at(
                     trace,
                     event.place,
@@ -161,7 +162,7 @@ class ScalerWithBfloat16(Rule):
                     why=WHY,
                     help=f"enable it for `{file.text(left)} == {name}` only: float16 is what needs the scale",
                     confidence=Confidence.HIGH,
-                    fix=Fix(f"enable it for `{name}`", Applicability.UNSAFE, (Replace(file.span(asked), name),)) if name[0] == '"' else None,
+                    fix=Fix(f"enable it for `{name}`", Applicability.UNSAFE, (change,)) if isinstance(asked, ast.Constant) else None,
                 )
 
     def _scales_bfloat16(self, trace: Trace, entry: Entry, made: list[Event]) -> Iterator[Finding]:

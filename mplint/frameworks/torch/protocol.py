@@ -92,7 +92,10 @@ vocabulary.aliases.update(
         "torch.cuda.amp.autocast_mode": "torch.cuda.amp",
         "torch.amp.grad_scaler": "torch.amp",
         "torch.amp.autocast_mode": "torch.amp",
+        "torch.cpu.amp.grad_scaler": "torch.cpu.amp",
+        "torch.cpu.amp.autocast_mode": "torch.cpu.amp",
         "torch.autocast": "torch.amp.autocast",
+        "torch.GradScaler": "torch.amp.GradScaler",
         "torch.nn.utils.clip_grad": "torch.nn.utils",
     }
 )
