@@ -55,7 +55,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'numerics/unstable_op_in_half.py': (21853, (('MP202', 'unstable-op-in-half', 'WARNING', ('autocast', 'float16', 'half()', 'softmax', 'sigmoid'), ('torch', 'keras'), False, 'UnstableOpInHalf', False, True, True),)),
     'shapes/batch_not_multiple_of_8.py': (6077, (('MP402', 'batch-not-multiple-of-8', 'INFO', ('batch',), ('keras', 'torch'), False, 'BatchNotMultipleOf8', False, False, True),)),
     'shapes/channels_not_multiple_of_8.py': (7952, (('MP401', 'channels-not-multiple-of-8', 'WARNING', ('Dense', 'Conv', 'LSTM', 'GRU', 'Linear'), ('keras', 'torch'), False, 'ChannelsNotMultipleOf8', False, True, True),)),
-    'shapes/sizes.py': (11352, ()),
+    'shapes/sizes.py': (11452, ()),
     'shapes/tf32_disabled.py': (7112, (('MP406', 'tf32-disabled', 'INFO', ('backward(',), ('torch',), False, 'Tf32Disabled', False, False, False),)),
     'shapes/vocab_not_multiple_of_8.py': (7351, (('MP403', 'vocab-not-multiple-of-8', 'WARNING', ('Embedding',), ('keras', 'torch'), False, 'VocabNotMultipleOf8', False, True, True),)),
     'shapes/xla_not_enabled.py': (4800, (('MP404', 'xla-not-enabled', 'INFO', ('set_global_policy', 'set_policy'), ('keras',), False, 'XlaNotEnabled', False, False, True),)),

@@ -154,6 +154,8 @@ def torch_layers(trace: Trace) -> Iterator[Layer]:
     for entry in trace.entries:
         for event in entry.of("sized layer made"):
             kind = str(event.data["name"]).rpartition(".")[2]
+            if kind not in SIZES:
+                continue  # a cell, or a layer of another package
             before, after = SIZES[kind]
             first = size(trace, event, 0, before)
             last = size(trace, event, 0 if kind.startswith("Lazy") else 1, after)
