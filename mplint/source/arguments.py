@@ -89,3 +89,18 @@ def quoted(file: SourceFile, text: str, call: ast.Call | None = None) -> str:
     source = near if ("'" in near) != ('"' in near) else file.document.text
     quote = "'" if source.count("'") > source.count('"') else '"'
     return f"{quote}{text}{quote}"
+
+
+def drop_entry(file: SourceFile, owner: ast.Dict, key: ast.AST, value: ast.expr) -> Replace | None:
+    """Take an entry out of a dict, with its comma or its line; None where a spread follows it."""
+    at = owner.values.index(value)
+    following = owner.keys[at + 1] if at + 1 < len(owner.keys) else None
+    start, end = file.span(key), file.span(value)
+    before, after = file.lines[start.line - 1][: start.column], file.lines[end.end_line - 1][end.end_column :].strip()
+    if not before.strip() and after.startswith(",") and after[1:].strip()[:1] in ("", "#"):
+        return Replace(Span(start.line, 0, end.end_line + 1, 0), "")
+    if at + 1 < len(owner.keys):
+        return Replace(Span(*start[:2], *file.span(following)[:2]), "") if following is not None else None
+    if at:
+        return Replace(Span(*file.span(owner.values[at - 1])[2:], *end[2:]), "")
+    return Replace(Span(*start[:2], *end[2:]), "")

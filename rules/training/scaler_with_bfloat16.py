@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
 from mplint.program.conditions import Condition, Path, allowed_values, extend, tells_arms_apart
@@ -152,7 +152,7 @@ class ScalerWithBfloat16(Rule):
             case _:
                 return
         match given:
-            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[asked]) if is_bfloat16(asked):
+            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[asked]) if names(asked, BFLOAT_WORDS):
                 name = "torch.float16" if isinstance(asked, ast.Attribute) else '"float16"'
                 change = Replace(file.span(asked), name)
                 yield self.at(
@@ -394,31 +394,19 @@ def compared(trace: Trace, made: Event) -> Fix | None:
     found = trace.node(made.place)
     given = argument(found[1], "enabled") if found is not None and isinstance(found[1], ast.Call) else None
     match given:
-        case ast.Compare(left=left, ops=[ast.In()], comparators=[ast.List(elts=names) | ast.Tuple(elts=names) | ast.Set(elts=names)]):
-            half = [name for name in names if is_float16(name)]
+        case ast.Compare(left=left, ops=[ast.In()], comparators=[ast.List(elts=listed) | ast.Tuple(elts=listed) | ast.Set(elts=listed)]):
+            half = [name for name in listed if names(name, FLOAT_WORDS)]
             if found is not None and len(half) == 1:
                 text = f"{found[0].text(left)} == {found[0].text(half[0])}"
                 return Fix(f"enable it for `{text}` only", Applicability.SAFE, (Replace(found[0].span(given), text),))
     return None
 
 
-def is_bfloat16(node: ast.expr) -> bool:
-    """Whether an expression names bfloat16."""
+def names(node: ast.expr, dtypes: Container[object]) -> bool:
+    """Whether an expression names one of some dtypes."""
     match node:
-        case ast.Constant(value=value):
-            return isinstance(value, str) and value in BFLOAT_WORDS
-        case ast.Attribute(attr=attr):
-            return attr == "bfloat16"
-    return False
-
-
-def is_float16(node: ast.expr) -> bool:
-    """Whether an expression names float16."""
-    match node:
-        case ast.Constant(value=value):
-            return isinstance(value, str) and value in FLOAT_WORDS
-        case ast.Attribute(attr=attr):
-            return attr in ("float16", "half")
+        case ast.Constant(value=str(name)) | ast.Attribute(attr=name):
+            return name in dtypes
     return False
 
 

@@ -15,7 +15,7 @@ from mplint.program.conditions import Path, allowed_values, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, Verdict, constant_of
 from mplint.program.values import Constant, Place, Test, Unknown
-from mplint.source.arguments import drop_argument
+from mplint.source.arguments import drop_argument, drop_entry
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile
@@ -227,22 +227,7 @@ class WrittenOptions:
             return None
         if isinstance(written.owner, ast.Call):
             return drop_argument(self.file, written.owner, written.value)
-        return self.cut(written.owner, written) if isinstance(written.owner, ast.Dict) else None
-
-    def cut(self, owner: ast.Dict, written: Written) -> Change | None:
-        """Take an entry out of a dict, with its comma or line."""
-        at = owner.values.index(written.value)
-        following = owner.keys[at + 1] if at + 1 < len(owner.keys) else None
-        start, end = self.file.span(written.key), self.file.span(written.value)
-        lines = self.file.lines
-        before, after = lines[start.line - 1][: start.column], lines[end.end_line - 1][end.end_column :].strip()
-        if not before.strip() and after.startswith(",") and after[1:].strip()[:1] in ("", "#"):
-            return Replace(Span(start.line, 0, end.end_line + 1, 0), "")
-        if at + 1 < len(owner.keys):
-            return Replace(Span(*start[:2], *self.file.span(following)[:2]), "") if following is not None else None
-        if at:
-            return Replace(Span(*self.file.span(owner.values[at - 1])[2:], *end[2:]), "")
-        return Replace(Span(*start[:2], *end[2:]), "")
+        return drop_entry(self.file, written.owner, written.key, written.value) if isinstance(written.owner, ast.Dict) else None
 
     def spelled(self, value: Plain, written: Written) -> str:
         """A value as source, in the quotes that stand there."""
