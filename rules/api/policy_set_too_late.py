@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Severity
 from mplint.frameworks.keras.evidence import shared
-from mplint.frameworks.keras.layers import SHAPES, by
+from mplint.frameworks.keras.layers import SHAPES, by, is_preparing
 from mplint.frameworks.keras.policies import MIXED, OPEN
 from mplint.program.conditions import extend
 from mplint.program.machine import Event
@@ -19,9 +19,6 @@ from mplint.python.names import position
 from mplint.rule import Consequence, Rule
 
 OF_MODELS = ("model compiled", "model fit", "model run", "outputs read")
-# What has no floating computation worth a policy, or is meant to stay in float32.
-NEUTRAL = SHAPES | {"Rescaling", "Resizing", "Normalization", "Discretization", "CategoryEncoding", "Hashing", "CenterCrop", "Lambda",
-                    "StringLookup", "IntegerLookup", "TextVectorization"}  # fmt: skip
 
 
 class Late(NamedTuple):
@@ -87,14 +84,14 @@ def used(event: Event) -> list[Hashable]:
 def is_neutral(event: Event) -> bool:
     """Whether a layer only prepares or shapes what it gets, or a model ends in such a one."""
     if event.kind == "layer made":
-        return is_preparing(str(event.data["name"]).rpartition(".")[2])
+        return is_neutral_layer(str(event.data["name"]).rpartition(".")[2])
     given = [tensor for _, tensor in tensors_of(event.data["outputs"], event.path)]  # type: ignore[arg-type]
-    return bool(given) and all(any(is_preparing(tag[6:]) for tag in tensor.tags if tag.startswith("layer:")) for tensor in given)
+    return bool(given) and all(any(is_neutral_layer(tag[6:]) for tag in tensor.tags if tag.startswith("layer:")) for tensor in given)
 
 
-def is_preparing(name: str) -> bool:
+def is_neutral_layer(name: str) -> bool:
     """Whether a layer has no floating computation worth a policy, by the name of its class."""
-    return name in NEUTRAL or name.startswith("Random")
+    return name in SHAPES or is_preparing(name)
 
 
 def comes_before(trace: Trace, made: Event, setter: Event) -> bool:

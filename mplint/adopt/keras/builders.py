@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
-from mplint.adopt.keras.late_policy import NEUTRAL
+from mplint.frameworks.keras.layers import is_preparing
 from mplint.python.syntax import FUNCTIONS, Function
 from mplint.source.file import SourceFile
 from mplint.source.keras.layers import keras_name
@@ -23,6 +23,7 @@ KERAS_FIT = frozenset({"epochs", "batch_size", "validation_data", "validation_sp
 NOT_MODELS = (".losses.", ".metrics.", ".optimizers.", ".callbacks.", ".utils.", ".preprocessing.", ".datasets.", ".tokenizers.")
 OTHERS = ("sklearn", "scipy", "numpy", "xgboost", "lightgbm", "catboost", "pandas", "torch", "builtins", "re.", "statsmodels", "joblib",
           "sonnet", "keras_tuner", "kerastuner")  # fmt: skip
+INPUT_LAYERS = ("layers.Input", "layers.experimental.preprocessing")
 INPUTS = ("Input", "layers.Input", "layers.InputLayer")
 MODELS = ("Sequential", "Model", "models.Sequential", "models.Model")
 
@@ -56,7 +57,8 @@ class Builders:
     def is_layer(self, call: ast.Call) -> bool:
         """Whether a call builds a layer or model of Keras that follows the policy."""
         path = keras_name(self.file, call.func)
-        if path is None or not path.rpartition(".")[2][:1].isupper() or path.startswith(NEUTRAL):
+        name = path.rpartition(".")[2] if path is not None else ""
+        if path is None or not name[:1].isupper() or path.startswith(INPUT_LAYERS) or is_preparing(name):
             return False
         if path in MODELS or path in INPUTS:
             return True

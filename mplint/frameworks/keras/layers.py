@@ -97,11 +97,23 @@ SHAPES = frozenset(
         "InputLayer",
     ]
 )
+# What prepares data: no floating computation worth a policy, or meant to stay in float32.
+PREPARING = frozenset(
+    [
+        *("Rescaling", "Resizing", "Normalization", "Discretization", "CategoryEncoding", "Hashing", "CenterCrop", "Lambda"),
+        *("StringLookup", "IntegerLookup", "TextVectorization"),
+    ]
+)
 PROBABLE = frozenset({"activation:softmax", "activation:sigmoid"})
 PASSING = SHAPES | {"Activation", "Softmax", "ReLU", "LeakyReLU", "ELU", "PReLU"}  # of these the layer below counts as the maker
 MIXES_INTEGERS = SHAPES | {"Concatenate", "Lambda"}
 ACTIVATION_AT = {"Activation": 0, "Dense": 1}  # which argument the activation is, where it may be given without its name
 INTEGER_OUTPUT = frozenset(["StringLookup", "IntegerLookup", "TextVectorization", "Hashing", "Discretization"])
+
+
+def is_preparing(name: str) -> bool:
+    """Whether a layer, by the name of its class, prepares data or augments it."""
+    return name in PREPARING or name.startswith("Random")
 
 
 def last_of(name: str) -> str:
