@@ -110,19 +110,6 @@ def test_the_dtypes_in_force(program: str, half: set[str]) -> None:
     assert half_at_here(program) == half
 
 
-@pytest.mark.parametrize(
-    ("program", "sure"),
-    [
-        ("with torch.autocast('cuda'):\n    here()", True),
-        ("with torch.autocast('cuda', enabled=flag):\n    here()", False),
-        ("ctx = torch.autocast('cuda') if gpu else nullcontext()\nwith ctx:\n    here()", False),
-    ],
-)
-def test_a_region_is_sure_where_no_flag_decides(program: str, sure: bool) -> None:
-    file, autocasts = facts("import torch\n" + program)
-    assert autocasts.sure_at(here(file)) is sure
-
-
 def test_a_stored_autocast_knows_its_regions() -> None:
     file, autocasts = facts("import torch\nctx = torch.autocast('cuda')\nfor x in data:\n    with ctx:\n        pass\n")
     (made,) = autocasts.constructions

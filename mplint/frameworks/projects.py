@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mplint.findings import Confidence, Finding, Location, numbered
 from mplint.frameworks.keras.policies import compute_letter
 from mplint.program.trace import Trace, possible
-from mplint.program.values import BFLOAT, HALF, Autocast, Class, Place, State
+from mplint.program.values import BFLOAT, HALF, Place, State
 from mplint.python.document import is_test_path
 from mplint.source.words import ENABLES
 
@@ -93,26 +93,3 @@ def under_policies(trace: Trace, words: Iterable[str], check: Callable[[SourceFi
             if (finding.code, finding.location) not in shown:
                 related = (*numbered(policy.steps), *finding.related)
                 yield finding._replace(related=related, confidence=min(finding.confidence, Confidence.MEDIUM, key=lambda c: c.rank))
-
-
-def classes_in_half(trace: Trace) -> dict[tuple[str, str], Steps]:
-    """The modules that run under an autocast region: by file and name, each with the places that bring it there."""
-    held = trace.held.get("classes in half")
-    if isinstance(held, dict):
-        return held
-    found: dict[tuple[str, str], Steps] = {}
-    for entry in trace.entries:
-        for event in entry.of("module run"):
-            cls = event.data["module"]
-            for path, region in possible(event.data["autocast"], event.path):  # type: ignore[arg-type]
-                if type(region) is Autocast and region.dtype is not None and type(cls) is Class and not trace.is_dead(path):
-                    places = [p for p in event.calls if p.path != event.place.path]
-                    chain = (*trace.steps(region.chain[:1]), *((trace.location(p), "this call leads there") for p in places[-2:]))
-                    found.setdefault((cls.path, cls.name), (*chain, (trace.location(event.place), f"`{cls.name}` is called here")))
-    trace.held["classes in half"] = found
-    return found
-
-
-def with_steps(finding: Finding, steps: Steps) -> Finding:
-    """A finding with the places that lead to it before its own."""
-    return finding._replace(related=(*numbered(steps), *finding.related))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ast
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mplint.python.syntax import walk
-
-if TYPE_CHECKING:
-    from mplint.python.syntax import Syntax
 
 
 class Guard(NamedTuple):
@@ -54,20 +51,6 @@ def contradicts(facts: frozenset[Guard], literals: tuple[Guard, ...]) -> bool:
         return True
     together = facts.union(literals)
     return any(parts and together.issuperset(parts) for parts in map(opposite_parts, together))
-
-
-def guards_around(syntax: Syntax, node: ast.AST) -> tuple[Guard, ...]:
-    """What holds at a node by the arms of the `if`s around it in its function."""
-    found: list[Guard] = []
-    child: ast.AST = syntax.statement(node)
-    for parent in syntax.ancestors(child):
-        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            break
-        if isinstance(parent, ast.If):
-            yes, no = literals_of(parent.test)
-            found += yes if child in parent.body else no
-        child = parent
-    return tuple(found)
 
 
 @lru_cache(maxsize=4096)

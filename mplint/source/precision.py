@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 MAX_DEPTH = 10
 
 
-def precision_in_float16(file: SourceFile) -> PrecisionFacts:
-    """The dtypes for the case that the project runs this file's code in float16."""
-    return PrecisionFacts(file, "float16")
-
-
 class PrecisionFacts:
     """Infers dtypes in one file.
 

@@ -291,13 +291,6 @@ class Values:
                 found += [(definition, name) for name in self.names.candidates(definition.func)]
         return found
 
-    def partial_of(self, func: ast.expr) -> ast.Call | None:
-        """The `functools.partial(…)` that a called expression stands for, or None."""
-        made = self.definitions(func) if isinstance(func, (ast.Name, ast.Attribute)) else []
-        only = made[0] if len(made) == 1 else None
-        found = isinstance(only, ast.Call) and bool(only.args) and self.names.resolve(only.func) == "functools.partial"
-        return only if found and isinstance(only, ast.Call) else None
-
     def constant(self, node: ast.expr | None) -> Constant:
         """The value that the program text fixes for `node`; raises NotConstant where it is open or ambiguous."""
         if node is None:

@@ -10,7 +10,7 @@ from mplint.configs.trainers.setup import OPEN, Constant, Open, Option, Options
 from mplint.findings import Change, Replace, Span
 from mplint.python.folding import NotConstant
 from mplint.python.names import position
-from mplint.source.arguments import drop_argument
+from mplint.source.arguments import drop_argument, drop_entry
 from mplint.source.torch.autocast import last_name
 
 if TYPE_CHECKING:
@@ -85,11 +85,6 @@ class SourceOptions:
                 found += [d for d in (self.file.values.definitions(item) if item is not definition else [item]) if isinstance(d, ast.Call)]
         return found
 
-    def may_be_empty(self, name: str) -> bool:
-        """Whether a setting is None or an empty list on some branch."""
-        definitions = self.file.values.definitions(self._given[name].value)
-        return any(not isinstance(d, ast.Call) and not (isinstance(d, ast.List | ast.Tuple) and d.elts) for d in definitions)
-
     def beside(self, name: str, other: ast.AST) -> list[ast.expr]:
         """What a setting may be where `other` has run, such as the branch that gives another setting its value."""
         value = self._given[name].value
@@ -131,23 +126,7 @@ class SourceOptions:
         entry = self._given[option.name]
         if isinstance(entry.owner, ast.Call):
             return drop_argument(self.file, entry.owner, entry.value)
-        return self._cut(entry.owner, entry) if isinstance(entry.owner, ast.Dict) else None
-
-    def _cut(self, owner: ast.Dict, entry: Given) -> Change | None:
-        at = owner.values.index(entry.value)
-        following = owner.keys[at + 1] if at + 1 < len(owner.keys) else None
-        start, end = self.file.span(entry.key), self.file.span(entry.value)
-        lines = self.file.lines
-        before, after = lines[start.line - 1][: start.column], lines[end.end_line - 1][end.end_column :].strip()
-        if not before.strip() and after.startswith(",") and after[1:].strip()[:1] in ("", "#"):
-            return Replace(Span(start.line, 0, end.end_line + 1, 0), "")
-        if at + 1 < len(owner.keys):
-            if following is None:
-                return None
-            return Replace(Span(*start[:2], *self.file.span(following)[:2]), "")
-        if at:
-            return Replace(Span(*self.file.span(owner.values[at - 1])[2:], *end[2:]), "")
-        return Replace(Span(*start[:2], *end[2:]), "")
+        return drop_entry(self.file, entry.owner, entry.key, entry.value) if isinstance(entry.owner, ast.Dict) else None
 
     def _value(self, entry: Given) -> tuple[Constant | Options | Open, bool]:
         if entry.name in self._replaced or entry.name in self._changed or "" in self._changed:

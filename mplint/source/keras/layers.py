@@ -88,15 +88,6 @@ def layer_of(file: SourceFile, call: ast.Call) -> Layer | None:
     return Layer(call, kind, inner if isinstance(inner, ast.Call) else None)
 
 
-def size_argument(layer: Layer) -> ast.expr | None:
-    """The expression of the layer's output size (units or filters), or None."""
-    if layer.kind == "Dense" or (layer.kind in RECURRENT and not layer.kind.startswith("Conv")):
-        return argument(layer.call, "units", 0)
-    if layer.kind in CONVOLUTIONS or layer.kind.startswith("ConvLSTM"):
-        return argument(layer.call, "filters", 0)
-    return None
-
-
 def activation(file: SourceFile, layer: Layer) -> str:
     """The name of the layer's activation: "softmax", "linear" where it has none, "?" where it can't be told."""
     if layer.kind in ("Softmax", "ReLU", "LeakyReLU", "ELU", "PReLU"):

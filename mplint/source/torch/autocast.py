@@ -144,11 +144,6 @@ class Autocasts:
         calls = self.file.values.call_sites.get(function, []) if function is not None else []
         return frozenset().union(*(self.half_reaching(call, depth - 1) for call in calls))
 
-    def sure_at(self, node: ast.AST) -> bool:
-        """Whether an enabled autocast is in force at `node` on every run, whatever flags say."""
-        around = self.regions_around(node)
-        return bool(around) and around[0].sure
-
     def meaning(self, expression: ast.expr) -> Meaning:
         """What a context manager expression may stand for, through names, attributes, properties, partials and helpers."""
         known = self._meanings.get(expression)

@@ -191,29 +191,6 @@ class TrainingLoop:
                 return regions[0]
         return None
 
-    def regions_over_loops(self, act: Act) -> Iterator[tuple[Region, ast.AST]]:
-        """The autocast regions that hold a whole loop around the act, outermost region first, each with such a loop."""
-        syntax = self.file.syntax
-        places = (*act.calls, act.node)
-        for index, place in enumerate(places):
-            called = {syntax.function(p) for p in places[index + 1 :]} - {syntax.function(place)}
-            for region in reversed(self.file.fact(Autocasts).regions_around(place)):
-                for around, _ in act.loops:
-                    if syntax.function(around) in called or self._runs_inside(around, region, place):
-                        yield region, around
-
-    def _runs_inside(self, around: ast.AST, region: Region, place: ast.AST) -> bool:
-        """Whether a loop of the function of `place` begins and ends inside a region that is in force there."""
-        syntax = self.file.syntax
-        if syntax.function(around) is not syntax.function(place):
-            return False
-        match region.kind:
-            case "with":
-                return any(parent is region.node for parent in syntax.ancestors(around))
-            case "decorator":
-                return True
-        return not any(parent is around for parent in syntax.ancestors(region.node))
-
     def kinds(self, node: ast.AST) -> tuple[str, ...]:
         """What the training loop does at one node, whatever leads to it."""
         return tuple(event.kind for event in self._events(node))
