@@ -6,13 +6,14 @@ import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
+from mplint.frameworks.keras.versions import keras_major
 from mplint.python.syntax import argument
 from mplint.rule import Consequence, Rule
 from mplint.source.file import SourceFile
 from mplint.source.framework_names import keras_path
 from mplint.source.keras.loss_scale import is_loss_scale_optimizer, is_model_optimizer
 from mplint.source.keras.removed import Reference, is_guarded, is_tensorflow1, table
-from mplint.source.keras.version import keras_major, may_be_keras3
+from mplint.source.keras.version import may_be_keras3
 
 from .keras_migration import Migration, argument_changes, stable_fix
 

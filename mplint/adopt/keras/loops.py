@@ -9,8 +9,8 @@ from mplint.adopt.keras.heads import Kept
 from mplint.adopt.keras.modified_gradients import modified_gradients
 from mplint.findings import Applicability, Fix, Replace
 from mplint.python.syntax import argument
+from mplint.recipes.clip_in_optimizer import CLIPS, last_name
 from mplint.source.file import SourceFile
-from mplint.source.keras.clipping import CLIPS, last_name
 from mplint.source.keras.evidence import float16_at
 from mplint.source.keras.loop import KerasLoop
 from mplint.source.torch.modifications import THRESHOLD
