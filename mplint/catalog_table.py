@@ -25,7 +25,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'api/policy_set_too_late.py': (9827, (('MP106', 'policy-set-too-late', 'ERROR', ('set_global_policy', 'set_policy', 'set_dtype_policy'), ('keras',), False, 'PolicySetTooLate', False, False, True),)),
     'api/pure_half_policy.py': (12002, (('MP105', 'pure-half-policy', 'ERROR', ('float16', 'half'), ('keras', 'torch'), False, 'PureHalfPolicy', False, False, True),)),
     'api/removed_graph_rewrite.py': (6763, (('MP103', 'removed-graph-rewrite', 'ERROR', ('enable_mixed_precision_graph_rewrite', 'auto_mixed_precision', 'TF_ENABLE_AUTO_MIXED_PRECISION'), ('keras',), False, 'RemovedGraphRewrite', False, False, False),)),
-    'api/removed_keras_api.py': (9163, (('MP102', 'removed-keras-api', 'ERROR', ('mixed_precision', 'set_policy', 'LossScale', 'get_scaled_loss', 'get_unscaled_gradients', 'set_global_policy'), ('keras',), False, 'RemovedKerasApi', False, False, False),)),
+    'api/removed_keras_api.py': (10957, (('MP102', 'removed-keras-api', 'ERROR', ('mixed_precision', 'set_policy', 'LossScale', 'get_scaled_loss', 'get_unscaled_gradients', 'set_global_policy'), ('keras',), False, 'RemovedKerasApi', False, False, False),)),
     'api/saved_models.py': (3539, ()),
     'api/unknown_policy_name.py': (2593, (('MP108', 'unknown-policy-name', 'ERROR', ('set_global_policy', 'set_policy', 'set_dtype_policy', 'set_floatx', 'Policy', 'dtype=', 'dtype ='), ('keras',), False, 'UnknownPolicyName', False, False, False),)),
     'api/unused_amp_api.py': (5547, ()),
