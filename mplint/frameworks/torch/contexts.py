@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from mplint.frameworks.torch.callers import Callers, input_of
 from mplint.frameworks.torch.candidates import Candidates, Shape
 from mplint.frameworks.torch.functions import code_of
 from mplint.frameworks.torch.modules import cast_module, has_module_base
@@ -22,8 +23,24 @@ from mplint.program.entries import OWN_STEPS, call_open, definitions, run, words
 from mplint.program.expressions import bind, class_member, external_bases
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, STATE, Args, Machine
-from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import ANY, BFLOAT, DTYPE_NAMES, HALF, Autocast, Class, Code, DType, Module, Object, Place, Step, Unknown, atoms
+from mplint.program.trace import CALLERS, Entry, Trace, possible
+from mplint.program.values import (
+    ANY,
+    BFLOAT,
+    DTYPE_NAMES,
+    HALF,
+    Autocast,
+    Class,
+    Code,
+    DType,
+    Function,
+    Module,
+    Object,
+    Place,
+    Step,
+    Unknown,
+    atoms,
+)
 from mplint.python.document import is_test_path
 
 NUMBERS = re.compile(rb"\d[eE][-+]?\d|\d{5}|0\.0000|finfo|binary_cross_entropy|BCELoss|Function\b|[A-Z]\w*\.apply\(|\.var\(|\.std\(")
@@ -42,7 +59,7 @@ class Region:
 
     `cast`: no region, but a model that is cast to the dtype, weights and buffers. `trainer`: who enters it, around what steps a model
     has of its own. `classes`: the only ones that run in it, where these are known. `shape`: what the model is given, where it is called
-    in a program that begins in the file `begun`.
+    in a program that begins in the file `begun`. `callers`: users of a library enter it, of whom nobody knows.
     """
 
     autocast: Autocast
@@ -54,6 +71,7 @@ class Region:
     classes: frozenset[Class] = frozenset()
     shape: Shape | None = None
     begun: str = ""
+    callers: bool = False
 
 
 def regions(found: Trace) -> list[Region]:
@@ -121,13 +139,13 @@ def is_foreign(model: object) -> bool:
 def run_in_context(m: Machine, found: Trace, paths: Iterable[str], ask: Ask) -> None:
     """Run the modules of files that speak of numbers under the autocast state in which the project runs its models."""
     offered = regions(found)
-    if not offered:
-        return
     known = list(paths)
-    files = [path for path in known if ask(path, speaks_of_numbers)]
-    if not files:
+    callers = Callers(m.project, ask)
+    heirs = {path for path in known if ask(path, derives_with_numbers) and callers.run_in_half(path)}
+    files = [path for path in known if path in heirs or ask(path, speaks_of_numbers)]
+    if not files or not (offered or heirs):
         return
-    nearby = Nearby(Units(m.project, known, ask), Ways(m), Candidates(m.project))
+    nearby = Nearby(Units(m.project, known, ask), Ways(m), Candidates(m.project), callers)
     left = min(CONTEXT_STEPS + FILE_STEPS * len(files), MOST_STEPS)
     runs: list[Run] = []
     waiting = [(path, statement, region) for path in files for statement, region in classes_of(m, path, offered, nearby)]
@@ -136,7 +154,7 @@ def run_in_context(m: Machine, found: Trace, paths: Iterable[str], ask: Ask) -> 
             break
         before, m.called = m.called, set()
         m.limit = max(SMALLEST_RUN, min(OWN_STEPS, 2 * left // (len(waiting) - number)))
-        one = Run(Entry(path, statement[2], False, context="autocast"))
+        one = Run(Entry(path, statement[2], False, context=CALLERS if region.callers else "autocast"))
         run(m, found, one.entry, partial(forward, m, path, statement, region, one), home=path)
         if m.left > 0:  # what a run that ran out of steps has reached, it has not seen through
             one.reached = m.called
@@ -210,6 +228,11 @@ def is_script(m: Machine, path: str) -> bool:
     return ir is not None and any(s[0] == "if" and "__name__" in words_in(s[2]) for s in ir[1])
 
 
+def derives_with_numbers(data: bytes) -> bool:
+    """Whether a program derives classes, and holds such numbers: of modules that inherit their `forward`."""
+    return b"\nclass " in data and b"torch" in data and NUMBERS.search(data) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Nearby:
     """Which region a module may run in, of those of the project."""
@@ -217,10 +240,13 @@ class Nearby:
     units: Units
     ways: Ways
     candidates: Candidates
+    callers: Callers
 
     def region(self, offered: Iterable[Region], path: str) -> Region | None:
-        """The nearest region that belongs together with a module's file; the surest comes first among equals."""
+        """The nearest region that belongs together with a module's file, the surest first among equals; else one of a library's callers."""
         near = [region for region in offered if self.reaches(region, path)]
+        if not near and self.callers.run_in_half(path):
+            return Region(Autocast("cuda", HALF), Place(path, 0), EMPTY, (), callers=True)
         return max(near, key=lambda region: self.units.nearness(region.place.path, path), default=None)
 
     def reaches(self, region: Region, path: str) -> bool:
@@ -260,7 +286,10 @@ def forward(m: Machine, path: str, statement: IR, region: Region, one: Run) -> N
             if code_of(member) not in m.called:
                 callee = bind(m, member, instance, cls, owner, statement[1])
                 for atom in list(atoms(callee))[:1]:
-                    call_open(m, atom, statement[1])
+                    if region.callers and type(atom) is Function:
+                        m.call(atom, input_of(atom.code, CALLERS), statement[1])
+                    else:
+                        call_open(m, atom, statement[1])
         return True
 
     if region.cast and instance is not None:
@@ -268,7 +297,11 @@ def forward(m: Machine, path: str, statement: IR, region: Region, one: Run) -> N
         m.events.clear()
         body()
     elif not region.cast:
-        m.scoped((STATE, "autocast"), region.autocast, body)
+        entered = region.autocast
+        if region.callers:
+            begun = Place(path, one.own.place if one.own is not None else statement[1])
+            entered = replace(entered, chain=(Step(begun, "a caller runs this module under float16 autocast"),))
+        m.scoped((STATE, "autocast"), entered, body)
     m.frames.pop()
 
 
