@@ -186,9 +186,9 @@ def before(entry: Entry, scaling: Event) -> list[Event]:
             break
         if event.kind in ("backward", "scaler step", "optimizer step"):
             found.clear()
-        elif event.kind == "model called" and event.calls[: len(scaling.calls)] == scaling.calls:
-            if not any(is_part_of(event, other) for other in found):
-                found.append(event)
+        called = event.kind == "model called" and event.calls[: len(scaling.calls)] == scaling.calls
+        if called and not any(is_part_of(event, other) for other in found):
+            found.append(event)
     return found
 
 
