@@ -119,7 +119,9 @@ class PureHalfPolicy(Rule):
     def _stepped(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
         """The places that put parameters in float16 which a plain step then updates."""
         for event in entry.of("half parameters"):
-            if event.data["how"] != "optimizer step" or not is_plain(entry, event) or is_asked_for(trace, event.path):
+            if event.data["how"] != "optimizer step" or event.data["created"]:  # what a program creates one by one is MP210's
+                continue
+            if not is_plain(entry, event) or is_asked_for(trace, event.path):
                 continue
             chain = event.data["chain"]
             last = chain[-1]  # type: ignore[index]
