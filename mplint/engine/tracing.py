@@ -93,6 +93,7 @@ def traced(programs: Programs, named: Sequence[str], recorder: Recorder | None =
     found.sources = programs.document
     found.ask = programs.mentioned
     found.facts = programs.facts
+    found.targets_of = programs.targets_of
     found.words = programs.words
     return found
 
@@ -163,12 +164,16 @@ class Programs:
         self.answers.setdefault(path, {})[question] = answer
         return answer
 
-    def facts(self, path: str, policy: str) -> SourceFile:
-        """The facts of a program by itself, or under a global policy that another one sets."""
+    def targets_of(self, path: str) -> Targets:
+        """The versions and the hardware that a program is for."""
         document = self.document(path)
         targets = self.targets(document.path) if self.targets is not None else Targets()
-        targets = targets.of_program(document.source, notebook=path.endswith(".ipynb")).under(policy or targets.keras_policy)
-        return SourceFile(document, parse(document), targets)
+        return targets.of_program(document.source, notebook=path.endswith(".ipynb"))
+
+    def facts(self, path: str, policy: str) -> SourceFile:
+        """A program by itself, parsed, or under a global policy that another one sets."""
+        document, targets = self.document(path), self.targets_of(path)
+        return SourceFile(document, parse(document), targets.under(policy or targets.keras_policy))
 
     def mentioned(self, path: str, words: Words) -> bool:
         """Whether the text of a program has one of some words."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Confidence, Finding, Location, numbered
 from mplint.frameworks.keras.policies import compute_letter
+from mplint.frameworks.words import ENABLES
 from mplint.program.trace import Trace, possible
 from mplint.program.values import BFLOAT, HALF, Place, State
 from mplint.python.document import is_test_path
-from mplint.source.words import ENABLES
 
 if TYPE_CHECKING:
     from mplint.program.modules import ImportGraph
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 Steps = tuple[tuple[Location, str], ...]
 

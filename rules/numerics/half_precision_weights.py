@@ -194,9 +194,9 @@ def spelled(trace: Trace, place: Place) -> str:
 def in_float32(trace: Trace, place: Place, where: Place | None) -> Fix | None:
     """float32 in place of the float16 that a call writes, at `where` or by name."""
     node = trace.node(place)
-    if node is None or not isinstance(node[1], ast.Call):
+    file, call = node if node is not None else (None, None)
+    if file is None or not isinstance(call, ast.Call):
         return None
-    file, call = node
     if where is not None:
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         dtype = next((a for a in given if file.span(a) == trace.span(where)), None)

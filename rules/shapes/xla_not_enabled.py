@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from mplint.findings import Confidence, Finding, Severity
 from mplint.frameworks.keras.policies import compute_letter
+from mplint.frameworks.keras.versions import keras_major
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import BFLOAT, HALF, NONE, TRUE, Place, State, Step
 from mplint.python.document import is_test_path
 from mplint.rule import Consequence, Rule
-from mplint.source.keras.version import keras_major
 
 WHY = "XLA fuses the casts of mixed precision with their neighbors: BERT gained 2.5 times with both, 1.6 without XLA."
 HELP = "Call `tf.config.optimizer.set_jit(True)`, or give `compile` `jit_compile=True` where this TensorFlow has it."
@@ -94,11 +94,11 @@ class XlaNotEnabled(Rule):
 def is_meant(trace: Trace, entry: Entry, event: Event) -> bool:
     """Whether a model is compiled for training on Keras 2 and a GPU, by a program that says nothing of XLA."""
     args, file = event.data["args"], trace.file(event.place.path)
-    if file is None or is_test_path(event.place.path) or keras_major(file) != 2:
+    if file is None or is_test_path(event.place.path) or keras_major(file, trace.targets(event.place.path)) != 2:
         return False
     if any(event.data[name] in (None, NONE) for name in ("optimizer", "loss")) or args.named.get("run_eagerly") == TRUE:  # type: ignore[attr-defined]
         return False
-    target = file.targets.hardware
+    target = trace.targets(event.place.path).hardware
     if target is not None and target.kind != "cuda":
         return False
     return not any(DECIDED.search(trace.source(path).text) for path in {event.place.path, entry.path})

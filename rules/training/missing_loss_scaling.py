@@ -21,7 +21,7 @@ from mplint.python.document import measures
 from mplint.python.names import position
 from mplint.python.syntax import argument
 from mplint.recipes.loss_in_tape import scale_in_tape, unscale_after, wrap_optimizer
-from mplint.rule import Consequence, Rule
+from mplint.rule import Consequence, Rule, Surroundings
 from mplint.source.file import SourceFile
 from mplint.source.keras.clipping import clipping_by_optimizer
 from mplint.source.keras.evidence import Float16, float16_at, graph_loop_in_half, loop_major, speaks_of_scaling
@@ -168,7 +168,7 @@ class MissingLossScaling(Rule):
         yield from self.past_apex(trace)
         yield from self.shards(trace)
         yield from self.tapes(trace)
-        yield from under_policies(trace, ("GradientTape", "compute_gradients"), lambda file: in_keras(self, file))
+        yield from under_policies(trace, ("GradientTape", "compute_gradients"), lambda file: in_keras(self, file))  # type: ignore[arg-type]
 
     def past_apex(self, trace: Trace) -> Iterator[Finding]:
         """Report backwards of models that apex runs in float16, past `amp.scale_loss`."""
@@ -222,7 +222,7 @@ class MissingLossScaling(Rule):
                     steps=reason,
                 )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+    def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:  # type: ignore[override]
         """Report the tapes whose float16 gradients nothing scales."""
         yield from in_keras(self, file)
 

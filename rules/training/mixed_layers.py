@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.source.framework_names import keras_path
+from mplint.frameworks.names import keras_path
 from mplint.source.keras.evidence import MIXED, speaks_of_scaling
 from mplint.source.keras.models import KerasModels
 from mplint.source.keras.policy import KerasPolicy

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from mplint.frameworks.keras.versions import loop_major
 from mplint.program.conditions import Path
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import HALF, Chain, Object, Place, State, Step, Tensor
-from mplint.source.keras.evidence import loop_major
 
 
 def unscaled_tapes(trace: Trace, entry: Entry) -> list[tuple[Event, Path, Chain]]:
@@ -63,7 +63,7 @@ def half_case(trace: Trace, source: Event, applied: Event, factors: set[object])
 def is_keras3(trace: Trace, place: Place) -> bool:
     """Whether a file is written for Keras 3, as what it imports or calls tells: there `compile()` divides (MP313)."""
     file = trace.file(place.path)
-    major = loop_major(file) if file is not None else None
+    major = loop_major(file, trace.targets(place.path)) if file is not None else None
     if major is not None:
         return major == 3
     text = trace.source(place.path).text

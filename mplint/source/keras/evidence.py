@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from mplint.frameworks.keras import versions
 from mplint.python.syntax import FUNCTIONS, argument
 from mplint.source.keras.optimizers import GRAPH_HOMES
 from mplint.source.keras.policy import KerasPolicy
-from mplint.source.keras.version import keras_major
 from mplint.source.values import UNKNOWN
 
 if TYPE_CHECKING:
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from mplint.source.keras.loop import Update
 
 MIXED = "mixed_float16"
-KERAS2_MODULES = ("tensorflow_addons", "tf_keras", "tensorflow.contrib", "tensorflow.compat.v1")
-KERAS2_METHODS = ("get_scaled_loss", "get_unscaled_gradients")
 SCALING_WORDS = ("LossScale", "loss_scale", "scaled_loss", "scale_loss", "graph_rewrite", "auto_mixed_precision", "AUTO_MIXED_PRECISION")
-KERAS3_METHODS = ("scale_loss",)
 
 
 class Float16(NamedTuple):
@@ -47,15 +44,7 @@ def float16_at(file: SourceFile, node: ast.AST) -> Float16:
 
 def loop_major(file: SourceFile) -> int | None:
     """2 or 3 where the targets, API that only one Keras has, or the loss-scaling methods in use decide; else None."""
-    known = keras_major(file)
-    if known is not None:
-        return known
-    found: set[int] = set()
-    found |= {2 for module in imported(file) if module.startswith(KERAS2_MODULES)}
-    methods = {node.attr for node in file.syntax.all(ast.Attribute)}
-    found |= {2 for method in KERAS2_METHODS if method in methods} | {3 for method in KERAS3_METHODS if method in methods}
-    found |= {3} if '"KERAS_BACKEND"' in file.document.text.replace("'", '"') else set()
-    return found.pop() if len(found) == 1 else None
+    return versions.loop_major(file, file.targets)
 
 
 def speaks_of_scaling(file: SourceFile) -> bool:
@@ -71,7 +60,7 @@ def graph_loop_in_half(file: SourceFile, update: Update) -> ast.AST | None:
     gradient = update.gradients[0]
     if not isinstance(gradient.func, ast.Attribute) or gradient.func.attr not in ("compute_gradients", "minimize"):
         return None
-    if argument(gradient, "tape") is not None or not any(is_graph_module(name) for name in imported(file)):
+    if argument(gradient, "tape") is not None or not any(is_graph_module(name) for name in versions.imported(file)):
         return None
     made = update.optimizer.plain
     if any(
@@ -98,9 +87,3 @@ def decides_precision(node: ast.AST) -> bool:
 def is_graph_module(name: str) -> bool:
     """Whether an imported module is TensorFlow 1."""
     return name.startswith(("tensorflow.compat.v1", "tensorflow.contrib"))
-
-
-def imported(file: SourceFile) -> list[str]:
-    """Dotted names of what the program imports."""
-    modules = [a.name for statement in file.syntax.all(ast.Import) for a in statement.names]
-    return modules + [f"{statement.module}.{a.name}" for statement in file.syntax.all(ast.ImportFrom) for a in statement.names]

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.frameworks.names import keras_path
 from mplint.python.bindings import Binding
 from mplint.python.syntax import FUNCTIONS, Function, argument, walk_expressions
-from mplint.source.framework_names import keras_path
 from mplint.source.keras.evidence import loop_major
 from mplint.source.keras.layers import CONVOLUTIONS, DEPTHWISE
 from mplint.source.keras.models import KerasModels
