@@ -14,14 +14,15 @@ from mplint.engine.results import Fault, FileResult, digest_of, may_suppress
 from mplint.errors import describe
 from mplint.findings import Finding
 from mplint.frameworks.words import Mentioned, words_of
+from mplint.frameworks.names import unbound
 from mplint.python.document import Document, InputError
+from mplint.python.file import SourceFile
 from mplint.python.imports import imported, search_folders
 from mplint.python.load import load
 from mplint.python.neighbors import Neighbors
 from mplint.python.parse import parse
 from mplint.python.suffixes import is_config
 from mplint.rule import Surroundings
-from mplint.source.file import SourceFile
 from mplint.targets import Targets
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def run_rules(
     if not active:
         return [], []
     targets = targets.of_program(document.source, notebook=document.path.endswith(".ipynb"))
-    file = SourceFile(document, tree, targets, module)
+    file = SourceFile(document, tree, unbound, module)
     around = Surroundings(targets, Neighbors(document.path))
     findings: set[Finding] = set()
     faults = []

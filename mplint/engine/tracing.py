@@ -17,14 +17,15 @@ from mplint.engine.prefilter import speaks_of_matter
 from mplint.engine.results import Fault, FileResult, digest_of
 from mplint.errors import describe
 from mplint.findings import Finding
+from mplint.frameworks.names import unbound
 from mplint.frameworks.known import interpret, project_of
 from mplint.program.lower import IR, lower
 from mplint.program.machine import Recorder
 from mplint.program.trace import Trace, Words
 from mplint.python.document import Document, InputError
+from mplint.python.file import SourceFile
 from mplint.python.load import load
 from mplint.python.parse import parse
-from mplint.source.file import SourceFile
 from mplint.targets import Targets
 
 FEW = 40  # programs, whose imports are looked up on disk as well
@@ -92,7 +93,7 @@ def traced(programs: Programs, named: Sequence[str], recorder: Recorder | None =
     found = interpret(project, named, programs.ask, recorder, clipping)
     found.sources = programs.document
     found.ask = programs.mentioned
-    found.facts = programs.facts
+    found.parsed = programs.parsed
     found.targets_of = programs.targets_of
     found.words = programs.words
     return found
@@ -170,10 +171,10 @@ class Programs:
         targets = self.targets(document.path) if self.targets is not None else Targets()
         return targets.of_program(document.source, notebook=path.endswith(".ipynb"))
 
-    def facts(self, path: str, policy: str) -> SourceFile:
-        """A program by itself, parsed, or under a global policy that another one sets."""
-        document, targets = self.document(path), self.targets_of(path)
-        return SourceFile(document, parse(document), targets.under(policy or targets.keras_policy))
+    def parsed(self, path: str) -> SourceFile:
+        """A program, parsed."""
+        document = self.document(path)
+        return SourceFile(document, parse(document), unbound)
 
     def mentioned(self, path: str, words: Words) -> bool:
         """Whether the text of a program has one of some words."""

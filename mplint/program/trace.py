@@ -103,7 +103,7 @@ class Trace:
     project: Project | None = None
     sources: Callable[[str], Source] | None = None
     opened: dict[str, Source] = field(default_factory=dict)
-    facts: Callable[[str, str], SourceFile] | None = None
+    parsed: Callable[[str], SourceFile] | None = None
     targets_of: Callable[[str], Targets] | None = None
     words: Mapping[str, frozenset[str]] = field(default_factory=dict)  # the kinds of words that each program mentions
     files: dict[str, SourceFile | None] = field(default_factory=dict)
@@ -128,15 +128,11 @@ class Trace:
     def file(self, path: str) -> SourceFile | None:
         """One program, parsed; None where it can't be read."""
         if path not in self.files:
-            self.files[path] = self.file_under(path, "")
+            try:
+                self.files[path] = self.parsed(path) if self.parsed is not None else None
+            except (OSError, ValueError, SyntaxError, RecursionError, InputError):
+                self.files[path] = None
         return self.files[path]
-
-    def file_under(self, path: str, policy: str) -> SourceFile | None:
-        """The facts of one program under a global policy that another one sets ("": none does); None where it can't be read."""
-        try:
-            return self.facts(path, policy) if self.facts is not None else None
-        except (OSError, ValueError, SyntaxError, RecursionError, InputError):
-            return None
 
     def node(self, place: Place) -> tuple[SourceFile, ast.AST] | None:
         """The syntax that stands at a place, with the program it stands in; None where it can't be read."""
