@@ -13,8 +13,8 @@ from mplint.engine.prefilter import speaks_of_matter
 from mplint.engine.results import Fault, FileResult, digest_of, may_suppress
 from mplint.errors import describe
 from mplint.findings import Finding
-from mplint.frameworks.words import Mentioned, words_of
 from mplint.frameworks.names import unbound
+from mplint.frameworks.words import Mentioned, words_of
 from mplint.python.document import Document, InputError
 from mplint.python.file import SourceFile
 from mplint.python.imports import imported, search_folders

@@ -17,8 +17,8 @@ from mplint.engine.prefilter import speaks_of_matter
 from mplint.engine.results import Fault, FileResult, digest_of
 from mplint.errors import describe
 from mplint.findings import Finding
-from mplint.frameworks.names import unbound
 from mplint.frameworks.known import interpret, project_of
+from mplint.frameworks.names import unbound
 from mplint.program.lower import IR, lower
 from mplint.program.machine import Recorder
 from mplint.program.trace import Trace, Words

@@ -9,9 +9,9 @@ from mplint.frameworks.keras.versions import loop_major
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace
 from mplint.program.values import Object, Place
+from mplint.python.file import SourceFile
 from mplint.recipes.clip_in_optimizer import Clipping, clipping_by_optimizer
 from mplint.recipes.loss_in_tape import Loop, loop_of, scale_in_tape, unscale_after, wrap_optimizer
-from mplint.python.file import SourceFile
 
 from .unscaled_tapes import Unscaled, updates
 

@@ -82,7 +82,7 @@ class OldName(Rule):
         known = Definitions(file.syntax, file.names)
         for call in file.syntax.all(ast.Call):
             gone = file.names.resolve(call.func) == "oldpackage.run" and known.constant_or(call.args[0]) == "fast"
-            if gone and around.targets.torch is None:
+            if gone and around.targets.hardware is None:
                 yield self.finding(file, call, f"`{file.text(call)}` is gone")
 '''
 

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.frameworks.keras.versions import loop_major
+from mplint.frameworks.names import keras_path
 from mplint.python.bindings import Binding
 from mplint.python.syntax import FUNCTIONS, Function, argument, walk_expressions
-from mplint.frameworks.names import keras_path
 from mplint.source.keras.layers import CONVOLUTIONS, DEPTHWISE
 from mplint.source.keras.models import KerasModels
 from mplint.source.keras.policy import KerasPolicy
