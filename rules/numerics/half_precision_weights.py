@@ -9,7 +9,7 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Se
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import HALF, TRUE, Object, Place, State, Step, atoms
+from mplint.program.values import HALF, TRUE, Atom, Items, Object, Place, State, Step, atoms
 from mplint.python.document import is_test_path
 from mplint.python.syntax import argument
 from mplint.rule import Rule
@@ -86,6 +86,8 @@ class HalfPrecisionWeights(Rule):
                     continue  # what counts is the dtype at the step
                 chain = event.data["chain"]
                 if event.data["created"]:
+                    if event.data["how"] == "made" or keeps_masters(entry, event):
+                        continue  # what wraps the optimizer may keep float32 copies
                     where = Step(event.place, WHERE[str(event.data["how"])])
                     yield self._created(trace, entry, event.path, chain[-1].place, None, where)  # type: ignore[index]
                     continue
@@ -177,6 +179,21 @@ def scaled_by(entry: Entry, event: Event) -> tuple[Path, Step] | None:
             if both is not None and trainer.data.get("scales", True):
                 return both, Step(trainer.place, f"{trainer.data['title']} scales the loss for float16")
     return None
+
+
+def keeps_masters(entry: Entry, event: Event) -> bool:
+    """Whether apex takes care of the optimizer of some parameters."""
+    held = [e.data["optimizers"] for e in entry.of("apex initialized")]
+    return any(id_of(event.data["optimizer"]) == id_of(atom) for value in held for atom in gathered(value))
+
+
+def gathered(value: object) -> Iterator[Atom]:
+    """What a value may be, and what lists in it hold."""
+    for atom in atoms(value) if value is not None else ():  # type: ignore[arg-type]
+        yield atom
+        if type(atom) is Items:
+            for item in atom.items:
+                yield from gathered(item)
 
 
 def is_pure(policy: object) -> bool:
