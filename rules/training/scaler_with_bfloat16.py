@@ -11,10 +11,10 @@ from mplint.program.conditions import Condition, Path, allowed_values, extend, t
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible, shown_symbol
 from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Object, Place, State, Step, Tensor, Test, Unknown, Value, options
+from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.python.syntax import argument, has_star
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
 
 OF_WRAPPERS = {"get_scaled_loss", "get_unscaled_gradients", "inner_optimizer", "dynamic_scale", "loss_scale", "initial_scale"}
 WHY = "bfloat16 has the range of float32 (1e-38 to 3e38): nothing needs a scale, and each step checks all gradients for it"

@@ -18,6 +18,7 @@ from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dt
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, zero_grad
 from mplint.frameworks.torch.tensors import (
     BUFFER,
+    FROZEN,
     LEGACY,
     MAKERS,
     MODEL_OUTPUT,
@@ -43,6 +44,7 @@ from mplint.program.values import (
     HALF,
     NONE,
     SINGLE,
+    TRUE,
     Atom,
     Autocast,
     Chain,
@@ -186,10 +188,12 @@ def parameter(m: Machine, args: Args, place: Place) -> Value:
     data = args.get(0, "data")
     if data is None:
         return Tensor(frozenset({SINGLE}), tags=frozenset({PARAMETER}))
+    asks = args.get(1, "requires_grad")
+    own = frozenset({PARAMETER, FROZEN} if asks is not None and asks != TRUE else {PARAMETER})
 
     def one(atom: Atom) -> Value:
         held = registered_at(atom, place) if type(atom) is Tensor else UNKNOWN_TENSOR
-        return held.but(tags=frozenset({PARAMETER}) | held.tags & {RATES, ROUNDED}, scaled=None, range=None)
+        return held.but(tags=own | held.tags & {RATES, ROUNDED}, scaled=None, range=None)
 
     return m.each(data, one)
 
