@@ -72,7 +72,7 @@ def scaled_twice(program: Program) -> Iterator[Mutant]:
 def unwrapped(program: Program) -> Iterator[Mutant]:
     for node in calls_of(program, "LossScaleOptimizer"):
         loops = calls_of(program, "get_scaled_loss", "get_unscaled_gradients")
-        if len(node.args) == 1 and not loops and calls_of(program, "apply_gradients") and program.facts.keras_half:
+        if len(node.args) == 1 and not loops and calls_of(program, "apply_gradients") and program.mixed:
             yield program.replace(
                 node, text_of(program, node.args[0]), spans(calls_of(program, "apply_gradients", "gradient")) | span(node)
             )
@@ -80,7 +80,7 @@ def unwrapped(program: Program) -> Iterator[Mutant]:
 
 @numerics("float32 of the output dropped", "MP201")
 def output_dtype(program: Program) -> Iterator[Mutant]:
-    if not program.facts.keras_half:
+    if not program.mixed:
         return
     for node in calls_of(program, "Dense", "Activation"):
         for keyword in node.keywords:
@@ -90,7 +90,7 @@ def output_dtype(program: Program) -> Iterator[Mutant]:
 
 def layer_places(program: Program) -> Iterator[tuple[ast.Assign, str]]:
     """The statements of layers' `call` after which a name is half under the project's policy."""
-    if not program.facts.keras_half or not re.search(r"^import tensorflow as tf\b", program.text, re.M):
+    if not program.mixed or not re.search(r"^import tensorflow as tf\b", program.text, re.M):
         return
     for node in program.nodes:
         if isinstance(node, ast.ClassDef) and any(last_name(base) in ("Layer", "Model") for base in node.bases):
@@ -138,7 +138,7 @@ def literal_dtype(program: Program) -> Iterator[Mutant]:
 
 @numerics("input in float16", "MP203")
 def half_input(program: Program) -> Iterator[Mutant]:
-    if not program.facts.keras_half:
+    if not program.mixed:
         return
     for node in calls_of(program, "Input"):
         if not any(k.arg in ("dtype", "tensor", None) for k in node.keywords) and (node.args or node.keywords) and "keras" in program.text:
@@ -152,7 +152,7 @@ def half_weight(program: Program) -> Iterator[Mutant]:
     for node in calls_of(program, "add_weight"):
         names = {k.arg for k in node.keywords}
         last = node.keywords[-1].value if node.keywords else None
-        if last is not None and "keras" in program.text and not names & {"dtype", "trainable", None} and program.facts.keras_half:
+        if last is not None and "keras" in program.text and not names & {"dtype", "trainable", None} and program.mixed:
             yield program.replace(last, f'{text_of(program, last)}, dtype="float16"', span(node))
 
 
@@ -242,7 +242,7 @@ def name_as_dtype(program: Program) -> Iterator[Mutant]:
 
 @shapes("width not a multiple of 8", "MP401")
 def odd_width(program: Program) -> Iterator[Mutant]:
-    if not program.facts.keras_half:
+    if not program.mixed:
         return
     widths = [
         (node, first)
@@ -258,5 +258,5 @@ def odd_width(program: Program) -> Iterator[Mutant]:
 def odd_vocabulary(program: Program) -> Iterator[Mutant]:
     for node in calls_of(program, "Embedding"):
         first = node.args[0] if node.args else None
-        if isinstance(first, ast.Constant) and isinstance(first.value, int) and first.value >= 8192 and program.facts.keras_half:
+        if isinstance(first, ast.Constant) and isinstance(first.value, int) and first.value >= 8192 and program.mixed:
             yield program.replace(first, str(first.value // 8 * 8 + 5), span(node))

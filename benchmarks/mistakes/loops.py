@@ -80,7 +80,7 @@ def unclipped_steps(program: Program) -> Iterator[tuple[ast.stmt, str]]:
     """The steps of scalers in functions that never unscale, with what is stepped."""
     for statement in scaler_statements(program, "step"):
         call = of_scaler(statement, "step")
-        if call is None or not call.args or calls_of(function_of(program, statement), "unscale_") or not imports_torch(program):
+        if call is None or not call.args or program.facts.unscaled or not imports_torch(program):
             continue
         if scaler_calls(function_of(program, statement), "scale") and not isinstance(call.args[0], ast.Starred):
             yield statement, text_of(program, call.args[0])

@@ -12,6 +12,7 @@ from mistakes.sources import Facts, Program, calls_of, dotted, last_name, scaler
 
 MODULES = ("Module", "LightningModule", "ModuleList", "Sequential")
 REGIONS = ("autocast", "amp.autocast", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "cuda.amp.autocast")
+POLICY = re.compile(r"""set_(global_)?(dtype_)?policy\(.{0,80}['"]mixed_float16|Policy\(['"]mixed_float16""", re.S)
 BRANCHED = ("bfloat16", "float32", "cpu", "False")
 
 
@@ -19,16 +20,26 @@ def facts_of(programs: Iterable[Program], pins: str) -> Facts:
     """What makers of mistakes may take for granted in these files, and in what the project says of versions."""
     sources = list(programs)
     text = "\n".join(p.text for p in sources)
-    policy = re.search(r"""set_(global_)?(dtype_)?policy\(.{0,80}['"]mixed_float16|Policy\(['"]mixed_float16""", text, re.S) is not None
     return Facts(
         half=frozenset(half_classes(sources)) if "GradScaler(" in text else frozenset(),
         scaled="GradScaler(" in text and "autocast" in text,
         regions=frozenset(program.path for program in sources if program.calls.get("autocast")),
         stepped=any(scaler_calls(program, "step") for program in sources),
-        keras_half=policy,
+        keras_half=frozenset(under_policies(sources)),
+        unscaled=any(scaler_calls(program, "unscale_") for program in sources),
         old_torch=re.search(r"\btorch\W{0,3}[=~<]=?\W?\s*(1\.|2\.[0-3]\b)", pins) is not None,
         accelerated=re.search(r"(Accelerator|Fabric)\([^()]*(mixed_precision|precision)\s*=(?!\s*.(no|bf16|32))", text) is not None,
     )
+
+
+def under_policies(programs: list[Program]) -> set[str]:
+    """The files that set a mixed policy themselves, or are used by one that does."""
+    found = {program.path: program for program in programs if POLICY.search(program.text)}
+    for _ in range(3):
+        for program in [p for p in programs if p.path not in found]:
+            if any(uses(other, program) for other in list(found.values())):
+                found[program.path] = program
+    return set(found)
 
 
 def half_classes(programs: list[Program]) -> set[str]:

@@ -36,7 +36,8 @@ class Facts:
     stepped: bool = False
     regions: frozenset[str] = frozenset()
     old_torch: bool = False
-    keras_half: bool = False
+    unscaled: bool = False
+    keras_half: frozenset[str] = frozenset()
     accelerated: bool = False
 
 
@@ -53,6 +54,11 @@ class Program:
     parents: dict[ast.AST, ast.AST]
     calls: dict[str, list[ast.Call]]
     facts: Facts = field(default_factory=Facts)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether its layers compute in float16 by the policy of the program."""
+        return self.path in self.facts.keras_half
 
     def replace(self, node: ast.AST, text: str, at: Iterable[int] = ()) -> Mutant:
         """Another text in the place of a node; the lines behind stay where they are."""
