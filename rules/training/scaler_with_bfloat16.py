@@ -376,10 +376,14 @@ def name_of(made: Event) -> str:
 
 
 def place_of(made: Event, region: Event | None) -> Place:
-    """Where a scaler is chosen: in the file of the region, where a wrapper elsewhere makes it."""
-    if region is None or made.place.path == region.place.path:
+    """Where a scaler is chosen: in the file that chooses the region's dtype, where a wrapper elsewhere makes it."""
+    if region is None:
         return made.place
-    return next((place for place in reversed(made.calls) if place.path == region.place.path), made.place)
+    autocast = region.data["autocast"]
+    chosen = autocast.chain[0].place if isinstance(autocast, Autocast) and autocast.chain else region.place
+    if made.place.path == chosen.path:
+        return made.place
+    return next((place for place in reversed(made.calls) if place.path == chosen.path), made.place)
 
 
 def unwrapped(file: SourceFile, call: ast.AST) -> Fix | None:
