@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity
+from mplint.frameworks.keras.evidence import untold
 from mplint.frameworks.keras.tensors import PROBABILITIES
 from mplint.frameworks.torch import half
 from mplint.program.conditions import extend
@@ -218,17 +219,37 @@ class UnstableOpInHalf(Rule):
 
     def in_keras(self, trace: Trace) -> Iterator[Finding]:
         """Losses and casts after what a mixed policy has rounded."""
+        functional = list(half.found(trace, "loss taken", is_functional))
+        for item in functional:
+            yield self.keras_loss(trace, item, rounded(item.event, "predictions"))
         ends = {step.place for entry in trace.entries for step in emitted(entry)}
-        for item in (*half.found(trace, "cast"), *half.found(trace, "loss taken")):
-            taken = item.event.kind == "loss taken"
-            tensors = item.event.data["predictions"] if taken else (item.event.data["tensor"],)
-            tensor = tensors[0] if isinstance(tensors, tuple) and tensors else None
-            if not isinstance(tensor, Tensor) or not tensor.half or not tensor.dtypes <= {HALF, BFLOAT}:
-                continue
-            if taken and item.event.data["function"] is True and item.event.data["logits"] != TRUE:
-                yield self.keras_loss(trace, item, tensor)
-            elif not taken and item.event.data["letter"] == SINGLE and activation_of(tensor) and tensor.half[-1].place not in ends:
+        yield from self.added_up(trace, ends | {item.event.place for item in functional})
+        for item in half.found(trace, "cast", is_late):
+            tensor = rounded(item.event, "tensor")
+            if tensor.half[-1].place not in ends:
                 yield self.late_cast(trace, item, tensor)
+
+    def added_up(self, trace: Trace, told: set[Place]) -> Iterator[Finding]:
+        """Losses whose gradients a tape takes, and which are means or sums of float16 values; `told`: what other findings speak of."""
+        places: dict[object, list[half.Found]] = {}
+        for item in half.found(trace, "loss added up in half"):
+            tensor = item.event.data["tensor"]
+            if isinstance(tensor, Tensor) and item.event.place not in told and not told & {step.place for step in tensor.half}:
+                places.setdefault(item.event.data["taken"], []).append(item)
+        for taken, items in places.items():
+            first = min(items, key=lambda item: (not item.verdict.proven, item.event.place))
+            tensor = first.event.data["tensor"]
+            more = tuple(Step(item.event.place, "so is this") for item in items if item is not first)
+            asked = (Step(taken, "its gradients are taken here"),) if isinstance(taken, Place) else ()
+            yield self.at(
+                trace,
+                first.event.place,
+                f"this part of the loss is added up in float16{first.condition}",
+                why="float16 ends at 65504: so does a square over 255, and a loss of 2 that is multiplied by the loss scale of 32768.",
+                help="cast what is added up to float32 before its squares or logarithms are taken",
+                confidence=Confidence.MEDIUM if untold(trace, first.event.path) else first.confidence,
+                steps=(*(tensor.half if isinstance(tensor, Tensor) else ()), *more[:3], *asked),
+            )
 
     def keras_loss(self, trace: Trace, item: half.Found, tensor: Tensor) -> Finding:
         """The finding for a functional Keras loss on half predictions: only the classes of losses cast them."""
@@ -351,6 +372,24 @@ def outermost(trace: Trace, asked: Place) -> Place:
     around = file.syntax.ancestors(node) if file is not None and node is not None and not isinstance(node, ast.Call) else ()
     call = next((parent for parent in around if isinstance(parent, ast.Call)), None)
     return Place(asked.path, place_of(call)) if call is not None else asked
+
+
+def rounded(event: Event, name: str) -> Tensor:
+    """The tensor of an event, where a policy has rounded it; else one that nothing has."""
+    given = event.data[name]
+    tensor = given[0] if isinstance(given, tuple) and given else given
+    in_half = isinstance(tensor, Tensor) and tensor.half and tensor.dtypes <= {HALF, BFLOAT}
+    return tensor if in_half and isinstance(tensor, Tensor) else Tensor(frozenset())
+
+
+def is_functional(event: Event) -> bool:
+    """Whether a function of Keras takes a loss of probabilities that a policy has rounded."""
+    return event.data["function"] is True and event.data["logits"] != TRUE and bool(rounded(event, "predictions").half)
+
+
+def is_late(event: Event) -> bool:
+    """Whether a cast to float32 comes after the activation that a policy has put in half."""
+    return event.data["letter"] == SINGLE and activation_of(rounded(event, "tensor")) != ""
 
 
 def activation_of(tensor: Tensor) -> str:

@@ -12,13 +12,14 @@ from dataclasses import replace
 from mplint.frameworks.keras.policies import (
     OPEN,
     WRITTEN,
+    chain_of,
     compute_letter,
     letters_of,
     policy_object,
     policy_of,
     variable_letter,
 )
-from mplint.frameworks.keras.tensors import LOW, NEST, TF, gathered, is_tensor, met, tensor
+from mplint.frameworks.keras.tensors import LOW, NEST, TF, added_up_here, gathered, is_tensor, met, tensor
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.calls import instantiate
 from mplint.program.conditions import Path
@@ -539,9 +540,7 @@ def output_of(m: Machine, layer: Object, last: str, given: Sequence[Tensor], pla
         if above is not None:
             tags |= {tag for tag in above.tags if tag.startswith("activation:")} | {"turned back"}
         where = policy.data[1] if type(policy) is State else None  # type: ignore[index]
-        chain: tuple[Step, ...] = ()
-        if isinstance(where, Place) and where != layer.made:
-            chain = (Step(where, f"the policy is {policy.data[0]} from here on"),)  # type: ignore[index, union-attr]
+        chain = chain_of(policy) if type(policy) is State and where != layer.made else ()
         if layer.made is not None:
             chain = (*chain, Step(layer.made, f"`{last}` computes in {WRITTEN[letter]}"))
         below_tags = (
@@ -785,7 +784,8 @@ def loss(m: Machine, name: str, args: Args, place: Place) -> Value | None:
         return made
     predictions = gathered(m, args.get(1, "y_pred"))
     m.emit("loss taken", place, name=name, predictions=tuple(predictions), function=True, logits=args.named.get("from_logits"))
-    return met(m, name, [t for v in args.all() for t in gathered(m, v)], place, promotes=True)
+    made = met(m, name, [t for v in args.all() for t in gathered(m, v)], place, promotes=True)
+    return added_up_here(made, place) if made is not None else None
 
 
 @vocabulary.invoke("keras loss")
