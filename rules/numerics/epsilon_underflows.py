@@ -122,7 +122,7 @@ class EpsilonUnderflows(Rule):
             f"`{text}` {fate} in {dtype}, {guards if first.event.data['zero'] else 'and dividing by it overflows'}{first.condition}",
             why=why(text, value, first.event.data["zero"] is True),
             help=f"{'' if value > HALFWAY else 'use 1e-4 or more here, or '}compute this step in float32 ({wide})",
-            confidence=Confidence.MEDIUM if untold(trace, first.event.path) else first.confidence,
+            confidence=Confidence.MEDIUM if tensor.dtypes == {COMPUTE} or untold(trace, first.event.path) else first.confidence,
             steps=(*first.chain(tensor), *(Step(at, f"the {guard} that it was to guard") for at, guard in guarded_places(items))),
             fix=self.larger(trace, place) if value < HALFWAY else None,
         )

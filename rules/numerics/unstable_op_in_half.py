@@ -10,10 +10,11 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStateme
 from mplint.frameworks.keras.evidence import untold
 from mplint.frameworks.keras.tensors import PROBABILITIES
 from mplint.frameworks.torch import half
+from mplint.frameworks.torch.tensors import SURE
 from mplint.program.conditions import extend
 from mplint.program.lower import place_of
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace, possible
+from mplint.program.trace import Entry, Trace, tensors_of
 from mplint.program.values import BFLOAT, DTYPE_NAMES, HALF, SINGLE, TRUE, Autocast, Chain, Place, Step, Tensor
 from mplint.python.document import is_test_path
 from mplint.python.syntax import argument
@@ -201,6 +202,9 @@ class UnstableOpInHalf(Rule):
             if not isinstance(tensor, Tensor) or name not in UNSTABLE | LOSSES or is_test_path(event.place.path):
                 continue
             by_cast = len(tensor.half) == 1 and tensor.half[0].words.startswith("cast to") and not tensor.forward
+            if switched_off(event, tensor):
+                yield self.left_on(trace, item, tensor, name)
+                continue
             if not isinstance(asked, Place) and not by_cast:
                 continue
             asked = given_before(trace, event.place) if asked == event.place else asked
@@ -216,6 +220,19 @@ class UnstableOpInHalf(Rule):
                 steps=() if isinstance(asked, Place) else tensor.half,
                 fix=upcast(trace, event, name, asked),
             )
+
+    def left_on(self, trace: Trace, item: half.Found, tensor: Tensor, name: str) -> Finding:
+        """The finding for an operation that a region would run in float32, on its half tensors where it is switched off."""
+        return self.at(
+            trace,
+            item.event.place,
+            f"`{name}` computes in float16: autocast, which would run it in float32, is off here{item.condition}",
+            why="Switching autocast off casts nothing back: what the region outside computed is float16 still.",
+            help="cast what comes in with `.float()`, or leave autocast on",
+            confidence=Confidence.MEDIUM,
+            steps=item.chain(tensor),
+            fix=upcast(trace, item.event, name, None),
+        )
 
     def in_keras(self, trace: Trace) -> Iterator[Finding]:
         """Losses and casts after what a mixed policy has rounded."""
@@ -286,6 +303,13 @@ class UnstableOpInHalf(Rule):
 
 
 TRAINS = ("optimizer step", "scaler step", "trainer step", "gradients zeroed", "loss scaled")
+
+
+def switched_off(event: Event, tensor: Tensor) -> bool:
+    """Whether autocast is switched off around an operation on what a region outside has lowered."""
+    region = event.data["autocast"]
+    off = isinstance(region, Autocast) and region.dtype is None and region.device != ""
+    return off and bool(tensor.half) and HALF in tensor.forward and SURE in tensor.tags
 
 
 def trained(trace: Trace, item: half.Found) -> bool:
@@ -401,8 +425,8 @@ def activation_of(tensor: Tensor) -> str:
 def emitted(entry: Entry) -> Iterator[Step]:
     """What computes the outputs of the models of an entry: their dtype is what the model emits."""
     for event in entry.of("model made"):
-        for _, output in possible(event.data["outputs"], event.path):  # type: ignore[arg-type]
-            if isinstance(output, Tensor) and output.half:
+        for _, output in tensors_of(event.data["outputs"], event.path):  # type: ignore[arg-type]
+            if output.half:
                 yield output.half[-1]
 
 

@@ -365,7 +365,7 @@ def met(
     if promotes and low and any(t.dtypes == {SINGLE} for t in operands):
         return Tensor(frozenset({SINGLE}), tags=multi | {TF}, scaled=scaled, forward=forward)
     if low:
-        first = low[0]
+        first = next((t for t in low if t.half), low[0])
         return Tensor(first.dtypes, half=first.half, tags=frozenset({TF}) | multi, scaled=scaled, forward=forward)
     floats = [t for t in operands if t.dtypes & {SINGLE, DOUBLE, ANY}]
     if floats:
@@ -826,8 +826,8 @@ def result_of(m: Machine, name: str, groups: Sequence[Operand], place: Place, pr
         return added_up_here(result, place)
     if last == "square":
         return result.but(tags=result.tags | {SQUARED})
-    if last in PROBABILITIES:
-        half = (*result.half[:1], Step(place, f"`{short(name)}` computes in half precision")) if is_low(result) else ()
+    if last in PROBABILITIES or last == "tanh":
+        half = (*result.half[:2], Step(place, f"`{short(name)}` computes in half precision")) if is_low(result) else ()
         return result.but(tags=result.tags | {f"activation:{last}"}, half=half)
     return result
 

@@ -78,6 +78,8 @@ COUNTED = "counted"  # tag: made of whole numbers one after the other
 NORMALIZED = "normalized"  # tag: such numbers, divided by the last of them as a rule, or between two bounds
 RATES = "rates"  # tag: powers of such numbers, by which positions are multiplied to angles; and these angles
 ROUNDED = "rounded rates"  # tag: rates that were in half precision before they became angles, whatever they were cast to later
+SIZES = re.compile(r"(?:[\w.]+\.)?(?:shape\[[^\[\]]*\]|size\([^()]*\)(?:\[[^\[\]]*\])?|(?:dim|numel)\(\))|len\([\w.]*\)|(?:math\.)?sqrt\b")
+ARITHMETIC = re.compile(r"[\d\s.()+*/-]")
 CHANNELS = re.compile(r"dim|head|freq|chan|layer|batch|bucket|bins|group|width|hidden|embed|rank|class|expert|query|queries|num_n|level")
 REDUCTIONS = frozenset({"mean", "var", "std", "var_mean", "std_mean", "nanmean"})
 SAME_TENSOR = frozenset({"data", "T", "mT", "H", "mH", "real", "detach"})
@@ -523,7 +525,7 @@ class Operation:
         if kind in ("lower", "same") or keeps:
             return kind == "lower" or (bool(self.tensors) and SURE in self.tensors[0].tags)
         floats = [t for t in self.tensors if not t.dtypes <= {INTEGER, BOOLEAN}]
-        return bool(floats) and all(SURE in t.tags for t in floats) and not any(type(a) is Unknown for a in self.given)
+        return bool(floats) and all(SURE in t.tags for t in floats) and not any(type(a) is Unknown and not is_size(a) for a in self.given)
 
     def several(self, made: Tensor) -> Value:
         """One tensor, or as many as the operation gives."""
@@ -671,6 +673,12 @@ class Operation:
         for key, atom in keyed:
             if (value := number_of(atom)) is not None:
                 beyond(self.m, target, value, effect or "inf", self.name, self.argument_place(-1, key), self.place)
+
+
+def is_size(unknown: Unknown) -> bool:
+    """Whether something unknown is a number that is computed of the sizes of tensors."""
+    shown = unknown.symbol.partition(IDENTITY)[0]
+    return SIZES.search(shown) is not None and not ARITHMETIC.sub("", SIZES.sub("", shown))
 
 
 def sigmoid_of(tensor: object) -> Place | None:
