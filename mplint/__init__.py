@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mplint.conversion.policy import ConversionError
     from mplint.conversion.result import Conversion
     from mplint.engine.run import CheckResult
-    from mplint.errors import UsageError
+    from mplint.errors import InternalErrorWarning, UsageError
     from mplint.findings import Applicability, Confidence, Finding, Fix, Location, Severity
     from mplint.graph.load import load_graph
     from mplint.graph.model import GraphError, ModelGraph
@@ -31,6 +31,7 @@ __all__ = [
     "Finding",
     "Fix",
     "GraphError",
+    "InternalErrorWarning",
     "Location",
     "ModelGraph",
     "Rule",
@@ -53,7 +54,7 @@ _HOMES = {
     "mplint.conversion.policy": ("ConversionError",),
     "mplint.conversion.result": ("Conversion",),
     "mplint.engine.run": ("CheckResult",),
-    "mplint.errors": ("UsageError",),
+    "mplint.errors": ("InternalErrorWarning", "UsageError"),
     "mplint.findings": ("Applicability", "Confidence", "Finding", "Fix", "Location", "Severity"),
     "mplint.graph.load": ("load_graph",),
     "mplint.graph.model": ("GraphError", "ModelGraph"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mplint.config import Config
 from mplint.engine.fix import FixResult, fix_paths
 from mplint.engine.run import CheckResult, check_paths
+from mplint.errors import InternalErrorWarning
 from mplint.findings import Finding
 
 
@@ -31,9 +33,11 @@ def check_text(
 ) -> list[Finding]:
     """The findings in a program given as text; `path` says what kind of file it is.
 
-    `targets` may hold "torch", "keras" and "tensorflow" versions and a hardware name under "target".
+    `targets` may hold "torch", "keras" and "tensorflow" versions and a hardware name under "target". A rule that fails is
+    an InternalErrorWarning, and the findings of the others are returned.
     """
     result = check_paths(["-"], config_for(targets or {}, select), stdin=text.encode(), stdin_filename=path)
+    _warn_of(result.faults)
     return list(result.findings)
 
 
@@ -48,6 +52,7 @@ def fix_text(
     """A program given as text after its fixes; the arguments are those of `check_text`, and unsafe fixes are taken unless refused."""
     config = config_for(targets or {}, select)
     result = fix_paths(["-"], config, unsafe=unsafe, apply=False, stdin=text.encode(), stdin_filename=path)
+    _warn_of(result.faults)
     return text if result.output is None else result.output.decode()
 
 
@@ -62,3 +67,8 @@ def config_for(targets: Mapping[str, str], select: Collection[str]) -> Config:
         cache=False,
         isolated=True,
     )
+
+
+def _warn_of(faults: Iterable[object]) -> None:
+    for fault in faults:
+        warnings.warn(str(fault), InternalErrorWarning, stacklevel=3)

@@ -36,3 +36,7 @@ def describe(error: BaseException) -> str:
         where = f" (in {trace.tb_frame.f_code.co_name} of {module}, line {trace.tb_lineno})"
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}{text and ': '}{text}{where}"
+
+
+class InternalErrorWarning(RuntimeWarning):
+    """A mistake of mplint's own: a rule or a fix failed, and what it would have said is missing."""

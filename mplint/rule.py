@@ -51,7 +51,7 @@ class Rule:
     method it does not define is not called. `tokens` are plain strings (no regular expressions): a file
     in which none of them occurs is never shown to the rule. `needs_target`: it can only fire for a named hardware target.
     `program`: it defines `check_program`; `configs`: it defines `check_config`; `graphs`: it defines `check_graph`
-    (such a rule is shown programs only where it has tokens). `adoption`: what its findings mean to `mplint adopt`.
+    (such a rule is shown programs only where it has tokens). `adoption`: what its findings mean to adoption (`mplint convert train.py`).
     """
 
     code: ClassVar[str]

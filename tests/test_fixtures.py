@@ -63,6 +63,7 @@ def test_files_of_one_folder_give_the_findings_beside_their_lines_together(folde
     expected = sorted((path, e.line, e.code) for path, text in programs.items() for e in expectations(text))
     wanted = {code for _, _, code in expected}
     result = check([str(folder)], Config(select=("ALL",), cache=False, isolated=True))
+    assert not result.faults
     found = [f for f in result.findings if counts(f, wanted)]
     assert sorted((str(Path(f.location.path)), f.location.line, f.code) for f in found) == expected
 

@@ -525,6 +525,12 @@ def partial(m: Machine, name: str, args: Args, place: Place) -> Value:
     return Partial(args.positional[0], args.positional[1:], tuple(args.named.items()), place)
 
 
+@call("types.MethodType")
+def bound(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """A function as a method of an object."""
+    return Partial(args.positional[0], args.positional[1:2], (), place) if len(args.positional) > 1 else NONE
+
+
 @call("functools.wraps", "functools.lru_cache", "typing.overload", "abc.abstractmethod", "functools.update_wrapper")
 def same(m: Machine, name: str, args: Args, place: Place) -> Value:
     if name.endswith(("lru_cache",)) and args.positional and type(args.positional[0]) is Function:

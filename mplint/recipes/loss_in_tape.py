@@ -193,17 +193,15 @@ def unscale_after(file: SourceFile, update: Applied) -> tuple[Change, ...] | Non
     return (InsertStatements(file.span(statement), (text,), after=True),)
 
 
-def wrap_optimizer(
-    file: SourceFile, made: tuple[ast.Call, ...], setters: tuple[ast.Call, ...], option: str = ""
-) -> tuple[Change, ...] | None:
-    """Put a LossScaleOptimizer around each construction of an optimizer, named as the file names `mixed_precision`.
+def wrap_optimizer(file: SourceFile, made: ast.Call, setter: tuple[SourceFile, ast.Call], option: str = "") -> tuple[Change, ...] | None:
+    """Put a LossScaleOptimizer around the construction of an optimizer, in the spelling of the call that sets the policy.
 
     `option` is the text of one more argument of the optimizer itself.
     """
-    home = next((text for setter in setters if (text := mixed_precision_home(file, setter)) is not None), None)
-    if home is None or not made or any(keras_path(name) is None for call in made for name in file.names.candidates(call.func)):
+    home = mixed_precision_home(*setter) if setter[0] is file else None
+    if home is None or any(keras_path(name) is None for name in file.names.candidates(made.func)):
         return None
-    return tuple(Replace(file.span(call), f"{home}.LossScaleOptimizer({with_option(file.text(call), option)})") for call in made)
+    return (Replace(file.span(made), f"{home}.LossScaleOptimizer({with_option(file.text(made), option)})"),)
 
 
 def with_option(text: str, option: str) -> str:

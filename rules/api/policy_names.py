@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.frameworks.keras.versions import keras_major
 from mplint.source.dtype_names import FLOATS
 from mplint.source.keras.layers import layer_of
 from mplint.source.keras.policy import KerasPolicy
 from mplint.source.keras.removed import is_guarded
-from mplint.source.keras.version import keras_major
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from mplint.findings import Confidence, Finding, Severity
 from mplint.frameworks.keras.policies import compute_letter
+from mplint.frameworks.keras.versions import keras_major
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import BFLOAT, HALF, NONE, TRUE, Place, State, Step
 from mplint.python.document import is_test_path
 from mplint.rule import Consequence, Rule
-from mplint.source.keras.version import keras_major
 
 WHY = "XLA fuses the casts of mixed precision with their neighbors: BERT gained 2.5 times with both, 1.6 without XLA."
 HELP = "Call `tf.config.optimizer.set_jit(True)`, or give `compile` `jit_compile=True` where this TensorFlow has it."

@@ -8,12 +8,12 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
 from mplint.frameworks.keras import steps as keras_steps
 from mplint.frameworks.keras.evidence import programs
 from mplint.frameworks.keras.steps import Misused
+from mplint.frameworks.keras.versions import loop_major
 from mplint.frameworks.projects import policy_around
 from mplint.program.trace import Entry, Trace
 from mplint.program.values import Constant, Step
 from mplint.recipes.loss_in_tape import loop_of, scale_in_tape
 from mplint.rule import Consequence, Rule
-from mplint.source.keras.evidence import loop_major
 
 SCALING = frozenset(["scale_loss", "get_scaled_loss"])  # words of programs in which a loss that nobody knows may be scaled
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 
-from mplint.findings import Applicability, Change, Confidence, Finding, Fix, Severity
+from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.frameworks.keras.evidence import untold
-from mplint.frameworks.projects import under_policies
+from mplint.frameworks.keras.versions import loop_major
 from mplint.frameworks.torch import steps
 from mplint.frameworks.torch.protocol import device_of, dtype_of, key_of
 from mplint.frameworks.torch.tensors import BY_HAND
@@ -17,20 +16,13 @@ from mplint.program.conditions import Path, extend
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import BFLOAT, HALF, Chain, Constant, DType, Object, Place, State, Step, Tensor, atoms
-from mplint.python.document import measures
-from mplint.python.names import position
-from mplint.python.syntax import argument
-from mplint.recipes.loss_in_tape import scale_in_tape, unscale_after, wrap_optimizer
+from mplint.python.document import is_test_path, measures
 from mplint.rule import Consequence, Rule
-from mplint.source.file import SourceFile
-from mplint.source.keras.clipping import clipping_by_optimizer
-from mplint.source.keras.evidence import Float16, float16_at, graph_loop_in_half, loop_major, speaks_of_scaling
-from mplint.source.keras.loop import KerasLoop, Update
-from mplint.source.keras.optimizers import GRAPH_HOMES
 
 from .losses_to_scale import scalers_put_in
 from .mixed_layers import unscaled_training
-from .unscaled_tapes import unscaled_tapes
+from .optimizers_to_wrap import scaling_of
+from .unscaled_tapes import Unscaled, unscaled_tapes
 
 # Any of these says that something in the program scales the loss, or could.
 SCALING = re.compile(r"scale(?:r|d?_?loss)|loss_?scale")
@@ -43,7 +35,10 @@ ADVICE = {
     None: "wrap the optimizer in `LossScaleOptimizer` and scale the loss in the tape (`scale_loss` in Keras 3; in Keras 2 "
     "`get_scaled_loss`, and `get_unscaled_gradients` on the gradients)",
 }
-GRAPH_ADVICE = "wrap it in `tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, 'dynamic')`, which scales and unscales"
+LOOP_ADVICE = (
+    "a custom loop has to scale the loss itself: `scale_loss` in the tape (Keras 3), or `get_scaled_loss` in the tape and "
+    "`get_unscaled_gradients` after it (Keras 2)"
+)
 
 
 class MissingLossScaling(Rule):
@@ -168,7 +163,6 @@ class MissingLossScaling(Rule):
         yield from self.past_apex(trace)
         yield from self.shards(trace)
         yield from self.tapes(trace)
-        yield from under_policies(trace, ("GradientTape", "compute_gradients"), lambda file: in_keras(self, file))
 
     def past_apex(self, trace: Trace) -> Iterator[Finding]:
         """Report backwards of models that apex runs in float16, past `amp.scale_loss`."""
@@ -209,22 +203,42 @@ class MissingLossScaling(Rule):
     def tapes(self, trace: Trace) -> Iterator[Finding]:
         """Report gradients of a tape, of a float16 forward that no optimizer scales, which a plain optimizer applies."""
         for entry in trace.entries:
-            for taken, path, reason in unscaled_tapes(trace, entry):
-                verdict = trace.verdict(entry, path)
+            for case in unscaled_tapes(trace, entry) if not is_test_path(entry.path) else ():  # tests set policies on purpose
+                yield self.tape(trace, entry, case)
+            for training in unscaled_training(trace, entry):
+                verdict = trace.verdict(entry, training.path)
+                text = trace.text(training.call.place).partition("(")[0]
                 yield self.at(
                     trace,
-                    taken.place,
-                    f"`{trace.text(taken.place)}` takes gradients of a float16 forward, and nothing scales the loss{verdict.condition()}",
-                    why=LOST,
-                    help="scale the loss with a `LossScaleOptimizer`",
-                    severity=Severity.INFO if measures(taken.place.path) else None,
-                    confidence=Confidence.HIGH if verdict.proven and entry.script and not untold(trace, path) else Confidence.MEDIUM,
-                    steps=reason,
+                    training.call.place,
+                    f"`{text}` trains float16 layers without loss scaling{verdict.condition()}",
+                    why=f"`compile()` scales only where the model's own policy is mixed_float16; {LOST}",
+                    help="set the global policy to mixed_float16 before the model is built, or give compile() a LossScaleOptimizer",
+                    severity=Severity.WARNING,
+                    confidence=Confidence.MEDIUM,
+                    steps=training.steps,
                 )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report the tapes whose float16 gradients nothing scales."""
-        yield from in_keras(self, file)
+    def tape(self, trace: Trace, entry: Entry, case: Unscaled) -> Finding:
+        """Report one of them."""
+        elsewhere = case.taken.place.path != case.applied.place.path
+        place = steps.seen_from(case.taken, case.applied) if elsewhere else case.taken.place
+        verdict = trace.verdict(entry, case.path)
+        text = trace.text(place)
+        file = trace.file(place.path)
+        major = loop_major(file) if file is not None else None
+        told = verdict.proven and not untold(trace, case.path)
+        return self.at(
+            trace,
+            place,
+            f"`{text}` takes gradients of a float16 forward, and nothing scales the loss{verdict.condition()}",
+            why=LOST if not case.wrapped or major == 2 else f"in Keras 2 {LOST}; in Keras 3 every update is divided by it",
+            help=ADVICE[major] if not case.wrapped else LOOP_ADVICE,
+            severity=Severity.INFO if measures(place.path) else None if verdict.proven else Severity.WARNING,
+            confidence=Confidence.HIGH if told and entry.script else Confidence.MEDIUM,
+            steps=case.steps,
+            fix=scaling_of(trace, case) if told else None,
+        )
 
 
 def unscaled_backwards(entry: Entry) -> list[tuple[Event, Chain, Path]]:
@@ -343,164 +357,3 @@ def has_word_for_scaling(text: str) -> bool:
     """Whether a program has a word for the scale of a loss."""
     lowered = text.lower()
     return any(not lowered.endswith(OF_FEATURES, 0, match.start()) for match in SCALING.finditer(lowered))
-
-
-def in_keras(rule: Rule, file: SourceFile) -> Iterator[Finding]:
-    """The Keras part: float16 gradients of a loss that nothing scales."""
-    for update in file.fact(KerasLoop).updates:
-        if update.scaled or update.by_hand:
-            continue
-        optimizer = update.optimizer
-        if optimizer.certainly_plain or (optimizer.opaque and not optimizer.wrapped and not optimizer.model):
-            yield from plain_optimizer(rule, file, update)
-        elif (optimizer.model or optimizer.wrapped) and not (update.unscaled or update.scales_itself):
-            yield from idle_wrapper(rule, file, update)
-    yield from mixed_layers(rule, file)
-
-
-def plain_optimizer(rule: Rule, file: SourceFile, update: Update) -> Iterator[Finding]:
-    """A loop around an optimizer that scales nothing, under a policy that computes in float16."""
-    half = float16_at(file, update.node)
-    level = half.level
-    chosen = graph_loop_in_half(file, update) if level == "open" else None
-    if chosen is not None:
-        level = "maybe"
-    elif not update.optimizer.certainly_plain or (file.targets.keras_policy is not None and is_graph_optimizer(file, update)):
-        return
-    if level in ("no", "open") or (level != "certain" and speaks_of_scaling(file)) or built_before(file, update, half):
-        return
-    doubtful = level == "maybe" or update.optimizer.overridden
-    why = LOST
-    if update.optimizer.overridden:
-        why += "; `compile()` adds one only to the optimizer that Keras itself is given"
-    condition = " in mixed precision" if level == "maybe" else ""
-    yield rule.finding(
-        file,
-        update.gradients[0],
-        f"`{file.text(update.receiver)}` gets float16 gradients{condition}, and nothing scales the loss",
-        severity=Severity.WARNING if doubtful else Severity.ERROR,
-        confidence=Confidence.MEDIUM if level == "maybe" else Confidence.HIGH,
-        why=why,
-        help=ADVICE[loop_major(file)] if chosen is None else GRAPH_ADVICE,
-        related=(
-            *policies(half),
-            *(((chosen, "mixed precision is chosen here"),) if chosen is not None else ()),
-            *((made, "the optimizer is made here, without a loss scale") for made in update.optimizer.plain[:1]),
-        ),
-        fix=full_scaling(file, update, half),
-    )
-
-
-def built_before(file: SourceFile, update: Update, half: Float16) -> bool:
-    """Whether the program hands the loop a model that it has built before it sets the policy: such a model computes in float32."""
-    function = file.syntax.function(update.node)
-    trained = [g.args[1].value for g in update.gradients if len(g.args) > 1 and isinstance(g.args[1], ast.Attribute)]
-    if not isinstance(function, ast.FunctionDef) or not half.setters or not trained:
-        return False
-    names = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
-    first = min(position(setter) for setter in half.setters)
-    calls = [c for c in file.syntax.all(ast.Call) if file.names.local_function(c.func) is function]
-    if not calls or any(file.syntax.function(node) is not None for node in (*calls, *half.setters)):
-        return False
-    for model in trained:
-        if not isinstance(model, ast.Name) or model.id not in names:
-            return False
-        for call in calls:
-            given = argument(call, model.id, names.index(model.id))
-            made = file.names.reaching(given) if isinstance(given, ast.Name) else []
-            if not made or not all(isinstance(b.value, ast.Call) and position(b.value) < first for b in made):
-                return False
-    return True
-
-
-def is_graph_optimizer(file: SourceFile, update: Update) -> bool:
-    """Whether the optimizer is one of TensorFlow 1, whose graphs don't follow a policy that a Keras program elsewhere sets."""
-    return all(name.startswith(GRAPH_HOMES) for call in update.optimizer.plain for name in file.names.candidates(call.func))
-
-
-def idle_wrapper(rule: Rule, file: SourceFile, update: Update) -> Iterator[Finding]:
-    """A loop around a LossScaleOptimizer that never scales the loss (Keras 2, or a Keras that the program doesn't tell)."""
-    half = float16_at(file, update.node)
-    wrapped = update.optimizer.wrapped
-    if loop_major(file) == 3 or half.level == "no" or "auto_scale_loss" in file.document.text:
-        return
-    if file.fact(KerasLoop).has_scaled_twin(update):
-        return
-    if half.level != "certain" and not wrapped:
-        return
-    major = loop_major(file)
-    certain = half.level == "certain"
-    harm = LOST if major == 2 else f"in Keras 2 {LOST}; in Keras 3 every update is divided by it"
-    certainly = not update.optimizer.plain or not any(is_conditional(file, call) for call in wrapped)  # else it may have no such methods
-    changes = together(scale_in_tape(file, update, "get_scaled_loss"), unscale_after(file, update)) if major == 2 and certainly else None
-    who = "the optimizer becomes a LossScaleOptimizer here" if wrapped else "under this policy `compile()` wraps the optimizer"
-    yield rule.finding(
-        file,
-        update.gradients[0],
-        f"the LossScaleOptimizer `{file.text(update.receiver)}` gets gradients of a loss that was never scaled",
-        severity=Severity.ERROR if certain else Severity.WARNING,
-        confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
-        why=harm,
-        help="a custom loop has to scale the loss itself: `scale_loss` in the tape (Keras 3), or `get_scaled_loss` in the tape and "
-        "`get_unscaled_gradients` after it (Keras 2)",
-        related=tuple((node, who) for node in (wrapped or half.setters)[:1]),
-        fix=Fix("Scale the loss in the tape and unscale the gradients", Applicability.UNSAFE, changes) if changes else None,
-    )
-
-
-def is_conditional(file: SourceFile, node: ast.AST) -> bool:
-    """Whether a condition in its function decides if `node` runs."""
-    scope = file.syntax.function(node)
-    parents = file.syntax.ancestors(node)
-    return any(isinstance(parent, (ast.If, ast.IfExp)) and file.syntax.function(parent) is scope for parent in parents)
-
-
-def mixed_layers(rule: Rule, file: SourceFile) -> Iterator[Finding]:
-    """Layers in mixed_float16 under a model whose own policy is another: `compile()` looks at the model's only."""
-    for training in unscaled_training(file):
-        yield rule.finding(
-            file,
-            training.call,
-            f"`{file.text(training.call.func)}` trains float16 layers without loss scaling",
-            severity=Severity.WARNING,
-            confidence=Confidence.MEDIUM,
-            why=f"`compile()` scales only where the model's own policy is mixed_float16; {LOST}",
-            help="set the global policy to mixed_float16 before the model is built, or give compile() a LossScaleOptimizer",
-            related=((training.cause, training.reason),),
-        )
-
-
-def policies(half: Float16) -> tuple[tuple[ast.AST, str], ...]:
-    """The calls that put float16 in force."""
-    return tuple((setter, "layers compute in float16 from here on") for setter in half.setters[:1])
-
-
-def full_scaling(file: SourceFile, update: Update, half: Float16) -> Fix | None:
-    """Wrap the optimizer, scale the loss and, in Keras 2, unscale the gradients."""
-    major = loop_major(file)
-    if major is None or half.level != "certain":
-        return None
-    peers = [u for u in file.fact(KerasLoop).updates if u.optimizer.keys & update.optimizer.keys]
-    if major == 3:
-        clippings = [clipping_by_optimizer(file, u) for u in peers]
-        options = {clipping.option for clipping in clippings if clipping is not None}
-        if None in clippings or len(options) != 1:
-            return None
-        wrapped = wrap_optimizer(file, update.optimizer.plain, half.setters, options.pop())
-        scaled = [scale_in_tape(file, u, "scale_loss") for u in peers]
-        changes = together(wrapped, *scaled, *(c.changes for c in clippings if c is not None))
-    else:
-        scaled = [scale_in_tape(file, u, "get_scaled_loss") for u in peers if not u.scales_itself]
-        wrapped = wrap_optimizer(file, update.optimizer.plain, half.setters)
-        changes = together(wrapped, *scaled, *(unscale_after(file, u) for u in peers if not u.scales_itself))
-    return Fix("Wrap the optimizer in a LossScaleOptimizer and scale the loss", Applicability.UNSAFE, changes) if changes else None
-
-
-def together(*parts: tuple[Change, ...] | None) -> tuple[Change, ...] | None:
-    """All changes, or None where one of them can't be made."""
-    found: list[Change] = []
-    for part in parts:
-        if part is None:
-            return None
-        found += part
-    return tuple(found)

@@ -2,70 +2,69 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from mplint.source.framework_names import keras_path
-from mplint.source.keras.evidence import MIXED, speaks_of_scaling
-from mplint.source.keras.models import KerasModels
-from mplint.source.keras.policy import KerasPolicy
+from mplint.frameworks.keras.policies import MAPPED, policy_name
+from mplint.program.conditions import Path, extend
+from mplint.program.machine import Event
+from mplint.program.trace import Entry, Trace, possible, tensors_of
+from mplint.program.values import HALF, Chain, Constant, Object, Step
+from mplint.python.document import is_test_path
 
-if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+MIXED = "mixed_float16"
 
 
 class Training(NamedTuple):
-    """A `compile` or `fit` call that trains without scaling, and the node that brings float16, with what happens there."""
+    """A `compile` (or a `fit` of a model that nobody compiles in sight) of layers in float16 that adds no loss scaling.
 
-    call: ast.Call
-    cause: ast.AST
-    reason: str
+    `call`: the event; `path`: its path; `steps`: what brings float16.
+    """
+
+    call: Event
+    path: Path
+    steps: Chain
 
 
-def unscaled_training(file: SourceFile) -> Iterator[Training]:
-    """The first training call of each program that builds float16 layers under another model policy; tests mix such things on purpose."""
-    if MIXED not in file.document.text or speaks_of_scaling(file) or file.is_test:
+def unscaled_training(trace: Trace, entry: Entry) -> Iterator[Training]:
+    """The first such call of each program; tests mix such things on purpose."""
+    if is_test_path(entry.path):
         return
-    calls = training_calls(file)
-    if not calls:
-        return
-    for cause, reason in (*mapped_policies(file), *mixed_parts(file)):
-        yield Training(calls[0], cause, reason)
-        return
+    made = {event.data["model"].id: event for event in entry.of("model made")}  # type: ignore[attr-defined]
+    compiled = entry.of("model compiled")
+    for call in compiled or entry.of("model fit"):
+        model, optimizer = call.data["model"], call.data["optimizer"]
+        if type(model) is not Object or not is_plain(optimizer, call.path):
+            continue
+        for path, policy in possible(call.data["policy"], call.path):  # type: ignore[arg-type]
+            name = policy_name(policy)
+            steps = mapped(entry, path) if name == MAPPED else parts(made.get(model.id), entry, path) if name == "float32" else ()
+            if steps:
+                yield Training(call, path, steps)
+                return
 
 
-def training_calls(file: SourceFile) -> list[ast.Call]:
-    """The calls that compile a Keras model; where there is none, those that fit one."""
-    for method in ("compile", "fit"):
-        found = [c for c in file.syntax.all(ast.Call) if isinstance(c.func, ast.Attribute) and c.func.attr == method]
-        models = [c for c in found if is_model(file, c.func.value)]  # type: ignore[attr-defined]
-        if models:
-            return models
-    return []
+def is_plain(optimizer: object, path: Path) -> bool:
+    """Whether an optimizer that `compile()` gets scales nothing, on every way."""
+    found = [atom for _, atom in possible(optimizer, path)] if optimizer is not None else []  # type: ignore[arg-type]
+    return all((type(a) is Constant) or (type(a) is Object and a.kind == "keras optimizer") for a in found)
 
 
-def is_model(file: SourceFile, node: ast.expr) -> bool:
-    """Whether the expression is a Keras model of this file that has no `dtype=` of its own."""
-    facts = file.fact(KerasModels)
-    made = [d for d in file.values.definitions(node) if isinstance(d, ast.Call)]
-    return bool(made) and all(facts.kind(call) is not None and file.fact(KerasPolicy).dtype_expression(call) is None for call in made)
+def mapped(entry: Entry, path: Path) -> Chain:
+    """A map of policies whose default computes in float16: its name is never mixed_float16."""
+    for event in entry.of("policy map made"):
+        for both, policy in possible(event.data["default"], path):  # type: ignore[arg-type]
+            if policy_name(policy) == MIXED and extend(event.path, both) is not None:
+                return (Step(event.place, "the model's policy is this map, which loss scaling does not look into"),)
+    return ()
 
 
-def mapped_policies(file: SourceFile) -> Iterator[tuple[ast.AST, str]]:
-    """Global policies that are a DTypePolicyMap: their name is never mixed_float16."""
-    for setter in file.fact(KerasPolicy).setters.values():
-        for call, name in file.values.made_by(setter.value):
-            if (keras_path(name) or "").rpartition(".")[2] == "DTypePolicyMap":
-                yield call, "the model's policy is this map, which loss scaling does not look into"
-
-
-def mixed_parts(file: SourceFile) -> Iterator[tuple[ast.AST, str]]:
-    """Layers with a mixed_float16 policy of their own where the global policy is float32."""
-    policy = file.fact(KerasPolicy)
-    if policy.exit().names != {"float32"} or any(MIXED in setter.names for setter in policy.setters.values()):
-        return
-    for layer in file.fact(KerasModels).layers:
-        given = policy.dtype_expression(layer.call)
-        if given is not None and policy.names(given) == {MIXED}:
-            yield layer.call, "this layer computes in float16 by its own `dtype`, and the model's policy stays float32"
+def parts(made: Event | None, entry: Entry, path: Path) -> Chain:
+    """The first layer with a mixed_float16 policy of its own that computes what a float32 model gives."""
+    if made is None or not any(HALF in tensor.forward for _, tensor in tensors_of(made.data["outputs"], path)):  # type: ignore[arg-type]
+        return ()
+    for event in entry.of("layer made"):
+        for both, policy in possible(event.data["policy"], path) if event.data["dtype"] is not None else ():  # type: ignore[arg-type]
+            if policy_name(policy) == MIXED and extend(event.path, both) is not None:
+                return (Step(event.place, "this layer computes in float16 by its own `dtype`, and the model's policy stays float32"),)
+    return ()

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.source.keras.clipping import CLIPS, assigned, between, last_name
+from mplint.python.names import position
+from mplint.recipes.clip_in_optimizer import CLIPS, last_name
 from mplint.source.keras.loop import KerasLoop
 from mplint.source.torch.modifications import NAN, NOISE, PENALTY, SCALES, THRESHOLD
 from mplint.source.torch.scaler import words_of
@@ -129,3 +130,16 @@ def reads(node: ast.AST, names: set[str], values: bool = False) -> bool:
 def name_of(node: ast.AST) -> str:
     """The last identifier of a node, "" for anything but a name or an attribute."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def between(file: SourceFile, start: ast.stmt, end: ast.stmt) -> list[ast.stmt]:
+    """The simple statements of a function after one and before another."""
+    function = file.syntax.function(start)
+    kinds = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
+    around = [s for s in file.syntax.all(*kinds) if file.syntax.function(s) is function]
+    return sorted((s for s in around if position(start) < position(s) < position(end)), key=position)
+
+
+def assigned(statement: ast.stmt) -> set[str]:
+    """The names that a statement binds."""
+    return {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mplint.adopt.program import Program
-from mplint.source.keras.evidence import loop_major
+from mplint.frameworks.keras.versions import loop_major
 from mplint.targets import Targets
 from mplint.versions import Versions
 

@@ -41,12 +41,12 @@ def beside_number(m: Machine, op: str, known: Tensor, number: Atom, made: Tensor
     return guarded_by(made, value, place) if op == "+" else made
 
 
-def beside_tensor(m: Machine, op: str, left: Tensor, right: Tensor, made: Value | None, place: Place) -> Value | None:
+def beside_tensor(m: Machine, op: str, left: Tensor, right: Tensor, made: Tensor | None, place: Place) -> Tensor | None:
     """What an operator gives of two tensors: a quotient whose divisor lost its epsilon, or a sum or product that carries it on."""
     if op == "/":
         divided(m, left, right, place)
     carried = next((t.epsilon for t in (left, right) if t.epsilon is not None and t.dtypes in LOW), None) if op in KEEPS else None
-    return made.but(epsilon=carried) if carried is not None and type(made) is Tensor and made.dtypes in LOW else made
+    return made.but(epsilon=carried) if carried is not None and made is not None and made.dtypes in LOW else made
 
 
 def guarded_by(made: Tensor, value: float | None, place: Place) -> Tensor:

@@ -725,7 +725,7 @@ def fitted(m: Machine, model: Object, name: str, args: Args, place: Place) -> Va
     from mplint.program.calls import call_method
 
     use_model(m, model, place)
-    m.emit("model fit", place, model=model, how=name, optimizer=m.read(model.id, "optimizer"), args=args)
+    m.emit("model fit", place, model=model, how=name, optimizer=m.read(model.id, "optimizer"), args=args, policy=policy_held(m, model))
     if type(model.type) is Class and class_member(m, model.type, "train_step") is not None and name != "train_on_batch":
         data = Unknown(f"data{IDENTITY}{place.path}:{place.position}")
         call_method(m, model, "train_step", Args((data,), None, (place.position,)), place.position, place.position)
@@ -774,7 +774,7 @@ def policy_assigned(m: Machine, receiver: Atom, name: str, value: Value, place: 
 vocabulary.attribute_assigned.append(policy_assigned)
 
 
-@vocabulary.prefix("keras.losses.", "keras.metrics.", "tensorflow_addons.losses.")
+@vocabulary.prefix("keras.losses.", "keras.metrics.", "tensorflow_addons.losses.", "tensorflow.losses.")
 def loss(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     """A loss as an object, or as a function of labels and predictions."""
     last = last_of(name)
@@ -782,10 +782,11 @@ def loss(m: Machine, name: str, args: Args, place: Place) -> Value | None:
         made = Object(("loss", m.identity(place), m.round()), "keras loss", name, place)
         m.emit("loss made", place, loss=made, name=name)
         return made
-    predictions = gathered(m, args.get(1, "y_pred"))
+    given = next((v for v in map(args.named.get, ("logits", "predictions")) if v is not None), None)
+    predictions = gathered(m, given if given is not None else args.get(1, "y_pred"))
     m.emit("loss taken", place, name=name, predictions=tuple(predictions), function=True, logits=args.named.get("from_logits"))
-    made = met(m, name, [t for v in args.all() for t in gathered(m, v)], place, promotes=True)
-    return added_up_here(made, place) if made is not None else None
+    taken = met(m, name, [t for v in args.all() for t in gathered(m, v)], place, promotes=True)
+    return added_up_here(taken, place) if taken is not None else None
 
 
 @vocabulary.invoke("keras loss")
@@ -794,8 +795,6 @@ def loss_called(m: Machine, receiver: Object, name: str, args: Args, place: Plac
     found = gathered(m, args.get(1, "y_pred"))
     m.emit("loss taken", place, name=str(receiver.type), predictions=tuple(found), function=False, logits=None)
     forward: frozenset[str] = frozenset().union(*(t.forward for t in found))
-    if not found:
-        return Unknown(f"loss(){IDENTITY}{place.path}:{place.position}")
     return Tensor(frozenset({SINGLE}), forward=forward, tags=frozenset({TF}))
 
 

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import re
 
-from mplint.frameworks.keras.tensors import GRADIENTS, NOISE, TF, added_up, emit_on, held_in, is_tensor, tensor
+from mplint.frameworks.keras.tensors import (
+    ANYTHING,
+    FACTOR,
+    GRADIENTS,
+    NOISE,
+    TF,
+    added_up,
+    emit_on,
+    held_in,
+    is_tensor,
+    tensor,
+)
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.conditions import Path
 from mplint.program.expressions import entries_of, items_of
@@ -106,7 +117,22 @@ def wrapped_by_compile(m: Machine, optimizer: Value, policy: Value, args: Args, 
     return join(found)
 
 
+HOROVOD = ("horovod.tensorflow", "horovod.tensorflow.keras", "horovod.keras")
+
+
+@call("tensorflow.tpu.CrossShardOptimizer", *(f"{home}.DistributedOptimizer" for home in HOROVOD))
+def passed_on(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """An optimizer that adds up the gradients of several devices, and hands them to another one."""
+    return args.get(0, "opt" if name.endswith("CrossShardOptimizer") else "optimizer") or NONE
+
+
 # the tape
+
+
+@call("horovod.tensorflow.DistributedGradientTape")
+def same_tape(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """A tape whose gradients are added up over several devices."""
+    return args.get(0, "gradtape") or NONE
 
 
 @call("tensorflow.GradientTape")
@@ -144,7 +170,8 @@ def gradients_of(m: Machine, loss: Value | None, place: Place, tape: bool = True
     for path, t in held:
         for reduction in added_up(t):
             emit_on(m, path, "loss added up in half", reduction, tensor=t, taken=place)
-    tags = frozenset({TF, GRADIENTS, f"taken:{place.path}:{place.position}", *(() if held else ("of an unknown loss",))})
+    factors = {tag for _, t in held for tag in t.tags if tag.startswith(FACTOR)} if tape else {FACTOR + ANYTHING}
+    tags = frozenset({TF, GRADIENTS, f"taken:{place.path}:{place.position}", *factors, *(() if held else ("of an unknown loss",))})
     ways = {t.scaled: path for path, t in held} or {None: m.path}
     if len(ways) < 2 or not scaled:
         by = next((s for s in ways if s is not None), None)
@@ -259,12 +286,25 @@ def optimizer_method(m: Machine, optimizer: Atom, name: str, args: Args, place: 
         m.emit("gradients applied", place, optimizer=optimizer, ways=tuple(held), policy=m.state("policy"), factor=factor)
         return Unknown(f"step(){IDENTITY}{place.path}:{place.position}")
     if name == "minimize":
-        loss = args.get(0, "loss")
-        m.emit("minimized", place, optimizer=optimizer, loss=loss, tape=args.named.get("tape"), policy=m.state("policy"))
+        loss, tape = args.get(0, "loss"), args.named.get("tape")
+        if loss is not None and any(type(a) in (Function, Wrapped, Partial) for a in atoms(loss)):
+            loss = recorded(m, loss, place)
+        of_loss = tuple(held_in(m, loss, m.path)) if loss is not None else ()
+        factor = m.read(optimizer.id, "#factor") if type(optimizer) is Object else None
+        m.emit("minimized", place, optimizer=optimizer, loss=loss, tape=tape, policy=m.state("policy"), ways=of_loss, factor=factor)
         return Unknown(f"minimize(){IDENTITY}{place.path}:{place.position}")
     if name in ("get_gradients", "compute_gradients"):
-        return gradients_of(m, args.get(0, "loss"), place)
+        return gradients_of(m, args.get(0, "loss"), place, tape=args.named.get("tape") is not None)
     return None
+
+
+def recorded(m: Machine, function: Value, place: Place) -> Value:
+    """What a function gives that `minimize` runs under a tape of its own."""
+    before = m.state("tape")
+    m.set_state("tape", State(place))
+    loss = m.call(function, Args(), place.position)
+    m.set_state("tape", before)
+    return loss
 
 
 @vocabulary.method("keras optimizer")
@@ -292,7 +332,7 @@ vocabulary.atom_methods.append(of_unknown)
 @call("tensorflow.gradients", "keras.backend.gradients")
 def gradients(m: Machine, name: str, args: Args, place: Place) -> Value:
     """`tf.gradients(loss, variables)`."""
-    return gradients_of(m, args.get(0, "ys") or args.get(0, "loss"), place)
+    return gradients_of(m, args.get(0, "ys") or args.get(0, "loss"), place, tape=False)
 
 
 @call("tensorflow.clip_by_global_norm")

@@ -47,6 +47,7 @@ call = vocabulary.call
 
 OPEN = "the caller's"
 UNTOLD = "a computed name"
+MAPPED = "a map of policies"  # of layers by their paths: nobody knows which
 FLOATX = "keras.floatx"  # what `K.floatx()` gives: the default dtype of floats, which is no layer's compute dtype
 GUARD = f"the compute dtype{IDENTITY}compute dtype"  # the symbol that tests of the compute dtype stand for
 DEFAULT = State(("float32", None))
@@ -86,14 +87,19 @@ WRITTEN = {HALF: "float16", BFLOAT: "bfloat16", SINGLE: "float32", DOUBLE: "floa
 vocabulary.values.update({f"tensorflow.{name}": DType(letter) for name, letter in LETTERS.items() if name not in ("half", "float")})
 vocabulary.values.update({f"tensorflow.dtypes.{name}": DType(letter) for name, letter in LETTERS.items() if name != "float"})
 vocabulary.values["tensorflow.half"] = DType(HALF)
-COMPUTES = {"mixed_float16": HALF, "mixed_bfloat16": BFLOAT, OPEN: COMPUTE, UNTOLD: ANY}
-VARIABLES = {"mixed_float16": SINGLE, "mixed_bfloat16": SINGLE, OPEN: SINGLE, UNTOLD: SINGLE}
+COMPUTES = {"mixed_float16": HALF, "mixed_bfloat16": BFLOAT, OPEN: COMPUTE, UNTOLD: ANY, MAPPED: ANY}
+VARIABLES = {"mixed_float16": SINGLE, "mixed_bfloat16": SINGLE, OPEN: SINGLE, UNTOLD: SINGLE, MAPPED: SINGLE}
 MIXED = ("mixed_float16", "mixed_bfloat16")
 
 
 def compute_letter(name: str) -> str:
     """The dtype letter in which layers of a policy compute."""
     return COMPUTES.get(name) or LETTERS.get(name, ANY)
+
+
+def policy_name(policy: object) -> str:
+    """The name of a policy in the slot "policy", or UNTOLD."""
+    return str(policy.data[0]) if type(policy) is State and isinstance(policy.data, tuple) else UNTOLD
 
 
 def variable_letter(name: str) -> str:
@@ -221,8 +227,10 @@ def new_policy(m: Machine, name: str, args: Args, place: Place) -> Value:
 
 @call("keras.dtype_policies.DTypePolicyMap")
 def policy_map(m: Machine, name: str, args: Args, place: Place) -> Value:
-    """A policy for each layer by its path: nobody knows which."""
-    return policy_object(m, State((UNTOLD, place)), place)
+    """A policy for each layer by its path, and a default for the rest."""
+    given = args.named.get("default_policy") or args.get(0, "default_policy")
+    m.emit("policy map made", place, default=join(names_of(m, given, place)))
+    return policy_object(m, State((MAPPED, place)), place)
 
 
 def policy_object(m: Machine, policy: Value, place: Place) -> Object:
@@ -284,13 +292,14 @@ def of_name(m: Machine, receiver: Object, name: str, args: Args, place: Place) -
     found: list[tuple[Path, Value]] = []
     for guards, atom in options(m.read(receiver.id, "#policy") or DEFAULT):
         policy = str(atom.data[0]) if type(atom) is State else UNTOLD  # type: ignore[index]
-        if policy in (OPEN, UNTOLD) or type(given) is not Constant or not isinstance(given.value, str) or name in ("replace", "split"):
+        words = given.value if type(given) is Constant and policy not in (OPEN, UNTOLD, MAPPED) else None
+        if not isinstance(words, str) or name in ("replace", "split"):
             if name in ("startswith", "endswith"):
                 found.append((guards, guard_of(["float16"] if name == "endswith" else ["float16", "bfloat16"])))
             else:
                 found.append((guards, Unknown(f"policy.name.{name}(){IDENTITY}{place.path}:{place.position}")))
         else:
-            found.append((guards, TRUE if getattr(policy, name)(given.value) else FALSE))
+            found.append((guards, TRUE if getattr(policy, name)(words) else FALSE))
     return join(found)
 
 
@@ -419,7 +428,7 @@ def compared_name(m: Machine, left: Object, wanted: frozenset[str], negative: bo
     found: list[tuple[Path, Value]] = []
     for guards, state in options(m.read(left.id, "#policy") or DEFAULT):
         name = str(state.data[0]) if type(state) is State else UNTOLD  # type: ignore[index]
-        if name in (OPEN, UNTOLD):
+        if name in (OPEN, UNTOLD, MAPPED):
             letters = sorted(n.removeprefix("mixed_") for n in wanted)
             found.append((guards, guard_of(letters, not negative)))
         else:

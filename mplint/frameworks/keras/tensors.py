@@ -44,6 +44,7 @@ from mplint.program.values import (
     Object,
     Partial,
     Place,
+    State,
     Step,
     Tensor,
     Test,
@@ -58,6 +59,8 @@ call = vocabulary.call
 
 TF = "tf"  # the tag of TensorFlow's tensors
 NEST = "nest"  # of an argument that may hold several tensors
+FACTOR = "factor:"  # of a loss: what it has been multiplied with,
+ANYTHING = "anything"  # where that is no number
 GRADIENTS = "gradients"  # of what a tape or an optimizer gives
 ISLAND = "island"  # of what was computed in half and cast to float32
 FOLLOWED = "followed"  # of what was made in the dtype of something else
@@ -385,8 +388,8 @@ def emit_on(m: Machine, path: Path, kind: str, place: Place, **data: object) -> 
 
 
 def history(tensor: Tensor) -> frozenset[str]:
-    """The tags that tell of what a tensor was computed: of gradients, or of what was added up in half precision."""
-    return frozenset(tag for tag in tensor.tags if tag in HISTORY or tag.startswith(("taken:", ADDED_UP)))
+    """The tags that tell of what a tensor was computed: of gradients, of a loss with a factor, or of what was added up in half."""
+    return frozenset(tag for tag in tensor.tags if tag in HISTORY or tag.startswith(("taken:", FACTOR, ADDED_UP)))
 
 
 def added_up_here(made: Tensor, place: Place) -> Tensor:
@@ -398,6 +401,22 @@ def added_up(tensor: Tensor) -> list[Place]:
     """The reductions in float16 that a loss is made of."""
     found = [tag.removeprefix(ADDED_UP).rpartition(":") for tag in sorted(tensor.tags) if tag.startswith(ADDED_UP)]
     return [Place(path, int(position)) for path, _, position in found]
+
+
+def factors_of(number: Atom) -> tuple[str, ...]:
+    """What stands for a number by which a loss is multiplied, and for its inverse."""
+    if type(number) is Constant and isinstance(number.value, (int, float)) and number.value:
+        return tuple(f"{value:.6g}" for value in (number.value, 1 / number.value))
+    return (number.symbol,) if type(number) is Unknown else (ANYTHING,)
+
+
+def may_unscale(gradient: Tensor, number: Atom) -> bool:
+    """Whether gradients are multiplied or divided by what their loss may have been multiplied with."""
+    factors = {tag.removeprefix(FACTOR) for tag in gradient.tags if tag.startswith(FACTOR)}
+    if "of an unknown loss" in gradient.tags or ANYTHING in factors or not factors.isdisjoint(factors_of(number)):
+        return True
+    shown = number.symbol.partition(IDENTITY)[0].lower() if type(number) is Unknown else ""
+    return "scale" in shown or (type(number) is Unknown and any(not factor[:1].isdigit() for factor in factors))
 
 
 def short(name: str) -> str:
@@ -809,8 +828,8 @@ def operation(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     alternatives = [value for value in values if gathered(m, value)]
     if len(alternatives) == 1 and type(alternatives[0]) is Alternatives:
         ways = under(alternatives[0], m.path)
-        found = join((path - m.path, result_of(m, name, [[(path, t)] for t in gathered(m, atom)], place, promotes)) for path, atom in ways)
-        return bounded(m, last, args, operands, found, place)
+        made = join((path - m.path, result_of(m, name, [[(path, t)] for t in gathered(m, atom)], place, promotes)) for path, atom in ways)
+        return bounded(m, last, args, operands, made, place)
     return bounded(m, last, args, operands, result_of(m, name, groups, place, promotes), place) if operands else None
 
 
@@ -955,15 +974,28 @@ def binary(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place:
             scaled = known.scaled
             if type(number) is Unknown and "scale" in number.symbol.partition(IDENTITY)[0].lower():
                 scaled = "by hand"
-            if GRADIENTS in known.tags and op in ("*", "/"):
-                scaled = "by hand"  # by what its loss may have been multiplied with
+            if op in ("*", "/") and GRADIENTS in known.tags:
+                scaled = "by hand" if may_unscale(known, number) else scaled
+            elif op in ("*", "/") and known.forward and m.state("tape") != State(None):
+                kept |= {FACTOR + word for word in factors_of(number)}
             made = Tensor(known.dtypes, known.half, scaled, known.forward, None, known.made, None, kept | {TF})
             return beside_number(m, op, known, number, made, one is not None, place)
         return Tensor(known.dtypes, known.half, known.scaled, known.forward, None, known.made, None, known.tags & KEPT_TAGS | {TF})
     if NUMPY in one.tags or NUMPY in other.tags:
         real = other if NUMPY in one.tags else one
         return Tensor(real.dtypes, half=real.half, made=real.made, tags=real.tags & KEPT_TAGS | {TF})
-    return beside_tensor(m, op, one, other, met(m, op, [one, other], place), place)
+    result = beside_tensor(m, op, one, other, met(m, op, [one, other], place), place)
+    return factored(m, result, one, other) if result is not None and op in ("*", "/") else result
+
+
+def factored(m: Machine, result: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    """A product of tensors: of a loss with anything, which may be a scale, and of gradients with what undoes that."""
+    gradients = [t for t in (one, other) if GRADIENTS in t.tags]
+    if len(gradients) == 1:
+        return result.but(scaled="by hand") if FACTOR + ANYTHING in result.tags else result
+    if not gradients and bool(one.forward) is not bool(other.forward) and m.state("tape") != State(None):
+        return result.but(tags=result.tags | {FACTOR + ANYTHING})
+    return result
 
 
 vocabulary.binaries.append(binary)

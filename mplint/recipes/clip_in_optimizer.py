@@ -9,25 +9,12 @@ from mplint.findings import Change, RemoveStatement, Replace
 from mplint.python.names import position
 
 if TYPE_CHECKING:
+    from mplint.program.event import Event
+    from mplint.program.trace import Trace
     from mplint.source.file import SourceFile
-    from mplint.source.keras.loop import Update
 
-# What may be done to gradients whatever their scale.
-LINEAR = {
-    "zip",
-    "zeros_like",
-    "assign_add",
-    "assign",
-    "add_n",
-    "append",
-    "enumerate",
-    "range",
-    "len",
-    "list",
-    "tuple",
-    "reduce_mean",
-    "cast",
-}
+# What may be done to gradients whatever their scale (last part of the operation's name).
+LINEAR = frozenset({"zeros_like", "add_n", "add", "reduce_mean", "reduce_sum", "cast", "convert_to_tensor", "identity", "stack", "concat"})
 CLIPS = {"clip_by_global_norm": "global_clipnorm", "clip_by_norm": "clipnorm", "clip_by_value": "clipvalue"}
 
 
@@ -38,38 +25,18 @@ class Clipping(NamedTuple):
     changes: tuple[Change, ...]
 
 
-def clipping_by_optimizer(file: SourceFile, update: Update) -> Clipping | None:
-    """What clips between the gradients and the update, as an option of the optimizer; None where something else is done to them."""
-    if len(update.gradients) != 1 or len(update.optimizer.plain) != 1:
-        return None
-    start, end = file.syntax.statement(update.gradients[0]), file.syntax.statement(update.node)
-    if file.syntax.function(start) is not file.syntax.function(end):
-        return Clipping("", ())
-    names = assigned(start)
+def clipping_by_optimizer(trace: Trace, file: SourceFile, changes: list[Event], optimizer: ast.Call) -> Clipping | None:
+    """What is done to gradients, as an option of the optimizer; None where it is anything but one clipping."""
     found = Clipping("", ())
-    for statement in between(file, start, end):
-        if not names & {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}:
+    for event in changes:
+        if event.kind == "operation" and str(event.data["name"]).rpartition(".")[2] in LINEAR:
             continue
-        clip = clipping(file, statement, update.optimizer.plain[0])
-        if clip is not None and not found.option:
-            found = clip
-        elif any(last_name(c.func) not in LINEAR for c in ast.walk(statement) if isinstance(c, ast.Call)):
+        held = trace.node(event.place) if event.kind == "keras gradients clipped" and not found.option else None
+        clip = clipping(file, file.syntax.statement(held[1]), optimizer) if held is not None and held[0] is file else None
+        if clip is None:
             return None
-        names |= assigned(statement)
+        found = clip
     return found
-
-
-def between(file: SourceFile, start: ast.stmt, end: ast.stmt) -> list[ast.stmt]:
-    """The simple statements of a function after one and before another."""
-    function = file.syntax.function(start)
-    kinds = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
-    around = [s for s in file.syntax.all(*kinds) if file.syntax.function(s) is function]
-    return sorted((s for s in around if position(start) < position(s) < position(end)), key=position)
-
-
-def assigned(statement: ast.stmt) -> set[str]:
-    """The names that a statement binds."""
-    return {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def clipping(file: SourceFile, statement: ast.stmt, optimizer: ast.Call) -> Clipping | None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.frameworks.keras.versions import loop_major
 from mplint.python.bindings import Binding
 from mplint.python.syntax import FUNCTIONS, Function, argument, walk_expressions
 from mplint.source.framework_names import keras_path
-from mplint.source.keras.evidence import loop_major
 from mplint.source.keras.layers import CONVOLUTIONS, DEPTHWISE
 from mplint.source.keras.models import KerasModels
 from mplint.source.keras.policy import KerasPolicy

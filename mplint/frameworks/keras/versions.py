@@ -1,0 +1,74 @@
+"""Which Keras a program runs under, as far as its targets or its own text say."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from mplint.source.framework_names import keras_path
+
+if TYPE_CHECKING:
+    from mplint.source.file import SourceFile
+
+# Homes that only Keras 3 has.
+KERAS3_ONLY = (
+    "ops",
+    "distribution",
+    "dtype_policies",
+    "config.set_dtype_policy",
+    "config.dtype_policy",
+    "config.set_backend",
+    "random.SeedGenerator",
+    "tree",
+    "quantizers",
+    "DTypePolicy",
+    "mixed_precision.set_dtype_policy",
+    "mixed_precision.dtype_policy",
+)
+# Homes that only Keras 2 has.
+KERAS2_ONLY = ("mixed_precision.experimental", "optimizers.legacy")
+KERAS2_MODULES = ("tensorflow_addons", "tf_keras", "tensorflow.contrib", "tensorflow.compat.v1")
+KERAS2_METHODS = ("get_scaled_loss", "get_unscaled_gradients")
+KERAS3_METHODS = ("scale_loss",)
+
+
+def keras_major(file: SourceFile) -> int | None:
+    """2 or 3 where the targets, or API that only one of them has, decide; else None."""
+    if (major := file.targets.keras_major) is not None:
+        return major
+    found = set()
+    for path in used_paths(file):
+        found |= {3 for home in KERAS3_ONLY if path == home or path.startswith(home + ".")}
+        found |= {2 for home in KERAS2_ONLY if path == home or path.startswith(home + ".")}
+    return found.pop() if len(found) == 1 else None
+
+
+def used_paths(file: SourceFile) -> set[str]:
+    """The Keras paths that the program imports or reads."""
+    found = set()
+    for statement in file.syntax.all(ast.ImportFrom):
+        if (home := keras_path(statement.module)) is not None and not statement.level:
+            found |= {f"{home}.{alias.name}".lstrip(".") for alias in statement.names}
+    for node in file.syntax.all(ast.Attribute):
+        if not isinstance(file.syntax.parents[node], ast.Attribute) and (path := keras_path(file.names.resolve(node))):
+            found.add(path)
+    return found
+
+
+def loop_major(file: SourceFile) -> int | None:
+    """2 or 3 where the targets, API that only one Keras has, or the loss-scaling methods in use decide; else None."""
+    known = keras_major(file)
+    if known is not None:
+        return known
+    found: set[int] = set()
+    found |= {2 for module in imported(file) if module.startswith(KERAS2_MODULES)}
+    methods = {node.attr for node in file.syntax.all(ast.Attribute)}
+    found |= {2 for method in KERAS2_METHODS if method in methods} | {3 for method in KERAS3_METHODS if method in methods}
+    found |= {3} if '"KERAS_BACKEND"' in file.document.text.replace("'", '"') else set()
+    return found.pop() if len(found) == 1 else None
+
+
+def imported(file: SourceFile) -> list[str]:
+    """Dotted names of what the program imports."""
+    modules = [a.name for statement in file.syntax.all(ast.Import) for a in statement.names]
+    return modules + [f"{statement.module}.{a.name}" for statement in file.syntax.all(ast.ImportFrom) for a in statement.names]
