@@ -42,6 +42,8 @@ class EpsilonUnderflows(Rule):
     In Keras the same in layers under a mixed policy, where every operation keeps the dtype of its inputs: `x / (tf.norm(x) + 1e-8)`,
     `tf.math.log(tf.maximum(p, 1e-12))`.
     Also optimizers such as Adam over float16 parameters, whose epsilon is added to float16 state.
+    Modules that a distribution (setup.py, pyproject.toml) offers, and whose own code or tests speak of float16, are read as a caller runs
+    them: under float16 autocast, with a first input that may be half; such findings say so and have medium confidence.
     In model graphs: small constants that are added, or that bound from below, before a division, a logarithm or a root in float16; in
     float32 graphs those that float16 would lose.
 

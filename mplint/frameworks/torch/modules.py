@@ -515,7 +515,7 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
         if type(region) is Autocast and region.dtype is not None:
             if m.store.get(("seen", place), "#model") is None:
                 m.write(("seen", place), "#model", NONE)
-                m.emit("unknown model called", place, model=receiver, autocast=region)
+                m.emit("unknown model called", place, model=receiver, autocast=region, args=args)
             tags = frozenset({MODEL_OUTPUT}) if m.state(GRADIENTS_OFF) == FALSE else frozenset({MODEL_OUTPUT, UNTRAINED})
             return found.but(forward=found.forward | {region.dtype}, tags=tags)
         if cast_to is not None and cast_to.dtypes & HALVES:

@@ -174,6 +174,13 @@ QUOTIENTS = frozenset({"div", "truediv", "divide", "true_divide"})
 ANGLED = SCALED | PRODUCTS | {"outer", "ger", "cat", "concat", "stack", "hstack", "reciprocal", "where", "tensordot"}
 TURNS = frozenset({"sin", "cos", "polar", "sincos"})
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
+NO_HALF = frozenset(  # operations without a half kernel, which raise
+    [
+        *("eigh", "eig", "eigvals", "eigvalsh", "svd", "svdvals", "qr", "cholesky", "cholesky_ex", "cholesky_inverse", "cholesky_solve"),
+        *("inverse", "inv", "inv_ex", "pinverse", "pinv", "solve", "solve_ex", "solve_triangular", "triangular_solve", "lstsq", "lu"),
+        *("lu_factor", "lu_solve", "ldl_factor", "ldl_solve", "det", "logdet", "slogdet", "matrix_exp", "geqrf", "ormqr"),
+    ]
+)
 BANNED = frozenset({"binary_cross_entropy", "BCELoss"})
 LOSS_OPS = ("loss", "Loss", "cross_entropy", "kl_div", "log_softmax", "LogSoftmax")  # ends of the names of what losses are made of
 CALLED_LOSS = re.compile(
@@ -356,6 +363,8 @@ class Operation:
             return frozenset({SINGLE if kind == "float32" else ANY}), ()
         if kind == "float32":
             return frozenset({DOUBLE if any(t.dtypes == {DOUBLE} for t in operands) else SINGLE}), ()
+        if short_of(self.name) in NO_HALF and widest(operands) & HALVES:
+            return frozenset({ANY}), ()
         if kind == "same" and not self.meaning.raises_on_mixed:
             follows = self.given[self.meaning.follows] if self.meaning.follows < len(self.given) else None
             held = operands_of(self.m, follows) if follows is not None else []
