@@ -412,13 +412,24 @@ def run_call(m: Machine, layer: Object, args: Args, place: Place) -> Value:
 
 
 def cast_inputs(m: Machine, layer: Object, args: Args) -> Args:
-    """The arguments of a layer's `call` as autocast gives them: the first in the compute dtype."""
+    """The arguments of a layer's `call` as autocast gives them: the first in the compute dtype, by its name as well."""
     off = m.read(layer.id, "_autocast") or m.read(layer.id, "autocast")
-    if not args.positional or (type(off) is Constant and off.value is False):
+    name = "" if args.positional else first_argument(m, layer)
+    given = args.positional[0] if args.positional else args.named.get(name)
+    if given is None or (type(off) is Constant and off.value is False):
         return args
     letters = [(guards, letter_of(atom)) for guards, atom in options(policy_held(m, layer))]
-    first = join((guards, cast_value(m, args.positional[0], letter)) for guards, letter in letters)
-    return Args((first, *args.positional[1:]), args.named, args.places, args.named_places, args.opaque)
+    first = join((guards, cast_value(m, given, letter)) for guards, letter in letters)
+    if args.positional:
+        return Args((first, *args.positional[1:]), args.named, args.places, args.named_places, args.opaque)
+    return Args((), {**args.named, name: first}, args.places, args.named_places, args.opaque)
+
+
+def first_argument(m: Machine, layer: Object) -> str:
+    """The name of what a layer's `call` is given first."""
+    member = class_member(m, layer.type, "call") if type(layer.type) is Class else None
+    codes = [atom.code for atom in atoms(member[0]) if type(atom) is Function] if member is not None else []
+    return str(codes[0].parameters[1][0]) if codes and len(codes[0].parameters) > 1 else "inputs"
 
 
 def cast_value(m: Machine, value: Value, letter: str, depth: int = 0) -> Value:
