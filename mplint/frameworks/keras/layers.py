@@ -12,13 +12,14 @@ from dataclasses import replace
 from mplint.frameworks.keras.policies import (
     OPEN,
     WRITTEN,
+    chain_of,
     compute_letter,
     letters_of,
     policy_object,
     policy_of,
     variable_letter,
 )
-from mplint.frameworks.keras.tensors import LOW, NEST, TF, argument_place, gathered, is_tensor, met, tensor, written_dtypes
+from mplint.frameworks.keras.tensors import LOW, NEST, TF, added_up_here, argument_place, gathered, is_tensor, met, tensor, written_dtypes
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.calls import instantiate
 from mplint.program.conditions import Path
@@ -411,13 +412,24 @@ def run_call(m: Machine, layer: Object, args: Args, place: Place) -> Value:
 
 
 def cast_inputs(m: Machine, layer: Object, args: Args) -> Args:
-    """The arguments of a layer's `call` as autocast gives them: the first in the compute dtype."""
+    """The arguments of a layer's `call` as autocast gives them: the first in the compute dtype, by its name as well."""
     off = m.read(layer.id, "_autocast") or m.read(layer.id, "autocast")
-    if not args.positional or (type(off) is Constant and off.value is False):
+    name = "" if args.positional else first_argument(m, layer)
+    given = args.positional[0] if args.positional else args.named.get(name)
+    if given is None or (type(off) is Constant and off.value is False):
         return args
     letters = [(guards, letter_of(atom)) for guards, atom in options(policy_held(m, layer))]
-    first = join((guards, cast_value(m, args.positional[0], letter)) for guards, letter in letters)
-    return Args((first, *args.positional[1:]), args.named, args.places, args.named_places, args.opaque)
+    first = join((guards, cast_value(m, given, letter)) for guards, letter in letters)
+    if args.positional:
+        return Args((first, *args.positional[1:]), args.named, args.places, args.named_places, args.opaque)
+    return Args((), {**args.named, name: first}, args.places, args.named_places, args.opaque)
+
+
+def first_argument(m: Machine, layer: Object) -> str:
+    """The name of what a layer's `call` is given first."""
+    member = class_member(m, layer.type, "call") if type(layer.type) is Class else None
+    codes = [atom.code for atom in atoms(member[0]) if type(atom) is Function] if member is not None else []
+    return str(codes[0].parameters[1][0]) if codes and len(codes[0].parameters) > 1 else "inputs"
 
 
 def cast_value(m: Machine, value: Value, letter: str, depth: int = 0) -> Value:
@@ -539,9 +551,7 @@ def output_of(m: Machine, layer: Object, last: str, given: Sequence[Tensor], pla
         if above is not None:
             tags |= {tag for tag in above.tags if tag.startswith("activation:")} | {"turned back"}
         where = policy.data[1] if type(policy) is State else None  # type: ignore[index]
-        chain: tuple[Step, ...] = ()
-        if isinstance(where, Place) and where != layer.made:
-            chain = (Step(where, f"the policy is {policy.data[0]} from here on"),)  # type: ignore[index, union-attr]
+        chain = chain_of(policy) if type(policy) is State and where != layer.made else ()
         if layer.made is not None:
             chain = (*chain, Step(layer.made, f"`{last}` computes in {WRITTEN[letter]}"))
         below_tags = (
@@ -795,7 +805,8 @@ def loss(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     given = next((v for v in map(args.named.get, ("logits", "predictions")) if v is not None), None)
     predictions = gathered(m, given if given is not None else args.get(1, "y_pred"))
     m.emit("loss taken", place, name=name, predictions=tuple(predictions), function=True, logits=args.named.get("from_logits"))
-    return met(m, name, [t for v in args.all() for t in gathered(m, v)], place, promotes=True)
+    taken = met(m, name, [t for v in args.all() for t in gathered(m, v)], place, promotes=True)
+    return added_up_here(taken, place) if taken is not None else None
 
 
 @vocabulary.invoke("keras loss")

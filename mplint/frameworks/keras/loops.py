@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import re
 
-from mplint.frameworks.keras.tensors import ANYTHING, FACTOR, GRADIENTS, NOISE, TF, held_in, is_tensor, tensor
+from mplint.frameworks.keras.tensors import (
+    ANYTHING,
+    FACTOR,
+    GRADIENTS,
+    NOISE,
+    TF,
+    added_up,
+    emit_on,
+    held_in,
+    is_tensor,
+    tensor,
+)
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.conditions import Path
 from mplint.program.expressions import entries_of, items_of
@@ -156,6 +167,9 @@ def gradients_of(m: Machine, loss: Value | None, place: Place, tape: bool = True
     policy = m.state("policy")
     ways_in, known = tuple(held), bool(held)
     m.emit("tape gradients taken", place, loss=loss, ways=ways_in, scaled=scaled, forward=forward, known=known, policy=policy, tape=tape)
+    for path, t in held:
+        for reduction in added_up(t):
+            emit_on(m, path, "loss added up in half", reduction, tensor=t, taken=place)
     factors = {tag for _, t in held for tag in t.tags if tag.startswith(FACTOR)} if tape else {FACTOR + ANYTHING}
     tags = frozenset({TF, GRADIENTS, f"taken:{place.path}:{place.position}", *factors, *(() if held else ("of an unknown loss",))})
     ways = {t.scaled: path for path, t in held} or {None: m.path}

@@ -25,6 +25,7 @@ from mplint.program.values import (
     SINGLE,
     TRUE,
     Atom,
+    Chain,
     Constant,
     DType,
     DTypeOf,
@@ -33,6 +34,7 @@ from mplint.program.values import (
     Object,
     Place,
     State,
+    Step,
     Tensor,
     Test,
     Unknown,
@@ -228,14 +230,20 @@ def policy_object(m: Machine, policy: Value, place: Place) -> Object:
 
 def letters_of(m: Machine, policy: Value, letter: object = compute_letter) -> Value:
     """The compute (or variable) dtype of a policy, as a value."""
-    return join((guards, dtype_value(letter(str(atom.data[0])))) for guards, atom in options(policy) if type(atom) is State)  # type: ignore[index, operator]
+    return join((guards, dtype_value(letter(str(atom.data[0])), atom)) for guards, atom in options(policy) if type(atom) is State)  # type: ignore[index, operator]
 
 
-def dtype_value(letter: str) -> Value:
+def dtype_value(letter: str, policy: State) -> Value:
     """A dtype that follows a policy, as programs see it, or something unknown."""
     if letter == ANY:
         return Unknown(f"dtype{IDENTITY}policy")
-    return DTypeOf(Tensor(frozenset({letter}), tags=frozenset({"tf", "policy"})))
+    return DTypeOf(Tensor(frozenset({letter}), half=chain_of(policy) if letter in (HALF, BFLOAT) else (), tags=frozenset({"tf", "policy"})))
+
+
+def chain_of(policy: State) -> Chain:
+    """Where a policy was set."""
+    name, place = policy.data if isinstance(policy.data, tuple) else (UNTOLD, None)
+    return (Step(place, f"the policy is {name} from here on"),) if isinstance(place, Place) else ()
 
 
 def of_policy(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
