@@ -23,7 +23,7 @@ from mplint.python.document import InputError
 from mplint.python.names import position
 from mplint.recipes.scaler.plan import NoFix
 from mplint.rewrite import FixError
-from mplint.source.file import SourceFile
+from mplint.python.file import SourceFile
 
 
 class Refused(Exception):

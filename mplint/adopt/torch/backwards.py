@@ -11,7 +11,7 @@ from mplint.program.machine import Event
 from mplint.program.trace import tensors_of
 from mplint.program.values import HALF, Atom, External, Place, State, Tensor, atoms
 from mplint.python.names import position
-from mplint.source.file import SourceFile
+from mplint.python.file import SourceFile
 
 TRAINERS = ("trainer backward", "optimizer managed", "apex initialized", "loss scaled by a trainer")
 

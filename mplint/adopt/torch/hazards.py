@@ -13,7 +13,7 @@ from mplint.program.values import ANY, Tensor, Unknown
 from mplint.python.syntax import Function, argument
 from mplint.recipes.float32 import float32_tensor
 from mplint.recipes.scaler.plan import NoFix
-from mplint.source.file import SourceFile
+from mplint.python.file import SourceFile
 
 # Packages whose engine runs the backward pass, and what to set there.
 ENGINES = {

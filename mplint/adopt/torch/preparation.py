@@ -10,7 +10,7 @@ from mplint.adopt.torch.models import Models
 from mplint.adopt.torch.passages import loss_of
 from mplint.findings import Applicability, Change, Fix, InsertStatements, Replace, Span
 from mplint.python.syntax import walk_expressions
-from mplint.source.file import SourceFile
+from mplint.python.file import SourceFile
 
 CONDITIONAL = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 

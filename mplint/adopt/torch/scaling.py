@@ -15,7 +15,7 @@ from mplint.python.names import position
 from mplint.recipes.scaler.insertion import Insertion, Training
 from mplint.recipes.scaler.looks import gradients_read
 from mplint.recipes.scaler.plan import NoFix, require
-from mplint.source.file import SourceFile
+from mplint.python.file import SourceFile
 
 POLICY = "mixed_float16"
 LOOKS = ("clip", "gradients read", "gradients changed")

@@ -9,7 +9,7 @@ from mplint.adopt.torch.devices import device_type
 from mplint.adopt.torch.models import Models
 from mplint.recipes.scaler.insertion import grad_scaler
 from mplint.recipes.scaler.plan import NoFix, require
-from mplint.source.file import SourceFile
+from mplint.python.file import SourceFile
 
 DTYPES = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
 NO_DEVICE = "on which device it trains is not known where that is needed: name it there in a variable `device`"
