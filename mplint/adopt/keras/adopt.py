@@ -10,6 +10,7 @@ from mplint.adopt.keras.elsewhere import foreign_training, models_from_elsewhere
 from mplint.adopt.keras.entry import start_of
 from mplint.adopt.keras.existing import existing, imports_keras, short
 from mplint.adopt.keras.heads import Kept, kept_layers, untraced
+from mplint.adopt.keras.layer_dtypes import LayerDtypes
 from mplint.adopt.keras.loops import scaled_clips, unscaled_updates
 from mplint.adopt.keras.mend import Origin, known_findings, mend
 from mplint.adopt.keras.notes import is_fatal, text_of_done, text_of_left
@@ -23,7 +24,6 @@ from mplint.findings import Location, Span
 from mplint.python.document import InputError
 from mplint.rewrite import FixError
 from mplint.source.file import SourceFile
-from mplint.source.keras.layer_dtypes import LayerDtypes
 from mplint.source.keras.loop import KerasLoop
 
 MOST = 40  # rounds of changes, should one of them never be enough

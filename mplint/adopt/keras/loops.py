@@ -11,9 +11,10 @@ from mplint.findings import Applicability, Fix, Replace
 from mplint.python.syntax import argument
 from mplint.recipes.clip_in_optimizer import CLIPS, last_name
 from mplint.source.file import SourceFile
-from mplint.source.keras.evidence import float16_at
 from mplint.source.keras.loop import KerasLoop
+from mplint.source.keras.policy import KerasPolicy
 from mplint.source.torch.modifications import THRESHOLD
+from mplint.source.values import UNKNOWN
 
 LIMITS = {"clip_by_value": (("clip_value_min", 1), ("clip_value_max", 2))}
 WHY = "clips at a threshold that is scaled as the loss is, since the gradients are unscaled only when they are applied"
@@ -42,7 +43,7 @@ def unscaled_updates(file: SourceFile) -> Iterator[tuple[ast.AST, str]]:
     """The updates whose gradients are float16 and whose loss nothing scales, each with what to do."""
     for update in file.fact(KerasLoop).updates:
         certain = update.optimizer.wrapped or update.optimizer.model
-        if update.scaled or (update.scales_itself and certain) or float16_at(file, update.node).level == "no":
+        if update.scaled or (update.scales_itself and certain) or not may_be_float16(file, update.node):
             continue
         receiver = " ".join(file.text(update.receiver).split())
         yield (
@@ -51,3 +52,11 @@ def unscaled_updates(file: SourceFile) -> Iterator[tuple[ast.AST, str]]:
             f"LossScaleOptimizer where it is built, and take the gradients of `{receiver}.scale_loss(loss)`; or use mixed_bfloat16, which "
             "needs no scaling",
         )
+
+
+def may_be_float16(file: SourceFile, node: ast.AST) -> bool:
+    """Whether layers may compute in float16 where `node` runs."""
+    state = file.fact(KerasPolicy).policy_at(node)
+    if state.certain:
+        return state.names == {"mixed_float16"}
+    return UNKNOWN not in state.names and ("mixed_float16" in state.names or not state.setters)

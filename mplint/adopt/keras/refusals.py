@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.adopt.keras.builders import Builders
+from mplint.adopt.keras.layer_dtypes import LayerDtypes
 from mplint.python.names import position
 from mplint.python.syntax import argument
 from mplint.source.file import SourceFile
 from mplint.source.framework_names import keras_path
-from mplint.source.keras.layer_dtypes import LayerDtypes
 from mplint.source.keras.loop import KerasLoop
 from mplint.source.keras.models import KerasModels
 from mplint.source.keras.policy import KerasPolicy
