@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 from mplint.findings import Fix, Location
 from mplint.python.document import Document
@@ -14,6 +14,8 @@ from mplint.python.parse import parse
 from mplint.rewrite import apply_edits, realize
 from mplint.source.file import SourceFile
 from mplint.targets import Targets
+
+Fact = TypeVar("Fact")
 
 
 class Note(NamedTuple):
@@ -30,6 +32,13 @@ class Program:
         self.path, self.data, self.targets = path, data, targets
         self.document: Document = load(path, data)
         self.tree = parse(self.document)
+        self._kept: dict[object, object] = {}
+
+    def kept(self, ask: Callable[[Program], Fact]) -> Fact:
+        """What `ask` says of this state of the program, asked once."""
+        if ask not in self._kept:
+            self._kept[ask] = ask(self)
+        return cast(Fact, self._kept[ask])
 
     @cached_property
     def file(self) -> SourceFile:

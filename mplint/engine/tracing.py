@@ -18,6 +18,7 @@ from mplint.engine.results import Fault, FileResult, digest_of
 from mplint.errors import describe
 from mplint.findings import Finding
 from mplint.frameworks.known import interpret, project_of
+from mplint.frameworks.relevance import speaks_of_training
 from mplint.program.lower import IR, lower
 from mplint.program.machine import Recorder
 from mplint.program.trace import Trace, Words
@@ -84,12 +85,17 @@ def deep_stack() -> Iterator[None]:
             gc.enable()
 
 
-def traced(programs: Programs, named: Sequence[str], recorder: Recorder | None = None) -> Trace:
-    """The trace of the named programs and of what they import; `recorder` looks on."""
+def traced(
+    programs: Programs,
+    named: Sequence[str],
+    recorder: Recorder | None = None,
+    relevant: Callable[[frozenset[str]], bool] = speaks_of_training,
+) -> Trace:
+    """The trace of the named programs and of what they import; `recorder` looks on. `relevant`: which functions are of interest."""
     root = project_root(programs.paths()) if len(programs.given) <= FEW else None
     project = project_of(programs.paths(), programs.lowered, root, programs.folders, programs.imports)
     clipping = [path for path in programs.paths() if programs.ask(path, clips_gradients)]
-    found = interpret(project, named, programs.ask, recorder, clipping)
+    found = interpret(project, named, programs.ask, recorder, clipping, relevant)
     found.sources = programs.document
     found.ask = programs.mentioned
     found.facts = programs.facts

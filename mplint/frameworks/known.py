@@ -56,13 +56,14 @@ def interpret(
     ask: Ask,
     recorder: Recorder | None = None,
     clipping: Sequence[str] = (),
+    relevant: Callable[[frozenset[str]], bool] = speaks_of_training,
 ) -> Trace:
     """The trace of the named programs of a project and of what they import; `ask` answers questions about texts, `recorder` looks on.
 
-    `clipping`: the programs that clip gradients, whether they are named or not.
+    `clipping`: the programs that clip gradients, whether they are named or not. `relevant`: which functions matter, by their words.
     """
     project.kept["programs with parts"] = tuple(sorted({*named, *clipping}))
     after = partial(run_in_context, paths=project.paths, ask=ask)
     leading = [path for path in sorted(project.graph.above(named) - set(named)) if not is_test_path(path)]
     around = partial(parts.users_of_parts, clipping=clipping)
-    return trace(project, frameworks(), speaks_of_training, named, after, recorder, leading, around, casts_numbers)
+    return trace(project, frameworks(), relevant, named, after, recorder, leading, around, casts_numbers)
