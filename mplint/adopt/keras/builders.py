@@ -31,7 +31,7 @@ def builds(scene: Scene) -> list[Built]:
         if event.kind == "unknown model trained":
             maker = maker_of(scene, event)
             if maker is not None:
-                found.append(Built([*scene.chain(event)[:-1], maker], entry, event))
+                found.append(Built([*before(scene, event, maker), maker], entry, event))
                 whole = True
         elif event.kind == "input made" or follows_policy(event):
             found.append(Built(scene.chain(event), entry, event))
@@ -47,19 +47,24 @@ def follows_policy(event: Event) -> bool:
 
 def maker_of(scene: Scene, trained: Event) -> ast.Call | None:
     """The call that makes what is trained as a model of Keras and that nobody knows; None where this file has none."""
-    model = trained.data["model"]
-    symbol = model.symbol.partition(IDENTITY)[0] if type(model) is Unknown else model.name if type(model) is External else ""
     node = scene.node(trained.place)
     func = node.func if isinstance(node, ast.Call) else node
-    if symbol.startswith(OTHERS) or not isinstance(func, ast.Attribute):
+    if is_other(trained.data["model"]) or not isinstance(func, ast.Attribute):
         return None
     receiver = func.value
     if isinstance(receiver, ast.Call):
         return receiver
     if not isinstance(receiver, ast.Name):
         return None
-    values = [binding.value for binding in scene.file.names.reaching(receiver)]
-    return next((value for value in values if isinstance(value, ast.Call)), None)
+    calls = [binding.value for binding in scene.file.names.reaching(receiver) if isinstance(binding.value, ast.Call)]
+    return next((call for call in calls if scene.file.names.local_function(call.func) is None), None)
+
+
+def before(scene: Scene, event: Event, maker: ast.Call) -> list[ast.expr]:
+    """The calls that lead to the function in which a model is made that an event is about."""
+    function = scene.file.syntax.function
+    chain = scene.chain(event)
+    return chain[: next((n for n, node in enumerate(chain) if function(node) is function(maker)), 0)]
 
 
 def trains(scene: Scene) -> bool:
@@ -67,4 +72,10 @@ def trains(scene: Scene) -> bool:
     if any(scene.here(event) is not None for _, event in scene.events(*TRAINING)):
         return True
     unknown = [event for _, event in scene.events("unknown model trained") if str(event.data["how"]).startswith("fit")]
-    return any(maker_of(scene, event) is not None for event in unknown)
+    return any(scene.here(event) is not None and not is_other(event.data["model"]) for event in unknown)
+
+
+def is_other(model: object) -> bool:
+    """Whether something that is fitted belongs to a package whose models are no models of Keras."""
+    symbol = model.symbol.partition(IDENTITY)[0] if type(model) is Unknown else model.name if type(model) is External else ""
+    return symbol.startswith(OTHERS)

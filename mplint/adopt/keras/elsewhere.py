@@ -20,7 +20,7 @@ def models_from_elsewhere(scene: Scene, policy: str) -> Iterator[tuple[ast.AST, 
     """The models whose output layers other files build in half, or out of sight, each call that makes one once."""
     makers = {maker for _, event in scene.events("unknown model trained") if (maker := maker_of(scene, event)) is not None}
     for model in models(scene):
-        if not model.trained or not any(tensor.dtypes <= frozenset(LOW) and computed_elsewhere(scene, tensor) for tensor in model.tensors):
+        if not any(tensor.dtypes <= frozenset(LOW) and computed_elsewhere(scene, tensor) for tensor in model.tensors):
             continue
         made = (e for e in model.entry.of("layer made", "container made", "model made") if object_of(e) == object_of(model.event))
         node = scene.here(next(made, model.event))
@@ -39,6 +39,7 @@ def models_from_elsewhere(scene: Scene, policy: str) -> Iterator[tuple[ast.AST, 
 def computed_elsewhere(scene: Scene, tensor: Tensor) -> bool:
     """Whether a layer of another file computes an output."""
     paths = {tag.removeprefix("by:").rpartition(":")[0] for tag in tensor.tags if tag.startswith("by:")}
+    paths |= {step.place.path for step in tensor.half[-1:]}
     return "application" not in tensor.tags and any(path != scene.path for path in paths)
 
 

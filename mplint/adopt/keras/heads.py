@@ -186,13 +186,20 @@ def keep(scene: Scene, calls: list[ast.Call]) -> Fix:
     return Fix("keep it in float32", Applicability.SAFE, float32_layers(scene.file, calls))
 
 
+def kind_of_model(model: Model) -> object:
+    """The project's class of a model, or the model itself."""
+    made = model.event.data["model"]
+    return made.type if type(made) is Object and not isinstance(made.type, str) else id_of(made)
+
+
 def untraced(scene: Scene) -> Iterator[tuple[ast.AST, str]]:
     """Models that this program makes and trains and of whose outputs nothing is known, so that they may be half."""
     told: set[ast.AST] = set()
+    known = {kind_of_model(model) for model in models(scene) if model.tensors}
     for model in models(scene):
         made = model.event.data["model"]
         node = scene.node(made.made) if type(made) is Object else None
-        if node is None or node in told or not model.trained or model.tensors:
+        if node is None or node in told or not model.trained or model.tensors or kind_of_model(model) in known:
             continue
         told.add(node)
         owner = getattr(made.type, "name", "")  # type: ignore[attr-defined]

@@ -479,7 +479,7 @@ def called(m: Machine, layer: Atom, args: Args, place: Place) -> Value:
         if m.read(layer.id, "#output") is not None and class_member(m, layer.type, "call") is None:
             return called_model(m, layer, given, place)
         noted(m, layer, given, place, model=is_model(m, layer))
-        result = run_call(m, layer, cast_inputs(m, layer, args), place)
+        result = run_call(m, layer, computed(m, cast_inputs(m, layer, args)), place)
         if is_model(m, layer) and layer.made is not None and not is_open(policy_held(m, layer)) and not inside_layer(m):
             outputs, policy = held_out(m, result), policy_held(m, layer)
             m.emit("model made", layer.made, model=layer, outputs=outputs, policy=policy, name=layer.type.name, how="called")
@@ -556,6 +556,22 @@ vocabulary.atom_attributes.append(variables_read)
 def by(place: Place) -> str:
     """The tag of tensors that the layer made at a place gives."""
     return f"by:{place.path}:{place.position}"
+
+
+def computed(m: Machine, args: Args) -> Args:
+    """The arguments as a layer's own code sees them: tensors, even where a functional graph is built of the layer."""
+    return Args([within(m, value) for value in args.positional], args.named, args.places, args.named_places, args.opaque)
+
+
+def within(m: Machine, value: Value) -> Value:
+    """A value with no tensor of a functional graph, as far as it holds some directly or in a tuple."""
+
+    def one(atom: Atom) -> Value:
+        if type(atom) is Items:
+            return replace(atom, items=tuple(within(m, item) for item in atom.items))
+        return atom.but(tags=atom.tags - {"symbolic"}) if is_tensor(atom) else atom  # type: ignore[union-attr]
+
+    return m.each(value, one)
 
 
 def marked(m: Machine, value: Value) -> Value:
@@ -655,11 +671,12 @@ def run_lambda(m: Machine, layer: Object, function: Value, args: Args, place: Pl
     """A Lambda layer: its function on what autocast gives it."""
     from mplint.program.calls import call as run
 
-    given = cast_inputs(m, layer, Args(args.positional[:1], None, args.places[:1]))
+    symbolic = any("symbolic" in t.tags for v in args.all() for t in gathered(m, v))
+    given = computed(m, cast_inputs(m, layer, Args(args.positional[:1], None, args.places[:1])))
     if any(type(a) in (Function, Wrapped, External) for a in atoms(function)):
         result = run(m, function, given, place.position)
         if any(is_tensor(a) for a in atoms(result)):
-            return result
+            return marked(m, result) if symbolic else result
     low = [t for v in given.all() for t in gathered(m, v)]
     found = met(m, "Lambda", low, place, promotes=True)
     return found if found is not None else Unknown(f"Lambda(){IDENTITY}{place.path}:{place.position}")
@@ -817,6 +834,8 @@ def layer_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | 
         return letters_of(m, policy_held(m, atom), variable_letter)
     if name in ("dtype_policy", "_dtype_policy"):
         return policy_object(m, policy_held(m, atom), place)
+    if name == "optimizer" and is_model(m, atom):
+        return Unknown(f"model.optimizer{IDENTITY}{atom.id!r}")
     if name in ("output", "outputs") and atom.kind == "keras model":
         m.emit("outputs read", place, model=atom)
         return m.read(atom.id, "#output")
