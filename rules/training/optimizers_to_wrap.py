@@ -71,7 +71,7 @@ def wrapped(trace: Trace, file: SourceFile, case: Unscaled, loops: list[Held], m
         return None
     option, removed = "", []
     if major == 3:
-        clippings = [clipping_by_optimizer(trace, file, changes, made[1]) for _, _, changes in loops]
+        clippings = [clipping_by_optimizer(trace, file, changes, made[1], loop.receiver) for _, loop, changes in loops]
         options = {clipping.option for clipping in clippings if clipping is not None}
         if None in clippings or len(options) != 1:
             return None

@@ -14,11 +14,7 @@ from mplint.adopt.torch.models import Models
 from mplint.adopt.torch.passages import Passages
 from mplint.adopt.torch.spelling import DTYPES
 from mplint.findings import Span
-<<<<<<< HEAD
-from mplint.recipes.scaler.checkpoint import methods, store_of
-=======
 from mplint.program.values import Object
->>>>>>> ADT
 from mplint.recipes.scaler.plan import NoFix
 
 

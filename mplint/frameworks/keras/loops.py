@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from mplint.frameworks.keras.tensors import ANYTHING, FACTOR, GRADIENTS, NOISE, TF, held_in, is_tensor, tensor
+from mplint.frameworks.keras.tensors import ANYTHING, FACTOR, GRADIENTS, NOISE, TF, VARIABLE, held_in, is_tensor, tensor
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.conditions import Path
 from mplint.program.expressions import entries_of, items_of
@@ -239,6 +239,9 @@ def gradients_held(m: Machine, value: Value | None, path: Path, depth: int = 0) 
     for both, atom in under(value, path) if value is not None else ():
         if type(atom) is Tensor and GRADIENTS in atom.tags:
             found.append((both, atom))
+        elif type(atom) is Tensor and (kept := variable_of(atom)) is not None:
+            held = m.read(("variable", kept), "#gradients")
+            found += gradients_held(m, held, both, depth + 1) if held is not None and depth < 4 else []
         elif type(atom) is Object and atom.kind in ("zip", "enumerate") and isinstance(atom.id, tuple) and len(atom.id) > 2:
             held = m.read(("arguments", atom.id[2]), "#items")
             for item in held.items if type(held) is Items else ():
@@ -252,6 +255,27 @@ def gradients_held(m: Machine, value: Value | None, path: Path, depth: int = 0) 
             for item in (*(items or ()), *((rest,) if rest is not None else ())):
                 found += gradients_held(m, item, both, depth + 1)
     return found
+
+
+def variable_of(tensor: Tensor) -> str | None:
+    """What stands for the variable that a tensor is read from."""
+    return next((tag for tag in tensor.tags if tag.startswith(VARIABLE)), None)
+
+
+def assigned(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """Variables to which gradients are assigned: what accumulates them, or weights that no optimizer updates."""
+    if name not in ("assign", "assign_add", "assign_sub") or type(atom) not in (Tensor, Unknown):
+        return None
+    held = gradients_held(m, args.get(0, "value") or args.get(0, "delta"), m.path)
+    if held:
+        kept = variable_of(atom) if type(atom) is Tensor else None
+        if kept is not None:
+            m.write(("variable", kept), "#gradients", join((path - m.path, gradient) for path, gradient in held))
+        m.emit("gradients assigned", place, ways=tuple(held), how=name, variable=atom)
+    return None
+
+
+vocabulary.atom_methods.append(assigned)
 
 
 def optimizer_method(m: Machine, optimizer: Atom, name: str, args: Args, place: Place) -> Value | None:
