@@ -35,6 +35,7 @@ class Program:
         self.document: Document = load(path, data)
         self.tree = parse(self.document)
         self._kept: dict[object, object] = {}
+        self._states = {data: self}  # of the program, by their bytes
 
     def kept(self, ask: Callable[[Program], Fact]) -> Fact:
         """What `ask` says of this state of the program, asked once."""
@@ -55,7 +56,14 @@ class Program:
     def after(self, fixes: Iterable[Fix]) -> Program:
         """The program after fixes that do not overlap; raises FixError where one can't be carried out, InputError where nothing parses."""
         edits = [edit for fix in fixes for edit in realize(self.document, fix)]
-        return Program(self.path, apply_edits(self.path, self.data, edits), self.targets) if edits else self
+        if not edits:
+            return self
+        data = apply_edits(self.path, self.data, edits)
+        if data not in self._states:
+            state = Program(self.path, data, self.targets)
+            state._states = self._states
+            self._states[data] = state
+        return self._states[data]
 
 
 class Adopted(NamedTuple):
