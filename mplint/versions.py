@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 Version = tuple[int, ...]
 
+ANY = 9999  # above every part of a version
+
 _CLAUSE = re.compile(r"\s*(===|==|~=|>=|<=|!=|>|<|=|\^|~)?\s*v?(\d+(?:\.\d+)*)(\.\*)?[\w.+!-]*\s*")
 
 
@@ -35,6 +37,37 @@ class Versions(NamedTuple):
     def below(self, version: str) -> bool:
         """Whether every supported version is older than `version`."""
         return self.upper is not None and self.upper <= _numbers(version)
+
+    def decide(self, operator: str, version: str) -> bool | None:
+        """Whether a comparison ("<", "==" …) with `version` holds for every supported version; None where that depends on which."""
+        bound = _numbers(version)
+        if not bound:
+            return None
+        over = _after(bound)
+        match operator:
+            case "<" | ">=":
+                holds = True if self.upper is not None and self.upper <= bound else False if self._from(bound) else None
+            case "<=" | ">":
+                holds = True if self.upper is not None and self.upper <= over else False if self._from(over) else None
+            case "==" | "!=":
+                apart = (self.upper is not None and self.upper <= bound) or self._from(over)
+                alone = self.lower == bound and self.upper == over
+                holds = False if apart else True if alone else None
+            case _:
+                return None
+        return holds if holds is None or operator in ("<", "<=", "==") else not holds
+
+    @property
+    def last(self) -> Version | None:
+        """A version that is not older than the last minor version that is supported."""
+        if self.upper is None:
+            return None
+        part = next(n for n in reversed(range(len(self.upper))) if self.upper[n] or not n)
+        below = (*self.upper[:part], self.upper[part] - 1, *(ANY for _ in self.upper[part + 1 :]))
+        return max(below, self.lower or ())
+
+    def _from(self, bound: Version) -> bool:
+        return self.lower is not None and self.lower >= bound
 
     def joined(self, other: Versions) -> Versions:
         """The versions that either pin supports; a bound that only one of them knows: the lower stays, the upper goes."""

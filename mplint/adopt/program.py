@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
+from mplint.adopt.execution import Execution
 from mplint.findings import Fix, Location
 from mplint.python.document import Document
 from mplint.python.load import load
@@ -44,6 +45,11 @@ class Program:
     def file(self) -> SourceFile:
         """The facts about this state of the program."""
         return SourceFile(self.document, self.tree, self.targets)
+
+    @cached_property
+    def execution(self) -> Execution:
+        """What happens when this state of the program runs."""
+        return Execution(self.path, self.data, self.file)
 
     def after(self, fixes: Iterable[Fix]) -> Program:
         """The program after fixes that do not overlap; raises FixError where one can't be carried out, InputError where nothing parses."""

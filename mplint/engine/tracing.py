@@ -27,6 +27,7 @@ from mplint.python.load import load
 from mplint.python.parse import parse
 from mplint.source.file import SourceFile
 from mplint.targets import Targets
+from mplint.versions import Versions
 
 FEW = 40  # programs, whose imports are looked up on disk as well
 PROJECT_FILES = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
@@ -95,7 +96,7 @@ def traced(
     root = project_root(programs.paths()) if len(programs.given) <= FEW else None
     project = project_of(programs.paths(), programs.lowered, root, programs.folders, programs.imports)
     clipping = [path for path in programs.paths() if programs.ask(path, clips_gradients)]
-    found = interpret(project, named, programs.ask, recorder, clipping, relevant)
+    found = interpret(project, named, programs.ask, recorder, clipping, programs.supported, relevant)
     found.sources = programs.document
     found.ask = programs.mentioned
     found.facts = programs.facts
@@ -175,6 +176,14 @@ class Programs:
         targets = self.targets(document.path) if self.targets is not None else Targets()
         targets = targets.of_program(document.source, notebook=path.endswith(".ipynb")).under(policy or targets.keras_policy)
         return SourceFile(document, parse(document), targets)
+
+    def supported(self, path: str, package: str) -> Versions | None:
+        """The versions of a package that the program of a path is for; None where nobody knows."""
+        targets = self.targets(self.given.get(path, path)) if self.targets is not None else None
+        if targets is None:
+            return None
+        known = {"torch": targets.torch, "keras": targets.keras, "tensorflow": targets.tensorflow}
+        return known[package] if package in known else targets.trainer(package)
 
     def mentioned(self, path: str, words: Words) -> bool:
         """Whether the text of a program has one of some words."""

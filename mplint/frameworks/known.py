@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
-from mplint.frameworks import batches, filepaths, options, packages, parts, python, registries, trainers
+from mplint.frameworks import batches, filepaths, options, packages, parts, python, registries, releases, trainers
 from mplint.frameworks.keras import vocabulary as keras
 from mplint.frameworks.library import Frameworks
+from mplint.frameworks.releases import Supported
 from mplint.frameworks.relevance import FOREIGN, casts_numbers, speaks_of_training
 from mplint.frameworks.torch import vocabulary as torch
 from mplint.frameworks.torch.contexts import run_in_context
@@ -26,6 +27,7 @@ def frameworks() -> Frameworks:
     return Frameworks(
         (
             filepaths.vocabulary,
+            releases.vocabulary,
             batches.vocabulary,
             *options.vocabularies(),
             registries.vocabulary,
@@ -56,12 +58,15 @@ def interpret(
     ask: Ask,
     recorder: Recorder | None = None,
     clipping: Sequence[str] = (),
+    supported: Supported | None = None,
     relevant: Callable[[frozenset[str]], bool] = speaks_of_training,
 ) -> Trace:
     """The trace of the named programs of a project and of what they import; `ask` answers questions about texts, `recorder` looks on.
 
-    `clipping`: the programs that clip gradients, whether they are named or not. `relevant`: which functions matter, by their words.
+    `clipping`: the programs that clip gradients, whether they are named or not. `supported`: the versions of a package that a program is
+    for. `relevant`: what is of interest, by its words.
     """
+    project.kept[releases.SUPPORTED] = supported
     project.kept["programs with parts"] = tuple(sorted({*named, *clipping}))
     after = partial(run_in_context, paths=project.paths, ask=ask)
     leading = [path for path in sorted(project.graph.above(named) - set(named)) if not is_test_path(path)]

@@ -122,6 +122,8 @@ class Frameworks:
 
     def method(self, m: Machine, receiver: Atom, name: str, args: Args, place: Place) -> Value:
         """Call a method that the project does not define."""
+        if type(receiver) is Method and type(receiver.receiver) is Object and type(receiver.receiver.type) is Class:
+            receiver = kept_attribute(receiver.receiver, receiver.name)
         if type(receiver) is Object:
             handler = self.methods.get((receiver.kind, name)) or self.kinds.get(receiver.kind)
             if handler is not None:
@@ -289,6 +291,11 @@ class Frameworks:
         """An instance calls the `__init__` of a base from another package."""
         for handler in self.bases_initialized:
             handler(m, instance, args, place)
+
+
+def kept_attribute(owner: Object, name: str) -> Unknown:
+    """What an instance holds that a base from another package has given it: something unknown, but always the same."""
+    return Unknown(f"{name}{IDENTITY}{owner.id!r}"[:200])
 
 
 def unknown_result(m: Machine, receiver: Atom, args: Args, place: Place) -> Value:

@@ -144,6 +144,8 @@ def of_unknown(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> V
         return None
     if name in parts_of(m.project):
         title = shown(atom)
+        if title[:1].isupper():
+            return None  # its class is known
         hint = atom.hint.rpartition(".")[2] if type(atom) is Unknown else ""
         found = candidates(m, name, words_of(title) | words_of(hint))
         if found:

@@ -282,6 +282,10 @@ class Recorder(Protocol):
         """Nobody knew what a call does."""
         ...
 
+    def computed(self, m: Machine, place: Place, name: str, kind: str) -> None:
+        """Tensors are computed: by an operation, and what a framework does with it; or by a "model" that nobody knows."""
+        ...
+
 
 class Machine:
     """One run over a project: entries are run one after the other, each undone at its end."""

@@ -18,6 +18,8 @@ from mplint.python.document import InputError, is_test_path
 # words by which a switch tells that its user chooses the precision by it
 PRECISION = re.compile(r"amp|fp16|bf16|fp8|half|float|mixed|precision|dtype|scaler|autocast|16\b", re.I)
 
+CALLERS = "callers"  # the context of an entry that users of a library run
+
 if TYPE_CHECKING:
     import ast
 
@@ -45,7 +47,7 @@ class Entry:
     name: str
     script: bool
     events: Sequence[Event] = ()
-    context: str = ""  # what was taken for granted: "autocast" where the project runs unknown models in float16
+    context: str = ""  # what was taken for granted: "autocast" where the project runs unknown models in float16, or CALLERS
     complete: bool = True  # it was run to its end: what has not happened does not happen
 
     def of(self, *kinds: str) -> list[Event]:

@@ -22,7 +22,7 @@ Fact = TypeVar("Fact")
 
 
 class SourceFile:
-    """One parsed program. What rules find out about it is kept: `file.fact(TrainingLoop)`."""
+    """One parsed program. What rules find out about it is kept: `file.fact(make)`."""
 
     def __init__(
         self,

@@ -47,6 +47,8 @@ class ConstantOutOfRange(Rule):
     `torch.where(mask, scores, -1e9)`, `torch.finfo(torch.float32).min`. A sum in place, `scores += (1 - mask) * -1e9`, stays in the
     dtype of `scores`, whatever that of the mask. For bfloat16 the bound is 3.39e38, which
     `torch.finfo(torch.float32).min` still exceeds.
+    Modules that a distribution (setup.py, pyproject.toml) offers, and whose own code or tests speak of float16, are read as a caller runs
+    them: under float16 autocast, with a first input that may be half; such findings say so and have medium confidence.
     In model graphs: constants and initializers beyond the range, at the node that computes with them; in float32 graphs what float16
     would make of them.
 

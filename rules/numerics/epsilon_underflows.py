@@ -38,6 +38,8 @@ class EpsilonUnderflows(Rule):
     A number that the function has given a name is reported there, with the places that it fails to guard.
     So are upper bounds that float16 rounds to 1, where the logarithm of what is left to 1 is taken: `torch.log(1 - p.clamp(max=1 - 1e-6))`.
     Also optimizers such as Adam over float16 parameters, whose epsilon is added to float16 state.
+    Modules that a distribution (setup.py, pyproject.toml) offers, and whose own code or tests speak of float16, are read as a caller runs
+    them: under float16 autocast, with a first input that may be half; such findings say so and have medium confidence.
     In model graphs: small constants that are added, or that bound from below, before a division, a logarithm or a root in float16; in
     float32 graphs those that float16 would lose.
 

@@ -28,7 +28,8 @@ class IntegersInHalf(Rule):
     Finds positions (`torch.arange` up to a length that nobody knows) that become float16 or bfloat16 before they are computed with: by a
     cast, also to the dtype of a buffer (`.type_as(self.inv_freq)`) of a model that is cast to half precision, buffers included, and by a
     product that autocast computes (`einsum`, `matmul`). And the frequencies of rotary and sinusoidal embeddings
-    (`1 / 10000 ** (torch.arange(0, dim, 2) / dim)`) that such a cast rounds before they become angles.
+    (`1 / 10000 ** (torch.arange(0, dim, 2) / dim)`) that such a cast rounds before they become angles. Modules that a distribution offers,
+    and whose own code or tests speak of float16, are read as a caller runs them, under float16 autocast.
 
     ## Why is this bad?
     float16 holds whole numbers up to 2048 exactly, bfloat16 up to 256. Beyond, neighbours become the same number: rotary and sinusoidal

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from mplint.frameworks.keras.libraries import Libraries
 from mplint.frameworks.keras.policies import GUARD, MIXED, compute_letter
+from mplint.frameworks.libraries import Libraries
 from mplint.program.conditions import Condition, Path
 from mplint.program.lower import IR
 from mplint.program.machine import Event

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from mplint.frameworks.torch.callers import Callers, input_of
+from mplint.frameworks.torch.candidates import Candidates, Shape
 from mplint.frameworks.torch.functions import code_of
 from mplint.frameworks.torch.modules import cast_module, has_module_base
 from mplint.frameworks.torch.units import Ask, Units
@@ -21,8 +23,24 @@ from mplint.program.entries import OWN_STEPS, call_open, definitions, run, words
 from mplint.program.expressions import bind, class_member, external_bases
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, STATE, Args, Machine
-from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import ANY, BFLOAT, DTYPE_NAMES, HALF, Autocast, Class, Code, DType, Module, Object, Place, Step, Unknown, atoms
+from mplint.program.trace import CALLERS, Entry, Trace, possible
+from mplint.program.values import (
+    ANY,
+    BFLOAT,
+    DTYPE_NAMES,
+    HALF,
+    Autocast,
+    Class,
+    Code,
+    DType,
+    Function,
+    Module,
+    Object,
+    Place,
+    Step,
+    Unknown,
+    atoms,
+)
 from mplint.python.document import is_test_path
 
 NUMBERS = re.compile(rb"\d[eE][-+]?\d|\d{5}|0\.0000|finfo|binary_cross_entropy|BCELoss|Function\b|[A-Z]\w*\.apply\(|\.var\(|\.std\(")
@@ -40,7 +58,8 @@ class Region:
     """An autocast state in which the project calls a model, where, and under which conditions.
 
     `cast`: no region, but a model that is cast to the dtype, weights and buffers. `trainer`: who enters it, around what steps a model
-    has of its own. `classes`: the only ones that run in it, where these are known.
+    has of its own. `classes`: the only ones that run in it, where these are known. `shape`: what the model is given, where it is called
+    in a program that begins in the file `begun`. `callers`: users of a library enter it, of whom nobody knows.
     """
 
     autocast: Autocast
@@ -50,6 +69,9 @@ class Region:
     cast: bool = False
     trainer: str = ""
     classes: frozenset[Class] = frozenset()
+    shape: Shape | None = None
+    begun: str = ""
+    callers: bool = False
 
 
 def regions(found: Trace) -> list[Region]:
@@ -67,7 +89,9 @@ def regions(found: Trace) -> list[Region]:
                 chain = (*region.chain[:1], Step(event.place, "a model that is chosen at run time is called here"))
                 rank = (RANKS[region.dtype], MODEL.search(shown) is None, len(path), not entry.script, number)
                 letter = BFLOAT if region.dtype == BFLOAT else HALF
-                result.append(Region(replace(region, dtype=letter, chain=chain), event.place, path, rank))
+                shape = shape_of(model, event.data["args"])
+                begun = entry.path if entry.script else chain[0].place.path
+                result.append(Region(replace(region, dtype=letter, chain=chain), event.place, path, rank, shape=shape, begun=begun))
         for event in entry.of("trainer precision"):
             given = event.data["dtypes"]
             for guards, letter in given if isinstance(given, tuple) else ():
@@ -85,6 +109,13 @@ def regions(found: Trace) -> list[Region]:
                 result.append(Region(region, event.place, both, (0, False, len(both), not entry.script, number)))
         result += casts(entry, number)
     return sorted(result, key=lambda region: region.rank)
+
+
+def shape_of(model: object, args: object) -> Shape | None:
+    """What the call of a model tells of it: its class where that is known, or else what it is given."""
+    if type(model) is Unknown and isinstance(args, Args):
+        return Shape.of(args)
+    return Shape(0, frozenset(), True, model.type.path) if type(model) is Object and type(model.type) is Class else None
 
 
 def casts(entry: Entry, number: int) -> Iterable[Region]:
@@ -108,22 +139,22 @@ def is_foreign(model: object) -> bool:
 def run_in_context(m: Machine, found: Trace, paths: Iterable[str], ask: Ask) -> None:
     """Run the modules of files that speak of numbers under the autocast state in which the project runs its models."""
     offered = regions(found)
-    if not offered:
-        return
     known = list(paths)
-    files = [path for path in known if ask(path, speaks_of_numbers)]
-    if not files:
+    callers = Callers(m.project, ask)
+    heirs = {path for path in known if ask(path, derives_with_numbers) and callers.run_in_half(path)}
+    files = [path for path in known if path in heirs or ask(path, speaks_of_numbers)]
+    if not files or not (offered or heirs):
         return
-    units, ways = Units(m.project, known, ask), Ways(m)
+    nearby = Nearby(Units(m.project, known, ask), Ways(m), Candidates(m.project), callers)
     left = min(CONTEXT_STEPS + FILE_STEPS * len(files), MOST_STEPS)
     runs: list[Run] = []
-    waiting = [(path, statement, region) for path in files for statement, region in classes_of(m, path, offered, units, ways)]
+    waiting = [(path, statement, region) for path in files for statement, region in classes_of(m, path, offered, nearby)]
     for number, (path, statement, region) in enumerate(waiting):
         if left <= 0:
             break
         before, m.called = m.called, set()
         m.limit = max(SMALLEST_RUN, min(OWN_STEPS, 2 * left // (len(waiting) - number)))
-        one = Run(Entry(path, statement[2], False, context="autocast"))
+        one = Run(Entry(path, statement[2], False, context=CALLERS if region.callers else "autocast"))
         run(m, found, one.entry, partial(forward, m, path, statement, region, one), home=path)
         if m.left > 0:  # what a run that ran out of steps has reached, it has not seen through
             one.reached = m.called
@@ -135,12 +166,10 @@ def run_in_context(m: Machine, found: Trace, paths: Iterable[str], ask: Ask) -> 
     forget_parts(found, runs)
 
 
-def classes_of(m: Machine, path: str, offered: Sequence[Region], units: Units, ways: Ways) -> Iterable[tuple[IR, Region]]:
+def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby) -> Iterable[tuple[IR, Region]]:
     """The classes of a file, each with a cast of its own, or the nearest region of those that belong together with it."""
     own = {cls.name: region for region in reversed(offered) for cls in region.classes if cls.path == path}
-    open_ones = [region for region in offered if not region.classes]
-    near = [region for region in open_ones if units.together(region.place.path, path) and ways.connect(region.place.path, path)]
-    region = max(near, key=partial(nearness, units, path), default=None)
+    region = nearby.region([region for region in offered if not region.classes], path)
     ir = m.project.ir(path) if region is not None or own else None
     for statement in definitions(ir[1]) if ir is not None else ():
         chosen = own.get(statement[2], region) if statement[0] == "class" else None
@@ -199,9 +228,33 @@ def is_script(m: Machine, path: str) -> bool:
     return ir is not None and any(s[0] == "if" and "__name__" in words_in(s[2]) for s in ir[1])
 
 
-def nearness(units: Units, path: str, region: Region) -> int:
-    """How near a region's file is to a module's; the surest comes first among equals."""
-    return units.nearness(region.place.path, path)
+def derives_with_numbers(data: bytes) -> bool:
+    """Whether a program derives classes, and holds such numbers: of modules that inherit their `forward`."""
+    return b"\nclass " in data and b"torch" in data and NUMBERS.search(data) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Nearby:
+    """Which region a module may run in, of those of the project."""
+
+    units: Units
+    ways: Ways
+    candidates: Candidates
+    callers: Callers
+
+    def region(self, offered: Iterable[Region], path: str) -> Region | None:
+        """The nearest region that belongs together with a module's file, the surest first among equals; else one of a library's callers."""
+        near = [region for region in offered if self.reaches(region, path)]
+        if not near and self.callers.run_in_half(path):
+            return Region(Autocast("cuda", HALF), Place(path, 0), EMPTY, (), callers=True)
+        return max(near, key=lambda region: self.units.nearness(region.place.path, path), default=None)
+
+    def reaches(self, region: Region, path: str) -> bool:
+        """Whether what runs in a region may be a module of a file."""
+        home = region.place.path
+        if not self.units.together(home, path) or not self.ways.connect(home, path):
+            return False
+        return region.shape is None or self.candidates.admit(region.begun, region.shape, path)
 
 
 def speaks_of_numbers(data: bytes) -> bool:
@@ -233,7 +286,10 @@ def forward(m: Machine, path: str, statement: IR, region: Region, one: Run) -> N
             if code_of(member) not in m.called:
                 callee = bind(m, member, instance, cls, owner, statement[1])
                 for atom in list(atoms(callee))[:1]:
-                    call_open(m, atom, statement[1])
+                    if region.callers and type(atom) is Function:
+                        m.call(atom, input_of(atom.code, CALLERS), statement[1])
+                    else:
+                        call_open(m, atom, statement[1])
         return True
 
     if region.cast and instance is not None:
@@ -241,7 +297,11 @@ def forward(m: Machine, path: str, statement: IR, region: Region, one: Run) -> N
         m.events.clear()
         body()
     elif not region.cast:
-        m.scoped((STATE, "autocast"), region.autocast, body)
+        entered = region.autocast
+        if region.callers:
+            begun = Place(path, one.own.place if one.own is not None else statement[1])
+            entered = replace(entered, chain=(Step(begun, "a caller runs this module under float16 autocast"),))
+        m.scoped((STATE, "autocast"), entered, body)
     m.frames.pop()
 
 

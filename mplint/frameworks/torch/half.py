@@ -12,9 +12,11 @@ from mplint.frameworks.torch.tensors import GUESSED
 from mplint.program.conditions import Condition
 from mplint.program.lower import place_of, span_of
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace, Verdict
+from mplint.program.trace import CALLERS, Entry, Trace, Verdict
 from mplint.program.values import FALSE, Chain, Place, Step, Tensor
 
+# what is told of a library's modules that nobody in the project runs in half precision
+OF_CALLERS = frozenset({"constant beyond range", "epsilon lost", "integers in half", "frequencies in half"})
 REGION = re.compile(r"autocast|amp|ctx|context|precision", re.I)
 
 
@@ -37,7 +39,10 @@ class Found:
     @property
     def condition(self) -> str:
         """What has to be turned, in words."""
-        return self.verdict.condition()
+        condition = self.verdict.condition()
+        if self.entry.context != CALLERS:
+            return condition
+        return f"{f'{condition} and' if condition else ' when'} a caller runs it in float16"
 
     def chain(self, tensor: Tensor | None = None) -> Chain:
         """Where half precision is put in force, the calls that lead from there to the event, and how the tensor became half."""
@@ -54,6 +59,8 @@ def found(trace: Trace, kind: str) -> Iterator[Found]:
     for number, entry in enumerate(trace.entries):
         for event in entry.of(kind):
             if any(key[0] == "dtype" for key, _ in event.path):
+                continue
+            if entry.context == CALLERS and kind not in OF_CALLERS:
                 continue
             if entry.context and any(is_left_off(trace, literal) for literal in event.path):
                 continue

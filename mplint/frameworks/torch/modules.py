@@ -13,12 +13,13 @@ from functools import partial
 from mplint.frameworks.derived import OpMeaning, torch_layer
 from mplint.frameworks.library import unknown_result
 from mplint.frameworks.packages import in_table, note, of_table
-from mplint.frameworks.torch.forwards import note_called
+from mplint.frameworks.torch.forwards import is_trained, note_called
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dtypes_given, named, spread
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, zero_grad
 from mplint.frameworks.torch.tensors import (
     BUFFER,
     LEGACY,
+    MAKERS,
     MODEL_OUTPUT,
     PARAMETER,
     QUIET,
@@ -33,7 +34,7 @@ from mplint.frameworks.torch.tensors import (
 )
 from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, owner_of, watch, weights
 from mplint.frameworks.vocabulary import Entered, Vocabulary
-from mplint.program.expressions import ancestors, bind, class_member
+from mplint.program.expressions import INSTANCE, ancestors, bind, class_member
 from mplint.program.machine import IDENTITY, STATE, Args, Exhausted, Machine
 from mplint.program.store import choose, join
 from mplint.program.values import (
@@ -54,6 +55,7 @@ from mplint.program.values import (
     External,
     Function,
     Items,
+    Method,
     Object,
     Place,
     Step,
@@ -358,7 +360,7 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
         known = m.read(key, "#result")
     except TypeError:
         return unknown_model(m, receiver, args, place)
-    if known is not None:
+    if known is not None and m.recorder is None:
         m.step(3)
         note_probabilities(m, receiver, known, place)
         return known
@@ -504,6 +506,8 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
     """A model that nobody knows: a tensor of unknown dtype that the autocast region has computed."""
     if m.recorder is not None:
         m.recorder.assumed(m, place, receiver, "model")
+        if type(receiver) is not Unknown or is_trained(m, receiver):
+            m.recorder.computed(m, place, "", "model")
     note_replicas(m, receiver, place)
     for given in (atom for value in args.positional for atom in atoms(value)):
         if type(given) is Tensor and (type(receiver) is not Unknown or is_module_name(receiver)):
@@ -515,7 +519,7 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
         if type(region) is Autocast and region.dtype is not None:
             if m.store.get(("seen", place), "#model") is None:
                 m.write(("seen", place), "#model", NONE)
-                m.emit("unknown model called", place, model=receiver, autocast=region)
+                m.emit("unknown model called", place, model=receiver, autocast=region, args=args)
             tags = frozenset({MODEL_OUTPUT}) if m.state(GRADIENTS_OFF) == FALSE else frozenset({MODEL_OUTPUT, UNTRAINED})
             return found.but(forward=found.forward | {region.dtype}, tags=tags)
         if cast_to is not None and cast_to.dtypes & HALVES:
@@ -560,6 +564,8 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
     region = m.state("autocast")
     held = m.read(atom, "#dtype")
     if held is None and not any(type(a) is Autocast and a.dtype is not None for a in atoms(region)):
+        if m.recorder is not None and (is_trained(m, atom) or is_part_of_forward(m, atom)):
+            m.recorder.computed(m, place, "", "model")
         return None
 
     def one(state: Atom) -> Value:
@@ -572,6 +578,11 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
         return found
 
     return m.each(region, one)
+
+
+def is_part_of_forward(m: Machine, atom: Unknown) -> bool:
+    """Whether something unknown is an object of another package's class that a model calls in its `forward`: a layer."""
+    return INSTANCE.search(atom.symbol) is not None and any(f.code is not None and f.code.name == "forward" for f in m.frames)
 
 
 def plain_result(m: Machine, atom: Unknown, args: Args, place: Place) -> Value:
@@ -825,6 +836,26 @@ def of_unknown(m: Machine, receiver: Unknown, name: str, args: Args, place: Plac
 
 
 vocabulary.atom_methods.append(of_module)
+SETTERS = (*MAKERS, "set", "save", "update", "print", "export", "freeze", "register", "add_", "log")  # beginnings of what computes nothing
+
+
+def model_method(m: Machine, receiver: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """Tell a recorder of a method of a model that nobody knows, or a part of one that nobody has seen made.
+
+    It computes, where it is given anything that may be a tensor.
+    """
+    if m.recorder is None or name in NO_MODELS or name.startswith(SETTERS) or name in MODULE_METHODS:
+        return None
+    if type(receiver) is Unknown:
+        known = not is_trained(m, receiver)
+    else:
+        known = not (type(receiver) is Object and (receiver.kind == "model" or (type(receiver.type) is Class and is_module(m, receiver))))
+    if not known and any(type(a) in (Unknown, Tensor) for v in args.all() for a in atoms(v)) and not in_table(Method(receiver, name)):
+        m.recorder.computed(m, place, name, "model")
+    return None
+
+
+vocabulary.atom_methods.append(model_method)
 
 
 def list_of_modules(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:

@@ -174,6 +174,13 @@ QUOTIENTS = frozenset({"div", "truediv", "divide", "true_divide"})
 ANGLED = SCALED | PRODUCTS | {"outer", "ger", "cat", "concat", "stack", "hstack", "reciprocal", "where", "tensordot"}
 TURNS = frozenset({"sin", "cos", "polar", "sincos"})
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
+NO_HALF = frozenset(  # operations without a half kernel, which raise
+    [
+        *("eigh", "eig", "eigvals", "eigvalsh", "svd", "svdvals", "qr", "cholesky", "cholesky_ex", "cholesky_inverse", "cholesky_solve"),
+        *("inverse", "inv", "inv_ex", "pinverse", "pinv", "solve", "solve_ex", "solve_triangular", "triangular_solve", "lstsq", "lu"),
+        *("lu_factor", "lu_solve", "ldl_factor", "ldl_solve", "det", "logdet", "slogdet", "matrix_exp", "geqrf", "ormqr"),
+    ]
+)
 BANNED = frozenset({"binary_cross_entropy", "BCELoss"})
 LOSS_OPS = ("loss", "Loss", "cross_entropy", "kl_div", "log_softmax", "LogSoftmax")  # ends of the names of what losses are made of
 CALLED_LOSS = re.compile(
@@ -323,6 +330,8 @@ class Operation:
         """What it gives."""
         meaning = self.meaning
         kind = region_kind(meaning, self.region)
+        if self.m.recorder is not None:
+            self.m.recorder.computed(self.m, self.place, self.name, meaning.kind)
         if kind == "none":
             return self.unknown()
         self.check(kind)
@@ -356,6 +365,8 @@ class Operation:
             return frozenset({SINGLE if kind == "float32" else ANY}), ()
         if kind == "float32":
             return frozenset({DOUBLE if any(t.dtypes == {DOUBLE} for t in operands) else SINGLE}), ()
+        if short_of(self.name) in NO_HALF and widest(operands) & HALVES:
+            return frozenset({ANY}), ()
         if kind == "same" and not self.meaning.raises_on_mixed:
             follows = self.given[self.meaning.follows] if self.meaning.follows < len(self.given) else None
             held = operands_of(self.m, follows) if follows is not None else []
@@ -1153,6 +1164,8 @@ def binary(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place:
     if op == "@" and not tensors and type(left) in (Unknown, Tensor) and type(right) in (Unknown, Tensor):
         if any(type(a) is Autocast and a.dtype is not None for a in atoms(m.state("autocast"))):
             return operate(m, "matmul", meaning_of("__matmul__"), (left, right), place)
+        if m.recorder is not None:
+            m.recorder.computed(m, place, "matmul", "lower")
         return None
     if not tensors:
         return None
