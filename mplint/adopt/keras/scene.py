@@ -1,17 +1,13 @@
-"""What happens when a Keras program runs, as its adoption asks: events with their places in the program's own file."""
+"""What happens when a Keras program runs, as its adoption asks: events with the syntax of the program's own file."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import partial
 
 from mplint.adopt.program import Program
-from mplint.engine.prefilter import key_of
-from mplint.engine.tracing import Programs, deep_stack, traced
-from mplint.program.lower import span_of
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace
+from mplint.program.trace import Entry
 from mplint.program.values import Place
 from mplint.python.load import read_file
 
@@ -20,22 +16,16 @@ class Scene:
     """One state of a program, run."""
 
     def __init__(self, program: Program) -> None:
-        self.program, self.file, self.path = program, program.file, key_of(program.path)
-        programs = Programs({self.path: program.path}, partial(bytes_of, program), targets=lambda _: program.targets)
-        programs.documents[self.path] = program.document
-        with deep_stack():
-            self.trace: Trace = traced(programs, [self.path], relevant=everything)
-        self.trace.files[self.path] = program.file
+        self.program, self.file = program, program.file
+        self.trace, self.path = program.execution.trace, program.execution.path
 
     def events(self, *kinds: str) -> Iterator[tuple[Entry, Event]]:
         """The events of some kinds, with their entries."""
-        for entry in self.trace.entries:
-            for event in entry.of(*kinds):
-                yield entry, event
+        return self.program.execution.events(*kinds)
 
     def node(self, place: Place | None) -> ast.AST | None:
         """The syntax of this file at a place; None for another file's."""
-        return self.file.syntax.at(span_of(place.position)) if place is not None and place.path == self.path else None
+        return self.program.execution.node(place) if place is not None else None
 
     def chain(self, event: Event) -> list[ast.expr]:
         """The syntax of this file that leads to an event, outermost first, and at which it happens."""
@@ -55,11 +45,6 @@ class Scene:
 def scene_of(program: Program) -> Scene:
     """What happens when a state of a program runs, found out once."""
     return program.kept(Scene)
-
-
-def everything(words: frozenset[str]) -> bool:
-    """Adoption is interested in all of its program."""
-    return True
 
 
 def bytes_of(program: Program, path: str) -> bytes:

@@ -538,7 +538,9 @@ def filled(m: Machine, name: str, args: Args, place: Place) -> Value:
     """A tensor that a call fills: float32 unless a dtype is given."""
     noise = frozenset({NOISE}) if "random" in name else frozenset()
     if name.startswith("keras.ops."):
-        return in_dtypes(m, name, args, place, OF_OPS[name.removeprefix("keras.ops.")], None, "filled", frozenset({MULTI}))
+        last = name.removeprefix("keras.ops.")
+        default = None if last in ("full", "linspace") else SINGLE  # those take the dtype of what they are given
+        return in_dtypes(m, name, args, place, OF_OPS[last], default, "filled", frozenset({MULTI}))
     if name.startswith("keras.random."):
         return in_dtypes(m, name, args, place, OF_RANDOM[name.removeprefix("keras.random.")], SINGLE, "filled", noise | {MULTI})
     if name.startswith("keras.backend."):
