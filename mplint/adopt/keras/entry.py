@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from mplint.adopt.keras.builders import TRAINING, Built
 from mplint.adopt.keras.scene import Scene
+from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, Function, is_main_guard
-from mplint.source.file import SourceFile
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 QUIET = 3  # simple statements between two imports, such as `os.environ[...] = "3"`

@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple
 
 from mplint.adopt.keras.scene import Scene
 from mplint.frameworks.keras.policies import MIXED, OPEN, compute_letter, policy_name
+from mplint.frameworks.names import keras_path
 from mplint.program.trace import possible
 from mplint.program.values import BFLOAT, HALF, Object
-from mplint.source.file import SourceFile
-from mplint.source.framework_names import keras_path
+from mplint.python.file import SourceFile
 
 OWN_NAMES = ("enable_mixed_precision_graph_rewrite", "LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer")
 

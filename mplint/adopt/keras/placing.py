@@ -11,12 +11,12 @@ from mplint.adopt.keras.scene import Scene, scene_of
 from mplint.adopt.keras.spelling import Spelling, spelling
 from mplint.adopt.program import Note, Program
 from mplint.findings import AddImport, Applicability, Change, Fix, InsertStatements
+from mplint.python.arguments import quoted
 from mplint.python.document import InputError
+from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS
 from mplint.rewrite import FixError
-from mplint.source.arguments import quoted
-from mplint.source.file import SourceFile
 
 
 def placed(program: Program, start: Start, built: list[Built], root: str, policy: str, major: int) -> tuple[Program, list[Note]]:

@@ -13,8 +13,8 @@ from mplint.adopt.torch.models import Models
 from mplint.adopt.torch.passages import Passages
 from mplint.adopt.torch.spelling import DTYPES
 from mplint.findings import Span
+from mplint.recipes.scaler.checkpoint import methods, store_of
 from mplint.recipes.scaler.plan import NoFix
-from mplint.source.torch.checkpoints import methods, store_of
 
 
 def notes_on(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from mplint.source.framework_names import keras_path
+from mplint.frameworks.names import keras_path
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.definitions import Definitions
+    from mplint.python.file import SourceFile
 
 CLASSES = ("LossScaleOptimizer", "LossScaleOptimizerV1", "LossScaleOptimizerV3")
 MODELS = ("Model", "Sequential", "models.Model", "models.Sequential", "training.Model")
@@ -20,9 +21,9 @@ def makes_loss_scale_optimizer(file: SourceFile, call: ast.Call) -> bool:
     return bool(names) and all((path := keras_path(name)) is not None and path.rpartition(".")[2] in CLASSES for name in names)
 
 
-def is_loss_scale_optimizer(file: SourceFile, node: ast.expr) -> bool:
+def is_loss_scale_optimizer(file: SourceFile, found: Definitions, node: ast.expr) -> bool:
     """Whether everything that `node` may stand for is a LossScaleOptimizer, or an isinstance check around it says so."""
-    definitions = file.values.definitions(node)
+    definitions = found.of(node)
     if definitions and all(isinstance(d, ast.Call) and makes_loss_scale_optimizer(file, d) for d in definitions):
         return True
     text = ast.unparse(node)
