@@ -71,7 +71,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/missing_loss_scaling.py': (20141, (('MP301', 'missing-loss-scaling', 'ERROR', ('autocast', 'mixed_float16', 'GradientTape', 'compute_gradients', 'mixed_precision=', 'mp_policy='), ('torch', 'keras'), False, 'MissingLossScaling', False, False, True),)),
     'training/missing_scaler_update.py': (9445, (('MP303', 'missing-scaler-update', 'ERROR', ('.scale(',), ('torch',), False, 'MissingScalerUpdate', False, False, True),)),
     'training/mixed_layers.py': (3407, ()),
-    'training/optimizers_to_wrap.py': (5263, ()),
+    'training/optimizers_to_wrap.py': (5267, ()),
     'training/scaled_gradients_modified.py': (8405, (('MP314', 'scaled-gradients-modified', 'WARNING', ('.scale(', 'scale_loss', 'get_scaled_loss'), ('torch', 'keras'), False, 'ScaledGradientsModified', False, False, True),)),
     'training/scaled_loss_reported.py': (7331, (('MP315', 'scaled-loss-reported', 'INFO', ('.scale(', '.get_scaled_loss(', '.scale_loss('), ('torch', 'keras'), False, 'ScaledLossReported', False, False, True),)),
     'training/scaler_misordered.py': (15961, (('MP310', 'scaler-misordered', 'ERROR', ('.scale(',), ('torch',), False, 'ScalerMisordered', False, False, True),)),

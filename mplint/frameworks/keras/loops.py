@@ -89,6 +89,8 @@ def new_optimizer(m: Machine, name: str, args: Args, place: Place) -> Value | No
 
 def wrapped_by_compile(m: Machine, optimizer: Value, policy: Value, args: Args, place: Place) -> Value:
     """What `compile()` makes of an optimizer: under a mixed_float16 policy of the model, one that scales the loss."""
+    named = Object(("keras optimizer", m.identity(place), "compile"), "keras optimizer", "compile", place)
+    optimizer = m.each(optimizer, lambda atom: named if type(atom) is Constant and isinstance(atom.value, str) else atom)
     flag = args.named.get("auto_scale_loss")
     if type(flag) is Constant and flag.value is False:
         return optimizer
@@ -331,7 +333,9 @@ def of_scaler(m: Machine, receiver: Object, name: str, args: Args, place: Place)
 
 def of_unknown(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
     """Optimizers that arrive from outside, told by methods that only they have."""
-    if type(atom) is Unknown and name in (*SCALES, "get_unscaled_gradients", "apply_gradients"):
+    if type(atom) is not Unknown:
+        return None
+    if name in (*SCALES, "get_unscaled_gradients", "apply_gradients") or (name == "apply" and gradients_in(m, args.get(0))):
         return optimizer_method(m, atom, name, args, place)
     return None
 
