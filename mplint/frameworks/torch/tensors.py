@@ -1,8 +1,8 @@
 """Tensors: what operations do to dtypes, under autocast and without, and the constants that meet them.
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
-"loss in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half". Each holds the tensor that it
-happens to.
+"loss in half", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half".
+Each holds the tensor that it happens to.
 """
 
 from __future__ import annotations
@@ -177,6 +177,7 @@ QUOTIENTS = frozenset({"div", "truediv", "divide", "true_divide"})
 ANGLED = SCALED | PRODUCTS | {"outer", "ger", "cat", "concat", "stack", "hstack", "reciprocal", "where", "tensordot"}
 TURNS = frozenset({"sin", "cos", "polar", "sincos"})
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
+LOG_PROBABILITIES = frozenset({"log_softmax", "LogSoftmax", "logsigmoid", "LogSigmoid"})
 NO_HALF = frozenset(  # operations without a half kernel, which raise
     [
         *("eigh", "eig", "eigvals", "eigvalsh", "svd", "svdvals", "qr", "cholesky", "cholesky_ex", "cholesky_inverse", "cholesky_solve"),
@@ -335,6 +336,8 @@ class Operation:
         kind = region_kind(meaning, self.region)
         if kind == "none":
             return self.unknown()
+        if kind == "lower" and self.given and all(type(a) is Tensor and a.dtypes <= {INTEGER, BOOLEAN} for a in self.given):
+            kind = meaning.plain  # autocast casts floats only
         self.check(kind)
         asked = dtypes_given(self.named.get("dtype")) if meaning.takes_dtype or kind in ("factory", "float32") else None
         if kind in ("integer", "bool"):
@@ -641,6 +644,9 @@ class Operation:
                     m.emit("unstable in half", self.place, **self.in_half(first))
             elif short in REDUCTIONS:
                 m.emit("reduced in half", self.place, **self.in_half(first))
+        if kind != "float32" and short in LOG_PROBABILITIES and first.dtypes in ({HALF}, {BFLOAT}) and MODEL_OUTPUT in first.tags:
+            if outside_of_regions(m):
+                m.emit("log-probabilities in half", self.place, **self.in_half(first))
         if short in COUNTING:
             self.check_positions(kind)
         if short in TURNS:
