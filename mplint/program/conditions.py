@@ -48,7 +48,7 @@ def extend(path: Path, literals: Iterable[Condition]) -> Path | None:
 
 
 _known: dict[tuple[Path, Path], Path | None] = {}
-MAX_KNOWN = 200_000
+MAX_KNOWN = 10_000
 
 
 def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
