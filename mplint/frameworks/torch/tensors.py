@@ -647,9 +647,9 @@ class Operation:
                     m.emit("unstable in half", self.place, **self.in_half(first))
             elif short in REDUCTIONS:
                 m.emit("reduced in half", self.place, **self.in_half(first))
-        if kind != "float32" and short in LOG_PROBABILITIES and first.dtypes in ({HALF}, {BFLOAT}) and MODEL_OUTPUT in first.tags:
-            if outside_of_regions(m):
-                m.emit("log-probabilities in half", self.place, **self.in_half(first))
+        of_model = first.dtypes in ({HALF}, {BFLOAT}) and MODEL_OUTPUT in first.tags
+        if kind != "float32" and short in LOG_PROBABILITIES and of_model and outside_of_regions(m):
+            m.emit("log-probabilities in half", self.place, **self.in_half(first))
         if short in COUNTING:
             self.check_positions(kind)
         if short in TURNS:
