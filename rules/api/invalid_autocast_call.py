@@ -13,19 +13,19 @@ from mplint.program.lower import span_of
 from mplint.program.machine import Args, Event, Switch
 from mplint.program.trace import Trace, possible, shown_symbol
 from mplint.program.values import DOUBLE, SINGLE, Atom, Constant, DType, Place, Step, Test, Unknown, Value
+from mplint.python.arguments import argument_start
 from mplint.python.syntax import argument
 from mplint.rule import Rule
-from mplint.source.arguments import argument_start
-from mplint.source.dtype_names import DTYPES
 
 if TYPE_CHECKING:
     from mplint.program.values import Autocast
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 NEW = "torch.amp.autocast"
 OLD = ("torch.cuda.amp.autocast", "torch.cpu.amp.autocast")
 OLD_SCALERS = ("torch.cuda.amp.GradScaler", "torch.cpu.amp.GradScaler")
-NOT_DEVICES = {"gpu", "GPU", "CUDA", "tpu", *DTYPES}
+DTYPES = frozenset(("float16", "bfloat16", "float32", "float64"))
+NOT_DEVICES = {"gpu", "GPU", "CUDA", "tpu", "half", "fp16", "bf16", "float", "fp32", "double", *DTYPES}
 DEVICES = ("cuda", "cpu", "mps", "xpu")
 GUARD = re.compile(r"device|cuda|gpu|cpu|amp|backend", re.I)
 TRIED = 12  # lines of a try-statement that only tries something
@@ -447,7 +447,7 @@ def wrong_dtype(trace: Trace, event: Event, place: Place, here: Written | None, 
 
 def named_dtype(place: Place, text: str, here: Written | None, name: str) -> Mistake:
     """A dtype given by its name."""
-    known = DTYPES.get(name) == name
+    known = name in DTYPES
     better = f"torch.{name}" if here is not None and isinstance(here.value, ast.Constant) else f"getattr(torch, {text})"
     fix = None
     if known and here is not None:

@@ -13,8 +13,8 @@ from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import NONE, Constant, Object, Place, State, Step, Tensor, atoms
+from mplint.python.file import SourceFile
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
 
 
 class ClipBeforeUnscale(Rule):

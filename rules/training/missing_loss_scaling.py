@@ -226,7 +226,7 @@ class MissingLossScaling(Rule):
         verdict = trace.verdict(entry, case.path)
         text = trace.text(place)
         file = trace.file(place.path)
-        major = loop_major(file) if file is not None else None
+        major = loop_major(file, trace.targets(place.path)) if file is not None else None
         told = verdict.proven and not untold(trace, case.path)
         return self.at(
             trace,

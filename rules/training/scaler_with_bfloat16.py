@@ -11,10 +11,10 @@ from mplint.program.conditions import Condition, Path, allowed_values, extend, t
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible, shown_symbol
 from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Object, Place, State, Step, Tensor, Test, Unknown, Value, options
+from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.python.syntax import argument, has_star
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
 
 OF_WRAPPERS = {"get_scaled_loss", "get_unscaled_gradients", "inner_optimizer", "dynamic_scale", "loss_scale", "initial_scale"}
 WHY = "bfloat16 has the range of float32 (1e-38 to 3e38): nothing needs a scale, and each step checks all gradients for it"
@@ -376,10 +376,14 @@ def name_of(made: Event) -> str:
 
 
 def place_of(made: Event, region: Event | None) -> Place:
-    """Where a scaler is chosen: in the file of the region, where a wrapper elsewhere makes it."""
-    if region is None or made.place.path == region.place.path:
+    """Where a scaler is chosen: in the file that chooses the region's dtype, where a wrapper elsewhere makes it."""
+    if region is None:
         return made.place
-    return next((place for place in reversed(made.calls) if place.path == region.place.path), made.place)
+    autocast = region.data["autocast"]
+    chosen = autocast.chain[0].place if isinstance(autocast, Autocast) and autocast.chain else region.place
+    if made.place.path == chosen.path:
+        return made.place
+    return next((place for place in reversed(made.calls) if place.path == chosen.path), made.place)
 
 
 def unwrapped(file: SourceFile, call: ast.AST) -> Fix | None:
