@@ -81,6 +81,6 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/scaler_without_autocast.py': (14832, (('MP309', 'scaler-without-autocast', 'WARNING', ('GradScaler(',), ('torch',), False, 'ScalerWithoutAutocast', False, False, True),)),
     'training/step_inside_autocast_region.py': (4221, (('MP311', 'step-inside-autocast-region', 'ERROR', ('autocast',), ('torch',), False, 'StepInsideAutocastRegion', False, False, True),)),
     'training/trainer_bypass.py': (5651, ()),
-    'training/unscaled_step.py': (21025, (('MP302', 'unscaled-step', 'ERROR', ('.scale(', 'Accelerator', 'Fabric', 'get_scaled_loss', 'get_unscaled_gradients', 'scale_loss'), ('torch', 'keras'), False, 'UnscaledStep', False, False, True),)),
+    'training/unscaled_step.py': (21254, (('MP302', 'unscaled-step', 'ERROR', ('.scale(', 'Accelerator', 'Fabric', 'get_scaled_loss', 'get_unscaled_gradients', 'scale_loss'), ('torch', 'keras'), False, 'UnscaledStep', False, False, True),)),
     'training/unscaled_tapes.py': (6821, ()),
 }
