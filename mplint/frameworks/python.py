@@ -56,7 +56,6 @@ from mplint.program.values import (
 )
 
 vocabulary = Vocabulary()
-vocabulary.packages.update({"np": "numpy", "numpy": "numpy"})
 OPEN_PART = re.compile(r"\{[^{}]*\}")
 call = vocabulary.call
 method = vocabulary.method

@@ -97,7 +97,7 @@ class Switch(NamedTuple):
     name: str
     default: Value | None
     place: Place | None
-    kind: str  # "option", "setting", "parameter", or "machine" for what the machine decides
+    kind: str  # "option", "setting", "parameter", or "machine" and "release" for what the machine and the version of a package decide
     choices: tuple[Hashable, ...] = ()
     off: str = ""
     test: bool = False
@@ -280,6 +280,10 @@ class Recorder(Protocol):
 
     def unknown(self, m: Machine, place: Place, callee: Atom) -> None:
         """Nobody knew what a call does."""
+        ...
+
+    def computed(self, m: Machine, place: Place, name: str, kind: str) -> None:
+        """Tensors are computed: by an operation, and what a framework does with it; or by a "model" that nobody knows."""
         ...
 
 

@@ -10,11 +10,11 @@ from mplint.program.conditions import Path
 from mplint.program.trace import Entry, Trace, shown_symbol, speaks_of_precision
 from mplint.program.values import Place, Step
 from mplint.python.document import is_test_path
+from mplint.python.file import SourceFile
 from mplint.python.names import Binding, position
 from mplint.python.syntax import FUNCTIONS, argument
 from mplint.recipes.scaler.checkpoint import loaded_after, saved_beside
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
 
 from .checkpoint_cases import (
     Case,

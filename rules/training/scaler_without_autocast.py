@@ -161,21 +161,28 @@ def plain_ways(entry: Entry, made: Event, scalings: list[Event]) -> Iterator[Pla
     """The ways on which all losses of a live scaler come from models that run in float32."""
     if any(type(a) is Tensor and BFLOAT in a.forward for e in scalings for _, a in options(e.data["loss"])):  # type: ignore[arg-type]
         return  # what is wrong is that it scales for bfloat16
-    found: list[Plain] | None = None
-    for scaling in scalings:
-        called = before(entry, scaling)
-        if not called:
-            continue
-        ways = [way for path in losses(scaling) for way in through(called, path)]
-        if found is None:
-            found = ways
-        else:
-            apart = [one for one in found if extend(one.path, scaling.path) is None]  # this loss is scaled on other ways
-            pairs = ((extend(one.path, other.path), one.region or other.region) for one in found for other in ways)
-            found = [*apart, *(Plain(both, region) for both, region in pairs if both is not None)][:WAYS]
-    for way in found or ():
+    told = [(scaling, called) for scaling in scalings if (called := before(entry, scaling))]
+    ways = [(scaling.path, [way for path in losses(scaling) for way in through(called, path)][:WAYS]) for scaling, called in told]
+    found: list[Plain] = []
+    for number, (_, own) in enumerate(ways):
+        others = ways[:number] + ways[number + 1 :]
+        found += [joined for way in own if (joined := everywhere(way, others)) is not None]
+    for way in found:
         for path in turned_on(made.data["enabled"], way.path):
             yield Plain(path, way.region)
+
+
+def everywhere(way: Plain, others: list[tuple[Path, list[Plain]]]) -> Plain | None:
+    """A way on which the other losses that are scaled there come from float32 too; None where one of them does not."""
+    for path, ways in others:
+        if extend(way.path, path) is None:
+            continue  # it is not scaled on this way
+        pairs = ((extend(way.path, other.path), way.region or other.region) for other in ways)
+        shared = next((Plain(both, region) for both, region in pairs if both is not None), None)
+        if shared is None:
+            return None
+        way = shared
+    return way
 
 
 def before(entry: Entry, scaling: Event) -> list[Event]:

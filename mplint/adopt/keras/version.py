@@ -24,25 +24,20 @@ def for_one_keras(program: Program, root: str) -> tuple[Program, Keras]:
         return program, Keras(targets.keras_major, "pinned by the project")
     if root == "tf_keras" or "TF_USE_LEGACY_KERAS" in file.document.text:
         keras = Keras(2, "as the program asks")
-    elif (major := loop_major(file)) is not None:
+    elif (major := loop_major(file, targets)) is not None:
         keras = Keras(major, "as its API shows")
     elif (version := installed(root)) is not None:
         keras = Keras(3 if version.split(".")[0] >= "3" else 2, f"installed: {version}")
     else:
         keras = Keras(3, "assumed, as none is pinned or installed")
     versions = Versions.parse(">=3" if keras.major == 3 else ">=2.4,<3")
-    return Program(program.path, program.data, changed(targets, versions, targets.keras_policy)), keras
+    return Program(program.path, program.data, changed(targets, versions)), keras
 
 
-def changed(targets: Targets, keras: Versions | None, policy: str | None) -> Targets:
-    """The settings for one Keras, under a policy that another program sets (None: no other does)."""
+def changed(targets: Targets, keras: Versions | None) -> Targets:
+    """The settings for one Keras."""
     ranges = tuple(targets.input_ranges.items())
-    return Targets(targets.torch, keras, targets.tensorflow, targets.hardware, None, targets.runtime, ranges, policy)
-
-
-def under(program: Program, policy: str) -> Program:
-    """The program as it is where another program has set the policy before."""
-    return Program(program.path, program.data, changed(program.targets, program.targets.keras, policy))
+    return Targets(targets.torch, keras, targets.tensorflow, targets.hardware, None, targets.runtime, ranges)
 
 
 def installed(root: str) -> str | None:

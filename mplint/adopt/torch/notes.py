@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 
 from mplint.adopt.program import Note, Program
@@ -13,8 +14,8 @@ from mplint.adopt.torch.models import Models
 from mplint.adopt.torch.passages import Passages
 from mplint.adopt.torch.spelling import DTYPES
 from mplint.findings import Span
+from mplint.program.values import Object
 from mplint.recipes.scaler.plan import NoFix
-from mplint.source.torch.checkpoints import methods, store_of
 
 
 def notes_on(
@@ -48,19 +49,19 @@ def _mended(before: Program, done: Sequence[Mended]) -> Iterator[Note]:
 def _made(before: Program, after: Program, policy: str, adopted: Sequence[Backward], evaluates: bool) -> Iterator[Note]:
     file, dtype = before.file, DTYPES[policy]
     scaling = ", its loss scaled" if policy == "mixed_float16" else ""
-    models = Models(file)
+    models = Models(before.execution)
     passages = []
     for backward in adopted:
         done = "its loss is scaled" if backward.covered else f"its forward pass runs under autocast in {dtype}{scaling}"
         yield Note(file.location(backward.call), f"`{file.text(backward.call)}`: {done}")
         try:
-            passages += [] if backward.covered else Passages(file, models).of_backward(backward.call)
+            passages += [] if backward.covered else Passages(models, policy).of_backward(backward.call)
         except NoFix:
             continue
     if evaluates:
-        for passage in Evaluations(file, models).all(passages):
+        for passage in Evaluations(models, Passages(models, policy)).all(passages):
             yield Note(file.location(passage.first), f"a forward pass without gradients runs under autocast in {dtype}")
     if after.document.text.count("caler.state_dict()") > before.document.text.count("caler.state_dict()"):
-        for call, _ in methods(file, "state_dict"):
-            if "optim" in file.text(call).lower() and store_of(file, call) is not None:
+        for call in file.syntax.all(ast.Call):
+            if any(type(a) is Object and a.kind == "state_dict" and a.type == "optimizer" for a in before.execution.values(call)):
                 yield Note(file.location(call), "the checkpoint holds the scaler's state, too")

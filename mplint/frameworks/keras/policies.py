@@ -7,6 +7,7 @@ policy of a caller whom nobody knows: what library code computes in then is the 
 from __future__ import annotations
 
 from mplint.frameworks.keras.imported import runs_at_import
+from mplint.frameworks.names import KERAS_ROOTS
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import Path
 from mplint.program.machine import IDENTITY, Args, Machine
@@ -24,6 +25,7 @@ from mplint.program.values import (
     SINGLE,
     TRUE,
     Atom,
+    Chain,
     Constant,
     DType,
     DTypeOf,
@@ -32,6 +34,7 @@ from mplint.program.values import (
     Object,
     Place,
     State,
+    Step,
     Tensor,
     Test,
     Unknown,
@@ -50,21 +53,8 @@ FLOATX = "keras.floatx"  # what `K.floatx()` gives: the default dtype of floats,
 GUARD = f"the compute dtype{IDENTITY}compute dtype"  # the symbol that tests of the compute dtype stand for
 DEFAULT = State(("float32", None))
 vocabulary.defaults.update({"policy": DEFAULT, "floatx": State(("float32", None))})
-vocabulary.aliases.update(
-    {
-        "tensorflow.keras": "keras",
-        "tensorflow.python.keras": "keras",
-        "tensorflow.compat.v2": "tensorflow",
-        "tensorflow.compat.v1": "tensorflow",
-        "tensorflow.compat.v1.keras": "keras",
-        "tf_keras": "keras",
-        "tf_keras.src": "keras",
-        "keras.src": "keras",
-        "keras.api": "keras",
-        "keras.api._v2.keras": "keras",
-        "tensorflow_core.keras": "keras",
-    }
-)
+vocabulary.aliases.update({root: "keras" for root in KERAS_ROOTS if root != "keras"})
+vocabulary.aliases.update({"tensorflow.compat.v2": "tensorflow", "tensorflow.compat.v1": "tensorflow"})
 LETTERS = {
     "float16": HALF,
     "half": HALF,
@@ -179,6 +169,35 @@ def on_tpu(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     return None
 
 
+GRAPHS = frozenset(
+    {"Session", "InteractiveSession", "disable_v2_behavior", "disable_eager_execution", "placeholder", "global_variables_initializer"}
+    | {"model_to_estimator", "Estimator", "TPUEstimator", "EstimatorSpec", "train_and_evaluate", "MonitoredTrainingSession"}
+)
+
+
+@vocabulary.prefix("tensorflow.", "keras.estimator.")
+def of_graphs(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """Sessions, placeholders and estimators of TensorFlow 1."""
+    if name.rpartition(".")[2] in GRAPHS:
+        m.emit("graph code", place, name=name)
+    return None
+
+
+@vocabulary.prefix("jax.", "flax.nnx.")
+def of_jax(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """Gradients that JAX takes."""
+    if name.rpartition(".")[2] in ("value_and_grad", "grad"):
+        m.emit("jax gradients taken", place, name=name)
+    return None
+
+
+@call("keras.backend.clear_session", "keras.utils.clear_session")
+def session_cleared(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The state of Keras begins anew: Keras 3 forgets the policy, too."""
+    m.emit("session cleared", place)
+    return NONE
+
+
 @call(*every("set_global_policy", "set_policy", "set_dtype_policy"))
 def set_policy(m: Machine, name: str, args: Args, place: Place) -> Value:
     """Set the global policy."""
@@ -240,14 +259,20 @@ def policy_object(m: Machine, policy: Value, place: Place) -> Object:
 
 def letters_of(m: Machine, policy: Value, letter: object = compute_letter) -> Value:
     """The compute (or variable) dtype of a policy, as a value."""
-    return join((guards, dtype_value(letter(str(atom.data[0])))) for guards, atom in options(policy) if type(atom) is State)  # type: ignore[index, operator]
+    return join((guards, dtype_value(letter(str(atom.data[0])), atom)) for guards, atom in options(policy) if type(atom) is State)  # type: ignore[index, operator]
 
 
-def dtype_value(letter: str) -> Value:
+def dtype_value(letter: str, policy: State) -> Value:
     """A dtype that follows a policy, as programs see it, or something unknown."""
     if letter == ANY:
         return Unknown(f"dtype{IDENTITY}policy")
-    return DTypeOf(Tensor(frozenset({letter}), tags=frozenset({"tf", "policy"})))
+    return DTypeOf(Tensor(frozenset({letter}), half=chain_of(policy) if letter in (HALF, BFLOAT) else (), tags=frozenset({"tf", "policy"})))
+
+
+def chain_of(policy: State) -> Chain:
+    """Where a policy was set."""
+    name, place = policy.data if isinstance(policy.data, tuple) else (UNTOLD, None)
+    return (Step(place, f"the policy is {name} from here on"),) if isinstance(place, Place) else ()
 
 
 def of_policy(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:

@@ -13,12 +13,14 @@ from functools import partial
 from mplint.frameworks.derived import OpMeaning, torch_layer
 from mplint.frameworks.library import unknown_result
 from mplint.frameworks.packages import in_table, note, of_table
-from mplint.frameworks.torch.forwards import note_called
+from mplint.frameworks.torch.forwards import is_trained, note_called
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dtypes_given, named, spread
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, zero_grad
 from mplint.frameworks.torch.tensors import (
     BUFFER,
+    FROZEN,
     LEGACY,
+    MAKERS,
     MODEL_OUTPUT,
     PARAMETER,
     QUIET,
@@ -33,7 +35,7 @@ from mplint.frameworks.torch.tensors import (
 )
 from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, owner_of, watch, weights
 from mplint.frameworks.vocabulary import Entered, Vocabulary
-from mplint.program.expressions import ancestors, bind, class_member
+from mplint.program.expressions import INSTANCE, ancestors, bind, class_member
 from mplint.program.machine import IDENTITY, STATE, Args, Machine
 from mplint.program.store import choose, join
 from mplint.program.values import (
@@ -42,6 +44,7 @@ from mplint.program.values import (
     HALF,
     NONE,
     SINGLE,
+    TRUE,
     Atom,
     Autocast,
     Chain,
@@ -54,6 +57,7 @@ from mplint.program.values import (
     External,
     Function,
     Items,
+    Method,
     Object,
     Place,
     Step,
@@ -70,6 +74,7 @@ call = vocabulary.call
 method = vocabulary.method
 
 HALF_WORDS = frozenset({"half", "float16", "bfloat16"})
+MAKES = frozenset({"arange", "from_pretrained"})  # what a module's `__init__` makes in half precision
 CALL_STEPS = 20_000  # that one call of a module may use
 UNCHANGED = ("cuda", "cpu", "to", "eval", "train", "requires_grad_", "apply", "xpu", "npu", "mps", "type", "to_empty", "share_memory")
 WRAPPERS = (
@@ -184,10 +189,12 @@ def parameter(m: Machine, args: Args, place: Place) -> Value:
     data = args.get(0, "data")
     if data is None:
         return Tensor(frozenset({SINGLE}), tags=frozenset({PARAMETER}))
+    asks = args.get(1, "requires_grad")
+    own = frozenset({PARAMETER, FROZEN} if asks is not None and asks != TRUE else {PARAMETER})
 
     def one(atom: Atom) -> Value:
         held = registered_at(atom, place) if type(atom) is Tensor else UNKNOWN_TENSOR
-        return held.but(tags=frozenset({PARAMETER}) | held.tags & {RATES, ROUNDED}, scaled=None, range=None)
+        return held.but(tags=own | held.tags & {RATES, ROUNDED}, scaled=None, range=None)
 
     return m.each(data, one)
 
@@ -359,7 +366,7 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
         known = m.read(key, "#result")
     except TypeError:
         return unknown_model(m, receiver, args, place)
-    if known is not None:
+    if known is not None and m.recorder is None:
         m.step(3)
         note_probabilities(m, receiver, known, place)
         return known
@@ -414,6 +421,7 @@ NUMERIC = frozenset(
         "unstable in half",
         "reduced in half",
         "loss in half",
+        "log-probabilities in half",
         "cancellation in half",
         "cast by hand",
         "cast to half",
@@ -496,6 +504,8 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
     """A model that nobody knows: a tensor of unknown dtype that the autocast region has computed."""
     if m.recorder is not None:
         m.recorder.assumed(m, place, receiver, "model")
+        if type(receiver) is not Unknown or is_trained(m, receiver):
+            m.recorder.computed(m, place, "", "model")
     note_replicas(m, receiver, place)
     for given in (atom for value in args.positional for atom in atoms(value)):
         if type(given) is Tensor and (type(receiver) is not Unknown or is_module_name(receiver)):
@@ -532,11 +542,20 @@ def weights_held(m: Machine, receiver: Atom) -> Value:
     held = cast_weights(m, receiver.id if type(receiver) is Object else receiver)
     if held != NONE or type(receiver) is not Object or receiver.kind != "model":
         return held
-    groups = [group for state in atoms(weights(m, receiver)) for group in groups_of(state) if group.name == OWN]
+    made = receiver.made
+    return choose(join((guards, loaded_weights(state, made) or NONE) for guards, state in options(weights(m, receiver))), m.path)
+
+
+def loaded_weights(state: Atom, made: Place | None) -> Tensor | None:
+    """The weights of a model of another package as a tensor, where their dtype is known; `made`: where the model was."""
+    groups = [group for group in groups_of(state) if group.name == OWN]
     letters = frozenset(group.dtype for group in groups)
     if not letters or ANY in letters:
-        return NONE
-    return Tensor(letters, next((group.chain for group in groups if group.chain), ()), forward=letters & HALVES)
+        return None
+    chain = next((group.chain for group in groups if group.chain), ())
+    if not chain and made is not None and letters & HALVES:
+        chain = (Step(made, f"the model is made with weights in {named(next(iter(letters & HALVES)))} here"),)
+    return Tensor(letters, chain, forward=letters & HALVES)
 
 
 def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
@@ -552,6 +571,8 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
     region = m.state("autocast")
     held = m.read(atom, "#dtype")
     if held is None and not any(type(a) is Autocast and a.dtype is not None for a in atoms(region)):
+        if m.recorder is not None and (is_trained(m, atom) or is_part_of_forward(m, atom)):
+            m.recorder.computed(m, place, "", "model")
         return None
 
     def one(state: Atom) -> Value:
@@ -564,6 +585,11 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
         return found
 
     return m.each(region, one)
+
+
+def is_part_of_forward(m: Machine, atom: Unknown) -> bool:
+    """Whether something unknown is an object of another package's class that a model calls in its `forward`: a layer."""
+    return INSTANCE.search(atom.symbol) is not None and any(f.code is not None and f.code.name == "forward" for f in m.frames)
 
 
 def plain_result(m: Machine, atom: Unknown, args: Args, place: Place) -> Value:
@@ -768,10 +794,12 @@ def is_module(m: Machine, value: Atom) -> bool:
 
 
 def opening(m: Machine, cls: Class) -> Callable[[Object, int], None] | None:
-    """How torch uses a module that nobody uses in the project and that makes tables of numbers in half precision: its `forward` runs."""
+    """How torch uses a module that nobody uses in the project and that makes tables of numbers, or loads a model, in half precision: its
+    `forward` runs.
+    """
     maker, runner = class_member(m, cls, "__init__"), class_member(m, cls, "forward")
     made_by = maker[0].code if maker is not None and type(maker[0]) is Function else None
-    if runner is None or made_by is None or not has_module_base(m, cls) or "arange" not in made_by.words:
+    if runner is None or made_by is None or not has_module_base(m, cls) or made_by.words.isdisjoint(MAKES):
         return None
     defaults = (default for _, _, default, _ in made_by.parameters if default is not None)
     if made_by.words.isdisjoint(HALF_WORDS) and not any(default[-1] in HALF_WORDS for default in defaults):
@@ -817,6 +845,26 @@ def of_unknown(m: Machine, receiver: Unknown, name: str, args: Args, place: Plac
 
 
 vocabulary.atom_methods.append(of_module)
+SETTERS = (*MAKERS, "set", "save", "update", "print", "export", "freeze", "register", "add_", "log")  # beginnings of what computes nothing
+
+
+def model_method(m: Machine, receiver: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """Tell a recorder of a method of a model that nobody knows, or a part of one that nobody has seen made.
+
+    It computes, where it is given anything that may be a tensor.
+    """
+    if m.recorder is None or name in NO_MODELS or name.startswith(SETTERS) or name in MODULE_METHODS:
+        return None
+    if type(receiver) is Unknown:
+        known = not is_trained(m, receiver)
+    else:
+        known = not (type(receiver) is Object and (receiver.kind == "model" or (type(receiver.type) is Class and is_module(m, receiver))))
+    if not known and any(type(a) in (Unknown, Tensor) for v in args.all() for a in atoms(v)) and not in_table(Method(receiver, name)):
+        m.recorder.computed(m, place, name, "model")
+    return None
+
+
+vocabulary.atom_methods.append(model_method)
 
 
 def list_of_modules(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
