@@ -285,7 +285,7 @@ def path_in_bfloat16(trace: Trace, scaling: Event, origin: Event) -> Path | None
         for literals in ways_on(origin.data["enabled"]) if path is not None else ():  # type: ignore[arg-type]
             on = origin.path | literals
             alone = on - guards - scaling.path  # what the region hangs on as well asks for no other dtype
-            named = can_be_named(trace, unsettled(guards, on))  # type: ignore[arg-type]
+            named = can_be_named(trace, unsettled(guards, on))
             both = extend(path, on) if named and not asks_for_float16(alone) else None  # type: ignore[arg-type]
             if both is not None:
                 return both
