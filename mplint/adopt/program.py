@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
+from mplint.adopt.execution import Execution
 from mplint.findings import Fix, Location
 from mplint.python.document import Document
 from mplint.python.load import load
@@ -14,6 +15,8 @@ from mplint.python.parse import parse
 from mplint.rewrite import apply_edits, realize
 from mplint.source.file import SourceFile
 from mplint.targets import Targets
+
+Fact = TypeVar("Fact")
 
 
 class Note(NamedTuple):
@@ -30,11 +33,23 @@ class Program:
         self.path, self.data, self.targets = path, data, targets
         self.document: Document = load(path, data)
         self.tree = parse(self.document)
+        self._kept: dict[object, object] = {}
+
+    def kept(self, ask: Callable[[Program], Fact]) -> Fact:
+        """What `ask` says of this state of the program, asked once."""
+        if ask not in self._kept:
+            self._kept[ask] = ask(self)
+        return cast(Fact, self._kept[ask])
 
     @cached_property
     def file(self) -> SourceFile:
         """The facts about this state of the program."""
         return SourceFile(self.document, self.tree, self.targets)
+
+    @cached_property
+    def execution(self) -> Execution:
+        """What happens when this state of the program runs."""
+        return Execution(self.path, self.data, self.file)
 
     def after(self, fixes: Iterable[Fix]) -> Program:
         """The program after fixes that do not overlap; raises FixError where one can't be carried out, InputError where nothing parses."""

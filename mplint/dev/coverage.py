@@ -166,6 +166,9 @@ class Calls:
         if place in self.now:
             self.unknowns.setdefault(place, name_of(m, callee))
 
+    def computed(self, m: Machine, place: Place, name: str, kind: str) -> None:
+        """Only calls are counted."""
+
 
 def half_in_force(m: Machine) -> bool:
     """Whether autocast may be on, or a policy in force."""

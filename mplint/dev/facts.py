@@ -89,6 +89,9 @@ class Watch:
     def unknown(self, m: Machine, place: Place, callee: Atom) -> None:
         """Unknown calls give unknown values."""
 
+    def computed(self, m: Machine, place: Place, name: str, kind: str) -> None:
+        """Operations are seen by what they give."""
+
 
 NOTHING_KNOWN = Tensor(frozenset({ANY}))
 IDENTITIES = ("key", "identity")  # data that only tells things apart

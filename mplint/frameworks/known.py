@@ -59,15 +59,16 @@ def interpret(
     recorder: Recorder | None = None,
     clipping: Sequence[str] = (),
     supported: Supported | None = None,
+    relevant: Callable[[frozenset[str]], bool] = speaks_of_training,
 ) -> Trace:
     """The trace of the named programs of a project and of what they import; `ask` answers questions about texts, `recorder` looks on.
 
     `clipping`: the programs that clip gradients, whether they are named or not. `supported`: the versions of a package that a program is
-    for.
+    for. `relevant`: what is of interest, by its words.
     """
     project.kept[releases.SUPPORTED] = supported
     project.kept["programs with parts"] = tuple(sorted({*named, *clipping}))
     after = partial(run_in_context, paths=project.paths, ask=ask)
     leading = [path for path in sorted(project.graph.above(named) - set(named)) if not is_test_path(path)]
     around = partial(parts.users_of_parts, clipping=clipping)
-    return trace(project, frameworks(), speaks_of_training, named, after, recorder, leading, around, casts_numbers)
+    return trace(project, frameworks(), relevant, named, after, recorder, leading, around, casts_numbers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from mplint.frameworks.names import PACKAGES
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, Args, Event, Frame, Machine, derived
@@ -71,7 +72,6 @@ class Frameworks:
         self.annotations = [h for v in vocabularies for h in v.annotations]
         self.externals = [h for v in vocabularies for h in v.externals]
         self.defaults = {name: value for v in reversed(vocabularies) for name, value in v.defaults.items()}
-        self.packages = {name: other for v in reversed(vocabularies) for name, other in v.packages.items()}
         self.excerpts = [h for v in vocabularies for h in v.excerpts]
         self.known = frozenset(above(name for name in (*self.calls, *self.values)))
 
@@ -91,8 +91,8 @@ class Frameworks:
 
     def unbound(self, name: str, stars: Sequence[str], words: frozenset[str]) -> str | None:
         """What a name means that nothing binds: what a star import brings, a package, or what the program speaks of."""
-        if name in self.packages:
-            return self.packages[name]
+        if name in PACKAGES:
+            return PACKAGES[name]
         brought = [f"{module}.{name}" for module in stars]
         for dotted in brought:
             if self.canonical(dotted) in self.known:
@@ -122,6 +122,8 @@ class Frameworks:
 
     def method(self, m: Machine, receiver: Atom, name: str, args: Args, place: Place) -> Value:
         """Call a method that the project does not define."""
+        if type(receiver) is Method and type(receiver.receiver) is Object and type(receiver.receiver.type) is Class:
+            receiver = kept_attribute(receiver.receiver, receiver.name)
         if type(receiver) is Object:
             handler = self.methods.get((receiver.kind, name)) or self.kinds.get(receiver.kind)
             if handler is not None:
@@ -289,6 +291,11 @@ class Frameworks:
         """An instance calls the `__init__` of a base from another package."""
         for handler in self.bases_initialized:
             handler(m, instance, args, place)
+
+
+def kept_attribute(owner: Object, name: str) -> Unknown:
+    """What an instance holds that a base from another package has given it: something unknown, but always the same."""
+    return Unknown(f"{name}{IDENTITY}{owner.id!r}"[:200])
 
 
 def unknown_result(m: Machine, receiver: Atom, args: Args, place: Place) -> Value:

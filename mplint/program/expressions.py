@@ -447,6 +447,16 @@ def fields_held(m: Machine, instance: Object) -> list[Value] | None:
     return [m.read(instance.id, name) or Unknown(f"{name}{IDENTITY}{instance.id!r}"[:200]) for name in names]
 
 
+def field_names(m: Machine, cls: Class) -> list[str]:
+    """The names of a class's fields, those of its bases first."""
+    found: dict[str, None] = {}
+    for ancestor in reversed([a for a in ancestors(m, cls) if type(a) is Class]):
+        held = m.read(ancestor.id, "#fields")
+        if type(held) is Items:
+            found.update(dict.fromkeys(str(f.value) for f in held.items if type(f) is Constant))
+    return list(found)
+
+
 def longest(m: Machine, value: Value, position: int) -> list[Value] | None:
     """The items of a sequence that conditions make longer: all that there may be."""
     items = items_of(m, value, position)
@@ -610,8 +620,11 @@ def negate(m: Machine, value: Value) -> Value:
     return join((literals, FALSE if truth else TRUE) for literals, truth in found)
 
 
-def truths(m: Machine, value: Value) -> list[tuple[Path, bool]]:
-    """The ways in which a value can be true or false: literals to add to the path, and the truth."""
+def truths(m: Machine, value: Value, asked: Hashable = None) -> list[tuple[Path, bool]]:
+    """The ways in which a value can be true or false: literals to add to the path, and the truth.
+
+    `asked` tells tensors apart, which have no identity: where they are tested, or by which name.
+    """
     found: list[tuple[Path, bool]] = []
     base = m.path
     for path, atom in under(value, base):
@@ -641,7 +654,7 @@ def truths(m: Machine, value: Value) -> list[tuple[Path, bool]]:
             else:
                 split(found, path, guards, (("place", repr(atom.id)), True))  # type: ignore[union-attr]
         elif kind is Tensor or kind is DTypeOf or kind is Method:
-            split(found, path, guards, (("place", "tensor", repr(atom)[:80], m.round()), True))
+            split(found, path, guards, (("place", "tensor", asked or repr(atom)[:80], m.round()), True))
         else:
             found.append((guards, True))
     return found
@@ -747,7 +760,7 @@ def ways(m: Machine, ir: IR) -> list[tuple[Path, bool]]:
         return [*done[: 2 * MAX_ARMS], *((way, not stop) for way in open_ways)]
     if kind == "unary" and ir[2] == "not":
         return [(literals, not truth) for literals, truth in ways(m, ir[3])]
-    return truths(m, evaluate(m, ir))
+    return truths(m, evaluate(m, ir), (m.frames[-1].id, ir[2]) if kind == "name" else m.here(ir[1]))
 
 
 def e_and_or(m: Machine, ir: IR) -> Value:

@@ -259,3 +259,97 @@ def test_a_scaler_gets_a_line_of_its_own_where_the_parameters_have_theirs() -> N
                 train(model, loader, optimizer)
     """
     assert "    optimizer: torch.optim.Optimizer,  # of all weights\n    scaler,\n):" in after(text)
+
+
+def test_a_loop_that_skips_batches_without_a_finite_loss_is_adopted() -> None:
+    skipped = "        if loss == 0 or not torch.isfinite(loss):\n            continue\n"
+    found = after(LOOP.replace("        loss.backward()\n", f"{skipped}        loss.backward()\n"))
+    assert f"{skipped}        scaler.scale(loss).backward()\n        scaler.step(optimizer)\n" in found
+
+
+def test_what_makes_data_and_what_makes_a_model_stay_outside_of_autocast() -> None:
+    text = """\
+import torch
+
+device = torch.device("cuda")
+wanted = torch.randn(4, 1, device=device)
+
+class Lazy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(4, 1)
+        self.head(torch.zeros(1, 4))
+
+    def forward(self, x):
+        return self.head(x)
+
+def batch():
+    x = torch.randn(32, 4, device=device)
+    return x, x.mm(wanted)
+
+model = Lazy().to(device)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(10):
+    x, y = batch()
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    header = "    with torch.autocast(device_type=device.type, dtype=torch.bfloat16):\n"
+    assert after(text, "mixed_bfloat16") == text.replace("    loss = torch", f"{header}        loss = torch")
+
+
+def test_a_penalty_whose_gradients_are_differentiated_again_is_computed_in_float32() -> None:
+    text = """\
+import torch
+
+device = torch.device("cuda")
+critic = torch.nn.Linear(6, 1).to(device)
+generator = torch.nn.Linear(3, 6).to(device)
+optimizer = torch.optim.Adam(critic.parameters())
+
+def penalty(real, fake):
+    mixed = (real + fake).requires_grad_(True)
+    (gradients,) = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)
+    return (gradients.norm(2, dim=1) - 1).square().mean()
+
+for real in loader:
+    fake = generator(torch.randn(32, 3, device=device)).detach()
+    score = critic(fake).mean() - critic(real).mean()
+    loss = score + 10 * penalty(real, fake)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    found = after(text)
+    assert (
+        "    with torch.autocast(device_type=device.type, dtype=torch.float16):\n"
+        "        fake = generator(torch.randn(32, 3, device=device)).detach()\n"
+        "        score = critic(fake).mean() - critic(real).mean()\n"
+        "    loss = score.float() + 10 * penalty(real, fake.float())\n"
+        "    optimizer.zero_grad()\n"
+        "    scaler.scale(loss).backward()\n"
+    ) in found
+
+
+def test_a_wrapped_loop_in_a_function_that_its_caller_gives_everything() -> None:
+    text = """\
+import torch
+from tools import build_optimizer
+
+def train(model, batches, optimizer, device):
+    for x, y in batches:
+        loss = torch.nn.functional.mse_loss(model(x.to(device)), y)
+        loss.backward()
+        optimizer.step()
+
+def main(model, batches):
+    device = torch.device("cuda")
+    optimizer, scheduler = build_optimizer(model)
+    for _ in range(3):
+        train(model, batches, optimizer, device)
+"""
+    found = after(text)
+    assert "    optimizer, scheduler = build_optimizer(model)\n    scaler = torch.amp.GradScaler(device.type)\n" in found
+    assert "train(model, batches, optimizer, device, scaler=scaler)" in found

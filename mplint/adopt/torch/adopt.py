@@ -23,7 +23,7 @@ def adopt(program: Program, policy: str) -> Adopted:
 
 def adopt_loops(program: Program, policy: str) -> Adopted:
     """Adopt `policy` in the loops that the program writes itself: all that is certain, and the rest is left with its reason."""
-    found = backwards(program.file)
+    found = backwards(program.execution)
     reasons = {b.number: reason for b in found if b.open and (reason := refusal(program, b, policy)) is not None}
     chosen = [b.number for b in found if b.open and b.number not in reasons]
     result = Attempt(program)
@@ -46,14 +46,14 @@ def adopt_loops(program: Program, policy: str) -> Adopted:
 
 def refusal(program: Program, backward: Backward, policy: str) -> str | None:
     """Why a backward pass can't be adopted, as far as it is known beforehand."""
-    file = program.file
+    execution = program.execution
     try:
-        hazards.of_program(file, policy)
-        hazards.of_models(file)
-        hazards.of_backward(file, backward.call, policy)
-        models = Models(file)
-        if not backward.covered and not any(True for _ in models.runs(loss_of(backward.call))):
-            Passages(file, models).of_backward(backward.call)
+        hazards.of_program(execution, policy)
+        hazards.of_models(execution)
+        hazards.of_backward(execution, backward.call, policy)
+        models = Models(execution)
+        if not backward.covered and not models.runs(loss_of(backward.call)):
+            Passages(models, policy).of_backward(backward.call)
     except NoFix as reason:
         return str(reason)
     return None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mplint.adopt.program import Program
+from mplint.adopt.torch import hazards
 from mplint.adopt.torch.arrays import float_arrays, matching_stores
 from mplint.adopt.torch.backwards import groups, is_covered, numbered
 from mplint.adopt.torch.evaluation import Evaluations
@@ -55,27 +56,27 @@ def attempt(program: Program, policy: str, chosen: Sequence[int], evaluates: boo
 
 def prepared(program: Program, chosen: Sequence[int]) -> Program:
     """The program with losses and outputs in statements of their own."""
-    file = program.file
-    open_ones = [call for call in picked(file, chosen) if not is_covered(file, call)]
-    return carried_out(program, parted(file, Models(file), open_ones), chosen) if open_ones else program
+    execution = program.execution
+    open_ones = [call for call in picked(program.file, chosen) if not is_covered(execution, call)]
+    return carried_out(program, parted(Models(execution), open_ones), chosen) if open_ones else program
 
 
 def under_autocast(program: Program, policy: str, chosen: Sequence[int], evaluates: bool) -> Program:
     """The program with forward passes and losses under autocast."""
     file = program.file
-    models, spelling = Models(file), Spelling(file, policy)
-    passages = Passages(file, models)
+    models, spelling = Models(program.execution), Spelling(program.execution, policy)
+    passages = Passages(models, policy)
     found: list[Passage] = []
     for number, call in zip(chosen, picked(file, chosen), strict=True):
         try:
-            found += [] if is_covered(file, call) else passages.of_backward(call)
+            found += [] if is_covered(program.execution, call) else passages.of_backward(call)
             for passage in found:
                 spelling.header(passage.first)
         except NoFix as reason:
             raise Refused([number], str(reason)) from None
     found = merged(file, passages, found)
     if evaluates:
-        found += Evaluations(file, models).all(found)
+        found += Evaluations(models, passages).all(found)
     try:
         changes = [change for passage in found for change in passage.changes(file, spelling.header(passage.first))]
     except NoFix as reason:
@@ -100,19 +101,22 @@ def merged(file: SourceFile, passages: Passages, found: Sequence[Passage]) -> li
 
 def with_float_results(program: Program, chosen: Sequence[int]) -> Program:
     """The program with float32 results where numpy, or a loss of probabilities, gets them."""
-    file, models = program.file, Models(program.file)
-    inner = [*float_sigmoids(file, models), *matching_stores(file, models)] if chosen else []
-    changes = tuple(dict.fromkeys([*float_arrays(file, models), *inner]))
+    execution = program.execution
+    inner = [*float_sigmoids(execution), *matching_stores(execution)] if chosen else []
+    kernels, unclear = hazards.without_half_kernel(execution) if chosen else ([], [])
+    if unclear:
+        raise Refused(chosen, f"`{program.file.text(unclear[0].func)}` has no half kernel: compute it in float32 with autocast off first")
+    changes = tuple(dict.fromkeys([*float_arrays(execution), *inner, *kernels]))
     return carried_out(program, fix_of(changes), chosen)
 
 
 def with_scalers(program: Program, chosen: Sequence[int]) -> Program:
     """The program with a scaler for each group of backward passes that share one."""
     numbers = {call: number for number, call in zip(chosen, picked(program.file, chosen), strict=True)}
-    together = [[numbers[call] for call in group] for group in groups(program.file, list(numbers))]
+    together = [[numbers[call] for call in group] for group in groups(program.execution, list(numbers))]
     for group in together:
         try:
-            program = carried_out(program, scaled(program.file, picked(program.file, group)), group)
+            program = carried_out(program, scaled(program.execution, picked(program.file, group)), group)
         except NoFix as reason:
             raise Refused(group, f"{reason}; mixed_bfloat16 needs no scaler") from None
     return program

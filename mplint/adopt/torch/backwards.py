@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
+from mplint.adopt.execution import Execution
+from mplint.program.conditions import extend
+from mplint.program.machine import Event
+from mplint.program.trace import tensors_of
+from mplint.program.values import HALF, Atom, External, Place, State, Tensor, atoms
 from mplint.python.names import position
 from mplint.source.file import SourceFile
-from mplint.source.torch.autocast import Region
-from mplint.source.torch.forward import region_behind
-from mplint.source.torch.loop import BACKWARD, MAYBE_SCALED, SCALED, STEP, TRAINER_BACKWARD, TrainingLoop
+
+TRAINERS = ("trainer backward", "optimizer managed", "apex initialized", "loss scaled by a trainer")
 
 
 class Backward(NamedTuple):
@@ -24,22 +28,33 @@ class Backward(NamedTuple):
     covered: bool
 
 
-def backwards(file: SourceFile) -> list[Backward]:
+def backwards(execution: Execution) -> list[Backward]:
     """Every backward pass of the program."""
-    calls = numbered(file)
-    loop = file.fact(TrainingLoop)
-    plain = {act.node for act in loop.acts(BACKWARD)}
-    other = {act.node for kind in (SCALED, MAYBE_SCALED, TRAINER_BACKWARD) for act in loop.acts(kind)}
+    scaled_by = any(True for _ in execution.events("scaler made", *TRAINERS))
     found = []
-    for number, call in enumerate(calls):
-        if call in plain:
-            covered = is_covered(file, call)
-            twin = any(file.names.exclusive(call, scaled) for scaled in other)
-            done = (covered and not wants_scaler(file, call)) or twin or bool(loop.scalers.built) or loop.optimizers.managed
-            found.append(Backward(number, call, not done, covered))
-        elif call in other:
+    for number, call in enumerate(numbered(execution.file)):
+        events = execution.at(call, "backward")
+        if not events:
+            elsewhere = execution.leaves(call) and execution.leads_to(call, "backward")
+            if execution.at(call, "trainer backward"):
+                found.append(Backward(number, call, False, True))
+            elif elsewhere or any(is_remote(atom) for atom, _ in execution.callees(call)):
+                found.append(Backward(number, call, True, False))
+            continue
+        plain = [event for event in events if not is_scaled(event)]
+        if not plain:
             found.append(Backward(number, call, False, True))
+            continue
+        covered = is_covered(execution, call)
+        twin = all(has_twin(execution, event) for event in plain)
+        done = (covered and not wants_scaler(execution, call)) or twin or scaled_by
+        found.append(Backward(number, call, not done, covered))
     return found
+
+
+def is_remote(atom: Atom) -> bool:
+    """Whether a value is the module whose backward pass goes through several processes."""
+    return type(atom) is External and atom.name.startswith("torch.distributed.autograd")
 
 
 def numbered(file: SourceFile) -> list[ast.Call]:
@@ -48,48 +63,64 @@ def numbered(file: SourceFile) -> list[ast.Call]:
     return sorted(found, key=position)
 
 
-def is_covered(file: SourceFile, call: ast.Call) -> bool:
-    """Whether the loss of a backward pass comes from an autocast region."""
-    return region_of(file, call) is not None
+def losses_of(event: Event) -> list[Tensor]:
+    """The losses whose gradients a backward pass computes."""
+    return [tensor for _, tensor in tensors_of(event.data["loss"], event.path)]  # type: ignore[arg-type]
 
 
-def region_of(file: SourceFile, call: ast.Call) -> Region | None:
-    """The autocast region that the loss of a backward pass comes from, also where an object keeps it; None: none is in sight."""
-    loss = call.func.value if isinstance(call.func, ast.Attribute) else None
-    if loss is None:
-        return None
-    if isinstance(loss, ast.Attribute) and isinstance(loss.value, ast.Name):
-        kept = (region_behind(file, value) for value in file.values.attribute_values(loss.value, loss.attr))
-        return next((region for region in kept if region is not None), None)
-    return region_behind(file, loss)
+def is_scaled(event: Event) -> bool:
+    """Whether a scaler has multiplied the loss."""
+    return any(loss.scaled is not None for loss in losses_of(event))
 
 
-def wants_scaler(file: SourceFile, call: ast.Call) -> bool:
-    """Whether the loss comes from a float16 region and no scaler is in the program."""
-    region = region_of(file, call)
-    if region is None or file.fact(TrainingLoop).scalers.built:
-        return False
-    return all(autocast.dtypes == {"float16"} for autocast in region.autocasts)
+def has_twin(execution: Execution, event: Event) -> bool:
+    """Whether a scaled backward pass runs where this one does not, and the other way round."""
+    for entry in execution.trace.entries:
+        if any(other is event for other in entry.events):
+            scaled = [other for other in entry.of("backward", "trainer backward") if other.kind != "backward" or is_scaled(other)]
+            return any(extend(event.path, other.path) is None for other in scaled)
+    return False
 
 
-def groups(file: SourceFile, calls: list[ast.Call]) -> list[list[ast.Call]]:
+def is_covered(execution: Execution, call: ast.Call) -> bool:
+    """Whether autocast has computed the loss of a backward pass."""
+    losses = [loss for event in execution.at(call, "backward") for loss in losses_of(event)]
+    return any(loss.forward for loss in losses)
+
+
+def wants_scaler(execution: Execution, call: ast.Call) -> bool:
+    """Whether float16 has computed the loss, and no scaler is in the program."""
+    losses = [loss for event in execution.at(call, "backward") for loss in losses_of(event)]
+    return not any(True for _ in execution.events("scaler made")) and all(loss.forward <= {HALF} for loss in losses)
+
+
+def steps_of(execution: Execution, calls: list[ast.Call]) -> list[Event]:
+    """The steps of optimizers that apply the gradients of these backward passes."""
+    found = []
+    for _, event in execution.events("optimizer step"):
+        states = [atom.data for atom in atoms(event.data["gradients"]) if type(atom) is State]  # type: ignore[arg-type]
+        places = [data[2] for data in states if isinstance(data, tuple) and data[0] == "plain"]
+        if any(isinstance(place, Place) and execution.node(place) in calls for place in places):
+            found.append(event)
+    return found
+
+
+def groups(execution: Execution, calls: list[ast.Call]) -> list[list[ast.Call]]:
     """The backward passes that need one scaler: those of one function or class, and those that lead to the same steps."""
-    marks = [_marks(file, call) for call in calls]
     found: list[tuple[set[object], list[ast.Call]]] = []
-    for call, own in zip(calls, marks, strict=True):
+    for call in calls:
+        own = marks(execution, call)
         joined = [group for group in found if group[0] & own]
         found = [group for group in found if not group[0] & own]
         found.append((own.union(*(group[0] for group in joined)), [*(c for group in joined for c in group[1]), call]))
     return [sorted(group, key=position) for _, group in found]
 
 
-def _marks(file: SourceFile, call: ast.Call) -> set[object]:
-    found: set[object] = {file.syntax.function(call), file.syntax.enclosing_class(call) or file.syntax.function(call)}
-    for path in file.fact(TrainingLoop).paths():
-        last: ast.AST | None = None
-        for act in path:
-            if act.kind == BACKWARD:
-                last = act.node
-            elif act.kind == STEP and last is call:
-                found |= {act.node, act.optimizer or act.node, file.syntax.function(act.node)}
+def marks(execution: Execution, call: ast.Call) -> set[object]:
+    """What tells which scaler a backward pass needs."""
+    syntax = execution.file.syntax
+    found: set[object] = {syntax.function(call), syntax.enclosing_class(call) or syntax.function(call)}
+    for event in steps_of(execution, [call]):
+        node = execution.node(event.place)
+        found |= {event.place, event.data["key"] or event.place, syntax.function(node) if node is not None else event.place}
     return found

@@ -7,48 +7,56 @@ import re
 from collections.abc import Iterator
 
 from mplint.adopt.torch.models import Models
+from mplint.frameworks.torch.devices import DEVICE
+from mplint.program.machine import shown
+from mplint.program.values import Atom, Constant, Unknown
 from mplint.python.names import position
-from mplint.python.syntax import FUNCTIONS, argument
+from mplint.python.syntax import FUNCTIONS, Function, argument
 from mplint.source.file import SourceFile
 
-DEVICES = ("torch.device", "torch.accelerator.current_accelerator", "torch.get_default_device")
 CALLED_LIKE_ONE = re.compile(r"(\w+_)?(device|dev)(_?id)?$|(\w+_)?gpu(_?id)?$|(local_)?rank$", re.I)
 LITERAL = re.compile(r"(cuda|cpu|mps|xpu)$")
+MAKERS = ("torch.device(", "torch.accelerator.current_accelerator(", "torch.get_default_device(")
 
 
-def device_type(file: SourceFile, models: Models, node: ast.AST) -> str | None:
+def device_type(models: Models, node: ast.AST) -> str | None:
     """The expression that gives the device type at `node`; None where the program does not say where it trains."""
-    for given in sorted(_candidates(file), key=lambda g: _distance(file, g, node)):
+    file = models.file
+    for given in sorted(_candidates(models), key=lambda g: _distance(models, g, node)):
         if _visible(file, given, node):
-            return _type_of(file, given)
-    return _literal(file) or _of_model(file, models, node)
+            return _type_of(models, given)
+    return _literal(file) or _of_model(models, node)
 
 
-def _of_model(file: SourceFile, models: Models, node: ast.AST) -> str | None:
+def _of_model(models: Models, node: ast.AST) -> str | None:
     """The device type of the weights of a model that is at hand."""
+    file = models.file
     home = file.syntax.function(node)
     before = [n for n in file.syntax.all(ast.Name) if file.syntax.function(n) is home and n.lineno <= getattr(node, "end_lineno", 0)]
     for name in sorted(before, key=position, reverse=True):
-        if models.is_model(name) and name.id != "self" and _visible(file, name, node):
+        if name.id != "self" and (models.is_model(name) or _gives_parameters(file, name)) and _visible(file, name, node):
             return f"next({name.id}.parameters()).device.type"
     return None
 
 
-def _candidates(file: SourceFile) -> Iterator[ast.expr]:
+def _gives_parameters(file: SourceFile, name: ast.Name) -> bool:
+    """Whether the program asks what a name stands for for its parameters, or puts it in training or evaluation mode."""
+    parent = file.syntax.parents[name]
+    return isinstance(parent, ast.Attribute) and parent.attr in ("parameters", "named_parameters", "train", "eval")
+
+
+def _candidates(models: Models) -> Iterator[ast.expr]:
     """The expressions that tensors and modules are moved to, and the names of devices that the program makes."""
+    file = models.file
     for call in file.syntax.all(ast.Call):
-        match call.func:
-            case ast.Attribute(attr="to"):
-                given = argument(call, "device", 0)
-                if isinstance(given, (ast.Name, ast.Attribute)) and _is_device(file, given):
-                    yield given
-            case ast.Attribute(attr="cuda", value=owner) if call.args and isinstance(call.args[0], (ast.Name, ast.Attribute)):
-                if file.names.candidates(owner) == ():
-                    continue
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "to":
+            given = argument(call, "device", 0)
+            if isinstance(given, (ast.Name, ast.Attribute)) and _is_device(models, given):
+                yield given
     for kind in (ast.Name, ast.Attribute, ast.arg):
         for node in file.syntax.all(kind):
             match node:
-                case ast.Name(ctx=ast.Store()) if CALLED_LIKE_ONE.match(node.id) and _makes_device(file, node):
+                case ast.Name(ctx=ast.Store()) if _makes_device(models, node):
                     yield node
                 case ast.Attribute(ctx=ast.Store(), value=ast.Name(id="self")) if "device" in node.attr:
                     yield node
@@ -56,24 +64,27 @@ def _candidates(file: SourceFile) -> Iterator[ast.expr]:
                     yield ast.copy_location(ast.Name(id="device", ctx=ast.Store()), node)
 
 
-def _is_device(file: SourceFile, node: ast.expr) -> bool:
+def _is_device(models: Models, node: ast.expr) -> bool:
     """Whether what a tensor is moved to is a device (and no dtype or other tensor)."""
     last = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-    return CALLED_LIKE_ONE.match(last) is not None or _kinds(file, node) <= {"device", "string"}
+    kinds = _kinds(models, node)
+    known = bool(kinds) and kinds <= {"device", "string"}
+    return known or ("value" not in kinds and CALLED_LIKE_ONE.match(last) is not None)
 
 
-def _makes_device(file: SourceFile, node: ast.Name) -> bool:
-    parent = file.syntax.parents.get(node)
+def _makes_device(models: Models, node: ast.Name) -> bool:
+    parent = models.file.syntax.parents.get(node)
     value = parent.value if isinstance(parent, (ast.Assign, ast.AnnAssign)) else None
-    return value is not None and bool(_kinds(file, value)) and "other" not in _kinds(file, value)
+    return value is not None and bool(kinds := _kinds(models, value)) and kinds <= {"device", "string"}
 
 
-def _distance(file: SourceFile, given: ast.expr, node: ast.AST) -> tuple[int, int, int]:
+def _distance(models: Models, given: ast.expr, node: ast.AST) -> tuple[int, int, int]:
     """What is known to be a device comes first, then what stands in the same function, then what is kept on the object."""
+    file = models.file
     here = file.syntax.function(node)
     same = given in file.syntax.parents and file.syntax.function(given) is here
-    loaded = _loaded(file, given)
-    known = loaded is not None and _kinds(file, loaded) <= {"device", "string"}
+    kinds = _kinds_of(models, given)
+    known = bool(kinds) and kinds <= {"device", "string"}
     rank = (0 if known else 2) + (0 if same else 1)
     return (rank, 0 if isinstance(given, ast.Attribute) else 1, abs(given.lineno - getattr(node, "lineno", 0)))
 
@@ -95,7 +106,7 @@ def _visible(file: SourceFile, given: ast.expr, node: ast.AST) -> bool:
         if found:
             if isinstance(scope, ast.Module) and not first:
                 return True
-            return any(_is_given(file, b.node) if isinstance(b.node, ast.arg) else _precedes(file, b.node, node) for b in found)
+            return any(_is_given(file, b.node) if isinstance(b.node, ast.arg) else position(b.node) < position(node) for b in found)
         if isinstance(scope, ast.Module):
             return False
         scope, first = file.syntax.scope(scope), False
@@ -104,29 +115,36 @@ def _visible(file: SourceFile, given: ast.expr, node: ast.AST) -> bool:
 def _is_given(file: SourceFile, parameter: ast.arg) -> bool:
     """Whether a parameter holds a value: None is not its default."""
     function = file.syntax.function(parameter)
-    default = file.values.default(function, parameter.arg) if function is not None else None
+    default = default_of(function, parameter.arg) if function is not None else None
     return not (isinstance(default, ast.Constant) and default.value is None)
 
 
-def _precedes(file: SourceFile, binding: ast.AST, node: ast.AST) -> bool:
-    return position(binding) < position(node)
+def default_of(function: Function, name: str) -> ast.expr | None:
+    """The default of a parameter."""
+    given = function.args
+    plain = [*given.posonlyargs, *given.args]
+    pairs: list[tuple[ast.arg, ast.expr | None]] = [*zip(plain[len(plain) - len(given.defaults) :], given.defaults, strict=True)]
+    pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    return next((default for parameter, default in pairs if parameter.arg == name), None)
 
 
 def _set_before(file: SourceFile, owner: ast.ClassDef, name: str, node: ast.AST) -> bool:
-    """Whether `self.name` is set in the class, and before `node` where it is set in the same method."""
-    values = file.values.attributes.get((owner, name), [])
+    """Whether `self.name` is set in the class, and before `node` where it is set in the same method; a base may set what nobody sets."""
+    stores = [a for a in file.syntax.all(ast.Attribute) if isinstance(a.ctx, ast.Store) and ast.unparse(a) == f"self.{name}"]
+    values = [a for a in stores if file.syntax.enclosing_class(a) is owner]
     here = file.syntax.function(node)
+    if not stores:
+        return any(file.syntax.enclosing_class(a) is owner and ast.unparse(a) == f"self.{name}" for a in file.syntax.all(ast.Attribute))
     inside = [v for v in values if file.syntax.function(v) is here]
     if inside:
         return any(position(v) < position(node) for v in inside)
     return bool(values)
 
 
-def _type_of(file: SourceFile, given: ast.expr) -> str:
+def _type_of(models: Models, given: ast.expr) -> str:
     """The device type of what the expression holds: a torch.device has it, a string is it, anything else goes through torch.device."""
     text = ast.unparse(given)
-    loaded = _loaded(file, given)
-    kinds = _kinds(file, loaded) if loaded is not None else set()
+    kinds = _kinds_of(models, given)
     if kinds == {"device"}:
         return f"{text}.type"
     if kinds == {"string"}:
@@ -134,46 +152,35 @@ def _type_of(file: SourceFile, given: ast.expr) -> str:
     return f"torch.device({text}).type"
 
 
-def _loaded(file: SourceFile, given: ast.expr) -> ast.expr | ast.arg | None:
-    """A node of the tree that stands for the same as `given`."""
-    if given in file.syntax.parents and isinstance(getattr(given, "ctx", None), ast.Load):
-        return given
-    if isinstance(given, ast.Name):
-        for kind in (ast.Name, ast.arg):
-            for node in file.syntax.all(kind):
-                if position(node) == position(given):
-                    parent = file.syntax.parents.get(node)
-                    if isinstance(node, ast.arg):
-                        return node
-                    return parent.value if isinstance(parent, (ast.Assign, ast.AnnAssign)) else None
-    if isinstance(given, ast.Attribute):
-        same = [a for a in file.syntax.all(ast.Attribute) if isinstance(a.ctx, ast.Load) and ast.unparse(a) == ast.unparse(given)]
-        return same[0] if same else None
-    return None
+def _kinds_of(models: Models, given: ast.expr) -> set[str]:
+    """What an expression, or the name of something that is made, may hold."""
+    syntax = models.file.syntax
+    if given in syntax.parents and isinstance(getattr(given, "ctx", None), ast.Load):
+        return _kinds(models, given)
+    if given in syntax.parents:
+        parent = syntax.parents[given]
+        value = parent.value if isinstance(parent, (ast.Assign, ast.AnnAssign)) else None
+        return _kinds(models, value) if value is not None else set()
+    function = next((syntax.function(a) for a in syntax.all(ast.arg) if position(a) == position(given)), None)
+    loads = [n for n in syntax.all(ast.Name) if isinstance(given, ast.Name) and n.id == given.id and isinstance(n.ctx, ast.Load)]
+    found = [_kinds(models, n) for n in loads if function is not None and syntax.function(n) is function]
+    return set().union(*found)
 
 
-def _kinds(file: SourceFile, node: ast.expr | ast.arg) -> set[str]:
-    """What an expression may hold: "device" (a torch.device), "string" (a bare device type), or "other"."""
-    found = set()
-    for definition in file.values.definitions(node):
-        match definition:
-            case ast.Call(func=func) if any(name in DEVICES for name in file.names.candidates(func)):
-                found.add("device")
-            case ast.Constant(value=str(text)) if LITERAL.match(text):
-                found.add("string")
-            case ast.Attribute(attr="type"):
-                found.add("string")
-            case ast.Attribute(attr="device", value=ast.Name() | ast.Call()) if not _is_namespace(file, definition):
-                found.add("device")
-            case _:
-                found.add("other")
-    return found
+def _kinds(models: Models, node: ast.expr) -> set[str]:
+    """What an expression may hold: "device" (a torch.device), "string" (a bare device type), "other", or a "value" that is no device."""
+    return {_kind(atom) for atom in models.execution.values(node)}
 
 
-def _is_namespace(file: SourceFile, node: ast.Attribute) -> bool:
-    """Whether `x.device` is a setting, such as `args.device`, and no tensor's."""
-    text = ast.unparse(node.value)
-    return text.split(".")[-1] in ("args", "opt", "cfg", "config", "self", "hparams", "options", "conf", "flags", "FLAGS")
+def _kind(atom: Atom) -> str:
+    if type(atom) is Unknown:
+        text = shown(atom.symbol)
+        if atom.hint == DEVICE or text.startswith(MAKERS):
+            return "device"
+        return "string" if text.endswith("device.type") else "other"
+    if type(atom) is Constant:
+        return "string" if isinstance(atom.value, str) and LITERAL.match(atom.value) else "other"
+    return "value"
 
 
 def _literal(file: SourceFile) -> str | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
-from mplint.adopt.torch.losses import casts, computed, is_fragile, names_in
-from mplint.adopt.torch.models import Models
-from mplint.adopt.torch.passages import Passage, Passages
+from mplint.adopt.execution import within
+from mplint.adopt.torch.losses import casts, computed, is_fragile
+from mplint.adopt.torch.models import RUNS, Models, is_model
+from mplint.adopt.torch.passages import STEPS, Passage, Passages
+from mplint.frameworks.torch.protocol import GRADIENTS_OFF
+from mplint.program.values import Atom, Context, External
 from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, Function
 from mplint.recipes.scaler.plan import NoFix
-from mplint.source.file import SourceFile
-from mplint.source.torch.autocast import Autocasts
 
 QUIET = ("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad")
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
@@ -21,9 +23,9 @@ BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 class Evaluations:
     """Finds the forward passes without gradients of one file."""
 
-    def __init__(self, file: SourceFile, models: Models) -> None:
-        self.file, self.models = file, models
-        self.passages = Passages(file, models)
+    def __init__(self, models: Models, passages: Passages) -> None:
+        self.models, self.passages = models, passages
+        self.file, self.execution = models.file, models.execution
 
     def all(self, skip: Sequence[Passage] = ()) -> list[Passage]:
         """Every passage without gradients, in source order, but what stands in `skip`."""
@@ -49,30 +51,27 @@ class Evaluations:
         owner, function = self.file.syntax.enclosing_class(statement), self.file.syntax.function(statement)
         if owner is None or function is None or not self.models.is_module_class(owner):
             return False
-        sites = self.file.values.call_sites.get(function, [])
-        return function.name == "forward" or any(self.file.syntax.enclosing_class(site) is owner for site in sites)
+        if function.name == "forward":
+            return True
+        return any(isinstance(n, ast.Call) and function in self.execution.functions(n) for n in ast.walk(owner))
 
     def _is_quiet(self, node: ast.expr) -> bool:
-        names = self.file.names.candidates(node.func if isinstance(node, ast.Call) else node)
-        if isinstance(node, ast.Call) and "torch.set_grad_enabled" in names:
-            return bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value is False
-        return any(name in QUIET for name in names)
+        """Whether a context manager or decorator turns gradients off."""
+        found = self.execution.values(node)
+        return bool(found) and all(turns_off(atom) for atom in found)
 
     def _evaluates(self, function: Function) -> bool:
         if any(self._is_quiet(d) for d in function.decorator_list):
             return True
-        if function.name == "forward":
+        if function.name == "forward" or any(self.execution.leads_to(s, *STEPS, "gradients taken") for s in function.body):
             return False
         switches = trains = False
-        for statement in function.body:
-            for node in self.models.within(statement):
-                match node:
-                    case ast.Call(func=ast.Attribute(attr="eval"), args=[]):
-                        switches = True
-                    case ast.Call(func=ast.Attribute(attr="backward" | "step")):
-                        return False
-                    case ast.Call(func=ast.Attribute(attr="train"), args=[]):
-                        trains = trains or not switches
+        for node in sorted((n for s in function.body for n in within(s) if isinstance(n, ast.Call)), key=position):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="eval"), args=[]):
+                    switches = True
+                case ast.Call(func=ast.Attribute(attr="train"), args=[]):
+                    trains = trains or not switches
         return switches and not trains
 
     def _in_block(self, block: list[ast.stmt], taken: set[ast.AST]) -> Iterator[Passage]:
@@ -99,31 +98,45 @@ class Evaluations:
 
         The float32 arm of a condition that has an arm under autocast stays.
         """
-        autocasts, names = self.file.fact(Autocasts), self.file.names
-        calls = [call for call in self.models.runs(statement) if not self._is_apart(call) and not autocasts.regions_around(call)]
-        return any(not any(names.exclusive(call, region.node) for region in autocasts.regions) for call in calls)
+        calls = [node for node in within(statement) if isinstance(node, (ast.Call, ast.BinOp)) and self._runs_here(node)]
+        return any(not any(self.file.names.exclusive(call, region) for region in self._regions) for call in calls)
 
-    def _is_apart(self, call: ast.Call) -> bool:
-        callee = self.file.values.callee(call)
-        if callee is None or callee.name in ("forward", "__call__"):
-            return False
-        owner = self.file.syntax.enclosing_class(callee)
-        if owner is not None and self.models.is_module_class(owner):
-            return False
-        runs = [run for s in callee.body for run in self.models.runs(s)]
-        if self._evaluates(callee) or any(self.file.fact(Autocasts).regions_around(run) for run in runs):
+    def _runs_here(self, node: ast.AST) -> bool:
+        work = self.execution.own_work(node)
+        return any(item.kind in RUNS and item.owned and not item.covered for item in work) and not self._is_apart(node)
+
+    @cached_property
+    def _regions(self) -> list[ast.AST]:
+        """The `with` statements that enter autocast."""
+        found = {node for _, event in self.execution.events("autocast entered") if (node := self.execution.node(event.place)) is not None}
+        return [self.file.syntax.statement(node) for node in found]
+
+    def _is_apart(self, call: ast.AST) -> bool:
+        """Whether a call runs a function, no model, of another file, or of this one that evaluates by itself or enters autocast."""
+        if self.execution.leaves(call) and not any(is_model(atom) for atom, _ in self.execution.callees(call)):
             return True
-        return any(isinstance(n, ast.With) and any(self._is_quiet(i.context_expr) for i in n.items) for n in ast.walk(callee))
+        for callee in self.execution.functions(call):
+            owner = self.file.syntax.enclosing_class(callee)
+            if callee.name in ("forward", "__call__") or (owner is not None and self.models.is_module_class(owner)):
+                continue
+            blocks = [n for n in ast.walk(callee) if isinstance(n, ast.With)]
+            if self._evaluates(callee) or any(region in blocks for region in self._regions):
+                return True
+            if any(self._is_quiet(i.context_expr) for n in blocks for i in n.items):
+                return True
+            if any(self.execution.leads_to(s, *STEPS) for s in callee.body):
+                return True
+        return False
 
     def _header_runs(self, statement: ast.stmt) -> bool:
         """Whether the head of a compound statement runs a model."""
         heads = [getattr(statement, name, None) for name in ("test", "iter", "subject")]
-        return any(head is not None and any(True for _ in self.models.runs(head)) for head in heads)
+        return any(head is not None and any(self._runs_here(n) for n in within(head)) for head in heads)
 
     def _passage(self, block: list[ast.stmt], start: int) -> tuple[Passage | None, int]:
         """The passage that begins at a statement: with the losses that follow, up to one that has to be computed in float32."""
         last = start
-        results = set(computed(block[start]))
+        results = set(computed(self.models, block[start], set()))
         end = start + 1
         outside: list[ast.stmt] = []
         for index in range(start + 1, len(block)):
@@ -133,33 +146,26 @@ class Evaluations:
                 break
             runs = self._computes(statement)
             reads = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)} & results
-            loss = bool(reads) and self._takes_loss(statement)
+            loss = bool(reads) and self.models.takes_loss(statement)
             if not runs and not loss:
-                if reads and is_fragile(self.file, statement):
+                if reads and is_fragile(self.models, statement):
                     outside.append(statement)
                 if index - last > 4:
                     break
                 continue
-            if not runs and is_fragile(self.file, statement):
+            if not runs and is_fragile(self.models, statement):
                 outside.append(statement)
                 break
             last, end = index, index + 1
-            results |= set(computed(statement))
+            results |= set(computed(self.models, statement, results))
         outside = [s for s in outside if position(s) > position(block[last])]
         try:
-            changes = tuple(casts(self.file, block[start : last + 1], outside))
+            changes = tuple(casts(self.models, block[start : last + 1], outside))
         except NoFix:
             changes = ()
         return Passage(block[start], block[last], changes), end
 
-    def _takes_loss(self, statement: ast.stmt) -> bool:
-        return any(
-            isinstance(n, ast.Call) and isinstance(n.func, (ast.Name, ast.Attribute)) and self._is_loss(n) for n in ast.walk(statement)
-        )
 
-    def _is_loss(self, call: ast.Call) -> bool:
-        return self.models.is_loss(call.func) and any(True for a in call.args for _ in names_in(a)) and not _grows(call)
-
-
-def _grows(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in ("append", "update", "item")
+def turns_off(atom: Atom) -> bool:
+    """Whether a value is a context in which gradients are off."""
+    return (type(atom) is Context and atom.kind == GRADIENTS_OFF) or (type(atom) is External and atom.name in QUIET)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import re
 
-from mplint.adopt.torch.models import Models
-from mplint.python.names import Binding
+from mplint.adopt.execution import Execution
+from mplint.adopt.torch.models import Models, is_half
+from mplint.adopt.torch.passages import keeps_graph
+from mplint.findings import Change
+from mplint.program.values import ANY, Tensor, Unknown
 from mplint.python.syntax import Function, argument
+from mplint.recipes.float32 import float32_tensor
 from mplint.recipes.scaler.plan import NoFix
 from mplint.source.file import SourceFile
-from mplint.source.torch.gradients import of_gradients
-from mplint.source.torch.loop import TrainingLoop
 
 # Packages whose engine runs the backward pass, and what to set there.
 ENGINES = {
@@ -27,22 +29,24 @@ SHARDS = (
     "torch.distributed._tensor",
     "fairscale",
 )
+HIGHER = ("learn2learn", "higher", "functorch", "torchopt")
 SPARSE = re.compile(r"\.to_sparse\w*\(|\btorch\.sparse\.|\bsparse_\w+_tensor\(")
-RAISES = re.compile(
+NO_HALF = re.compile(
     r"torch\.(linalg\.(inv|inv_ex|solve|cholesky|svd|qr|eigh?|eigvalsh?|det|slogdet|lstsq|pinv|matrix_exp)"
     r"|inverse|svd|cholesky|cholesky_solve|qr|det|logdet|slogdet|quantile|lu|lu_solve|pinverse|matrix_exp)"
 )
 COMPLEX = re.compile(r"\btorch\.fft\.|\btorch\.i?stft\(|\bview_as_complex\(|\btorch\.complex\(|\bcomplex64\b")
-DOUBLE = re.compile(r"\.double\(\)|set_default_dtype\(\s*torch\.(float64|double)|DoubleTensor")
+DOUBLE_TEXT = re.compile(r"\.double\(\)|set_default_dtype\(\s*torch\.(float64|double)|DoubleTensor")
 
 
-def of_program(file: SourceFile, policy: str) -> None:
+def of_program(execution: Execution, policy: str) -> None:
     """Raise NoFix for what concerns all loops of the program."""
-    roots = {name.partition(".")[0] for name in file.fact(TrainingLoop).optimizers.names_used}
+    file = execution.file
+    imported = imports(file)
+    roots = {name.partition(".")[0] for name in imported}
     for package, reason in ENGINES.items():
         if package in roots:
             raise NoFix(reason.format(section="fp16" if policy == "mixed_float16" else "bf16"))
-    imported = file.fact(TrainingLoop).optimizers.names_used
     if any(name.startswith(SHARDS) for name in imported):
         half = "float16, and scale the loss with a ShardedGradScaler" if policy == "mixed_float16" else "bfloat16"
         raise NoFix(f"the model is sharded: give `fully_shard` or FSDP a MixedPrecision policy with param_dtype=torch.{half}")
@@ -51,46 +55,65 @@ def of_program(file: SourceFile, policy: str) -> None:
     text = code_of(file)
     if re.search(r"fsdp|deepspeed", text, re.I):
         raise NoFix("the model is sharded in another file: choose half precision where that is done")
-    if SPARSE.search(text) and _multiplies_sparse(file):
+    if SPARSE.search(text) and multiplies_sparse(execution):
         raise NoFix("the program multiplies sparse tensors, which have no half kernels: keep those products in float32 first")
     if COMPLEX.search(text):
         raise NoFix("the program computes with complex numbers or FFTs, which half does not reach: keep those parts in float32 first")
-    if DOUBLE.search(text):
+    if DOUBLE_TEXT.search(text):
         raise NoFix("the program computes in float64, which autocast leaves as it is: go to float32 first")
 
 
-def of_models(file: SourceFile) -> None:
+def imports(file: SourceFile) -> frozenset[str]:
+    """Dotted names of everything that the file imports."""
+    found = {f"{i.module or ''}.{a.name}" for i in file.syntax.all(ast.ImportFrom) if not i.level for a in i.names}
+    return frozenset(found | {a.name for i in file.syntax.all(ast.Import) for a in i.names})
+
+
+def of_models(execution: Execution) -> None:
     """Raise NoFix for what the models and loops of the program do that half does not allow."""
-    models = Models(file)
-    trains = {file.syntax.function(c) for c in file.syntax.all(ast.Call) if isinstance(c.func, ast.Attribute) and c.func.attr == "backward"}
+    for _, event in execution.events("module cast"):
+        node = execution.node(event.place)
+        letters = event.data["dtypes"]
+        if isinstance(node, ast.Call) and isinstance(letters, frozenset) and letters & {"h", "b"}:
+            raise NoFix(f"`{execution.file.text(node)}` casts the model as a whole: mixed precision keeps its weights in float32")
+
+
+def without_half_kernel(execution: Execution) -> tuple[list[Change], list[ast.Call]]:
+    """The casts of what goes in half precision into operations without a half kernel, and the calls where it is not clear what goes in."""
+    changes: list[Change] = []
+    unclear: list[ast.Call] = []
+    file = execution.file
     for call in file.syntax.all(ast.Call):
-        match call.func:
-            case ast.Attribute(value=owner, attr="half" | "bfloat16") if models.is_model(owner):
-                raise NoFix(f"`{file.text(call)}` casts the model as a whole: mixed precision keeps its weights in float32")
-        if any(RAISES.fullmatch(name) for name in file.names.candidates(call.func)):
-            owner_class = file.syntax.enclosing_class(call)
-            inside = owner_class is not None and models.is_module_class(owner_class)
-            if inside or file.syntax.function(call) in trains - {None}:
-                raise NoFix(f"`{file.text(call.func)}` has no half kernel: compute it in float32 with autocast off first")
+        if not call.args or not any(NO_HALF.fullmatch(name) for name in file.names.candidates(call.func)):
+            continue
+        for given in call.args:
+            found = execution.values(given)
+            if any(is_half(atom) for atom in found):
+                changes.append(float32_tensor(file, given))
+            elif any(type(atom) is Unknown or (type(atom) is Tensor and atom.dtypes == {ANY}) for atom in found):
+                unclear += [call] if any(work.covered for work in execution.own_work(call)) else []
+    return changes, unclear
 
 
-def _multiplies_sparse(file: SourceFile) -> bool:
+def multiplies_sparse(execution: Execution) -> bool:
     """Whether sparse tensors may get to a model: made beside its calls or its layers, or handed out by a function."""
-    models = Models(file)
+    models, file = Models(execution), execution.file
     for call in file.syntax.all(ast.Call):
         if not SPARSE.search(file.text(call) + "("):
             continue
         home = file.syntax.function(call)
         if home is None or isinstance(file.syntax.statement(call), ast.Return) or file.syntax.enclosing_class(call) is not None:
             return True
-        if models.function_runs(home) or any(isinstance(b.value, ast.Call) and b.value is call for b in _returned(file, home)):
+        if any(models.runs_model(s) for s in home.body) or is_returned(file, home, call):
             return True
     return False
 
 
-def _returned(file: SourceFile, function: Function) -> list[Binding]:
-    names = [n for value in file.values.returns(function) for n in ast.walk(value) if isinstance(n, ast.Name)]
-    return [binding for name in names for binding in file.names.reaching(name)]
+def is_returned(file: SourceFile, function: Function, call: ast.Call) -> bool:
+    """Whether a function returns what a call gives, by its name."""
+    values = [s.value for s in ast.walk(function) if isinstance(s, ast.Return) and s.value is not None]
+    names = [n for value in values for n in ast.walk(value) if isinstance(n, ast.Name)]
+    return any(binding.value is call for name in names for binding in file.names.reaching(name))
 
 
 def code_of(file: SourceFile) -> str:
@@ -100,45 +123,50 @@ def code_of(file: SourceFile) -> str:
     return "\n".join(line.partition("#")[0] for number, line in enumerate(file.lines, 1) if number not in numbers)
 
 
-def of_backward(file: SourceFile, backward: ast.Call, policy: str) -> None:
+def of_backward(execution: Execution, backward: ast.Call, policy: str) -> None:
     """Raise NoFix for what concerns one backward pass."""
+    file = execution.file
     function = file.syntax.function(backward)
     if function is not None and any("compile" in file.text(d) or "jit" in file.text(d) for d in function.decorator_list):
         raise NoFix(f"`{function.name}` is compiled as a whole: compile the model and leave the step out of it")
+    if execution.leaves(backward) and not execution.at(backward, "backward"):
+        raise NoFix("its backward pass is a function of another file: adopt mixed precision there")
+    given = argument(backward, "gradient", 0)
+    owner = backward.func.value if isinstance(backward.func, ast.Attribute) else backward
+    unknown = {type(atom) for atom in execution.values(owner)} <= {Unknown}
+    if given is not None and argument(backward, "gradient") is None and unknown:
+        raise NoFix(f"`{file.text(owner)}` runs the backward pass: choose half precision where that is made")
     if policy == "mixed_bfloat16":
         return
-    if argument(backward, "gradient", 0) is not None:
+    if given is not None:
         raise NoFix(
             "the backward pass is given gradients, which have to be scaled where they are computed; mixed_bfloat16 needs no scaling"
         )
-    if (closure := _closure_step(file, function)) is not None:
+    if (closure := closure_step(execution, backward)) is not None:
         raise NoFix(
             f"`{file.text(closure)}` runs the backward pass in a closure, and GradScaler takes no closures: "
             "mixed_bfloat16 needs no scaler, or step without one"
         )
-    if (update := _update_by_hand(file, function)) is not None:
+    if (update := update_by_hand(file, function)) is not None:
         raise NoFix(f"`{update}` changes weights by hand, by gradients that a scaler would scale: let an optimizer do it")
-    if _differentiates_twice(file):
+    if differentiates_twice(execution, backward):
         raise NoFix(
             "gradients are differentiated again, and those have to be scaled and unscaled by hand in float16: "
             "see the gradient penalty of torch's AMP examples, or use mixed_bfloat16"
         )
 
 
-def _closure_step(file: SourceFile, function: Function | None) -> ast.Call | None:
-    """The optimizer step that is given the function as its closure."""
-    optimizers = file.fact(TrainingLoop).optimizers
-    for call in file.syntax.all(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "step" and optimizers.is_optimizer(call.func.value):
-            given = argument(call, "closure", 0)
-            if given is None:
-                continue
-            if isinstance(given, ast.Lambda) if function is None else file.names.local_function(given) is function:
-                return call
+def closure_step(execution: Execution, backward: ast.Call) -> ast.Call | None:
+    """The optimizer's step that runs the backward pass as its closure."""
+    for event in execution.at(backward, "backward"):
+        for place in event.calls:
+            node = execution.node(place)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and execution.at(node, "optimizer step"):
+                return node
     return None
 
 
-def _update_by_hand(file: SourceFile, function: Function | None) -> str | None:
+def update_by_hand(file: SourceFile, function: Function | None) -> str | None:
     """The statement that changes weights by their gradients."""
     for node in file.syntax.all(ast.Attribute):
         if node.attr != "grad" or not isinstance(node.ctx, ast.Load) or file.syntax.function(node) is not function:
@@ -155,12 +183,18 @@ def _update_by_hand(file: SourceFile, function: Function | None) -> str | None:
     return None
 
 
-def _differentiates_twice(file: SourceFile) -> bool:
-    roots = {name.partition(".")[0] for name in file.fact(TrainingLoop).optimizers.names_used}
-    if roots & {"learn2learn", "higher", "functorch", "torchopt"}:
+def of_gradients(node: ast.AST) -> bool:
+    """Whether an expression is a gradient, or is made of one (`autograd.grad` is a function)."""
+    attributes = [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr == "grad"]
+    return any(not ast.unparse(n.value).endswith(("autograd", "torch")) for n in attributes)
+
+
+def differentiates_twice(execution: Execution, backward: ast.Call) -> bool:
+    """Whether gradients are kept for a second differentiation in a way that adoption can't keep in float32."""
+    roots = {name.partition(".")[0] for name in imports(execution.file)}
+    if roots & set(HIGHER):
         return True
-    for call in file.syntax.all(ast.Call):
-        flag = argument(call, "create_graph")
-        if flag is not None and not (isinstance(flag, ast.Constant) and flag.value is False):
-            return True
-    return False
+    flag = argument(backward, "create_graph")
+    if flag is not None and not (isinstance(flag, ast.Constant) and flag.value is False):
+        return True
+    return any(keeps_graph(event) and execution.node(event.place) is None for _, event in execution.events("gradients taken"))

@@ -22,9 +22,9 @@ ROUNDS = 6
 
 def new_findings(before: Program, after: Program) -> list[Finding]:
     """The findings above info that `after` has and `before` had not, by rule and by the text of their lines."""
-    known = Counter(_key(before, finding) for finding in findings(before))
+    known = Counter(_key(before, finding) for finding in before.kept(findings))
     fresh = []
-    for finding in findings(after):
+    for finding in after.kept(findings):
         key = _key(after, finding)
         if known[key]:
             known[key] -= 1

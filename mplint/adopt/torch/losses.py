@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from mplint.adopt.torch.models import LOSSES
+from mplint.adopt.torch.models import Models
 from mplint.findings import Change
+from mplint.frameworks.torch.tensors import BANNED
+from mplint.program.values import BOOLEAN, INTEGER, Items, Object, Tensor, Unknown
 from mplint.python.syntax import FUNCTIONS, walk_expressions
 from mplint.recipes.float32 import float32_tensor
 from mplint.recipes.scaler.plan import NoFix
@@ -14,60 +16,118 @@ from mplint.source.file import SourceFile
 
 # What overflows or loses its argument in half precision where autocast leaves it there, as it does on the CPU.
 RAW = frozenset({"exp", "log", "log1p", "log2", "log10", "expm1", "exp_", "log_"})
-BANNED = ("torch.nn.BCELoss", "torch.nn.functional.binary_cross_entropy")
 INTEGERS = frozenset({
     "argmax", "argmin", "long", "int", "bool", "item", "tolist", "size", "eq", "ne", "gt", "lt", "ge", "le", "topk", "numel"
 })  # fmt: skip
 SHAPES = frozenset({"shape", "device", "dtype", "ndim", "is_cuda", "requires_grad", "type"})
 
 
-def is_fragile(file: SourceFile, statement: ast.stmt, depth: int = 2) -> bool:
-    """Whether a statement takes exponentials or logarithms by hand, or a loss that autocast refuses, here or in a function of this file."""
-    return any(isinstance(n, ast.Call) and _is_fragile_call(file, n, depth) for n in ast.walk(statement))
+def is_fragile(models: Models, node: ast.AST) -> bool:
+    """Whether exponentials or logarithms are taken by hand, a loss that autocast refuses, or products of a tensor with itself."""
+    return any(work.name in RAW or work.name in BANNED for work in models.execution.work(node)) or squares(models, node)
 
 
-def is_banned(file: SourceFile, node: ast.AST, depth: int = 2) -> bool:
-    """Whether a loss that autocast refuses is taken, here or in a function of this file."""
-    for call in ast.walk(node):
-        if isinstance(call, ast.Call):
-            if _names(file, call) & set(BANNED):
+def is_banned(models: Models, node: ast.AST) -> bool:
+    """Whether a loss that autocast refuses is taken."""
+    return any(work.name in BANNED for work in models.execution.work(node))
+
+
+def squares(models: Models, node: ast.AST) -> bool:
+    """Whether a tensor is multiplied with its own transpose outside of every model: a sum over all positions, beyond what float16 holds."""
+    for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):
+        for function in models.execution.functions(call):
+            owner = models.file.syntax.enclosing_class(function)
+            if (owner is None or not models.is_module_class(owner)) and any(is_square(models.file, n) for n in ast.walk(function)):
                 return True
-            callee = file.values.callee(call)
-            if depth and callee is not None and any(is_banned(file, s, depth - 1) for s in callee.body):
-                return True
-    return False
+    return any(is_square(models.file, n) for n in ast.walk(node))
 
 
-def _names(file: SourceFile, call: ast.Call) -> set[str]:
-    return {*file.names.candidates(call.func), *(name for _, name in file.values.made_by(call.func))}
+def is_square(file: SourceFile, node: ast.AST) -> bool:
+    """Whether an expression multiplies a tensor with its own transpose."""
+    match node:
+        case ast.BinOp(op=ast.MatMult(), left=left, right=right):
+            pass
+        case ast.Call(func=ast.Attribute(attr="bmm" | "mm" | "matmul"), args=[left, right]):
+            pass
+        case ast.Call(func=ast.Attribute(attr="bmm" | "mm" | "matmul", value=left), args=[right]):
+            pass
+        case _:
+            return False
+    names = [root_of(file, side) for side in (left, right)]
+    return names[0] is not None and names[0] == names[1] and ast.unparse(left) != ast.unparse(right)
 
 
-def _is_fragile_call(file: SourceFile, call: ast.Call, depth: int) -> bool:
-    names = _names(file, call)
-    if names & set(BANNED) or any(name.startswith("torch.") and name.rpartition(".")[2] in RAW for name in names):
-        return True
-    if isinstance(call.func, ast.Attribute) and call.func.attr in RAW and not any(n.startswith(("math.", "numpy.")) for n in names):
-        return not file.names.candidates(call.func)
-    if isinstance(call.func, (ast.Name, ast.Attribute)) and "gram" in _last(call.func).lower().split("_"):
-        return True  # sums over all positions, beyond what float16 holds
-    callee = file.values.callee(call)
-    return depth > 0 and callee is not None and any(is_fragile(file, s, depth - 1) for s in callee.body)
+TRANSPOSES = frozenset({"transpose", "t", "permute", "T", "mT"})
 
 
-def casts(file: SourceFile, inside: Sequence[ast.stmt], outside: Sequence[ast.stmt]) -> Iterator[Change]:
+def root_of(file: SourceFile, node: ast.expr) -> str | None:
+    """The name of the tensor that an expression is, or is a transpose of."""
+    for _ in range(3):
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr=attr)) | ast.Attribute(value=value, attr=attr) if attr in TRANSPOSES:
+                node = value
+            case ast.Name() as name:
+                match [b.value for b in file.names.reaching(name)]:
+                    case [ast.Call(func=ast.Attribute(attr=attr)) as made] if attr in TRANSPOSES:
+                        node = made
+                    case _:
+                        return name.id
+            case _:
+                return None
+    return None
+
+
+def casts(models: Models, inside: Sequence[ast.stmt], outside: Sequence[ast.stmt]) -> Iterator[Change]:
     """Cast what statements outside autocast read of the results of those inside; NoFix where it is not clear what those are."""
-    results = {name for statement in inside for name in computed(statement)}
+    file = models.file
+    results: set[str] = set()
+    for statement in inside:
+        results |= set(computed(models, statement, results))
     for statement in outside:
         results |= {part for node in ast.walk(statement) if isinstance(node, ast.For) for part in _parts(node, results)}
         targets: set[str] = set()
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and node.id in results and isinstance(node.ctx, ast.Load) and not _is_iterated(file, node):
                 tensor = tensor_at(file, node)
-                if tensor is not None:
+                if tensor is not None and may_be_cast(models, tensor):
                     yield float32_tensor(file, tensor)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 targets.add(node.id)
         results -= targets
+
+
+def may_be_cast(models: Models, node: ast.expr) -> bool:
+    """Whether an expression gives a tensor of floats, as far as anyone knows; NoFix where it gives several together."""
+    found = models.execution.values(node)
+    if any((type(a) is Object and a.kind in ("dict", "list", "instance")) or type(a) is Items for a in found):
+        raise NoFix(f"the loss has to be computed in float32 from each part of `{models.file.text(node)}`: cast them with `.float()`")
+    if any(is_mapping(models, node, call) for call in ast.walk(models.file.syntax.statement(node)) if isinstance(call, ast.Call)):
+        raise NoFix(f"the loss has to be computed in float32 from each part of `{models.file.text(node)}`: cast them with `.float()`")
+    return not found or any(type(a) is Unknown or (type(a) is Tensor and not a.dtypes <= NUMBERS) for a in found)
+
+
+def is_mapping(models: Models, node: ast.expr, call: ast.Call) -> bool:
+    """Whether a call hands something to a function that reads entries of it by their names."""
+    if node not in call.args:
+        return False
+    for code in models.execution.codes(call):
+        number = call.args.index(node) + (1 if code.parameters[:1] and code.parameters[0][0] in ("self", "cls") else 0)
+        if number < len(code.parameters) and reads_entries(code.body, code.parameters[number][0]):
+            return True
+    return False
+
+
+def reads_entries(ir: object, name: str) -> bool:
+    """Whether lowered code reads entries of a variable by their names."""
+    if not isinstance(ir, tuple):
+        return False
+    match ir:
+        case ("subscript", _, ("name", _, str(read)), ("constant", _, str())) if read == name:
+            return True
+    return any(reads_entries(part, name) for part in ir)
+
+
+NUMBERS = frozenset({INTEGER, BOOLEAN})
 
 
 def _parts(loop: ast.For, results: set[str]) -> Iterator[str]:
@@ -92,27 +152,25 @@ def _is_iterated(file: SourceFile, node: ast.Name) -> bool:
     return False
 
 
-def computed(statement: ast.stmt) -> Iterator[str]:
-    """The names to which a statement gives results of a model, or of math on them."""
+def computed(models: Models, statement: ast.stmt, results: set[str]) -> Iterator[str]:
+    """The names to which a statement gives results of a model, or of math on such `results`."""
     if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
         return
     for node in ast.walk(statement):
-        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and node.value is not None and not _is_no_output(node.value):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and node.value is not None:
+            if _is_no_output(models, node.value):
+                continue
+            if not models.runs(node.value) and results.isdisjoint(name.id for name in names_in(node.value)):
+                continue
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 yield from (item.id for item in ast.walk(target) if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store))
 
 
-def _is_no_output(value: ast.expr) -> bool:
-    if isinstance(value, ast.Constant) or takes_loss(value):
+def _is_no_output(models: Models, value: ast.expr) -> bool:
+    if isinstance(value, ast.Constant) or models.takes_loss(value):
         return True
     func = value.func if isinstance(value, ast.Call) else None
     return isinstance(func, (ast.Attribute, ast.Name)) and _last(func) in (*INTEGERS, "max", "len", "range")
-
-
-def takes_loss(node: ast.AST) -> bool:
-    """Whether a loss is computed in an expression: it comes out in float32."""
-    funcs = [n.func for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, (ast.Attribute, ast.Name))]
-    return any(LOSSES.match(_last(func)) for func in funcs)
 
 
 def _last(func: ast.Attribute | ast.Name) -> str:

@@ -13,8 +13,8 @@ from mplint.adopt.torch.models import Models
 from mplint.adopt.torch.passages import Passages
 from mplint.adopt.torch.spelling import DTYPES
 from mplint.findings import Span
+from mplint.recipes.scaler.checkpoint import methods, store_of
 from mplint.recipes.scaler.plan import NoFix
-from mplint.source.torch.checkpoints import methods, store_of
 
 
 def notes_on(
@@ -48,17 +48,17 @@ def _mended(before: Program, done: Sequence[Mended]) -> Iterator[Note]:
 def _made(before: Program, after: Program, policy: str, adopted: Sequence[Backward], evaluates: bool) -> Iterator[Note]:
     file, dtype = before.file, DTYPES[policy]
     scaling = ", its loss scaled" if policy == "mixed_float16" else ""
-    models = Models(file)
+    models = Models(before.execution)
     passages = []
     for backward in adopted:
         done = "its loss is scaled" if backward.covered else f"its forward pass runs under autocast in {dtype}{scaling}"
         yield Note(file.location(backward.call), f"`{file.text(backward.call)}`: {done}")
         try:
-            passages += [] if backward.covered else Passages(file, models).of_backward(backward.call)
+            passages += [] if backward.covered else Passages(models, policy).of_backward(backward.call)
         except NoFix:
             continue
     if evaluates:
-        for passage in Evaluations(file, models).all(passages):
+        for passage in Evaluations(models, Passages(models, policy)).all(passages):
             yield Note(file.location(passage.first), f"a forward pass without gradients runs under autocast in {dtype}")
     if after.document.text.count("caler.state_dict()") > before.document.text.count("caler.state_dict()"):
         for call, _ in methods(file, "state_dict"):

@@ -6,18 +6,19 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from mplint.adopt.torch.losses import casts, is_fragile, takes_loss
+from mplint.adopt.torch.losses import casts, is_fragile
 from mplint.adopt.torch.models import Models
 from mplint.findings import Change, WrapStatements
+from mplint.program.machine import Event
+from mplint.program.values import Constant, Place, atoms
 from mplint.python.names import position
-from mplint.python.syntax import FUNCTIONS, Function, argument, walk_expressions
+from mplint.python.syntax import FUNCTIONS, Function, argument, arguments, walk_expressions
 from mplint.recipes.scaler.plan import NoFix, require
 from mplint.source.file import SourceFile
-from mplint.source.torch.autocast import Autocasts
-from mplint.source.torch.loop import BACKWARD, SCALED, SCALER_STEP, STEP, TrainingLoop
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 GROWS = frozenset({"append", "extend", "update", "add", "insert", "setdefault"})
+STEPS = ("backward", "trainer backward", "optimizer step", "scaler step")
 MAX_DEPTH = 4
 ADVICE = "open `torch.autocast` where the model runs, and for float16 scale the loss here with a `torch.amp.GradScaler`"
 
@@ -38,18 +39,25 @@ class Passage(NamedTuple):
 class Passages:
     """Finds the statements that compute the losses of one file."""
 
-    def __init__(self, file: SourceFile, models: Models) -> None:
-        self.file, self.models, self.syntax = file, models, file.syntax
-        self.loop = file.fact(TrainingLoop)
+    def __init__(self, models: Models, policy: str) -> None:
+        self.models, self.file, self.syntax, self.policy = models, models.file, models.file.syntax, policy
+        self.execution = models.execution
 
     def of_backward(self, backward: ast.Call) -> list[Passage]:
         """The passages behind a backward pass; raises NoFix where they are not in sight."""
         loss = loss_of(backward)
-        found = self._before(self.syntax.statement(backward), keys_of(loss), MAX_DEPTH)
+        found: list[Passage] = []
+        for chain in self._chains(backward):
+            found += self._before(self.syntax.statement(backward), keys_of(loss), chain)
         require(bool(found), f"what computes `{self.file.text(loss)}` is not in sight of it: {ADVICE}")
         return list(dict.fromkeys(found))
 
-    def _before(self, statement: ast.stmt, needed: set[str], depth: int) -> list[Passage]:
+    def _chains(self, backward: ast.Call) -> list[tuple[Place, ...]]:
+        """The calls that lead to a backward pass, in each way, innermost last."""
+        found = {event.calls[-MAX_DEPTH:]: None for event in self.execution.at(backward, "backward")}
+        return list(found) or [()]
+
+    def _before(self, statement: ast.stmt, needed: set[str], chain: tuple[Place, ...]) -> list[Passage]:
         """The passages before a statement that compute what it needs, in its function or in those that call it."""
         function = self.syntax.function(statement)
         found: list[Passage] = []
@@ -67,9 +75,9 @@ class Passages:
                 if binds(earlier) & needed:
                     chosen.append(earlier)
                     needed |= reads(earlier)
-            passage = self._passage(list(reversed(chosen)))
-            found += [passage] if passage is not None else []
-            losses += [s for s in chosen if passage is None and takes_loss(s)]
+            passages = self._passages(list(reversed(chosen)))
+            found += passages
+            losses += [s for s in chosen if not passages and self.models.takes_loss(s)]
             parent = self.syntax.parents[statement]
             if not isinstance(parent, ast.stmt) and not isinstance(parent, (ast.ExceptHandler, ast.match_case)):
                 break
@@ -77,81 +85,117 @@ class Passages:
                 break
             statement = self.syntax.statement(parent)
         if function is not None and not stopped:
-            elsewhere = self._on_the_object(function, needed, depth)
-            if not found and not elsewhere and depth:
-                elsewhere = self._of_callers(function, needed, depth)
+            elsewhere = self._on_the_object(function, needed)
+            if not found and not elsewhere and chain:
+                elsewhere = self._of_caller(function, needed, chain)
             found += elsewhere
             if elsewhere:
                 found += [Passage(s, s) for s in losses if not self.is_covered(s)]
                 require(
-                    not any(is_fragile(self.file, s) for s in losses),
+                    not any(is_fragile(self.models, s) for s in losses),
                     "its loss has to be computed in float32, from outputs cast with `.float()`",
                 )
         return found
 
-    def _of_callers(self, function: Function, needed: set[str], depth: int) -> list[Passage]:
-        """The passages behind what the callers of a function pass for the parameters that the loss is made of."""
-        found: list[Passage] = []
-        parameters = [a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
-        for call in self.file.values.call_sites.get(function, []):
-            for name in parameters:
-                given = self.file.values.passed(call, function, name) if name in needed and name not in ("self", "cls") else None
-                if given is not None and not self.models.is_model(given):
-                    found += self._before(self.syntax.statement(call), keys_of(given), depth - 1)
-        return found
+    def _of_caller(self, function: Function, needed: set[str], chain: tuple[Place, ...]) -> list[Passage]:
+        """The passages behind what the caller of a function passes for the parameters that the loss is made of."""
+        call = self.execution.node(chain[-1])
+        if not isinstance(call, ast.Call) or function not in self.execution.functions(call):
+            return []
+        given = [value for name in needed - {"self", "cls"} if (value := passed(call, function, name)) is not None]
+        keys = {key for value in given if not self.models.is_model(value) for key in keys_of(value)}
+        return self._before(self.syntax.statement(call), keys, chain[:-1]) if keys else []
 
-    def _on_the_object(self, function: Function, needed: set[str], depth: int) -> list[Passage]:
+    def _on_the_object(self, function: Function, needed: set[str]) -> list[Passage]:
         """The passages in other methods that compute what the object keeps of the forward pass."""
         owner = self.syntax.enclosing_class(function)
         found: list[Passage] = []
-        for key in sorted(needed):
-            if owner is None or not key.startswith("self.") or not depth:
+        for node in self.syntax.all(ast.Attribute) if owner is not None else ():
+            if not isinstance(node.ctx, ast.Store) or not (keys_of(node) & {key for key in needed if key.startswith("self.")}):
                 continue
-            for value in self.file.values.attributes.get((owner, key.partition(".")[2]), []):
-                statement = self.syntax.statement(value)
-                home = self.syntax.function(statement)
-                if home is function or home is None or home.name == "__init__" or not self.runs(statement):
-                    continue
-                passage = self._passage([s for s in self.syntax.block(statement) if binds(s) & needed and self.runs(s)])
-                found += [passage] if passage is not None else []
-        return found
+            statement = self.syntax.statement(node)
+            home = self.syntax.function(statement)
+            if self.syntax.enclosing_class(node) is not owner or home is function or home is None or home.name == "__init__":
+                continue
+            if self.models.runs(statement):
+                found += self._passages([s for s in self.syntax.block(statement) if binds(s) & needed and self.models.runs(s)])
+        return list(dict.fromkeys(found))
 
     def is_barrier(self, statement: ast.stmt) -> bool:
         """Whether a statement is a step of its own: what comes before it belongs to another loss."""
-        kinds = (BACKWARD, SCALED, STEP, SCALER_STEP)
-        calls = [n for n in self.models.within(statement) if isinstance(n, ast.Call) and argument(n, "retain_graph") is None]
-        return any(kind in kinds for call in calls for kind in self.loop.kinds(call))
+        if not self.execution.leads_to(statement, *STEPS):
+            return False
+        calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and self.execution.at(n, *STEPS)]
+        return not calls or any(argument(call, "retain_graph") is None for call in calls)
 
-    def _passage(self, chosen: Sequence[ast.stmt]) -> Passage | None:
-        """From the first statement that runs a model to the last one that autocast may run."""
-        runs = [s for s in chosen if self.runs(s)]
+    def _passages(self, chosen: Sequence[ast.stmt]) -> list[Passage]:
+        """From the first statement that runs a model to the last one that autocast may run, without those that stay in float32."""
+        runs = [s for s in chosen if self.models.runs_model(s) and not self.stays(s)]
+        runs = runs or [s for s in chosen if self.models.runs(s) and not self.stays(s)]
         if not runs or any(self.is_covered(s) for s in runs):
-            return None
-        first = runs[0]
-        body = [s for s in chosen if position(s) >= position(first)]
-        fragile = next((i for i, s in enumerate(body) if i and is_fragile(self.file, s)), len(body))
-        inside, outside = body[:fragile], body[fragile:]
-        if any(self.runs(s) for s in outside):
-            return Passage(first, body[-1])
-        while len(inside) > 1 and not any(isinstance(n, (ast.Call, ast.Return)) for n in ast.walk(inside[-1])):
-            outside = [inside[-1], *outside] if outside else outside
-            inside.pop()  # arithmetic on losses
-        changes = casts(self.file, self.between(inside[0], inside[-1]), outside)
-        return Passage(first, inside[-1], tuple(changes))
+            return []
+        body = [s for s in chosen if position(s) >= position(runs[0])]
+        parts: list[list[ast.stmt]] = [[]]
+        outside: list[ast.stmt] = []
+        for statement in body:
+            if self.stays(statement) or (is_fragile(self.models, statement) and not self.models.runs(statement)):
+                outside.append(statement)
+                parts += [[]] if parts[-1] else []
+            elif statement in runs or not outside:
+                parts[-1].append(statement)
+            else:
+                outside.append(statement)
+        parts = [part for part in parts if part]
+        while len(parts[-1]) > 1 and not any(isinstance(n, (ast.Call, ast.Return)) for n in ast.walk(parts[-1][-1])):
+            last = parts[-1].pop()  # arithmetic on losses
+            outside += [last] if outside else []
+        inside = [s for part in parts for s in self.between(part[0], part[-1])]
+        changes = casts(self.models, inside, sorted(outside, key=position))
+        return [Passage(part[0], part[-1], tuple(changes) if part is parts[0] else ()) for part in parts]
+
+    def stays(self, statement: ast.stmt) -> bool:
+        """Whether a statement takes gradients that are differentiated again: under a loss scale those would be scaled, too."""
+        if self.policy != "mixed_float16":
+            return False
+        events = [e for n in ast.walk(statement) for e in self._taken(n)]
+        return any(keeps_graph(event) for event in events)
+
+    def _taken(self, node: ast.AST) -> list[Event]:
+        if not isinstance(node, ast.Call):
+            return []
+        found = self.execution.at(node, "gradients taken")
+        for _, event in self.execution.events("gradients taken"):
+            if any(self.execution.node(place) is node for place in event.calls):
+                found = [*found, event]
+        return found
 
     def between(self, first: ast.stmt, last: ast.stmt) -> list[ast.stmt]:
         """The statements of a block from one to another."""
         block = self.syntax.block(first)
         return [s for s in block if position(first) <= position(s) <= position(last)]
 
-    def runs(self, statement: ast.stmt) -> bool:
-        """Whether a statement runs a model, or multiplies matrices by hand."""
-        return any(True for _ in self.models.runs(statement)) or self.models.multiplies(statement)
-
     def is_covered(self, statement: ast.stmt) -> bool:
         """Whether the model calls of a statement run under autocast already."""
-        calls: list[ast.AST] = [*self.models.runs(statement)] or [statement]
-        return all(self.file.fact(Autocasts).regions_around(call) for call in calls)
+        work = self.models.work(statement)
+        return bool(work) and all(item.covered for item in work)
+
+
+def keeps_graph(event: Event) -> bool:
+    """Whether gradients are taken so that they can be differentiated again."""
+    flag = event.data["create_graph"]
+    return flag is not None and any(not (type(a) is Constant and not a.value) for a in atoms(flag))  # type: ignore[arg-type]
+
+
+def passed(call: ast.Call, function: Function, name: str) -> ast.expr | None:
+    """What a call passes for a parameter of the function that it runs."""
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    if name not in names and name not in [a.arg for a in function.args.kwonlyargs]:
+        return None
+    given = arguments(call)
+    if name in given:
+        return given[name]
+    bound = 1 if names[:1] in (["self"], ["cls"]) and isinstance(call.func, ast.Attribute) else 0
+    return given.get(names.index(name) - bound) if name in names else None
 
 
 def loss_of(backward: ast.Call) -> ast.expr:

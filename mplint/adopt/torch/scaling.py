@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from mplint.adopt.torch.backwards import region_of
+from mplint.adopt.execution import Execution
+from mplint.adopt.torch.backwards import steps_of
+from mplint.adopt.torch.passages import passed
 from mplint.adopt.torch.spelling import Spelling, imports_torch, torch_name
 from mplint.findings import AddImport, Applicability, Fix
+from mplint.program.values import Place
 from mplint.python.names import position
 from mplint.recipes.scaler.insertion import Insertion, Training
-from mplint.recipes.scaler.looks import looks
-from mplint.recipes.scaler.plan import NoFix
+from mplint.recipes.scaler.looks import gradients_read
+from mplint.recipes.scaler.plan import NoFix, require
 from mplint.source.file import SourceFile
-from mplint.source.torch.forward import region_behind
-from mplint.source.torch.loop import BACKWARD, STEP, Act, TrainingLoop, receiver
 
 POLICY = "mixed_float16"
+LOOKS = ("clip", "gradients read", "gradients changed")
 # What to do about the commonest reasons.
 ADVICE = {
     "the optimizer is not made in one place": "its optimizer comes from elsewhere, and the scaler belongs beside it: build a "
@@ -31,22 +33,11 @@ ADVICE = {
 }
 
 
-def scaled(file: SourceFile, backwards: Sequence[ast.Call]) -> Fix:
+def scaled(execution: Execution, backwards: Sequence[ast.Call]) -> Fix:
     """The fix that scales the losses of these backward passes; raises NoFix where not all of it is in sight."""
-    loop = file.fact(TrainingLoop)
-    for act in loop.acts(BACKWARD):
-        loss = receiver(act)
-        if act.node in backwards and loss is not None:
-            bound = loop.scalers.subjects.bound(loss, act.calls)[0]
-            region = (
-                loop.region_around(act)
-                or region_behind(file, bound)
-                or (region_of(file, act.node) if isinstance(act.node, ast.Call) else None)
-            )
-            if region is None:
-                raise NoFix(f"the forward pass of `{file.text(loss)}` is not under autocast")
+    file = execution.file
     try:
-        inserted = Insertion(file, training_of(file, loop, backwards), free_name(file), Spelling(file, POLICY).scaler)
+        inserted = Insertion(file, training_of(execution, backwards), free_name(file), Spelling(execution, POLICY).scaler)
         changes = tuple(dict.fromkeys(inserted.changes()))
     except NoFix as reason:
         raise NoFix(ADVICE.get(str(reason), str(reason))) from None
@@ -55,28 +46,70 @@ def scaled(file: SourceFile, backwards: Sequence[ast.Call]) -> Fix:
     return Fix("Scale the loss with a GradScaler", Applicability.UNSAFE, changes)
 
 
-def training_of(file: SourceFile, loop: TrainingLoop, backwards: Sequence[ast.Call]) -> Training:
+def training_of(execution: Execution, backwards: Sequence[ast.Call]) -> Training:
     """What the losses of these backward passes are trained by."""
-    plain = calls_of(loop.acts(BACKWARD))
-    scaled = [call for call in plain if call in backwards]
-    steps = calls_of(step for path in loop.paths() for step in steps_of(path, scaled))
-    others = [call for call in plain if call not in backwards]
-    return Training(scaled, others, steps, looks(file), loop.scalers.subjects.origins)
+    stepped = steps_of(execution, list(backwards))
+    steps = {execution.innermost(event): event for event in stepped}
+    made: dict[str, dict[ast.AST, None]] = {}
+    for event in stepped:
+        node = execution.innermost(event)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            chain = event.calls if execution.node(event.place) is node else event.calls[: event.calls.index(execution.place_of(event))]
+            made.setdefault(ast.unparse(node.func.value), {}).update(dict.fromkeys(origins(execution, node.func.value, chain)))
+    calls = sorted((node for node in steps if isinstance(node, ast.Call)), key=position)
+    for call in calls:
+        stepped_here = isinstance(call.func, ast.Attribute) and call.func.attr == "step"
+        require(stepped_here, "the optimizer's step is not in sight")
+        elsewhere = steps[call].place.path != execution.path
+        require(not elsewhere, f"`{execution.file.text(call)}` steps in another file: scale the loss, step and update with a scaler there")
+    return Training(
+        backwards=sorted(backwards, key=position),
+        others=[call for call in calls_at(execution, "backward") if call not in backwards],
+        steps=calls,
+        looks=[*looks_beside(execution, calls), *gradients_read(execution.file)],
+        made=lambda node: [*made.get(ast.unparse(node), {})] or [node],
+    )
 
 
-def steps_of(path: tuple[Act, ...], backwards: Sequence[ast.Call]) -> Iterator[Act]:
-    """The steps on a path whose last backward pass before them is one of those to scale."""
-    last: ast.AST | None = None
-    for act in path:
-        if act.kind == BACKWARD:
-            last = act.node
-        elif act.kind == STEP and last in backwards:
-            yield act
+def looks_beside(execution: Execution, steps: Sequence[ast.Call]) -> list[ast.Call]:
+    """What clips or reads gradients: the calls that stand in a function with a step, whatever they lead to."""
+    homes = {execution.file.syntax.function(step) for step in steps}
+    found: dict[ast.Call, None] = {}
+    for _, event in execution.events(*LOOKS):
+        nodes = [node for place in (event.place, *reversed(event.calls)) if isinstance(node := execution.node(place), ast.Call)]
+        beside = [node for node in nodes if execution.file.syntax.function(node) in homes]
+        found.update(dict.fromkeys((beside or nodes)[:1]))
+    return sorted(found, key=position)
 
 
-def calls_of(acts: Iterable[Act]) -> list[ast.Call]:
-    """The calls at which acts happen, each once, in source order."""
-    return sorted({act.node for act in acts if isinstance(act.node, ast.Call)}, key=position)
+def origins(execution: Execution, node: ast.expr, chain: Sequence[Place]) -> Iterator[ast.AST]:
+    """What makes an optimizer, or hands it in: the call that gives it in this file, through the calls that lead there."""
+    if not isinstance(node, ast.Name):
+        return
+    for binding in execution.file.names.reaching(node):
+        if isinstance(binding.node, ast.arg):
+            call = execution.node(chain[-1]) if chain else None
+            function = execution.file.syntax.function(binding.node)
+            given = passed(call, function, node.id) if isinstance(call, ast.Call) and function is not None else None
+            if given is None:
+                yield binding.node
+            elif isinstance(given, ast.Call):
+                yield given
+            else:
+                yield from origins(execution, given, chain[:-1])
+        elif isinstance(binding.value, ast.Call):
+            yield binding.value
+
+
+def calls_at(execution: Execution, *kinds: str) -> list[ast.Call]:
+    """The calls of this file at which events of some kinds happen."""
+    return calls_of(execution, (event.place for _, event in execution.events(*kinds)))
+
+
+def calls_of(execution: Execution, places: Iterator[Place] | Sequence[Place]) -> list[ast.Call]:
+    """The calls of this file at places, each once, in source order."""
+    found = [execution.node(place) for place in dict.fromkeys(places)]
+    return sorted({node for node in found if isinstance(node, ast.Call)}, key=position)
 
 
 def free_name(file: SourceFile) -> str:

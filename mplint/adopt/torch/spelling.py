@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from mplint.adopt.execution import Execution
 from mplint.adopt.torch.devices import device_type
 from mplint.adopt.torch.models import Models
 from mplint.recipes.scaler.insertion import grad_scaler
@@ -17,9 +18,9 @@ NO_DEVICE = "on which device it trains is not known where that is needed: name i
 class Spelling:
     """The text of what is added to one file, for one policy."""
 
-    def __init__(self, file: SourceFile, policy: str) -> None:
-        self.file, self.dtype = file, DTYPES[policy]
-        self.torch, self.models = torch_name(file), Models(file)
+    def __init__(self, execution: Execution, policy: str) -> None:
+        self.file, self.dtype = execution.file, DTYPES[policy]
+        self.torch, self.models = torch_name(self.file), Models(execution)
 
     def header(self, node: ast.AST) -> str:
         """The `with` line that opens autocast at `node`; raises NoFix where it can't be written."""
@@ -37,7 +38,7 @@ class Spelling:
         return grad_scaler(self.file.targets, device, [self._old_switch(device) if old else self._switch(device)], self.torch)
 
     def _device(self, node: ast.AST) -> str:
-        device = device_type(self.file, self.models, node)
+        device = device_type(self.models, node)
         if device is None:
             raise NoFix(NO_DEVICE)
         return device

@@ -13,10 +13,10 @@ from mplint.configs.trainers.duties import trainer
 from mplint.configs.trainers.setup import Setup, is_on
 from mplint.findings import Applicability, Fix
 from mplint.frameworks.trainers.modes import modes
+from mplint.python.arguments import set_keyword
 from mplint.python.document import InputError
 from mplint.recipes.scaler.plan import NoFix, require
 from mplint.rewrite import FixError
-from mplint.source.arguments import set_keyword
 from mplint.source.file import SourceFile
 from mplint.targets import Targets
 

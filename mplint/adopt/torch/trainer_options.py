@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.configs.trainers.setup import OPEN, Constant, Open, Option, Options
 from mplint.findings import Change, Replace, Span
+from mplint.python.arguments import drop_argument, drop_entry
 from mplint.python.folding import NotConstant
 from mplint.python.names import position
-from mplint.source.arguments import drop_argument, drop_entry
 from mplint.source.torch.autocast import last_name
 
 if TYPE_CHECKING:

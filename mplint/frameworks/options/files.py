@@ -266,9 +266,12 @@ def open_file(m: Machine, name: str, args: Args, place: Place) -> Value:
 
 @vocabulary.method("file")
 def of_file(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
+    """The methods of a file, and of the text that stands for it."""
     if name in ("read", "readlines", "__enter__"):
         return receiver
-    return NONE
+    if name in ("write", "writelines", "close", "flush", "seek", "truncate", "__exit__"):
+        return NONE
+    return Unknown(f"{name}(){IDENTITY}{place.path}:{place.position}")
 
 
 # hydra

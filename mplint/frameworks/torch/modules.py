@@ -13,12 +13,14 @@ from functools import partial
 from mplint.frameworks.derived import OpMeaning, torch_layer
 from mplint.frameworks.library import unknown_result
 from mplint.frameworks.packages import in_table, note, of_table
-from mplint.frameworks.torch.forwards import note_called
+from mplint.frameworks.torch.forwards import is_trained, note_called
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dtypes_given, named, spread
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, zero_grad
 from mplint.frameworks.torch.tensors import (
     BUFFER,
+    FROZEN,
     LEGACY,
+    MAKERS,
     MODEL_OUTPUT,
     PARAMETER,
     QUIET,
@@ -33,8 +35,8 @@ from mplint.frameworks.torch.tensors import (
 )
 from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, owner_of, watch, weights
 from mplint.frameworks.vocabulary import Entered, Vocabulary
-from mplint.program.expressions import ancestors, bind, class_member
-from mplint.program.machine import IDENTITY, STATE, Args, Exhausted, Machine
+from mplint.program.expressions import INSTANCE, ancestors, bind, class_member
+from mplint.program.machine import IDENTITY, STATE, Args, Machine
 from mplint.program.store import choose, join
 from mplint.program.values import (
     ANY,
@@ -42,6 +44,7 @@ from mplint.program.values import (
     HALF,
     NONE,
     SINGLE,
+    TRUE,
     Atom,
     Autocast,
     Chain,
@@ -54,6 +57,7 @@ from mplint.program.values import (
     External,
     Function,
     Items,
+    Method,
     Object,
     Place,
     Step,
@@ -184,10 +188,12 @@ def parameter(m: Machine, args: Args, place: Place) -> Value:
     data = args.get(0, "data")
     if data is None:
         return Tensor(frozenset({SINGLE}), tags=frozenset({PARAMETER}))
+    asks = args.get(1, "requires_grad")
+    own = frozenset({PARAMETER, FROZEN} if asks is not None and asks != TRUE else {PARAMETER})
 
     def one(atom: Atom) -> Value:
         held = registered_at(atom, place) if type(atom) is Tensor else UNKNOWN_TENSOR
-        return held.but(tags=frozenset({PARAMETER}) | held.tags & {RATES, ROUNDED}, scaled=None, range=None)
+        return held.but(tags=own | held.tags & {RATES, ROUNDED}, scaled=None, range=None)
 
     return m.each(data, one)
 
@@ -353,12 +359,13 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
     held = m.read(receiver.id, "forward")
     if held is None and member is None:
         return base_forward(m, receiver, args, place)
-    key = ("forward", receiver.id, args.positional, tuple(args.named.items()), m.state("autocast"), m.state(GRADIENTS_OFF))
+    given = tuple(alike(m, value) for value in args.positional), tuple((name, alike(m, value)) for name, value in args.named.items())
+    key = ("forward", receiver.id, *given, m.state("autocast"), m.state(GRADIENTS_OFF))
     try:
         known = m.read(key, "#result")
     except TypeError:
         return unknown_model(m, receiver, args, place)
-    if known is not None:
+    if known is not None and m.recorder is None:
         m.step(3)
         note_probabilities(m, receiver, known, place)
         return known
@@ -373,6 +380,12 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
     if all(e.kind in NUMERIC for e in m.events[before:]):
         m.write(key, "#result", result)
     return result
+
+
+def alike(m: Machine, value: Value) -> Value:
+    """What stands for a value of which nothing is known: a forward makes the same of one batch as of the next."""
+    told = type(value) is not Unknown or value.hint or value.symbol in m.switches or any(key[1] == value.symbol for key, _ in m.path)
+    return value if told else Unknown("")
 
 
 def note_probabilities(m: Machine, model: Object, value: Value, place: Place) -> None:
@@ -395,8 +408,10 @@ def note_run(m: Machine, cls: Class, place: Place) -> None:
 NUMERIC = frozenset(
     [
         "loss of probabilities",
+        "model called",
         "module handed on",
         "module run",
+        "sized layer run",
         "probabilities given",
         "constant beyond range",
         "epsilon lost",
@@ -421,25 +436,7 @@ NUMERIC = frozenset(
 
 def bounded(m: Machine, callee: Value, args: Args, place: Place) -> Value | None:
     """Call with a part of the steps; None where that was not enough."""
-    total = m.left
-    if total <= CALL_STEPS:
-        return m.call(callee, args, place.position)
-    layers, path = len(m.store.layers), m.path
-    frames, calls, loops = list(m.frames), list(m.calls), list(m.loops)
-    m.left = CALL_STEPS
-    m.store.begin()
-    try:
-        result = m.call(callee, args, place.position)
-    except Exhausted:
-        while len(m.store.layers) > layers:
-            m.store.undo()
-        m.frames[:], m.calls[:], m.loops[:] = frames, calls, loops
-        m.path = path
-        m.left = total - CALL_STEPS
-        return None
-    m.store.keep()
-    m.left = total - CALL_STEPS + m.left
-    return result
+    return m.within(CALL_STEPS if m.bounds else min(CALL_STEPS, m.left // 4), lambda: m.call(callee, args, place.position))
 
 
 def computed_under(m: Machine, value: Value, depth: int = 0) -> Value:
@@ -504,6 +501,8 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
     """A model that nobody knows: a tensor of unknown dtype that the autocast region has computed."""
     if m.recorder is not None:
         m.recorder.assumed(m, place, receiver, "model")
+        if type(receiver) is not Unknown or is_trained(m, receiver):
+            m.recorder.computed(m, place, "", "model")
     note_replicas(m, receiver, place)
     for given in (atom for value in args.positional for atom in atoms(value)):
         if type(given) is Tensor and (type(receiver) is not Unknown or is_module_name(receiver)):
@@ -560,6 +559,8 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
     region = m.state("autocast")
     held = m.read(atom, "#dtype")
     if held is None and not any(type(a) is Autocast and a.dtype is not None for a in atoms(region)):
+        if m.recorder is not None and (is_trained(m, atom) or is_part_of_forward(m, atom)):
+            m.recorder.computed(m, place, "", "model")
         return None
 
     def one(state: Atom) -> Value:
@@ -572,6 +573,11 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
         return found
 
     return m.each(region, one)
+
+
+def is_part_of_forward(m: Machine, atom: Unknown) -> bool:
+    """Whether something unknown is an object of another package's class that a model calls in its `forward`: a layer."""
+    return INSTANCE.search(atom.symbol) is not None and any(f.code is not None and f.code.name == "forward" for f in m.frames)
 
 
 def plain_result(m: Machine, atom: Unknown, args: Args, place: Place) -> Value:
@@ -825,6 +831,26 @@ def of_unknown(m: Machine, receiver: Unknown, name: str, args: Args, place: Plac
 
 
 vocabulary.atom_methods.append(of_module)
+SETTERS = (*MAKERS, "set", "save", "update", "print", "export", "freeze", "register", "add_", "log")  # beginnings of what computes nothing
+
+
+def model_method(m: Machine, receiver: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """Tell a recorder of a method of a model that nobody knows, or a part of one that nobody has seen made.
+
+    It computes, where it is given anything that may be a tensor.
+    """
+    if m.recorder is None or name in NO_MODELS or name.startswith(SETTERS) or name in MODULE_METHODS:
+        return None
+    if type(receiver) is Unknown:
+        known = not is_trained(m, receiver)
+    else:
+        known = not (type(receiver) is Object and (receiver.kind == "model" or (type(receiver.type) is Class and is_module(m, receiver))))
+    if not known and any(type(a) in (Unknown, Tensor) for v in args.all() for a in atoms(v)) and not in_table(Method(receiver, name)):
+        m.recorder.computed(m, place, name, "model")
+    return None
+
+
+vocabulary.atom_methods.append(model_method)
 
 
 def list_of_modules(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:

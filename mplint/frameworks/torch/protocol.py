@@ -85,7 +85,6 @@ LETTERS = {
     "bool": "?b",
 }
 vocabulary.values.update({f"torch.{name}": DType(letter) for name, letter in LETTERS.items()})
-vocabulary.packages.update({"torch": "torch", "torch_xla": "torch_xla"})
 vocabulary.aliases.update(
     {
         "torch.cuda.amp.grad_scaler": "torch.cuda.amp",
@@ -1027,6 +1026,16 @@ def measured(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Val
 
 
 vocabulary.atom_methods.insert(0, measured)
+
+
+def begins_a_graph(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """`x.requires_grad_()`: gradients are taken with respect to it, whatever has computed it before."""
+    if type(atom) is Tensor and name == "requires_grad_" and atom.forward and args.get(0, "requires_grad") in (None, TRUE):
+        return atom.but(forward=frozenset())
+    return None
+
+
+vocabulary.atom_methods.insert(0, begins_a_graph)
 
 
 def is_scale(value: Value) -> bool:

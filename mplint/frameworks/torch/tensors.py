@@ -71,6 +71,7 @@ call = vocabulary.call
 
 MODEL_OUTPUT = "model output"
 PARAMETER = "parameter"
+FROZEN = "frozen"  # of a parameter that is made without `requires_grad`
 INTEGERS = "integers"  # tag: positions that were cast to half
 POSITIONS = "positions"  # tag: whole numbers from 0 to a length that nobody knows
 BUFFER = "buffer"  # tag: a buffer of a module, which is cast with it
@@ -330,6 +331,8 @@ class Operation:
         """What it gives."""
         meaning = self.meaning
         kind = region_kind(meaning, self.region)
+        if self.m.recorder is not None:
+            self.m.recorder.computed(self.m, self.place, self.name, meaning.kind)
         if kind == "none":
             return self.unknown()
         self.check(kind)
@@ -1152,6 +1155,8 @@ def binary(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place:
     if op == "@" and not tensors and type(left) in (Unknown, Tensor) and type(right) in (Unknown, Tensor):
         if any(type(a) is Autocast and a.dtype is not None for a in atoms(m.state("autocast"))):
             return operate(m, "matmul", meaning_of("__matmul__"), (left, right), place)
+        if m.recorder is not None:
+            m.recorder.computed(m, place, "matmul", "lower")
         return None
     if not tensors:
         return None
