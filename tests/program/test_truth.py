@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from mplint.frameworks.known import frameworks
 from mplint.frameworks.python import bool_
+from mplint.program import values
 from mplint.program.expressions import negate
 from mplint.program.interpreter import interpreter
 from mplint.program.machine import Args
 from mplint.program.project import Project
-from mplint.program.values import FALSE, NONE, TRUE, Alternatives, Place
 
-GIVEN = (("true", "option"), True)
-LEFT = (("true", "option"), False)
+OPTION = ("true", "option")
 
 
-def test_a_value_of_other_paths_is_neither_true_nor_false() -> None:
+def test_a_value_that_a_path_excludes_is_neither_true_nor_false() -> None:
     m = interpreter(Project([], lambda path: None, frozenset()), frameworks(), 100)
-    m.path = frozenset({GIVEN})
-    value = Alternatives(((frozenset({LEFT}), TRUE), (frozenset({LEFT}), FALSE)))
-    assert negate(m, value) is NONE
-    assert bool_(m, "builtins.bool", Args((value,)), Place("a.py", 0)) is value
+    m.path = frozenset((("all", frozenset({(OPTION, truth)})), False) for truth in (True, False))
+    option = values.Test(OPTION, True)
+    assert negate(m, option) is values.NONE
+    assert bool_(m, "builtins.bool", Args((option,)), values.Place("a.py", 0)) is option
