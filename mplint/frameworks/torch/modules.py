@@ -375,6 +375,7 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
     value = held if held is not None else bind(m, member[0], receiver, receiver.type, member[1], place.position)  # type: ignore[index]
     result = bounded(m, value, with_inputs_cast(m, value, args, place), place)
     if result is None:
+        note_called(m, receiver, args, place, cut_off=True)
         return unknown_model(m, receiver, args, place)
     result = computed_under(m, result)
     note_probabilities(m, receiver, result, place)
@@ -438,7 +439,7 @@ NUMERIC = frozenset(
 
 def bounded(m: Machine, callee: Value, args: Args, place: Place) -> Value | None:
     """Call with a part of the steps; None where that was not enough."""
-    return m.within(CALL_STEPS if m.bounds else min(CALL_STEPS, m.left // 4), lambda: m.call(callee, args, place.position))
+    return m.within(CALL_STEPS if m.bounds else min(CALL_STEPS, m.left // 3), lambda: m.call(callee, args, place.position))
 
 
 def computed_under(m: Machine, value: Value, depth: int = 0) -> Value:
