@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from mplint.graph.model import Node, Tensor
     from mplint.program.trace import Trace
     from mplint.program.values import Chain, Place
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
+    from mplint.python.neighbors import Neighbors
+    from mplint.targets import Targets
 
 DOCS_URL = "https://github.com/mplint/mplint/blob/main/docs/rules/{name}.md"
 SECTIONS = ("What it does", "Why is this bad?", "Example", "Use instead", "Fix safety", "Evidence", "References")
@@ -42,6 +44,13 @@ class Consequence(NamedTuple):
     scaling: bool = False
     speed: bool = False
     torch: str | None = None
+
+
+class Surroundings(NamedTuple):
+    """What lies around one file: the versions and the hardware that it is for, and the modules of its project."""
+
+    targets: Targets
+    modules: Neighbors
 
 
 class Rule:
@@ -66,8 +75,8 @@ class Rule:
     graphs: ClassVar[bool] = False
     adoption: ClassVar[Consequence] = Consequence()
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Yield the mistakes of this kind in one source program."""
+    def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
+        """Yield the mistakes of this kind that one source file spells out."""
         yield from ()
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:

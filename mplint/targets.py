@@ -52,13 +52,6 @@ class Targets:
         ranges = tuple(self.input_ranges.items())
         return Targets(None, None, None, self.hardware, lambda: own, self.runtime, ranges, self.keras_policy)
 
-    def under(self, policy: str | None) -> Targets:
-        """The same targets under a global policy of Keras that another program sets."""
-        if policy == self.keras_policy:
-            return self
-        ranges = tuple(self.input_ranges.items())
-        return Targets(None, None, None, self.hardware, lambda: self.libraries, self.runtime, ranges, policy, self._programs)
-
     @cached_property
     def libraries(self) -> Libraries:
         """The versions of torch, Keras and TensorFlow, and of trainers by name."""

@@ -7,15 +7,14 @@ import ast
 import pytest
 
 from mplint.findings import Replace
+from mplint.python.arguments import drop_argument, set_keyword
 from mplint.python.document import Document
+from mplint.python.file import SourceFile
 from mplint.python.syntax import argument
-from mplint.source.arguments import drop_argument, set_keyword
-from mplint.source.file import SourceFile
-from mplint.targets import Targets
 
 
 def program(text: str) -> tuple[SourceFile, ast.Call]:
-    file = SourceFile(Document("layers.py", text), ast.parse(text), Targets())
+    file = SourceFile(Document("layers.py", text), ast.parse(text))
     return file, file.syntax.all(ast.Call)[0]
 
 

@@ -50,7 +50,7 @@ class Program:
     @cached_property
     def execution(self) -> Execution:
         """What happens when this state of the program runs."""
-        return Execution(self.path, self.data, self.file)
+        return Execution(self.path, self.data, self.file, self.targets)
 
     def after(self, fixes: Iterable[Fix]) -> Program:
         """The program after fixes that do not overlap; raises FixError where one can't be carried out, InputError where nothing parses."""

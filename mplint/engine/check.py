@@ -13,13 +13,16 @@ from mplint.engine.prefilter import speaks_of_matter
 from mplint.engine.results import Fault, FileResult, digest_of, may_suppress
 from mplint.errors import describe
 from mplint.findings import Finding
+from mplint.frameworks.names import unbound
+from mplint.frameworks.words import Mentioned, words_of
 from mplint.python.document import Document, InputError
+from mplint.python.file import SourceFile
 from mplint.python.imports import imported, search_folders
 from mplint.python.load import load
+from mplint.python.neighbors import Neighbors
 from mplint.python.parse import parse
 from mplint.python.suffixes import is_config
-from mplint.source.file import SourceFile
-from mplint.source.words import Mentioned, words_of
+from mplint.rule import Surroundings
 from mplint.targets import Targets
 
 if TYPE_CHECKING:
@@ -88,7 +91,8 @@ def run_rules(
     if not active:
         return [], []
     targets = targets.of_program(document.source, notebook=document.path.endswith(".ipynb"))
-    file = SourceFile(document, tree, targets, module)
+    file = SourceFile(document, tree, unbound, module)
+    around = Surroundings(targets, Neighbors(document.path))
     findings: set[Finding] = set()
     faults = []
     gave_up = []
@@ -97,7 +101,7 @@ def run_rules(
     try:
         for rule in active:
             try:
-                findings.update(rule().check_source(file))
+                findings.update(rule().check_source(file, around))
             except RecursionError:
                 gave_up.append(rule.code)
             except Exception as error:  # one rule's fault must not cost the others' findings
@@ -107,8 +111,7 @@ def run_rules(
     finally:
         sys.setrecursionlimit(limit)
     if reads is not None:
-        reads += file.reads
-    file.close()
+        reads += around.modules.paths
     return sorted(findings, key=lambda f: f.sort_key), faults
 
 

@@ -27,7 +27,7 @@ class FileResult(NamedTuple):
     """What checking one file gave.
 
     `comments`: its text has comments that may suppress findings. `imports` are the modules that it mentions, `words` what links need to
-    know of it (see `mplint.source.words.words_of`), `folders` those that it adds to the import path. `doubtful`: it could not be read,
+    know of it (see `mplint.frameworks.words.words_of`), `folders` those that it adds to the import path. `doubtful`: it could not be read,
     and may be no file for mplint; that counts only where it was named. `note` says why a model was passed over, `sidecars` are the
     other files that a model lies in, or that a program's settings were looked for in, `remarks` what its loader could not tell.
     `digest` is that of a program's bytes, `speaks` whether it has a word of the matter; `lowered` is the program for the interpreter,

@@ -18,14 +18,15 @@ from mplint.engine.results import Fault, FileResult, digest_of
 from mplint.errors import describe
 from mplint.findings import Finding
 from mplint.frameworks.known import interpret, project_of
+from mplint.frameworks.names import unbound
 from mplint.frameworks.relevance import speaks_of_training
 from mplint.program.lower import IR, lower
 from mplint.program.machine import Recorder
 from mplint.program.trace import Trace, Words
 from mplint.python.document import Document, InputError
+from mplint.python.file import SourceFile
 from mplint.python.load import load
 from mplint.python.parse import parse
-from mplint.source.file import SourceFile
 from mplint.targets import Targets
 from mplint.versions import Versions
 
@@ -99,7 +100,8 @@ def traced(
     found = interpret(project, named, programs.ask, recorder, clipping, programs.supported, relevant)
     found.sources = programs.document
     found.ask = programs.mentioned
-    found.facts = programs.facts
+    found.parsed = programs.parsed
+    found.targets_of = programs.targets_of
     found.words = programs.words
     return found
 
@@ -170,12 +172,16 @@ class Programs:
         self.answers.setdefault(path, {})[question] = answer
         return answer
 
-    def facts(self, path: str, policy: str) -> SourceFile:
-        """The facts of a program by itself, or under a global policy that another one sets."""
+    def targets_of(self, path: str) -> Targets:
+        """The versions and the hardware that a program is for."""
         document = self.document(path)
         targets = self.targets(document.path) if self.targets is not None else Targets()
-        targets = targets.of_program(document.source, notebook=path.endswith(".ipynb")).under(policy or targets.keras_policy)
-        return SourceFile(document, parse(document), targets)
+        return targets.of_program(document.source, notebook=path.endswith(".ipynb"))
+
+    def parsed(self, path: str) -> SourceFile:
+        """A program, parsed."""
+        document = self.document(path)
+        return SourceFile(document, parse(document), unbound)
 
     def supported(self, path: str, package: str) -> Versions | None:
         """The versions of a package that the program of a path is for; None where nobody knows."""

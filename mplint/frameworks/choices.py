@@ -20,7 +20,8 @@ from mplint.program.trace import Entry, Trace, Verdict, possible, shown_symbol
 from mplint.program.values import BFLOAT, HALF, NONE, Constant, DType, Object, Place, State, Test, Unknown, Value
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
+    from mplint.targets import Targets
 
 LETTERS = {HALF: "float16", BFLOAT: "bfloat16"}
 DEFAULTS = {"cuda": "float16", "cpu": "bfloat16", "xpu": "float16", "mps": "float16", "hpu": "bfloat16", "xla": "bfloat16"}  # of autocast
@@ -79,6 +80,11 @@ def choices(trace: Trace) -> list[Choice]:
     ordered = sorted(found.values(), key=lambda c: (c.file.document.path, c.span))
     trace.held["choices of half"] = ordered
     return ordered
+
+
+def targets_of(trace: Trace, choice: Choice) -> Targets:
+    """The versions and the hardware that the file of a choice is for."""
+    return trace.targets(trace.path_of(choice.file))
 
 
 def rank(choice: Choice) -> tuple[bool, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from mplint.frameworks.names import PACKAGES
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, Args, Event, Frame, Machine, derived
@@ -71,7 +72,6 @@ class Frameworks:
         self.annotations = [h for v in vocabularies for h in v.annotations]
         self.externals = [h for v in vocabularies for h in v.externals]
         self.defaults = {name: value for v in reversed(vocabularies) for name, value in v.defaults.items()}
-        self.packages = {name: other for v in reversed(vocabularies) for name, other in v.packages.items()}
         self.excerpts = [h for v in vocabularies for h in v.excerpts]
         self.known = frozenset(above(name for name in (*self.calls, *self.values)))
 
@@ -91,8 +91,8 @@ class Frameworks:
 
     def unbound(self, name: str, stars: Sequence[str], words: frozenset[str]) -> str | None:
         """What a name means that nothing binds: what a star import brings, a package, or what the program speaks of."""
-        if name in self.packages:
-            return self.packages[name]
+        if name in PACKAGES:
+            return PACKAGES[name]
         brought = [f"{module}.{name}" for module in stars]
         for dotted in brought:
             if self.canonical(dotted) in self.known:

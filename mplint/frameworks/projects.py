@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.findings import Confidence, Finding, Location, numbered
+from mplint.findings import Location
 from mplint.frameworks.keras.policies import compute_letter
+from mplint.frameworks.words import ENABLES
 from mplint.program.trace import Trace, possible
 from mplint.program.values import BFLOAT, HALF, Place, State
 from mplint.python.document import is_test_path
-from mplint.source.words import ENABLES
 
 if TYPE_CHECKING:
     from mplint.program.modules import ImportGraph
-    from mplint.source.file import SourceFile
 
 Steps = tuple[tuple[Location, str], ...]
 
@@ -74,22 +73,3 @@ def run_with(path: str, graph: ImportGraph) -> list[str]:
     """The files whose import runs a file: itself, and for the `__init__` of a package every module of that."""
     folder, _, name = path.rpartition("/")
     return [path, *(other for other in graph.paths if other.startswith(f"{folder}/"))] if name == "__init__.py" and folder else [path]
-
-
-def under_policies(trace: Trace, words: Iterable[str], check: Callable[[SourceFile], Iterator[Finding]]) -> Iterator[Finding]:
-    """What Keras programs show, beyond what each shows by itself, under the policies that other files set."""
-    if not any(True for _ in policies_set(trace)):
-        return
-    for file in trace.programs(*words):
-        if "keras" not in file.document.text and "tensorflow" not in file.document.text:
-            continue
-        path = trace.path_of(file)
-        policy = policy_around(trace, path)
-        again = trace.file_under(path, policy.name) if policy is not None else None
-        if policy is None or again is None:
-            continue
-        shown = {(f.code, f.location) for f in check(file)}
-        for finding in check(again):
-            if (finding.code, finding.location) not in shown:
-                related = (*numbered(policy.steps), *finding.related)
-                yield finding._replace(related=related, confidence=min(finding.confidence, Confidence.MEDIUM, key=lambda c: c.rank))

@@ -15,6 +15,7 @@ from mplint.program.expressions import (
     combine,
     entries_of,
     external_bases,
+    field_names,
     item,
     items_of,
     new_dict,
@@ -55,7 +56,6 @@ from mplint.program.values import (
 )
 
 vocabulary = Vocabulary()
-vocabulary.packages.update({"np": "numpy", "numpy": "numpy"})
 OPEN_PART = re.compile(r"\{[^{}]*\}")
 call = vocabulary.call
 method = vocabulary.method
@@ -607,6 +607,21 @@ def field_default(m: Machine, name: str, args: Args, place: Place) -> Value:
         return m.call(factory, Args(), place.position)
     default = args.get(-1, "default")
     return default if default is not None else Unknown(f"field{IDENTITY}{place.path}:{place.position}")
+
+
+@call("dataclasses.fields", "attr.fields", "attrs.fields")
+def fields_of(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """What describes the fields of a class, each with its name."""
+    first = next(iter(atoms(args.get(0, "class_or_instance") or args.get(0, "cls") or NONE)))
+    cls = first.type if type(first) is Object else first
+    if type(cls) is not Class:
+        return Items((), Unknown(f"field{IDENTITY}{place.path}:{place.position}"))
+    found: list[Value] = []
+    for field in field_names(m, cls):
+        made = Object(("field", cls.id, field), "field", name, place)
+        m.write(made.id, "name", Constant(field))
+        found.append(made)
+    return Items(tuple(found))
 
 
 @call("threading.Thread", "multiprocessing.Process", "torch.multiprocessing.Process", "multiprocessing.context.Process")

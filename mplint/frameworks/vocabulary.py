@@ -34,8 +34,7 @@ class Vocabulary:
         self.attributes: dict[str, Reader] = {}
         self.values: dict[str, Value] = {}
         self.aliases: dict[str, str] = {}
-        self.packages: dict[str, str] = {}  # what names stand for that nothing binds, in excerpts and notebooks
-        self.excerpts: list[Callable[[str, frozenset[str]], str | None]] = []  # the same, as the words of a program say
+        self.excerpts: list[Callable[[str, frozenset[str]], str | None]] = []  # what unbound names mean, by a program's words
         self.atom_methods: list[AtomMethod] = []
         self.atom_attributes: list[Reader] = []
         self.atom_calls: list[Callable[[Machine, Atom, Args, Place], Value | None]] = []

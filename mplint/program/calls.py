@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 
 from mplint.program.expressions import (
-    ancestors,
     attribute,
     attribute_of,
     bind,
     class_member,
     external_bases,
+    field_names,
     resolve_lazy,
 )
 from mplint.program.lower import GENERATOR, IR, NESTS
@@ -222,12 +222,7 @@ def forget(m: Machine, made: Object) -> None:
 
 def set_fields(m: Machine, made: Object, cls: Class, args: Args) -> None:
     """Fields of a dataclass (or any class without `__init__`) from the arguments."""
-    fields: list[str] = []
-    for ancestor in reversed([a for a in ancestors(m, cls) if type(a) is Class]):
-        held = m.read(ancestor.id, "#fields")
-        if type(held) is Items:
-            fields += [str(f.value) for f in held.items if type(f) is Constant and f.value not in fields]
-    for name, value in zip(fields, args.positional, strict=False):
+    for name, value in zip(field_names(m, cls), args.positional, strict=False):
         m.write(made.id, name, value)
     for name, value in args.named.items():
         m.write(made.id, name, value)
@@ -241,6 +236,9 @@ def call_function(m: Machine, function: Function, args: Args, position: int) -> 
     m.called.add(code)
     if code.flags & GENERATOR:
         return generator(m, function, args, position)
+    if m.leads_away(code):
+        found = m.within(m.left // 3, lambda: run_function(m, function, args, position))
+        return found if found is not None else out_of_reach(m, function, args, position)
     return run_function(m, function, args, position)
 
 

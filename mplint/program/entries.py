@@ -47,7 +47,7 @@ def trace(
     `around`: further programs that matter, with the names by which their functions do. `last`: what runs by itself after all else.
     """
     m = interpreter(project, library, OWN_STEPS)
-    m.recorder = recorder
+    m.recorder, m.relevant = recorder, relevant
     found = Trace(switches=m.switches, project=project)
     paths = list(paths)
     run_all(m, found, project, relevant, paths, list(leading), around)

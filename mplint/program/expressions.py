@@ -447,6 +447,16 @@ def fields_held(m: Machine, instance: Object) -> list[Value] | None:
     return [m.read(instance.id, name) or Unknown(f"{name}{IDENTITY}{instance.id!r}"[:200]) for name in names]
 
 
+def field_names(m: Machine, cls: Class) -> list[str]:
+    """The names of a class's fields, those of its bases first."""
+    found: dict[str, None] = {}
+    for ancestor in reversed([a for a in ancestors(m, cls) if type(a) is Class]):
+        held = m.read(ancestor.id, "#fields")
+        if type(held) is Items:
+            found.update(dict.fromkeys(str(f.value) for f in held.items if type(f) is Constant))
+    return list(found)
+
+
 def longest(m: Machine, value: Value, position: int) -> list[Value] | None:
     """The items of a sequence that conditions make longer: all that there may be."""
     items = items_of(m, value, position)

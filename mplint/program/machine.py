@@ -320,6 +320,9 @@ class Machine:
         self.own: set[Hashable] = set()  # what identifies the objects that calls of the running entry have made, but for imports
         self.places: dict[tuple[str, int], Place] = {}  # of what has run: each is made once
         self.imports = Imports()
+        self.relevant: Callable[[frozenset[str]], bool] = bool  # whether words speak of what matters
+        self.bounds = 0  # calls on the stack that have a part of the steps
+        self.matters: dict[Code | str, bool] = {}  # functions and files
 
     # constructs
 
@@ -359,6 +362,46 @@ class Machine:
         if self.left < 0:
             self.called.difference_update(code for code, depth in self.running.items() if depth)  # what is cut off begins by itself
             raise Exhausted
+
+    def within(self, steps: int, run: Callable[[], Value]) -> Value | None:
+        """Run with a part of the steps; None where that was not enough: what it wrote is taken back, and all but it goes on."""
+        total = self.left
+        if total <= steps:
+            return run()
+        layers, path, running = len(self.store.layers), self.path, self.called & self.running.keys()
+        frames, calls, loops = list(self.frames), list(self.calls), list(self.loops)
+        self.left = steps
+        self.bounds += 1
+        self.store.begin()
+        try:
+            result = run()
+        except Exhausted:
+            while len(self.store.layers) > layers:
+                self.store.undo()
+            self.frames[:], self.calls[:], self.loops[:] = frames, calls, loops
+            self.path = path
+            self.called |= running
+            self.left = total - steps
+            return None
+        finally:
+            self.bounds -= 1
+        self.store.keep()
+        self.left += total - steps
+        return result
+
+    def leads_away(self, code: Code) -> bool:
+        """Whether a call leads from a file that matters into a function of another one that does not speak of the matter."""
+        path = self.frames[-1].path
+        return path != code.path and self.is_of_matter(path) and not self.is_of_matter(code)
+
+    def is_of_matter(self, part: Code | str) -> bool:
+        """Whether a function, or the file of a path, speaks of what matters."""
+        known = self.matters.get(part)
+        if known is None:
+            ir = self.project.ir(part) if isinstance(part, str) else None
+            words = part.words if isinstance(part, Code) else ir[2] if ir is not None else frozenset()
+            known = self.matters[part] = self.relevant(words)
+        return known
 
     def fresh(self) -> int:
         """A new number."""
@@ -605,6 +648,7 @@ class Machine:
         self.events = []
         self.left = self.limit
         self.running = {}
+        self.bounds = 0
         self.own = set()
         self.places.clear()
         with suppress(Exhausted, RecursionError):

@@ -586,8 +586,12 @@ def enter_choices(m: Machine, found: Sequence[tuple[Path, Value]], position: int
     """Several contexts under conditions: the body runs once, with what each sets under its conditions."""
     from mplint.program.store import join
 
-    place = m.here(position)
-    entered = [(path - m.path, m.library.enter(m, atom, place)) for path, atom in found]  # type: ignore[arg-type]
+    place, base = m.here(position), m.path
+    entered = []
+    for path, atom in found:
+        m.path = path
+        entered.append((path - base, m.library.enter(m, atom, place)))  # type: ignore[arg-type]
+    m.path = base
     slots = dict.fromkeys(change[0] for _, (_, change) in entered if change is not None)
     held = join((guards, bound) for guards, (bound, _) in entered)
 

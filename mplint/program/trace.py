@@ -14,6 +14,7 @@ from mplint.program.machine import IDENTITY, Event, Switch
 from mplint.program.project import Project
 from mplint.program.values import DTYPE_NAMES, Atom, Chain, Constant, DType, Items, Place, Tensor, Value, options
 from mplint.python.document import InputError, is_test_path
+from mplint.targets import Targets
 
 # words by which a switch tells that its user chooses the precision by it
 PRECISION = re.compile(r"amp|fp16|bf16|fp8|half|float|mixed|precision|dtype|scaler|autocast|16\b", re.I)
@@ -23,7 +24,7 @@ CALLERS = "callers"  # the context of an entry that users of a library run
 if TYPE_CHECKING:
     import ast
 
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 
 class Source(Protocol):
@@ -104,9 +105,11 @@ class Trace:
     project: Project | None = None
     sources: Callable[[str], Source] | None = None
     opened: dict[str, Source] = field(default_factory=dict)
-    facts: Callable[[str, str], SourceFile] | None = None
+    parsed: Callable[[str], SourceFile] | None = None
+    targets_of: Callable[[str], Targets] | None = None
     words: Mapping[str, frozenset[str]] = field(default_factory=dict)  # the kinds of words that each program mentions
     files: dict[str, SourceFile | None] = field(default_factory=dict)
+    aims: dict[str, Targets] = field(default_factory=dict)
     lines: dict[str, list[str]] = field(default_factory=dict)
     ask: Callable[[str, Words], bool] | None = None  # whether the text of a program has some words
     held: dict[str, object] = field(default_factory=dict)  # what rules have worked out for all of them
@@ -118,18 +121,20 @@ class Trace:
             self.opened[path] = self.sources(path)
         return self.opened[path]
 
-    def file(self, path: str) -> SourceFile | None:
-        """The facts of one program by itself; None where it can't be read."""
-        if path not in self.files:
-            self.files[path] = self.file_under(path, "")
-        return self.files[path]
+    def targets(self, path: str) -> Targets:
+        """The versions and the hardware that the program of a path is for."""
+        if path not in self.aims:
+            self.aims[path] = self.targets_of(path) if self.targets_of is not None else Targets()
+        return self.aims[path]
 
-    def file_under(self, path: str, policy: str) -> SourceFile | None:
-        """The facts of one program under a global policy that another one sets ("": none does); None where it can't be read."""
-        try:
-            return self.facts(path, policy) if self.facts is not None else None
-        except (OSError, ValueError, SyntaxError, RecursionError, InputError):
-            return None
+    def file(self, path: str) -> SourceFile | None:
+        """One program, parsed; None where it can't be read."""
+        if path not in self.files:
+            try:
+                self.files[path] = self.parsed(path) if self.parsed is not None else None
+            except (OSError, ValueError, SyntaxError, RecursionError, InputError):
+                self.files[path] = None
+        return self.files[path]
 
     def node(self, place: Place) -> tuple[SourceFile, ast.AST] | None:
         """The syntax that stands at a place, with the program it stands in; None where it can't be read."""

@@ -6,7 +6,7 @@ A value is an atom or `Alternatives`: atoms with the conditions under which each
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, dataclass_transform, final
 
@@ -455,11 +455,10 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
                 ways[atom] = [guards]
     if not kept:
         return Unknown("nothing")
-    tensors = [a for a in kept if type(a) is Tensor]
-    if len(kept) > Alternatives.LIMIT and len(tensors) > 1:
-        joined: Atom = join_tensors(tensors)
-        guards = frozenset.intersection(*(kept.pop(t) for t in tensors))
-        kept[joined] = guards
+    if len(kept) > Alternatives.LIMIT:
+        join_alike(kept, lambda t: t.scaled)  # a loss that was scaled is not one that was not
+    if len(kept) > Alternatives.LIMIT:
+        join_alike(kept, lambda t: None)
     unknown = [a for a in kept if type(a) is Unknown and not a.hint]
     if len(unknown) > 1:
         guards = frozenset.intersection(*(kept.pop(u) for u in unknown))
@@ -473,6 +472,18 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
     if sum(len(ways.get(atom, ())) or 1 for atom in kept) <= Alternatives.LIMIT:
         return Alternatives(tuple((guards, atom) for atom, all_of in kept.items() for guards in ways.get(atom, (all_of,))))
     return Alternatives(tuple((guards, atom) for atom, guards in kept.items()))
+
+
+def join_alike(kept: dict[Atom, frozenset[Condition]], of: Callable[[Tensor], Hashable]) -> None:
+    """Make one of all tensors of which something is the same."""
+    groups: dict[Hashable, list[Tensor]] = {}
+    for atom in kept:
+        if type(atom) is Tensor:
+            groups.setdefault(of(atom), []).append(atom)
+    for tensors in groups.values():
+        if len(tensors) > 1:
+            guards = frozenset.intersection(*(kept.pop(t) for t in tensors))
+            kept[join_tensors(tensors)] = guards
 
 
 CHOICES = (Constant, DType)

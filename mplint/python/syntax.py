@@ -255,3 +255,8 @@ def has_star(call: ast.Call) -> bool:
 def is_main_guard(test: ast.expr) -> bool:
     """Whether the test is `__name__ == "__main__"`."""
     return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+
+
+def words_of(text: str) -> set[str]:
+    """The lower-case words in an expression's text, identifiers split at underscores."""
+    return set("".join(c.lower() if c.isalnum() else " " for c in text).split())

@@ -11,7 +11,7 @@ from mplint.python.names import position
 if TYPE_CHECKING:
     from mplint.program.event import Event
     from mplint.program.trace import Trace
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 # What may be done to gradients whatever their scale (last part of the operation's name).
 LINEAR = frozenset({"zeros_like", "add_n", "add", "reduce_mean", "reduce_sum", "cast", "convert_to_tensor", "identity", "stack", "concat"})

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mplint.findings import Replace, Span
+from mplint.python.arguments import quoted, set_keyword
 from mplint.python.syntax import argument
-from mplint.source.arguments import quoted, set_keyword
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 WRAPPERS = ("TimeDistributed", "Bidirectional")
 

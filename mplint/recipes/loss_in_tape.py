@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mplint.findings import Change, InsertStatements, MoveStatement, Replace
+from mplint.frameworks.names import keras_path
 from mplint.program.event import Event
 from mplint.program.trace import Trace
 from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, argument
-from mplint.source.framework_names import keras_path
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 BACKWARD = "backward"
 

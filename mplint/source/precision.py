@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from mplint.frameworks.names import keras_path
 from mplint.python.syntax import argument
 from mplint.source.dtype_guards import has_dtype_guard
 from mplint.source.dtype_names import FLOATS
-from mplint.source.framework_names import keras_path
 from mplint.source.keras.policy import KerasPolicy
 from mplint.source.loops import iterated
 from mplint.source.operations import CONSTRUCTORS, INTEGERS, LIKE, LOWER, LOWER_MODULES, PROMOTED, SAME_DTYPE

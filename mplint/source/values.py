@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from functools import cached_property
 
+from mplint.frameworks.names import keras_path
 from mplint.python.folding import Constant, NotConstant, fold_binary, fold_unary
 from mplint.python.names import Binding, Names, alternatives
 from mplint.python.syntax import FUNCTIONS, Function, Syntax, argument, has_star, walk_expressions
@@ -16,7 +17,6 @@ from mplint.source.dtype_names import DTYPES as DTYPES
 from mplint.source.dtype_names import HALF as HALF
 from mplint.source.dtype_names import UNKNOWN as UNKNOWN
 from mplint.source.followed import Definition as Definition
-from mplint.source.framework_names import keras_path
 
 MAX_DEPTH = 8
 MAX_STEPS = 300  # expressions looked at to find what one stands for

@@ -8,12 +8,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import AddImport, Applicability, Change, Fix, InsertStatements, RemoveImport, Replace, Span
+from mplint.python.arguments import argument_start, set_keyword
 from mplint.python.names import alternatives
-from mplint.source.arguments import argument_start, set_keyword
-from mplint.source.torch.amp_api import OldAmp, Site, Symbol, last_name, symbols
+
+from .amp_sites import OldAmp, Site, Symbol, last_name, symbols
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
+    from mplint.targets import Targets
 
 CAUTION = {Applicability.SAFE: 0, Applicability.UNSAFE: 1, Applicability.DISPLAY: 2}
 MODULES = {"torch.cuda.amp": "torch.amp", "torch.cpu.amp": "torch.amp"}
@@ -29,8 +31,9 @@ class Rewrite(NamedTuple):
 class Migration:
     """Fixes for one file. `fix(site)` and `import_fix(statement)` are None where the new API can't express the code."""
 
-    def __init__(self, file: SourceFile, old: OldAmp) -> None:
+    def __init__(self, file: SourceFile, old: OldAmp, targets: Targets) -> None:
         self.file = file
+        self.targets = targets
         self.old = old
         self._groups: dict[ast.stmt, tuple[frozenset[str], Fix | None]] = {}
 
@@ -50,7 +53,7 @@ class Migration:
         return fix if named <= moved else None
 
     def _as_fix(self, rewrite: Rewrite, found: list[Symbol]) -> Fix:
-        lacking = [s.new_in for s in found if self.file.targets.torch_lacks(s.new_in)]
+        lacking = [s.new_in for s in found if self.targets.torch_lacks(s.new_in)]
         new = " and ".join(f"`{name}`" for name in dict.fromkeys(s.new for s in found))
         first = max(lacking, key=lambda version: [int(part) for part in version.split(".")], default="")
         title = f"Use {new}" + (f" once the project needs torch {first} or newer" if lacking else "")

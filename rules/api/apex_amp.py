@@ -7,10 +7,11 @@ import os
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Finding, Fix, RemoveImport, Severity
+from mplint.python.file import SourceFile
 from mplint.python.syntax import argument
-from mplint.rule import Rule
-from mplint.source.file import SourceFile
-from mplint.source.torch.apex import AMP, Apex, Use
+from mplint.rule import Rule, Surroundings
+
+from .apex.uses import AMP, Apex, Use
 
 LEVELS = {
     "O0": "level O0 is float32: leave amp out, or disable autocast and GradScaler",
@@ -88,14 +89,14 @@ class ApexAmp(Rule):
     frameworks = ("torch",)
     tokens = ("apex",)
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+    def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
         """Report apex.amp once a file, where it is imported first."""
         if "amp" not in file.document.text.replace("import apex as amp", ""):
             return
-        apex = Apex(file)
+        apex = Apex(file, around)
         uses = [use for use in apex.uses if use.function]
         place = report_at(file, apex, uses)
-        if place is None or apex.is_vendored or (file.targets.torch is not None and file.targets.torch.below("1.6")):
+        if place is None or apex.is_vendored or (around.targets.torch is not None and around.targets.torch.below("1.6")):
             return  # torch has autocast since 1.6
         optional = apex.is_guarded(place) or apex.is_chosen(place)
         severity = Severity.INFO if (optional and apex.has_native_path) or apex.is_adapter else self.severity
@@ -110,7 +111,7 @@ class ApexAmp(Rule):
             f"`{AMP}` has been removed from apex",
             severity=severity,
             why="with an apex of May 2025 or later the import raises ImportError; torch has had the same since version 1.6",
-            help=level_help(file, uses) or (HELP + (f", by hand: {reason}" if reason else "") if apex.uses else DROP),
+            help=level_help(file, apex, uses) or (HELP + (f", by hand: {reason}" if reason else "") if apex.uses else DROP),
             related=tuple((use.node, f"`{file.text(use.node)}` is used here") for use in uses[:4]),
             fix=fix,
         )
@@ -132,12 +133,12 @@ def report_at(file: SourceFile, apex: Apex, uses: list[Use]) -> ast.AST | None:
     return uses[0].node if uses else None
 
 
-def level_help(file: SourceFile, uses: list[Use]) -> str:
+def level_help(file: SourceFile, apex: Apex, uses: list[Use]) -> str:
     """What to do about the levels that torch.amp has no counterpart for; "" for the others."""
     for use in uses:
         call = file.syntax.parents.get(use.node)
         if use.function == "initialize" and isinstance(call, ast.Call):
-            for level in file.values.strings(argument(call, "opt_level", 3)):
+            for level in apex.definitions.strings(argument(call, "opt_level", 3)):
                 if level in LEVELS:
                     return LEVELS[level]
     return ""

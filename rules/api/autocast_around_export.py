@@ -94,8 +94,8 @@ def through_export(trace: Trace, event: Event) -> bool:
     given = event.data["dynamo"]
     if event.data["name"] != "torch.onnx.export" or given == TRUE:
         return True
-    file = trace.file(event.place.path)
-    return given is None and file is not None and file.targets.torch is not None and file.targets.torch.at_least("2.9")
+    torch = trace.targets(event.place.path).torch
+    return given is None and torch is not None and torch.at_least("2.9")
 
 
 def enters_autocast(model: object) -> bool:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from mplint.findings import Applicability, Finding, Fix, Replace, Severity, Span
 from mplint.python.names import alternatives
 from mplint.python.syntax import FUNCTIONS
-from mplint.rule import Rule
+from mplint.rule import Rule, Surroundings
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 MODULES = [f"{home}.{part}" for home in ("amp", "cuda.amp", "cpu.amp") for part in ("", "autocast_mode.")]
 AUTOCASTS = frozenset(["torch.autocast", *(f"torch.{module}autocast" for module in MODULES)])
@@ -67,7 +67,7 @@ class AutocastNotEntered(Rule):
     frameworks = ("torch",)
     tokens = ("autocast",)
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+    def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
         """Report dropped constructions and joined context managers."""
         made = {call for call in file.syntax.all(ast.Call) if is_autocast(file, call)}
         for call in sorted(made, key=lambda c: (c.lineno, c.col_offset)):

@@ -10,8 +10,8 @@ from mplint.frameworks.trainers.written import setups
 from mplint.program.trace import Trace
 from mplint.program.values import TRUE
 from mplint.python.document import is_test_path
+from mplint.python.file import SourceFile
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
 
 from .trainers.conflicts import Built, Conflict, conflicts
 from .trainers.plugin_scalers import plugin_scalers
@@ -75,7 +75,7 @@ class ConflictingTrainerPrecision(Rule):
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report conflicting settings, then the program's own regions and scalers inside trainers."""
         for found in setups(trace):
-            for conflict in conflicts(found.setup, found.file.targets, built_with(trace, found.event.place.path)):
+            for conflict in conflicts(found.setup, trace.targets(trace.path_of(found.file)), built_with(trace, found.event.place.path)):
                 said = conflict._replace(message=conflict.message + found.verdict.condition())
                 yield self._report(found.file, said, sure=found.verdict.proven)
         for own in (*plugin_scalers(trace), *regions(trace)):

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Finding, Severity
-from mplint.rule import Consequence, Rule
-from mplint.source.file import SourceFile
-from mplint.source.torch.amp_api import OldAmp
+from mplint.python.file import SourceFile
+from mplint.rule import Consequence, Rule, Surroundings
+
+from .amp_sites import OldAmp
 
 if TYPE_CHECKING:
-    from mplint.source.torch.amp_api import Site, Symbol
-
     from .amp_migration import Migration
+    from .amp_sites import Site, Symbol
 
 WARNINGS = {"function": "a DeprecationWarning at every call", "": "a FutureWarning at every use since torch 2.4"}
 HARMS = {
@@ -85,16 +85,16 @@ class DeprecatedTorchAmp(Rule):
     )  # fmt: skip
     adoption = Consequence(torch="2.3")
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+    def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
         """Report each reference, and each import statement that names a deprecated symbol."""
-        if file.targets.torch is not None and file.targets.torch.below("2.4"):
+        if around.targets.torch is not None and around.targets.torch.below("2.4"):
             return
-        old = file.fact(OldAmp)
+        old = OldAmp(file, around.modules)
         if not old.sites and not old.imports:
             return
         from .amp_migration import Migration
 
-        migration = Migration(file, old)
+        migration = Migration(file, old, around.targets)
         for site in old.sites:
             if site.use != "init":
                 yield self.reference(file, site, migration)

@@ -13,18 +13,19 @@ from mplint.program.lower import span_of
 from mplint.program.machine import Args, Event, Switch
 from mplint.program.trace import Trace, possible, shown_symbol
 from mplint.program.values import DOUBLE, SINGLE, Atom, Constant, DType, Place, Step, Test, Unknown, Value
+from mplint.python.arguments import argument_start
 from mplint.python.syntax import argument
 from mplint.rule import Rule
-from mplint.source.arguments import argument_start
-from mplint.source.dtype_names import DTYPES
 
 if TYPE_CHECKING:
     from mplint.program.values import Autocast
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 NEW = "torch.amp.autocast"
 OLD = ("torch.cuda.amp.autocast", "torch.cpu.amp.autocast")
-NOT_DEVICES = {"gpu", "GPU", "CUDA", "tpu", *DTYPES}
+OLD_SCALERS = ("torch.cuda.amp.GradScaler", "torch.cpu.amp.GradScaler")
+DTYPES = frozenset(("float16", "bfloat16", "float32", "float64"))
+NOT_DEVICES = {"gpu", "GPU", "CUDA", "tpu", "half", "fp16", "bf16", "float", "fp32", "double", *DTYPES}
 DEVICES = ("cuda", "cpu", "mps", "xpu")
 GUARD = re.compile(r"device|cuda|gpu|cpu|amp|backend", re.I)
 TRIED = 12  # lines of a try-statement that only tries something
@@ -56,8 +57,8 @@ class InvalidAutocastCall(Rule):
     ## What it does
     Finds calls of `torch.autocast` (and `torch.amp.autocast`) whose arguments are wrong: no device type, a `torch.device` or a bool as
     first argument, a positional `enabled` where `dtype` stands, a decorator without parentheses, a dtype given as a string, a dtype
-    that the device does not take, a device type for the old `torch.cuda.amp.autocast`, and a device or dtype fixed in the call although
-    the script has an option for it.
+    that the device does not take, a device type for the old `torch.cuda.amp.autocast` or `torch.cuda.amp.GradScaler`, and a device or
+    dtype fixed in the call although the script has an option for it.
 
     ## Why is this bad?
     The first parameter of the old `torch.cuda.amp.autocast` was `enabled`, that of `torch.autocast` is `device_type`, a string.
@@ -99,7 +100,7 @@ class InvalidAutocastCall(Rule):
     severity = Severity.ERROR
     fix = Applicability.SAFE
     frameworks = ("torch",)
-    tokens = ("autocast",)
+    tokens = ("autocast", "GradScaler")
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
@@ -109,7 +110,7 @@ class InvalidAutocastCall(Rule):
         new = {event.place for entry in trace.entries for event in entry.of("autocast made") if event.data["name"] == NEW}
         for entry in trace.entries:
             probes = {event.place for event in entry.of("error expected")}
-            for event in entry.of("autocast made", "autocast without parentheses"):
+            for event in entry.of("autocast made", "autocast without parentheses", "scaler made"):
                 if event.place in probes or is_tried(event):
                     continue
                 if event.data["name"] in OLD and event.place in new:
@@ -266,6 +267,9 @@ def mistake(trace: Trace, event: Event) -> tuple[Mistake, Path] | None:
     if event.kind == "autocast without parentheses":
         return without_parentheses(trace, event.place, name), event.path
     args = args_of(event)
+    if event.kind == "scaler made":
+        device = device_as_scale(trace, event, args, name)
+        return (device, event.path) if device is not None else None
     if name in OLD:
         found = of_the_new(trace, event, args, name)
         return (found, event.path) if found is not None else None
@@ -307,6 +311,22 @@ def of_the_new(trace: Trace, event: Event, args: Args, name: str) -> Mistake | N
     place = Place(event.place.path, position)
     message = f"`{trace.text(place)}` stands where `{name}` expects `enabled`"
     return Mistake(place, message, f"{takes}entering it raises TypeError.", help)
+
+
+def device_as_scale(trace: Trace, event: Event, args: Args, name: str) -> Mistake | None:
+    """An old scaler that gets the device type first, as `torch.amp.GradScaler` does."""
+    first, position = args.get(0, "init_scale"), args.place(0, "init_scale")
+    if name not in OLD_SCALERS or first is None or position is None:
+        return None
+    if not all(type(atom) is Constant and isinstance(atom.value, str) for _, atom in possible(first, event.path)):
+        return None
+    place = Place(event.place.path, position)
+    return Mistake(
+        place,
+        f"`{trace.text(place)}` stands where `{name}` expects the first scale",
+        "The scale of the loss is then no number, and scaling the first loss raises TypeError.",
+        "Use `torch.amp.GradScaler`, whose first argument is the device type.",
+    )
 
 
 def is_name_or_dtype(atom: Atom) -> bool:
@@ -427,7 +447,7 @@ def wrong_dtype(trace: Trace, event: Event, place: Place, here: Written | None, 
 
 def named_dtype(place: Place, text: str, here: Written | None, name: str) -> Mistake:
     """A dtype given by its name."""
-    known = DTYPES.get(name) == name
+    known = name in DTYPES
     better = f"torch.{name}" if here is not None and isinstance(here.value, ast.Constant) else f"getattr(torch, {text})"
     fix = None
     if known and here is not None:

@@ -9,12 +9,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Change, Fix, InsertStatements, RemoveImport, Replace, Span
+from mplint.frameworks.names import keras_path
+from mplint.python.definitions import Definitions
 from mplint.python.syntax import argument, has_star
-from mplint.source.framework_names import keras_path
-from mplint.source.keras.removed import EXPERIMENTAL, Reference, is_guarded, removed_references, table
+
+from .removed_names import EXPERIMENTAL, Reference, is_guarded, removed_references, table
+from .version_tests import VersionTests
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
+    from mplint.rule import Surroundings
+    from mplint.targets import Targets
 
 TITLE = "use the stable `mixed_precision` API"
 Changes = list[Change]
@@ -26,8 +31,11 @@ class Migration:
     References that share an alias share one fix: rebinding the alias changes what every use of it means.
     """
 
-    def __init__(self, file: SourceFile) -> None:
+    def __init__(self, file: SourceFile, around: Surroundings) -> None:
         self.file = file
+        self.targets = around.targets
+        self.tests = VersionTests(file, around.modules)
+        self.definitions = Definitions(file.syntax, file.names)
 
     @cached_property
     def references(self) -> list[Reference]:
@@ -41,12 +49,12 @@ class Migration:
             changes = self.own_changes(reference)
         else:
             changes = self._together(binder)
-        return stable_fix(self.file, changes) if changes else None
+        return stable_fix(changes, self.targets) if changes else None
 
     def _together(self, binder: ast.AST) -> Changes | None:
         group = [r for r in self.references if binder in (r.binding, r.binds)]
         owners = [r for r in group if r.binds is binder]
-        if not owners or any(is_guarded(self.file, r.node) for r in group) or any(self._is_shared(r, binder) for r in owners):
+        if not owners or any(is_guarded(self.file, self.tests, r.node) for r in group) or any(self._is_shared(r, binder) for r in owners):
             return None
         renames = self._new_names(owners)
         changes: Changes = []
@@ -141,7 +149,7 @@ class Migration:
             changes.append(Replace(last_token(self.file, named), new))
         call = self.file.syntax.parents[node]
         if isinstance(call, ast.Call) and call.func is node:
-            given = argument_changes(self.file, call, tail)
+            given = self.argument_changes(call, tail)
             return None if given is None else changes + given
         return changes
 
@@ -159,10 +167,47 @@ class Migration:
             node = node.value
         return None
 
+    def argument_changes(self, call: ast.Call, kind: str) -> Changes | None:
+        """How the arguments of a Policy or LossScaleOptimizer call must change; None where that is not exact."""
+        if kind not in ("Policy", "LossScaleOptimizer"):
+            return []
+        value = loss_scale_argument(call)
+        if value is None:
+            return None if has_star(call) else []
+        found = self.definitions.of(value)
+        given = found[0] if len(found) == 1 else None
+        fixed = given.value if isinstance(given, ast.Constant) else ...
+        if fixed == "dynamic" or (kind == "Policy" and fixed is None):
+            return without_argument(self.file, call, value)
+        if kind == "Policy" or given is None:
+            return None
+        new = self._loss_scale_keywords(given)
+        if new is None:
+            return None
+        keyword = next((k for k in call.keywords if k.value is value), None)
+        return [Replace(self.file.span(keyword or value), new)] if new else without_argument(self.file, call, value)
 
-def stable_fix(file: SourceFile, changes: Sequence[Change]) -> Fix:
+    def _loss_scale_keywords(self, value: ast.expr) -> str | None:
+        """The keywords of the stable LossScaleOptimizer that mean the same as an old loss scale."""
+        number = self.definitions.number(value)
+        if number is not None:
+            return f"dynamic=False, initial_scale={self.file.text(value)}" if self.targets.keras_major == 2 else None
+        if not isinstance(value, ast.Call) or has_star(value):
+            return None
+        name = (self.file.names.resolve(value.func) or "").rpartition(".")[2]
+        if name == "FixedLossScale" and self.targets.keras_major == 2 and (scale := argument(value, "loss_scale_value", 0)) is not None:
+            return f"dynamic=False, initial_scale={self.file.text(scale)}"
+        multiplier = argument(value, "multiplier", 2)
+        if name != "DynamicLossScale" or (multiplier is not None and self.definitions.number(multiplier) != 2):
+            return None
+        scale, period = argument(value, "initial_loss_scale", 0), argument(value, "increment_period", 1)
+        given = (("initial_scale", scale), ("dynamic_growth_steps", period))
+        return ", ".join(f"{word}={self.file.text(item)}" for word, item in given if item is not None)
+
+
+def stable_fix(changes: Sequence[Change], targets: Targets) -> Fix:
     """The fix that these changes make; only shown where the project supports a TensorFlow that lacks the stable names."""
-    tensorflow = file.targets.tensorflow
+    tensorflow = targets.tensorflow
     if tensorflow is not None and tensorflow.before("2.4"):
         return Fix(f"{TITLE} once the project needs TensorFlow 2.4 or newer", Applicability.DISPLAY, tuple(changes))
     return Fix(TITLE, Applicability.SAFE, tuple(changes))
@@ -184,44 +229,6 @@ def last_token(file: SourceFile, node: ast.Attribute) -> Span:
 def loss_scale_argument(call: ast.Call) -> ast.expr | None:
     """The loss scale that a Policy or an old LossScaleOptimizer is given, or None."""
     return argument(call, "loss_scale", 1)
-
-
-def argument_changes(file: SourceFile, call: ast.Call, kind: str) -> Changes | None:
-    """How the arguments of a Policy or LossScaleOptimizer call must change; None where that is not exact."""
-    if kind not in ("Policy", "LossScaleOptimizer"):
-        return []
-    value = loss_scale_argument(call)
-    if value is None:
-        return None if has_star(call) else []
-    found = file.values.definitions(value)
-    given = found[0] if len(found) == 1 and isinstance(found[0], ast.expr) else None
-    fixed = given.value if isinstance(given, ast.Constant) else ...
-    if fixed == "dynamic" or (kind == "Policy" and fixed is None):
-        return without_argument(file, call, value)
-    if kind == "Policy" or given is None:
-        return None
-    new = loss_scale_keywords(file, given)
-    if new is None:
-        return None
-    keyword = next((k for k in call.keywords if k.value is value), None)
-    return [Replace(file.span(keyword or value), new)] if new else without_argument(file, call, value)
-
-
-def loss_scale_keywords(file: SourceFile, value: ast.expr) -> str | None:
-    """The keywords of the stable LossScaleOptimizer that mean the same as an old loss scale."""
-    number = file.values.number(value)
-    if number is not None:
-        return f"dynamic=False, initial_scale={file.text(value)}" if file.targets.keras_major == 2 else None
-    if not isinstance(value, ast.Call) or has_star(value):
-        return None
-    name = (file.names.resolve(value.func) or "").rpartition(".")[2]
-    if name == "FixedLossScale" and file.targets.keras_major == 2 and (scale := argument(value, "loss_scale_value", 0)) is not None:
-        return f"dynamic=False, initial_scale={file.text(scale)}"
-    if name != "DynamicLossScale" or ((multiplier := argument(value, "multiplier", 2)) is not None and file.values.number(multiplier) != 2):
-        return None
-    scale, period = argument(value, "initial_loss_scale", 0), argument(value, "increment_period", 1)
-    given = (("initial_scale", scale), ("dynamic_growth_steps", period))
-    return ", ".join(f"{word}={file.text(item)}" for word, item in given if item is not None)
 
 
 def without_argument(file: SourceFile, call: ast.Call, value: ast.expr) -> Changes | None:

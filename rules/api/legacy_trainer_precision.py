@@ -8,8 +8,8 @@ from mplint.configs.trainers.config_file import ConfigFile
 from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.frameworks.trainers.written import setups
 from mplint.program.trace import Trace, Verdict
-from mplint.rule import Rule
-from mplint.source.file import SourceFile
+from mplint.python.file import SourceFile
+from mplint.rule import Rule, Surroundings
 
 from .trainers.plugins import plugins
 from .trainers.spellings import Spelling, spellings
@@ -68,12 +68,12 @@ class LegacyTrainerPrecision(Rule):
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report old spellings of settings, wherever their values come from."""
         for found in setups(trace):
-            for spelling in spellings(found.setup, found.file.targets):
+            for spelling in spellings(found.setup, trace.targets(trace.path_of(found.file))):
                 yield self._report(found.file, spelling, found.verdict)
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+    def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
         """Report old names of plugin classes."""
-        for spelling in plugins(file):
+        for spelling in plugins(file, around.targets):
             yield self._report(file, spelling)
 
     def check_config(self, file: ConfigFile) -> Iterator[Finding]:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from mplint.findings import Confidence, Finding, Severity
 from mplint.frameworks.projects import enabled_elsewhere, holds
 from mplint.program.trace import Trace
+from mplint.python.file import SourceFile
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
 
 from .unused_amp_api import idle_apis
 

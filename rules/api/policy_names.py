@@ -9,13 +9,21 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.frameworks.keras.versions import keras_major
-from mplint.source.dtype_names import FLOATS
-from mplint.source.keras.layers import layer_of
-from mplint.source.keras.policy import KerasPolicy
-from mplint.source.keras.removed import is_guarded
+from mplint.frameworks.names import keras_path
+from mplint.python.definitions import Definitions
+from mplint.python.syntax import argument
+
+from .removed_names import is_guarded
+from .version_tests import VersionTests
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
+    from mplint.rule import Surroundings
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+SETTERS = ("set_global_policy", "set_policy", "set_dtype_policy", "set_floatx")
+MAKERS = ("Policy", "PolicyV1", "DTypePolicy", "FloatDTypePolicy")
+NOT_LAYERS = frozenset({"Input", "InputSpec", "Layer"})
 
 # Quantization modes come and go with Keras versions: whatever is quantized from a known policy passes.
 QUANTIZED = re.compile(r"[a-z0-9]+(/\S+)?_from_(float(16|32|64)|bfloat16|mixed_b?float16)")
@@ -47,29 +55,51 @@ def known_names() -> Known:
     return Known(frozenset(data["mixed"] + data["dtypes"]), frozenset(data["keras2"]))
 
 
-def bad_policy_names(file: SourceFile) -> Iterator[BadName]:
+def bad_policy_names(file: SourceFile, around: Surroundings) -> Iterator[BadName]:
     """Every literal policy name that Keras rejects: of the global policy, of policy objects, of floatx and of layers."""
-    policy = file.fact(KerasPolicy)
+    found, tests = Definitions(file.syntax, file.names), VersionTests(file, around.modules)
     getters = ("get",) if "dtype_policies" in file.document.text else ()
-    makers = {*policy.setters, *file.names.calls_of("Policy", "PolicyV1", "DTypePolicy", "FloatDTypePolicy", *getters)}
+    named = {*file.names.calls_of(*SETTERS, *MAKERS, *getters)}
     for call in file.syntax.all(ast.Call):
-        if call not in makers and not (file.names.may_be_class(call.func) and any(may_be_bad(k) for k in call.keywords)):
+        if call not in named and not (file.names.may_be_class(call.func) and any(may_be_bad(k) for k in call.keywords)):
             continue
-        setter = policy.setters.get(call)
-        if setter is not None:
-            kind, given = setter.kind, setter.value
-        elif policy.makes_policy(call):
-            kind, given = "policy", policy.made_from(call)
-        elif layer_of(file, call) is not None:
-            kind, given = "layer", policy.dtype_expression(call)
-        else:
-            continue
-        definitions = file.values.definitions(given) if given is not None else []
-        literal = definitions[0] if len(definitions) == 1 else None
-        if given is None or not isinstance(literal, ast.Constant) or not isinstance(literal.value, str) or is_guarded(file, call):
-            continue
-        if not accepted(literal.value, kind, keras_major(file)):
-            yield BadName(given, literal, literal.value, nearest(literal.value, kind))
+        for kind, given in policy_arguments(file, found, call):
+            definitions = found.of(given)
+            literal = definitions[0] if len(definitions) == 1 else None
+            if not isinstance(literal, ast.Constant) or not isinstance(literal.value, str) or is_guarded(file, tests, call):
+                continue
+            if not accepted(literal.value, kind, keras_major(file, around.targets)):
+                yield BadName(given, literal, literal.value, nearest(literal.value, kind))
+
+
+def policy_arguments(file: SourceFile, found: Definitions, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """What a call takes for the name of a policy, and what it does with it: "policy", "floatx" or "layer"."""
+    for path in (path for name in file.names.candidates(call.func) if (path := keras_path(name)) is not None):
+        last = path.rpartition(".")[2]
+        given = None
+        if last in SETTERS:
+            given = argument(call, "policy", 0) or argument(call, "value") or argument(call, "floatx")
+        elif path.endswith("dtype_policies.get") or last in MAKERS:
+            given = argument(call, "name", 0) or argument(call, "identifier")
+        elif path.startswith("layers.") and last[:1].isupper() and last not in NOT_LAYERS:
+            given = argument(call, "dtype") or spread(found, call)
+        if given is not None:
+            yield ("floatx" if last == "set_floatx" else "policy" if last in (*SETTERS, *MAKERS, "get") else "layer"), given
+            return
+
+
+def spread(found: Definitions, call: ast.Call) -> ast.expr | None:
+    """The `dtype` of a `**` dictionary of the file."""
+    for keyword in call.keywords:
+        definitions = found.of(keyword.value) if keyword.arg is None else []
+        match definitions[0] if len(definitions) == 1 else None:
+            case ast.Dict(keys=keys, values=values):
+                for key, value in zip(keys, values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value == "dtype":
+                        return value
+            case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
+                return next((k.value for k in keywords if k.arg == "dtype"), None)
+    return None
 
 
 def may_be_bad(keyword: ast.keyword) -> bool:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from mplint.findings import AddImport, Applicability, Change, Confidence, Finding, Fix, Replace, Severity
 from mplint.frameworks.keras.evidence import programs
+from mplint.frameworks.names import keras_path
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import HALF, NONE, DType, Place, State, Step
 from mplint.python.document import is_test_path
 from mplint.rule import Rule
-from mplint.source.framework_names import keras_path
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 PURE = ("float16", "half")
 MIXED = ("mixed_float16", "mixed_bfloat16")
@@ -119,7 +119,9 @@ class PureHalfPolicy(Rule):
     def _stepped(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
         """The places that put parameters in float16 which a plain step then updates."""
         for event in entry.of("half parameters"):
-            if event.data["how"] != "optimizer step" or not is_plain(entry, event) or is_asked_for(trace, event.path):
+            if event.data["how"] != "optimizer step" or event.data["created"]:  # what a program creates one by one is MP210's
+                continue
+            if not is_plain(entry, event) or is_asked_for(trace, event.path):
                 continue
             chain = event.data["chain"]
             last = chain[-1]  # type: ignore[index]

@@ -6,13 +6,14 @@ import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, InsertStatements, Replace, Severity
+from mplint.frameworks.names import keras_path
+from mplint.python.file import SourceFile
 from mplint.python.names import position
-from mplint.rule import Rule
-from mplint.source.file import SourceFile
-from mplint.source.framework_names import keras_path
-from mplint.source.keras.removed import is_guarded, is_tensorflow1
+from mplint.rule import Rule, Surroundings
 
 from .graph_rewrite_switches import Rewrite, graph_rewrites
+from .removed_names import is_guarded, is_tensorflow1
+from .version_tests import VersionTests
 
 HELP = 'set a dtype policy before the model is built: `tf.keras.mixed_precision.set_global_policy("mixed_float16")`'
 OPTION = "`auto_mixed_precision` rewrites graphs behind the layers' dtypes: only Grappler sees it, and no loss scaling comes with it"
@@ -69,15 +70,15 @@ class RemovedGraphRewrite(Rule):
     frameworks = ("keras",)
     tokens = ("enable_mixed_precision_graph_rewrite", "auto_mixed_precision", "TF_ENABLE_AUTO_MIXED_PRECISION")
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+    def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
         """Report each place that turns the rewrite on."""
-        target = file.targets.tensorflow
+        target, tests = around.targets.tensorflow, VersionTests(file, around.modules)
         if is_tensorflow1(file):
             return  # there the rewrite is the way to mixed precision
         for rewrite in graph_rewrites(file):
             match rewrite.kind:
                 case "wrapper":
-                    if not is_guarded(file, rewrite.node) and not (target is not None and target.below("2.6")):
+                    if not is_guarded(file, tests, rewrite.node) and not (target is not None and target.below("2.6")):
                         yield self._wrapper(file, rewrite)
                 case "option":
                     confidence = Confidence.HIGH if rewrite.certain else Confidence.MEDIUM

@@ -6,15 +6,16 @@ import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
-from mplint.frameworks.keras.versions import keras_major, used_paths
+from mplint.frameworks.keras.versions import keras_major
+from mplint.frameworks.names import keras_path
+from mplint.python.file import SourceFile
 from mplint.python.syntax import argument
-from mplint.rule import Consequence, Rule
-from mplint.source.file import SourceFile
-from mplint.source.framework_names import keras_path
-from mplint.source.keras.loss_scale import is_loss_scale_optimizer, is_model_optimizer
-from mplint.source.keras.removed import Reference, is_guarded, is_tensorflow1, table
+from mplint.rule import Consequence, Rule, Surroundings
+from mplint.targets import Targets
 
-from .keras_migration import Migration, argument_changes, stable_fix
+from .keras_migration import Migration, stable_fix
+from .loss_scale_optimizers import is_loss_scale_optimizer, is_model_optimizer
+from .removed_names import Reference, is_guarded, is_tensorflow1, may_be_keras3, table
 
 POLICIES = ("mixed_precision.Policy", "DTypePolicy", "mixed_precision.DTypePolicy")
 
@@ -72,21 +73,21 @@ class RemovedKerasApi(Rule):
     tokens = ("mixed_precision", "set_policy", "LossScale", "get_scaled_loss", "get_unscaled_gradients", "set_global_policy")
     adoption = Consequence(mends=True)
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+    def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
         """Report names, then arguments, then methods that are gone."""
-        migration = Migration(file)
-        yield from self._names(file, migration)
-        yield from self._arguments(file)
-        major = keras_major(file)
-        if major == 3 or (major is None and may_be_keras3(file) and not is_tensorflow1(file)):
-            yield from self._methods(file, sure=major == 3)
+        migration = Migration(file, around)
+        yield from self._names(file, migration, around.targets)
+        yield from self._arguments(file, migration, around.targets)
+        major = keras_major(file, around.targets)
+        if major == 3 or (major is None and may_be_keras3(file, around.targets) and not is_tensorflow1(file)):
+            yield from self._methods(file, migration, sure=major == 3)
 
-    def _names(self, file: SourceFile, migration: Migration) -> Iterator[Finding]:
-        target = file.targets.tensorflow
+    def _names(self, file: SourceFile, migration: Migration, targets: Targets) -> Iterator[Finding]:
+        target = targets.tensorflow
         told: set[ast.AST] = set()
         for reference in migration.references:
             gone, node = reference.entry.gone, reference.node
-            if is_guarded(file, node) or (gone and ((target is not None and target.below(gone)) or is_tensorflow1(file))):
+            if is_guarded(file, migration.tests, node) or (gone and ((target is not None and target.below(gone)) or is_tensorflow1(file))):
                 continue
             if reference.binding is not None and migration.own_changes(reference) == []:
                 continue  # the alias is reported where it is bound, and this use of it stays as it is
@@ -111,44 +112,47 @@ class RemovedKerasApi(Rule):
         use = f"{entry.use}.{table().renamed.get(last, last)}" if last in table().stable else entry.use
         return self.finding(file, node, message, why=why, help=f"use `{use}`", fix=fix)
 
-    def _arguments(self, file: SourceFile) -> Iterator[Finding]:
+    def _arguments(self, file: SourceFile, migration: Migration, targets: Targets) -> Iterator[Finding]:
         for call in file.syntax.all(ast.Call):
             paths = {keras_path(name) for name in file.names.candidates(call.func)}
             path = paths.pop() if len(paths) == 1 else None
-            if path is None or "experimental" in path or is_guarded(file, call):
+            if path is None or "experimental" in path or is_guarded(file, migration.tests, call):
                 continue
             if path in POLICIES:
                 if (value := argument(call, "loss_scale", 1)) is not None:
-                    yield self._argument(file, call, "Policy", value, "the loss scale belongs to LossScaleOptimizer; drop it here")
+                    help = "the loss scale belongs to LossScaleOptimizer; drop it here"
+                    yield self._argument(file, migration, call, "Policy", value, help)
             elif path.rpartition(".")[2] == "LossScaleOptimizer":
-                yield from self._optimizer(file, call)
+                yield from self._optimizer(file, migration, call, keras_major(file, targets))
 
-    def _optimizer(self, file: SourceFile, call: ast.Call) -> Iterator[Finding]:
+    def _optimizer(self, file: SourceFile, migration: Migration, call: ast.Call, major: int | None) -> Iterator[Finding]:
         value, second = argument(call, "loss_scale"), argument(call, "dynamic", 1)
-        given = file.values.constant_or(second)
+        given = migration.definitions.constant_or(second)
         is_scale = isinstance(given, (int, float)) and not isinstance(given, bool)
-        if value is None and (given == "dynamic" or (is_scale and keras_major(file) == 2)):
+        if value is None and (given == "dynamic" or (is_scale and major == 2)):
             value = second
         if value is not None:
-            yield self._argument(file, call, "LossScaleOptimizer", value, "drop it: the scale is dynamic by default")
-        elif given is False and keras_major(file) == 3:
+            yield self._argument(file, migration, call, "LossScaleOptimizer", value, "drop it: the scale is dynamic by default")
+        elif given is False and major == 3:
             help = table().members["dynamic"]
             yield self.finding(file, call, "Keras 3 has no `LossScaleOptimizer(dynamic=False)`", why="It raises ValueError.", help=help)
 
-    def _argument(self, file: SourceFile, call: ast.Call, kind: str, value: ast.expr, help: str) -> Finding:
-        changes = argument_changes(file, call, kind)
-        fix = stable_fix(file, changes) if changes else None
+    def _argument(
+        self, file: SourceFile, migration: Migration, call: ast.Call, kind: str, value: ast.expr, help: str
+    ) -> Finding:
+        changes = migration.argument_changes(call, kind)
+        fix = stable_fix(changes, migration.targets) if changes else None
         why = "Keras 2 raises TypeError; Keras 3 raises ValueError, or takes a string in this place for the initial scale and fails later."
         return self.finding(file, value, f"`{kind}` no longer takes a loss scale (`{file.text(value)}`)", why=why, help=help, fix=fix)
 
-    def _methods(self, file: SourceFile, *, sure: bool) -> Iterator[Finding]:
+    def _methods(self, file: SourceFile, migration: Migration, *, sure: bool) -> Iterator[Finding]:
         members = table().members
         for node in file.syntax.all(ast.Attribute):
             minimized = file.syntax.parents[node] if node.attr == "minimize" else None
             with_tape = isinstance(minimized, ast.Call) and argument(minimized, "tape", 3) is not None
-            if not isinstance(node.ctx, ast.Load) or not (node.attr in members or with_tape) or is_guarded(file, node):
+            if not isinstance(node.ctx, ast.Load) or not (node.attr in members or with_tape) or is_guarded(file, migration.tests, node):
                 continue
-            if is_loss_scale_optimizer(file, node.value) or (
+            if is_loss_scale_optimizer(file, migration.definitions, node.value) or (
                 sure and node.attr not in ("loss_scale", "dynamic") and is_model_optimizer(file, node.value)
             ):
                 written = f"{file.text(node)}(tape=...)" if with_tape else file.text(node)
@@ -157,37 +161,3 @@ class RemovedKerasApi(Rule):
                 gone = "Keras 3" if sure else "Keras 3, which is that of TensorFlow 2.16 and newer"
                 confidence = Confidence.HIGH if sure else Confidence.MEDIUM
                 yield self.finding(file, node, f"`{written}` is gone in {gone}", why=why, help=help, confidence=confidence)
-
-
-# Packages that run with Keras 2 only, and what says that a program means that one.
-KERAS2_PACKAGES = ("tensorflow_addons", "tf_keras", "tensorflow.python.keras", "tensorflow.contrib", "tensorflow.estimator", "keras.engine")
-KERAS2_SWITCHES = ("TF_USE_LEGACY_KERAS", "KERAS_BACKEND", "enable_v2_dtype_behavior")
-
-
-def may_be_keras3(file: SourceFile) -> bool:
-    """Whether nothing that the program says of itself, and no pin, excludes Keras 3."""
-    if keras_major(file) == 2 or any(switch in file.document.source for switch in KERAS2_SWITCHES):
-        return False
-    named = {alias.name for statement in file.syntax.all(ast.Import) for alias in statement.names}
-    named |= {f"{s.module}.{alias.name}" for s in file.syntax.all(ast.ImportFrom) for alias in s.names if not s.level}
-    if calls_keras2(file):
-        return False
-    read = [node for node in file.syntax.all(ast.Attribute) if node.attr in ("estimator", "contrib")]
-    named |= {name for node in read for name in file.names.candidates(node)}
-    return not any(f"{name}.".startswith(f"{package}.") for name in named for package in KERAS2_PACKAGES)
-
-
-def calls_keras2(file: SourceFile) -> bool:
-    """Whether the program calls what only Keras 2 has."""
-    only = table().keras2
-    if any(f"{path}.".startswith(f"{home}.") for path in used_paths(file) for home in only["paths"]):
-        return True
-    for call in file.syntax.all(ast.Call):
-        if any(keyword.arg in only["keywords"] for keyword in call.keywords):
-            return True
-        if isinstance(call.func, ast.Attribute) and call.func.attr in only["methods"]:
-            return True
-        made = keras_path(file.names.resolve(call.func)) or ""
-        if made.startswith("optimizers.") and any(keyword.arg == "lr" for keyword in call.keywords):
-            return True
-    return False

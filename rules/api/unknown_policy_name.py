@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Finding, Fix, Replace, Severity
-from mplint.rule import Rule
-from mplint.source.file import SourceFile
+from mplint.python.file import SourceFile
+from mplint.rule import Rule, Surroundings
 
 from .policy_names import bad_policy_names
 
@@ -54,9 +54,9 @@ class UnknownPolicyName(Rule):
     frameworks = ("keras",)
     tokens = ("set_global_policy", "set_policy", "set_dtype_policy", "set_floatx", "Policy", "dtype=", "dtype =")
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+    def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
         """Report each rejected name where it is passed."""
-        for bad in bad_policy_names(file):
+        for bad in bad_policy_names(file, around):
             quote = file.text(bad.literal)[0] if file.text(bad.literal)[:1] in "'\"" else '"'
             fix = None
             if bad.nearest:

@@ -7,19 +7,21 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.source.framework_names import keras_path
-from mplint.source.keras.policy import KerasPolicy
-from mplint.source.keras.policy_names import MIXED
-from mplint.source.torch.autocast import Autocasts
-from mplint.source.torch.scaler import Scalers
-from mplint.source.words import ENABLING
+from mplint.frameworks.names import keras_path
+from mplint.frameworks.words import ENABLING
+from mplint.python.definitions import Definitions
+from mplint.python.syntax import argument
+
+from .policy_names import SETTERS
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 TORCH_HOMES = ("torch.cuda.amp", "torch.cpu.amp", "torch.amp")
 TORCH_APIS = ("autocast", "GradScaler", "autocast_mode", "grad_scaler", "amp")
 KERAS_HOME = "mixed_precision"
+MIXED = ("mixed_float16", "mixed_bfloat16")
+SCALERS = ("GradScaler", "ShardedGradScaler")
 
 
 class Idle(NamedTuple):
@@ -39,18 +41,32 @@ def idle_apis(file: SourceFile) -> Iterator[Idle]:
 
 def _torch(file: SourceFile) -> Idle | None:
     imports = [(s, n) for s, n, target in _imports(file) if _is_torch_api(target)]
-    if not imports or file.fact(Autocasts).constructions or file.fact(Scalers).used:
+    calls = file.syntax.all(ast.Call) if imports else []
+    built = [call for call in calls if any(_is_scaler(name) for name in file.names.candidates(call.func))]
+    if not imports or any(_puts_to_use(file, call) for call in calls):
         return None
-    if not all(_is_dropped(file, scaler.node) for scaler in file.fact(Scalers).built):  # handed on to code that may use it
+    if not all(_is_dropped(file, scaler) for scaler in built):  # handed on to code that may use it
         return None
     statements = {s for s, _ in imports}
-    makers = {scaler.node.func for scaler in file.fact(Scalers).built}
+    makers = {scaler.func for scaler in built}
     read = (n for n in file.syntax.all(ast.Name) if isinstance(n.ctx, ast.Load) and n not in makers)
     if any(b.node in statements and not _passes_for_torch(file, n) for n in read for b in file.names.reaching(n)):
         return None
-    if mentions(file, [*statements, *(scaler.node for scaler in file.fact(Scalers).built)]):
+    if mentions(file, [*statements, *built]):
         return None
     return Idle(imports[0][0], " and ".join(dict.fromkeys(f"`{name}`" for _, name in imports)), "torch")
+
+
+def _is_scaler(name: str) -> bool:
+    """Whether a dotted name is that of torch's scaler."""
+    return name.startswith("torch.") and name.rpartition(".")[2] in SCALERS
+
+
+def _puts_to_use(file: SourceFile, call: ast.Call) -> bool:
+    """Whether a call makes an autocast, or is one that only scalers have."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("scale", "unscale_"):
+        return True
+    return any(name.startswith("torch.") and name.rpartition(".")[2] == "autocast" for name in file.names.candidates(call.func))
 
 
 def _passes_for_torch(file: SourceFile, name: ast.Name) -> bool:
@@ -66,7 +82,8 @@ def _is_torch_api(target: str) -> bool:
 def _keras(file: SourceFile) -> Idle | None:
     policies = [call for call in file.names.calls_of("Policy", "DTypePolicy") if _is_mixed(file, call)]
     imports = [(s, n) for s, n, target in _imports(file) if (keras_path(target) or "").partition(".")[0] == KERAS_HOME]
-    if not (policies or imports) or file.fact(KerasPolicy).setters or not all(_is_dropped(file, call) for call in policies):
+    setters = [c for c in file.names.calls_of(*SETTERS) if any(keras_path(name) is not None for name in file.names.candidates(c.func))]
+    if not (policies or imports) or setters or not all(_is_dropped(file, call) for call in policies):
         return None
     statements = {s for s, _ in imports}
     for name in file.syntax.all(ast.Name):
@@ -82,8 +99,9 @@ def _keras(file: SourceFile) -> Idle | None:
 
 
 def _is_mixed(file: SourceFile, call: ast.Call) -> bool:
-    policy = file.fact(KerasPolicy)
-    return policy.makes_policy(call) and bool(policy.names(policy.made_from(call)) & set(MIXED))
+    made = any(keras_path(name) is not None for name in file.names.candidates(call.func))
+    named = Definitions(file.syntax, file.names).strings(argument(call, "name", 0) or argument(call, "identifier"))
+    return made and not named.isdisjoint(MIXED)
 
 
 def _is_dropped(file: SourceFile, call: ast.Call) -> bool:

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 
 from mplint.configs.trainers.config_file import ConfigFile
 from mplint.findings import Confidence, Finding, Severity
-from mplint.frameworks.choices import Choice, asks_capability, choices, counts_emulation, effect, excludes, is_asked, is_requested, texts
+from mplint.frameworks.choices import (
+    Choice,
+    asks_capability,
+    choices,
+    counts_emulation,
+    effect,
+    excludes,
+    is_asked,
+    is_requested,
+    targets_of,
+    texts,
+)
 from mplint.frameworks.trainers.modes import modes
 from mplint.program.trace import Trace, possible
 from mplint.program.values import Place, Test
@@ -105,7 +116,7 @@ class Bfloat16BeforeAmpere(Rule):
         float8 = {choice.file.document.path for choice in found if choice.dtype == "float8"}  # which asks for a GPU that has bfloat16
         emulated = {c.file.document.path for c in found if counts_emulation(c.path)}
         for choice in found:
-            target, file = choice.file.targets.hardware, choice.file
+            target, file = targets_of(trace, choice).hardware, choice.file
             if choice.dtype != "bfloat16" or not choice.fits("cuda") or (target is not None and target.bf16_native is not False):
                 continue
             if asks_capability(trace, choice) or is_asked(choice.path) or excludes(choice.path, "cuda"):

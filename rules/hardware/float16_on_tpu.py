@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 from mplint.configs.trainers.config_file import ConfigFile
 from mplint.configs.trainers.setup import Setup
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
-from mplint.frameworks.choices import Choice, choices, is_requested, texts
+from mplint.frameworks.choices import Choice, choices, is_requested, targets_of, texts
 from mplint.frameworks.trainers.modes import modes
 from mplint.frameworks.trainers.written import setups
 from mplint.program.conditions import Path, extend
 from mplint.program.trace import Trace
 from mplint.rule import Consequence, Rule
+from mplint.targets import Targets
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 DEVICE = re.compile(r"tpu|gpu|cuda|strategy|device|accelerator|resolver", re.I)
 BFLOAT16 = {"fp16": "bf16", "16-mixed": "bf16-true", "16-true": "bf16-true"}  # Lightning takes no bf16-mixed there
@@ -85,11 +86,11 @@ class Float16OnTpu(Rule):
                 yield self._autocast(trace, choice)
         for found in setups(trace):
             if found.verdict.proven:
-                yield from self._trainer(found.file, found.setup)
+                yield from self._trainer(found.file, found.setup, trace.targets(trace.path_of(found.file)))
 
     def _policy(self, trace: Trace, choice: Choice) -> Iterator[Finding]:
         """A policy in a program that runs on a TPU on the same way, or is checked for one."""
-        target = on_tpu(choice.file)
+        target = is_tpu(targets_of(trace, choice))
         used = [event for event in choice.entry.of("tpu used") if extend(choice.path, event.path) is not None]
         used = [e for e in used if not e.path or trace.file(e.place.path) is choice.file]  # helpers of others try out what there is
         if is_requested(trace, choice.path, "float16") or not (target or used) or not (target or not excludes_tpu(choice.path)):
@@ -113,7 +114,7 @@ class Float16OnTpu(Rule):
 
     def _autocast(self, trace: Trace, choice: Choice) -> Finding:
         """A region for XLA devices."""
-        target = on_tpu(choice.file)
+        target = is_tpu(targets_of(trace, choice))
         asked = not target and is_requested(trace, choice.path, "float16")  # an option; an XLA device may be a GPU
         return self.finding(
             choice.file,
@@ -128,10 +129,10 @@ class Float16OnTpu(Rule):
     def check_config(self, file: ConfigFile) -> Iterator[Finding]:
         """Report trainers that are set to float16 and to a TPU."""
         for setup in file.trainers:
-            yield from self._trainer(file, setup)
+            yield from self._trainer(file, setup, file.targets)
 
-    def _trainer(self, file: SourceFile | ConfigFile, setup: Setup) -> Iterator[Finding]:
-        target = file.targets.hardware is not None and file.targets.hardware.kind == "tpu"
+    def _trainer(self, file: SourceFile | ConfigFile, setup: Setup, targets: Targets) -> Iterator[Finding]:
+        target = is_tpu(targets)
         for mode in modes(setup):
             if mode.dtype != "float16" or not (mode.device == "xla" or (target and mode.fits("xla"))):
                 continue
@@ -148,9 +149,9 @@ class Float16OnTpu(Rule):
             )
 
 
-def on_tpu(file: SourceFile) -> bool:
+def is_tpu(targets: Targets) -> bool:
     """Whether a file is checked for a TPU."""
-    return file.targets.hardware is not None and file.targets.hardware.kind == "tpu"
+    return targets.hardware is not None and targets.hardware.kind == "tpu"
 
 
 def excludes_tpu(path: Path) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mplint.configs.trainers.config_file import ConfigFile
 from mplint.findings import Confidence, Finding, Severity
-from mplint.frameworks.choices import Choice, asks_capability, choices, effect, excludes, is_asked, is_requested
+from mplint.frameworks.choices import Choice, asks_capability, choices, effect, excludes, is_asked, is_requested, targets_of
 from mplint.frameworks.trainers.modes import modes
 from mplint.program.trace import Trace
 from mplint.rule import Consequence, Rule
@@ -105,7 +105,7 @@ class UnsupportedHardware(Rule):
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Yield the choices that the target does not reward, or refuses."""
         for choice in choices(trace):
-            target = choice.file.targets.hardware
+            target = targets_of(trace, choice).hardware
             if target is None or asks_capability(trace, choice) or is_asked(choice.path):
                 continue
             device = "cpu" if target.kind == "cpu" else "cuda"

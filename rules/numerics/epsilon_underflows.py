@@ -14,8 +14,8 @@ from mplint.program.lower import span_of
 from mplint.program.machine import Args, Event
 from mplint.program.trace import Trace
 from mplint.program.values import FALSE, NONE, Constant, Place, Step, Tensor
+from mplint.python.arguments import set_keyword
 from mplint.rule import Consequence, Rule
-from mplint.source.arguments import set_keyword
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts

@@ -13,10 +13,10 @@ from mplint.program.conditions import Path
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, Verdict, possible
 from mplint.program.values import BFLOAT, DTYPE_NAMES, HALF, Place, State, Step
+from mplint.python.arguments import drop_argument
 from mplint.python.document import is_test_path
 from mplint.python.syntax import argument
 from mplint.rule import Consequence, Rule
-from mplint.source.arguments import drop_argument
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts

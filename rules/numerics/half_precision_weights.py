@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace
-from mplint.program.values import HALF, Object, Step, atoms
+from mplint.program.trace import Entry, Trace, possible
+from mplint.program.values import HALF, TRUE, Atom, Items, Object, Place, State, Step, atoms
+from mplint.python.document import is_test_path
+from mplint.python.syntax import argument
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
-
-from .half_variables import HalfVariable, half_variables
 
 WHY = "A float16 weight loses every update below 1/2048 of its value, and gradients under 6e-8 become 0: training stalls or diverges."
 
@@ -22,9 +21,9 @@ class HalfPrecisionWeights(Rule):
     """Trained weights created in float16
 
     ## What it does
-    Finds variables that are created in float16 and trained: `add_weight(dtype="float16")`, `tf.Variable(..., dtype=tf.float16)`,
-    `nn.Parameter(torch.zeros(n, dtype=torch.float16))`, float16 tensors in an optimizer's list, and models loaded with
-    `torch_dtype=torch.float16` that are then trained.
+    Finds variables that are created in float16 and trained: `add_weight(dtype="float16")`, `tf.Variable(..., dtype=tf.float16)`, Keras
+    layers with `dtype="float16"`, `nn.Parameter(torch.zeros(n, dtype=torch.float16))` of a module whose parameters an optimizer gets,
+    float16 tensors in an optimizer's list, and models loaded or cast to float16 that a trainer or scaler then trains.
 
     ## Why is this bad?
     float16 has 11 significant bits: 1 + 1e-4 is 1, so the small updates of a late training stage change nothing at all. Mixed precision
@@ -75,19 +74,27 @@ class HalfPrecisionWeights(Rule):
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
-        """Report the float16 parameters whose gradients a trainer or scaler will unscale, at the place that put them in float16."""
+        """Report the variables that are created in float16, and the float16 parameters whose gradients a trainer or scaler will unscale."""
         for entry in trace.entries:
+            yield from self._variables(trace, entry)
+            yield from self._layers(trace, entry)
             halves = entry.of("half parameters")
             steps = entry.of("optimizer step", "scaler step", "trainer step")
             stepped = {id_of(atom) for e in steps for atom in atoms(e.data["optimizer"])}  # type: ignore[arg-type]
             for event in halves:
                 if event.data["how"] == "made" and id_of(event.data["optimizer"]) in stepped:
                     continue  # what counts is the dtype at the step
+                chain = event.data["chain"]
+                if event.data["created"]:
+                    if event.data["how"] == "made" or keeps_masters(entry, event):
+                        continue  # what wraps the optimizer may keep float32 copies
+                    where = Step(event.place, WHERE[str(event.data["how"])])
+                    yield self._created(trace, entry, event.path, chain[-1].place, None, where)  # type: ignore[index]
+                    continue
                 scaling = scaled_by(entry, event)
                 if scaling is None:
                     continue
                 path, scaler = scaling
-                chain = event.data["chain"]
                 last = chain[-1]  # type: ignore[index]
                 verdict = trace.verdict(entry, path)
                 yield self.at(
@@ -98,26 +105,55 @@ class HalfPrecisionWeights(Rule):
                     help="keep the parameters that are trained in float32: autocast casts them for the computation",
                     confidence=Confidence.HIGH if entry.script and len(verdict.switches) <= 1 else Confidence.MEDIUM,
                     steps=(*chain[:-1], scaler, Step(event.place, WHERE[str(event.data["how"])])),  # type: ignore[index]
+                    fix=in_float32(trace, last.place, None),
                 )
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Report each variable where it is created."""
-        for found in half_variables(file):
-            yield self.finding(
-                file,
-                found.node,
-                f"`{spelled(file, found)}` makes weights in float16, which training then updates",
-                why=WHY,
-                help="create the weights in float32 and let autocast or the dtype policy cast them for the computation",
-                severity=Severity.INFO if file.is_test else None,
-                confidence=Confidence.HIGH if found.trained is not None or found.kind == "add_weight" else Confidence.MEDIUM,
-                related=((found.trained, "they are trained here"),) if found.trained is not None else (),
-                fix=widen(file, found),
-            )
+    def _variables(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
+        """The variables of TensorFlow and Keras: a layer's are trained, others where something trains."""
+        for event in entry.of("weight made"):
+            half = [extend(event.path, path) for path, letter in event.data["ways"] if letter == HALF]  # type: ignore[attr-defined]
+            path = next((found for found in half if found is not None), None)
+            trains = event.data["layer"] is not None or entry.of(*TRAINS)
+            if path is not None and trains and event.data["trainable"] in (None, TRUE):
+                yield self._created(trace, entry, path, event.place, event.data["dtype"], None)  # type: ignore[arg-type]
+
+    def _layers(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
+        """The layers with weights that get a dtype of their own, where something trains."""
+        for event in entry.of("layer made") if entry.of(*TRAINS) else ():
+            if event.data["dtype"] is None or str(event.data["name"]).rpartition(".")[2] not in WEIGHTED:
+                continue
+            half = [path for path, policy in possible(event.data["policy"], event.path) if is_pure(policy)]  # type: ignore[arg-type]
+            if half and trace.verdict(entry, half[0]).dead is False:
+                args = event.data["args"]
+                where = args.named_places.get("dtype")  # type: ignore[attr-defined]
+                yield self._created(trace, entry, half[0], event.place, Place(event.place.path, where) if where else None, None)
+
+    def _created(self, trace: Trace, entry: Entry, path: Path, place: Place, dtype: Place | None, trained: Step | None) -> Finding:
+        """The finding for weights that a call creates; `trained`: where they are trained."""
+        verdict = trace.verdict(entry, path)
+        return self.at(
+            trace,
+            place,
+            f"`{spelled(trace, place)}` makes weights in float16, which training then updates{verdict.condition()}",
+            why=WHY,
+            help="create the weights in float32 and let autocast or the dtype policy cast them for the computation",
+            severity=Severity.INFO if is_test_path(place.path) else None,
+            confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+            steps=(trained,) if trained is not None else (),
+            fix=in_float32(trace, place, dtype),
+        )
 
 
+# what trains in Keras and TensorFlow, and the layers that have weights
+TRAINS = ("model fit", "gradients applied", "minimized", "tape gradients taken")
+WEIGHTED = frozenset(
+    {f"{kind}Conv{n}D{suffix}" for kind in ("", "Separable", "Depthwise") for n in "123" for suffix in ("", "Transpose")}
+    | {"Dense", "EinsumDense", "Embedding", "MultiHeadAttention", "BatchNormalization", "LayerNormalization", "GroupNormalization"}
+    | {f"{kind}{suffix}" for kind in ("LSTM", "GRU", "SimpleRNN") for suffix in ("", "Cell")}
+)
 WHERE = {
     "made": "the optimizer gets them here",
+    "optimizer step": "the optimizer updates them here",
     "trainer step": "the optimizer steps them here",
     "scaler step": "the scaler unscales their gradients here",
     "trainer made": "the trainer is given them here",
@@ -145,18 +181,49 @@ def scaled_by(entry: Entry, event: Event) -> tuple[Path, Step] | None:
     return None
 
 
-def spelled(file: SourceFile, found: HalfVariable) -> str:
+def keeps_masters(entry: Entry, event: Event) -> bool:
+    """Whether apex takes care of the optimizer of some parameters."""
+    held = [e.data["optimizers"] for e in entry.of("apex initialized")]
+    return any(id_of(event.data["optimizer"]) == id_of(atom) for value in held for atom in gathered(value))
+
+
+def gathered(value: object) -> Iterator[Atom]:
+    """What a value may be, and what lists in it hold."""
+    for atom in atoms(value) if value is not None else ():  # type: ignore[arg-type]
+        yield atom
+        if type(atom) is Items:
+            for item in atom.items:
+                yield from gathered(item)
+
+
+def is_pure(policy: object) -> bool:
+    """Whether the policy of a layer keeps its weights in float16."""
+    return type(policy) is State and isinstance(policy.data, tuple) and policy.data[0] in ("float16", "half")
+
+
+def spelled(trace: Trace, place: Place) -> str:
     """What the program calls to create the weights."""
-    return " ".join(file.text(found.node.func).split())
+    node = trace.node(place)
+    text = node[0].text(node[1].func) if node is not None and isinstance(node[1], ast.Call) else trace.text(place)
+    return " ".join(text.split())
 
 
-def widen(file: SourceFile, found: HalfVariable) -> Fix | None:
-    """float32 in place of the written float16."""
-    match found.dtype:
+def in_float32(trace: Trace, place: Place, where: Place | None) -> Fix | None:
+    """float32 in place of the float16 that a call writes, at `where` or by name."""
+    node = trace.node(place)
+    file, call = node if node is not None else (None, None)
+    if file is None or not isinstance(call, ast.Call):
+        return None
+    if where is not None:
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        dtype = next((a for a in given if file.span(a) == trace.span(where)), None)
+    else:
+        dtype = argument(call, "dtype") or argument(call, "torch_dtype")
+    match dtype:
         case ast.Attribute(value=package, attr="float16" | "half"):
             text = f"{file.text(package)}.float32"
-        case ast.Constant(value=str()):
+        case ast.Constant(value="float16" | "half"):
             text = '"float32"'
         case _:
             return None
-    return Fix("keep the weights in float32", Applicability.UNSAFE, (Replace(file.span(found.dtype), text),))
+    return Fix("keep the weights in float32", Applicability.UNSAFE, (Replace(file.span(dtype), text),))

@@ -175,8 +175,7 @@ class HardCodedDtypeInLayer(Rule):
 
 def under_keras_2(trace: Trace, place: Place) -> bool:
     """Whether the project pins a Keras whose operators do not promote the dtypes of symbolic tensors."""
-    file = trace.file(place.path)
-    return file is not None and file.targets.keras_major == 2
+    return trace.targets(place.path).keras_major == 2
 
 
 def place_of(trace: Trace, event: Event, step: Step, made: Event | None) -> Place:

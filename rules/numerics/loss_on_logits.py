@@ -16,13 +16,13 @@ from mplint.program.lower import place_of, span_of
 from mplint.program.machine import Event
 from mplint.program.trace import Trace
 from mplint.program.values import Class, Object, Place
+from mplint.python.arguments import drop_argument
 from mplint.python.names import Binding
 from mplint.python.syntax import argument, has_star
 from mplint.recipes.scaler.plan import NoFix, require
-from mplint.source.arguments import drop_argument
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 # Methods that keep the values of a tensor, and only change how it is laid out or typed.
 SHAPES = {"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"}

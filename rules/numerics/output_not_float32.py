@@ -23,7 +23,7 @@ from mplint.rule import Consequence, Rule
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 # Words in the names of models whose output is raw material for something else.
 FEATURES = re.compile(r"backbone|encod|extract|feature|embed|trunk|stem|neck|block|gate|attention", re.I)

@@ -14,11 +14,11 @@ from mplint.program.lower import place_of
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import BFLOAT, DTYPE_NAMES, HALF, SINGLE, TRUE, Autocast, Chain, Place, Step, Tensor
+from mplint.python.arguments import quoted, set_keyword
 from mplint.python.document import is_test_path
 from mplint.python.syntax import argument
 from mplint.recipes.float32 import float32_tensor
 from mplint.rule import Consequence, Rule
-from mplint.source.arguments import quoted, set_keyword
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts

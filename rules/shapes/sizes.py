@@ -16,7 +16,7 @@ from mplint.program.trace import Trace, possible
 from mplint.program.values import BFLOAT, HALF, Chain, Constant, Items, Object, Place, State, Step, Tensor, Value, atoms
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 # Parameter names of the sizes that come in and go out, by module; positions follow the constructors.
 SIZES: dict[str, tuple[str | None, str | None]] = {

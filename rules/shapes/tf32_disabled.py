@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from mplint.configs.trainers.duties import kind_of
 from mplint.findings import Confidence, Finding, Severity
-from mplint.rule import Rule
-from mplint.source.file import SourceFile
+from mplint.python.file import SourceFile
+from mplint.rule import Rule, Surroundings
 
 # Whoever writes one of these has decided about TF32, or computes in half anyway.
 DECIDED = (
@@ -73,14 +73,14 @@ class Tf32Disabled(Rule):
     frameworks = ("torch",)
     tokens = ("backward(",)
 
-    def check_source(self, file: SourceFile) -> Iterator[Finding]:
+    def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
         """Yield the place where the model moves to CUDA, once."""
-        target, text = file.targets.hardware, file.document.text.lower()
+        target, text = around.targets.hardware, file.document.text.lower()
         if file.is_test or (target is not None and not (target.kind == "cuda" and target.tf32)) or any(word in text for word in DECIDED):
             return
         if any(scales_and_steps(name) for name in imported(file)):
             return
-        if file.targets.torch is not None and file.targets.torch.below("1.12"):  # there, TF32 is on by default
+        if around.targets.torch is not None and around.targets.torch.below("1.12"):  # there, TF32 is on by default
             return
         moved = next((call for call in file.syntax.all(ast.Call) if moves_to_cuda(file, call)), None)
         if moved is None or not trains(file) or not multiplies(file):

@@ -94,11 +94,11 @@ class XlaNotEnabled(Rule):
 def is_meant(trace: Trace, entry: Entry, event: Event) -> bool:
     """Whether a model is compiled for training on Keras 2 and a GPU, by a program that says nothing of XLA."""
     args, file = event.data["args"], trace.file(event.place.path)
-    if file is None or is_test_path(event.place.path) or keras_major(file) != 2:
+    if file is None or is_test_path(event.place.path) or keras_major(file, trace.targets(event.place.path)) != 2:
         return False
     if any(event.data[name] in (None, NONE) for name in ("optimizer", "loss")) or args.named.get("run_eagerly") == TRUE:  # type: ignore[attr-defined]
         return False
-    target = file.targets.hardware
+    target = trace.targets(event.place.path).hardware
     if target is not None and target.kind != "cuda":
         return False
     return not any(DECIDED.search(trace.source(path).text) for path in {event.place.path, entry.path})

@@ -223,8 +223,6 @@ def lost_by_owners(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Iterat
 
 def not_restored(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Iterator[Case]:
     """Where the optimizer's state is loaded, in a program that saves the scaler's state beside it and never loads it."""
-    if any(e.data["what"] == "scaler" for other in trace.entries for e in other.of("state loaded")) or loads_scaler(trace):
-        return
     for event in saves(entry):
         scalers = [h for h in holds(event, "scaler") if h.place is not None]
         if not scalers or not holds(event, "optimizer"):
@@ -233,27 +231,39 @@ def not_restored(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Iterator
             keys = keys_of(load.data["object"])
             pair = next((s for s in stepped if s.optimizers & keys and not s.renewed), None)
             path = together(trace, load.path, pair.event.path) if pair is not None else None
-            if load.data["what"] == "optimizer" and pair is not None and path is not None and scalers[0].place is not None:
+            if load.data["what"] != "optimizer" or pair is None or path is None or scalers[0].place is None:
+                continue
+            files = {entry.path, event.place.path, load.place.path, pair.event.place.path}
+            if not loads_scaler(trace, entry, pair.scaler, files):
                 yield Case(load.place, path, True, pair.event.place, (Step(scalers[0].place, "the scaler's state is saved here"),))
 
 
-def loads_scaler(trace: Trace) -> bool:
-    """Whether any code of the project restores what is called a scaler."""
-    known = trace.held.get("loads scaler")
-    if known is None:
-        modules = trace.project.known() if trace.project is not None else []
-        known = trace.held["loads scaler"] = any(
-            "load_state_dict" in ir[2] and any("scaler" in w.lower() or w == "amp" for w in ir[2]) and restores(ir) for ir in modules
-        )
-    return bool(known)
+def loads_scaler(trace: Trace, entry: Entry, scaler: Value, files: set[str]) -> bool:
+    """Whether a scaler's state is loaded, or any code of these files restores what is called a scaler."""
+    for other in trace.entries:
+        for event in other.of("state loaded"):
+            passed_on = event.function == "load_state_dict" and len(event.calls) < 2 and not other.script  # which nobody calls
+            ours = other is entry or event.place.path in files or not keys_of(event.data["object"]).isdisjoint(keys_of(scaler))
+            if event.data["what"] == "scaler" and ours and not passed_on:
+                return True
+    known = trace.held.setdefault("loads scaler", {})
+    assert isinstance(known, dict)
+    for path in sorted(files):
+        if path not in known:
+            ir = trace.project.ir(path) if trace.project is not None else None
+            named = ir is not None and "load_state_dict" in ir[2] and any("scaler" in w.lower() or w == "amp" for w in ir[2])
+            known[path] = named and restores(ir)
+        if known[path]:
+            return True
+    return False
 
 
 def restores(ir: object) -> bool:
-    """Whether lowered code calls `load_state_dict` on anything that may be a scaler."""
+    """Whether lowered code calls `load_state_dict` on anything that may be a scaler; that one passes it on says nothing."""
     pending = [ir]
     while pending:
         node = pending.pop()
-        if not isinstance(node, tuple):
+        if not isinstance(node, tuple) or (node[:1] == ("function",) and node[2] == "load_state_dict"):
             continue
         if len(node) == 4 and node[0] == "attribute" and node[3] == "load_state_dict":
             name = last_name(node[2]).lower()

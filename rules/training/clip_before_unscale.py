@@ -13,8 +13,8 @@ from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import NONE, Constant, Object, Place, State, Step, Tensor, atoms
+from mplint.python.file import SourceFile
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
 
 
 class ClipBeforeUnscale(Rule):
@@ -152,12 +152,25 @@ def clipped_while_scaled(entry: Entry, event: Event) -> tuple[Path, Place | None
         if step is not None:
             return scaled.path, scaled.place, step
     if "entry" in steps.kinds_at(event):  # a function that only clips and steps: the scaler's step proves that the loss was scaled
-        for other, path in steps.following(entry, event, event.path):
-            if other.kind in ("backward", "unscale", "optimizer step", "gradients zeroed"):
-                return None
-            if other.kind == "scaler step" and other.frame == event.frame:
-                states = steps.states_of(other.data["before"], path)
-                return (path, None, other) if states and all(kind == "ready" for kind, _ in states) else None
+        return proven_by_step(entry, event)
+    return None
+
+
+def proven_by_step(entry: Entry, event: Event) -> tuple[Path, Place | None, Event] | None:
+    """The same for gradients that the function was given: that it unscales or steps them next proves that they were scaled."""
+    ready = "ready"
+    for other, path in steps.following(entry, event, event.path):
+        if other.kind in ("backward", "optimizer step", "gradients zeroed"):
+            return None
+        if other.kind not in ("unscale", "scaler step") or (other.kind == "unscale" and other.frame != event.frame):
+            continue
+        states = steps.states_of(other.data["before"], path)
+        proven = bool(states) and all(kind == ready for kind, _ in states)
+        if other.kind == "scaler step" and other.frame == event.frame:
+            return (path, None, other) if proven else None
+        if other.kind == "unscale" and not proven:
+            return None
+        ready = "unscaled" if other.kind == "unscale" else ready
     return None
 
 

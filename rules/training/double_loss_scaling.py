@@ -15,9 +15,9 @@ from mplint.program.machine import Args, Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import ANY, HALF, NONE, Atom, Object, Place, State, Step, Tensor, atoms
 from mplint.python.document import is_test_path
+from mplint.python.file import SourceFile
 from mplint.python.syntax import argument
 from mplint.rule import Consequence, Rule
-from mplint.source.file import SourceFile
 
 
 class DoubleLossScaling(Rule):

@@ -99,8 +99,9 @@ class Keras3UnscaledTrainStep(Rule):
             policy = policy_around(trace, entry.path)
             mixed = policy is not None and policy.name == "mixed_float16"
             for misused in keras_steps.divided_unscaled(entry, plain, mixed):
-                file = trace.file(misused.event.place.path)
-                if file is not None and loop_major(file) == 3:
+                path = misused.event.place.path
+                file = trace.file(path)
+                if file is not None and loop_major(file, trace.targets(path)) == 3:
                     yield self._divided(trace, entry, misused)
 
     def _divided(self, trace: Trace, entry: Entry, misused: Misused) -> Finding:

@@ -10,11 +10,11 @@ from mplint.frameworks.torch.protocol import dtype_of
 from mplint.program.machine import Event
 from mplint.program.trace import Trace, possible
 from mplint.program.values import HALF, Constant, Object, Place, State, Step, Value, atoms
+from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.python.syntax import argument
 from mplint.recipes.scaler.insertion import Forward, Training, scale_the_losses
 from mplint.recipes.scaler.looks import gradients_read
-from mplint.source.file import SourceFile
 
 LOOKS = ("clip", "gradients read", "gradients changed")
 
@@ -50,7 +50,7 @@ def scaler_put_in(trace: Trace, path: str, cases: Sequence[tuple[Event, Step]]) 
         made=lambda node: [*made.get(ast.unparse(node), {})] or [node],
         forwards=forwards,
     )
-    return scale_the_losses(file, training) if forwards else None
+    return scale_the_losses(file, training, trace.targets(path)) if forwards else None
 
 
 def steps_of(trace: Trace, places: set[Place]) -> list[Event]:

@@ -15,7 +15,7 @@ from mplint.frameworks.trainers.queries import scaled_by_apex
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import BFLOAT, HALF, Chain, Constant, DType, Object, Place, State, Step, Tensor, atoms
+from mplint.program.values import BFLOAT, HALF, Chain, DType, Object, Place, State, Step, Tensor, atoms
 from mplint.python.document import is_test_path, measures
 from mplint.rule import Consequence, Rule
 
@@ -226,7 +226,7 @@ class MissingLossScaling(Rule):
         verdict = trace.verdict(entry, case.path)
         text = trace.text(place)
         file = trace.file(place.path)
-        major = loop_major(file) if file is not None else None
+        major = loop_major(file, trace.targets(place.path)) if file is not None else None
         told = verdict.proven and not untold(trace, case.path)
         return self.at(
             trace,
@@ -346,11 +346,8 @@ def stepped(event: Event) -> Chain:
 
 
 def is_managed(event: Event) -> bool:
-    """Whether something scales the loss or manages the optimizer: a scaler that may be enabled, or a trainer."""
-    if event.kind == "scaler made":
-        enabled = event.data["enabled"]
-        return not (isinstance(enabled, Constant) and enabled.value is False)
-    return event.kind in ("loss scaled", "unscale", "trainer precision", "optimizer managed")
+    """Whether something scales the loss or manages the optimizer: a trainer, or a scaler that is not only made but used."""
+    return event.kind in ("loss scaled", "scaler handed on", "scaler step", "unscale", "trainer precision", "optimizer managed")
 
 
 def has_word_for_scaling(text: str) -> bool:

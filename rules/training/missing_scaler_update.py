@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, InsertStatements, MoveStatement, Severity
 from mplint.frameworks.torch import steps
@@ -100,13 +100,21 @@ def steps_again(entry: Entry) -> Iterator[tuple[Event, Path]]:
         if event.kind not in ("scaler step", "unscale"):
             continue
         states = steps.states_of(event.data["before"], event.path)
-        places = {place for _, place in states}
-        if len(places) != 1 or any(kind != "stepped" for kind, _ in states):
+        places = {place for kind, place in states if kind == "stepped"}
+        if len(places) != 1:
             continue
         before = (e for e in reversed(entry.events[:number]) if e.kind == "scaler step" and e.place in places)
         step = next((e for e in before if e.data["scaler"] == event.data["scaler"]), None)
+        if step is not None and any(kind != "stepped" for kind, _ in states) and is_updated(entry.events[:number], step):
+            continue  # where it was not stepped, it may have been updated
         if step is not None and (step.place == event.place or step.loops != event.loops) and not comes_early(entry, step):
             yield step, event.path  # in one round it is another mistake
+
+
+def is_updated(events: Sequence[Event], step: Event) -> bool:
+    """Whether anything updates the scaler after a step, on whatever path, or may do so out of sight."""
+    later = events[events.index(step) :]
+    return any(e.kind in ("scaler update", "scaler handed on") and e.data["scaler"] == step.data["scaler"] for e in later)
 
 
 def comes_early(entry: Entry, step: Event) -> bool:

@@ -9,9 +9,9 @@ from mplint.frameworks.keras.versions import loop_major
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace
 from mplint.program.values import Object, Place
+from mplint.python.file import SourceFile
 from mplint.recipes.clip_in_optimizer import Clipping, clipping_by_optimizer
 from mplint.recipes.loss_in_tape import Loop, loop_of, scale_in_tape, unscale_after, wrap_optimizer
-from mplint.source.file import SourceFile
 
 from .unscaled_tapes import Unscaled, updates
 
@@ -19,7 +19,7 @@ from .unscaled_tapes import Unscaled, updates
 def scaling_of(trace: Trace, case: Unscaled) -> Fix | None:
     """Scale the loss, in Keras 2 unscale the gradients, and wrap the optimizer if need be; None where this can't be written."""
     file = trace.file(case.taken.place.path)
-    major = loop_major(file) if file is not None else None
+    major = loop_major(file, trace.targets(case.taken.place.path)) if file is not None else None
     loops = loops_of(trace, case.optimizer)
     if file is None or major is None or loops is None or any(held is not file for held, _, _ in loops):
         return None

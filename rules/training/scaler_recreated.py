@@ -13,8 +13,8 @@ from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, shown_symbol
 from mplint.program.values import Place, Step, Unknown, atoms
 from mplint.python.document import is_test_path
+from mplint.python.syntax import words_of
 from mplint.rule import Rule
-from mplint.source.torch.scaler import words_of
 
 WHY = "each new scaler starts at 65536 and has to find the scale that the model allows again, by overflows and skipped steps"
 

@@ -9,11 +9,11 @@ from mplint.findings import Applicability, Change, Confidence, Finding, Fix, Sev
 from mplint.program.trace import Entry, Trace
 from mplint.program.values import Place, Step
 from mplint.python.document import is_test_path
+from mplint.python.file import SourceFile
 from mplint.python.names import Binding, position
 from mplint.python.syntax import FUNCTIONS, argument
 from mplint.recipes.scaler.checkpoint import loaded_after, saved_beside
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
 
 from .checkpoint_cases import (
     Case,

@@ -11,10 +11,10 @@ from mplint.program.conditions import Condition, Path, allowed_values, extend, t
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible, shown_symbol
 from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Object, Place, State, Step, Tensor, Test, Unknown, Value, options
+from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.python.syntax import argument, has_star
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
 
 OF_WRAPPERS = {"get_scaled_loss", "get_unscaled_gradients", "inner_optimizer", "dynamic_scale", "loss_scale", "initial_scale"}
 WHY = "bfloat16 has the range of float32 (1e-38 to 3e38): nothing needs a scale, and each step checks all gradients for it"
@@ -198,7 +198,6 @@ class ScalerWithBfloat16(Rule):
                 fix=switched_off(trace, origin, region, is_always(origin, scaling, path)),
             )
 
-
     def _in_keras(self, trace: Trace, event: Event) -> Iterator[Finding]:
         """A LossScaleOptimizer that is made where layers compute in bfloat16."""
         policies = [a for _, a in possible(event.data["policy"], event.path)]  # type: ignore[arg-type]
@@ -275,13 +274,17 @@ NOT_A_FLAG = {"supported", "available", "not", "no", "without", "is"}
 
 def path_in_bfloat16(trace: Trace, scaling: Event, origin: Event) -> Path | None:
     """The path on which an enabled scaler gets a loss that was computed in bfloat16 only, or None."""
-    for guards, atom in options(scaling.data["loss"]):  # type: ignore[arg-type]
+    losses = list(options(scaling.data["loss"]))  # type: ignore[arg-type]
+    if len(losses) > 1 and all(type(atom) is Tensor and atom.forward == {BFLOAT} for _, atom in losses):
+        losses = [(frozenset(), losses[0][1])]  # whatever tells them apart
+    for guards, atom in losses:
         if type(atom) is not Tensor or atom.forward != {BFLOAT}:
             continue
         path = extend(scaling.path, guards)
         for literals in ways_on(origin.data["enabled"]) if path is not None else ():  # type: ignore[arg-type]
             on = origin.path | literals
-            both = extend(path, on) if not asks_for_float16(on) and can_be_named(trace, guards - on) else None  # type: ignore[arg-type]
+            alone = on - guards - scaling.path  # what the region hangs on as well asks for no other dtype
+            both = extend(path, on) if not asks_for_float16(alone) and can_be_named(trace, guards - on) else None  # type: ignore[arg-type]
             if both is not None:
                 return both
     return None
@@ -373,10 +376,14 @@ def name_of(made: Event) -> str:
 
 
 def place_of(made: Event, region: Event | None) -> Place:
-    """Where a scaler is chosen: in the file of the region, where a wrapper elsewhere makes it."""
-    if region is None or made.place.path == region.place.path:
+    """Where a scaler is chosen: in the file that chooses the region's dtype, where a wrapper elsewhere makes it."""
+    if region is None:
         return made.place
-    return next((place for place in reversed(made.calls) if place.path == region.place.path), made.place)
+    autocast = region.data["autocast"]
+    chosen = autocast.chain[0].place if isinstance(autocast, Autocast) and autocast.chain else region.place
+    if made.place.path == chosen.path:
+        return made.place
+    return next((place for place in reversed(made.calls) if place.path == chosen.path), made.place)
 
 
 def unwrapped(file: SourceFile, call: ast.AST) -> Fix | None:

@@ -10,7 +10,7 @@ from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.program.conditions import Key, Path, extend, tells_arms_apart
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, possible, speaks_of_precision
-from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Place, Step, Tensor, Test, Unknown, options
+from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Place, Step, Tensor, Test, Unknown, atoms, options
 from mplint.python.document import is_test_path
 from mplint.rule import Rule
 
@@ -103,7 +103,8 @@ class ScalerWithoutAutocast(Rule):
             return  # the trainer's region is around what it runs
         scalings = [e for e in entry.of("loss scaled") if e.data["scaler"] == made.data["scaler"]]
         reached = made.path.union(*(e.path for e in scalings))
-        plain = next((way for way in plain_ways(entry, made, scalings) if is_chosen(trace, way.path, reached)), None)
+        ways = [narrowed(trace, entry, scalings, way, reached) for way in plain_ways(entry, made, scalings)]
+        plain = next((way for way in ways if is_chosen(trace, way.path, reached)), None)
         if plain is not None:
             yield self._told(trace, entry, made, scalings[0], plain)
             return
@@ -160,20 +161,28 @@ def plain_ways(entry: Entry, made: Event, scalings: list[Event]) -> Iterator[Pla
     """The ways on which all losses of a live scaler come from models that run in float32."""
     if any(type(a) is Tensor and BFLOAT in a.forward for e in scalings for _, a in options(e.data["loss"])):  # type: ignore[arg-type]
         return  # what is wrong is that it scales for bfloat16
-    found: list[Plain] | None = None
-    for scaling in scalings:
-        called = before(entry, scaling)
-        if not called:
-            continue
-        ways = [way for path in losses(scaling) for way in through(called, path)]
-        if found is None:
-            found = ways
-        else:
-            pairs = ((extend(one.path, other.path), one.region or other.region) for one in found for other in ways)
-            found = [Plain(both, region) for both, region in pairs if both is not None][:WAYS]
-    for way in found or ():
+    told = [(scaling, called) for scaling in scalings if (called := before(entry, scaling))]
+    ways = [(scaling.path, [way for path in losses(scaling) for way in through(called, path)][:WAYS]) for scaling, called in told]
+    found: list[Plain] = []
+    for number, (_, own) in enumerate(ways):
+        others = ways[:number] + ways[number + 1 :]
+        found += [joined for way in own if (joined := everywhere(way, others)) is not None]
+    for way in found:
         for path in turned_on(made.data["enabled"], way.path):
             yield Plain(path, way.region)
+
+
+def everywhere(way: Plain, others: list[tuple[Path, list[Plain]]]) -> Plain | None:
+    """A way on which the other losses that are scaled there come from float32 too; None where one of them does not."""
+    for path, ways in others:
+        if extend(way.path, path) is None:
+            continue  # it is not scaled on this way
+        pairs = ((extend(way.path, other.path), way.region or other.region) for other in ways)
+        shared = next((Plain(both, region) for both, region in pairs if both is not None), None)
+        if shared is None:
+            return None
+        way = shared
+    return way
 
 
 def before(entry: Entry, scaling: Event) -> list[Event]:
@@ -184,9 +193,19 @@ def before(entry: Entry, scaling: Event) -> list[Event]:
             break
         if event.kind in ("backward", "scaler step", "optimizer step"):
             found.clear()
-        elif event.kind == "model called" and event.calls[: len(scaling.calls)] == scaling.calls:
+        called = event.kind == "model called" and event.calls[: len(scaling.calls)] == scaling.calls
+        if called and not any(is_part_of(event, other) for other in found):
             found.append(event)
     return found
+
+
+def is_part_of(event: Event, other: Event) -> bool:
+    """Whether a model, about which all is known, is called by another one in the regions around that."""
+    if not event.data["followed"]:
+        return False
+    depth = len(other.calls)
+    within = event.calls[:depth] == other.calls and event.calls[depth : depth + 1] == (other.place,)
+    return within and {*atoms(event.data["autocast"])} <= {*atoms(other.data["autocast"])}  # type: ignore[arg-type]
 
 
 def losses(scaling: Event) -> Iterator[Path]:
@@ -234,6 +253,37 @@ def turned_on(enabled: object, path: Path) -> Iterator[Path]:
         on = extend(both, literals) if literals is not None else None
         if on is not None:
             yield on
+
+
+def narrowed(trace: Trace, entry: Entry, scalings: list[Event], way: Plain, reached: Path) -> Plain:
+    """A way with nothing but the conditions on the precision, where these alone leave no other."""
+    path = reached | {(key, sense) for key, sense in way.path - reached if is_of_precision(key)}
+    return way._replace(path=path) if all(is_plain(entry, scaling, path) for scaling in scalings) else way
+
+
+def is_plain(entry: Entry, scaling: Event, path: Path) -> bool:
+    """Whether a loss that is scaled on a path can only come from models that run in float32."""
+    there = extend(scaling.path, path)
+    if there is None:
+        return True
+    loss = [atom for _, atom in possible(scaling.data["loss"], there)]  # type: ignore[arg-type]
+    states = [state for event in before(entry, scaling) for state in states_at(event, there)]
+    return all(type(a) is Tensor and not a.forward and HALF not in a.dtypes for a in loss) and all(state.dtype is None for state in states)
+
+
+def states_at(event: Event, path: Path) -> list[Autocast]:
+    """The regions that a model can run in on a path."""
+    there = extend(path, event.path)
+    found = possible(event.data["autocast"], there) if there is not None else []  # type: ignore[arg-type]
+    return [state for _, state in found if type(state) is Autocast]
+
+
+def is_of_precision(key: Key) -> bool:
+    """Whether a condition is on a setting that is called after precisions, or on a device."""
+    if key[0] not in ("true", "in"):
+        return False
+    words = " ".join((str(key[1]).partition(IDENTITY)[0], *map(str, key[2] if key[0] == "in" else ())))
+    return bool(DEVICES.search(words)) or speaks_of_precision(words, ())
 
 
 def is_chosen(trace: Trace, path: Path, reached: Path) -> bool:

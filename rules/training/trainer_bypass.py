@@ -10,8 +10,8 @@ from mplint.frameworks.trainers.queries import in_float16
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import Atom, Place, State, Step
+from mplint.python.file import SourceFile
 from mplint.rule import Rule
-from mplint.source.file import SourceFile
 
 
 def past_trainers(rule: Rule, trace: Trace, entry: Entry) -> Iterator[Finding]:

@@ -137,7 +137,7 @@ def scales_nothing(trace: Trace, entry: Entry, taken: Event, applied: Event, opt
 def is_keras3(trace: Trace, place: Place) -> bool:
     """Whether a file is written for Keras 3, as what it imports or calls tells."""
     file = trace.file(place.path)
-    major = loop_major(file) if file is not None else None
+    major = loop_major(file, trace.targets(place.path)) if file is not None else None
     if major is not None:
         return major == 3
     text = trace.source(place.path).text

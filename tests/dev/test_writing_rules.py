@@ -55,3 +55,46 @@ def test_the_page_lists_every_kind_of_event_that_rules_ask_for() -> None:
         for call in re.findall(r"\.of\(([^()]*)\)", path.read_text(encoding="utf-8")):
             asked |= set(re.findall(r'"([a-z_0-9 ]+)"', call))
     assert asked and asked <= listed
+
+
+SPELLING = '''
+"""MP991: names of a package that is gone."""
+
+import ast
+from collections.abc import Iterator
+
+from mplint.findings import Finding, Severity
+from mplint.python.definitions import Definitions
+from mplint.python.file import SourceFile
+from mplint.rule import Rule, Surroundings
+
+
+class OldName(Rule):
+    """A name that is gone."""
+
+    code = "MP991"
+    name = "old-name"
+    severity = Severity.ERROR
+    tokens = ("oldpackage",)
+
+    def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
+        """Report each call with the mode that is gone."""
+        known = Definitions(file.syntax, file.names)
+        for call in file.syntax.all(ast.Call):
+            gone = file.names.resolve(call.func) == "oldpackage.run" and known.constant_or(call.args[0]) == "fast"
+            if gone and around.targets.hardware is None:
+                yield self.finding(file, call, f"`{file.text(call)}` is gone")
+'''
+
+
+def test_a_plugin_checks_what_one_file_spells_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "old_names.py").write_text(SPELLING)
+    monkeypatch.syspath_prepend(tmp_path)
+    registry(("old_names",))
+    try:
+        config = Config(select=("MP991",), plugins=("old_names",), isolated=True, cache=False)
+        program = b'from oldpackage import run\n\nMODE = "fast"\nrun(MODE)\nrun("slow")\n'
+        result = check_paths(["-"], config, stdin=program, stdin_filename="src/example.py")
+        assert [(f.location.line, f.message) for f in result.findings] == [(4, "`run(MODE)` is gone")]
+    finally:
+        sys.modules.pop("old_names", None)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 
 import pytest
-
-from mplint.source.keras.removed import Removed, entry_of, table
+from mplint.rules.api.removed_names import Removed, entry_of, table
 
 pytestmark = pytest.mark.framework
 tensorflow = pytest.importorskip("tensorflow")

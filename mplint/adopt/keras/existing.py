@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Literal, NamedTuple
 
+from mplint.frameworks.names import keras_path
 from mplint.source.file import SourceFile
-from mplint.source.framework_names import keras_path
 from mplint.source.keras.policy import KerasPolicy
 from mplint.source.keras.policy_names import MIXED, compute_dtype
 from mplint.source.values import HALF

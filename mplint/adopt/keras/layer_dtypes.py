@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.frameworks.keras.versions import loop_major
+from mplint.frameworks.names import keras_path
 from mplint.python.bindings import Binding
 from mplint.python.syntax import FUNCTIONS, Function, argument, walk_expressions
-from mplint.source.framework_names import keras_path
 from mplint.source.keras.layers import CONVOLUTIONS, DEPTHWISE
 from mplint.source.keras.models import KerasModels
 from mplint.source.keras.policy import KerasPolicy
@@ -138,7 +138,7 @@ class LayerDtypes:
     @cached_property
     def _casts_every_input(self) -> bool:
         """Whether layers cast all their floating inputs to the compute dtype, as those of Keras 3 do, and not the first alone."""
-        return loop_major(self.file) == 3
+        return loop_major(self.file, self.file.targets) == 3
 
     def _sides(self, node: ast.AST) -> list[ast.expr]:
         """The operands that TensorFlow wants in one dtype; none where the operation promotes or is no arithmetic."""

@@ -9,11 +9,11 @@ from mplint.adopt.keras.entry import Start, after_imports, is_guard
 from mplint.adopt.keras.spelling import Spelling, spelling
 from mplint.adopt.program import Note, Program
 from mplint.findings import AddImport, Applicability, Change, Fix, InsertStatements
+from mplint.frameworks.names import keras_path
+from mplint.python.arguments import quoted
 from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS
-from mplint.source.arguments import quoted
 from mplint.source.file import SourceFile
-from mplint.source.framework_names import keras_path
 
 
 def placed(program: Program, start: Start, builders: Builders, root: str, policy: str, major: int) -> tuple[Program, list[Note]]:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from mplint.adopt.keras.builders import Builders
 from mplint.adopt.keras.layer_dtypes import LayerDtypes
+from mplint.frameworks.names import keras_path
 from mplint.python.names import position
 from mplint.python.syntax import argument
 from mplint.source.file import SourceFile
-from mplint.source.framework_names import keras_path
 from mplint.source.keras.loop import KerasLoop
 from mplint.source.keras.models import KerasModels
 from mplint.source.keras.policy import KerasPolicy

@@ -6,10 +6,10 @@ import ast
 from typing import NamedTuple
 
 from mplint.findings import AddImport
+from mplint.frameworks.names import KERAS_ROOTS
 from mplint.python.bindings import Binding
 from mplint.python.names import position
 from mplint.source.file import SourceFile
-from mplint.source.framework_names import KERAS_ROOTS
 
 PRIVATE = ("tensorflow.python.keras", "tensorflow._keras", "keras.src", "keras.api")
 

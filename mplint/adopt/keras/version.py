@@ -24,7 +24,7 @@ def for_one_keras(program: Program, root: str) -> tuple[Program, Keras]:
         return program, Keras(targets.keras_major, "pinned by the project")
     if root == "tf_keras" or "TF_USE_LEGACY_KERAS" in file.document.text:
         keras = Keras(2, "as the program asks")
-    elif (major := loop_major(file)) is not None:
+    elif (major := loop_major(file, targets)) is not None:
         keras = Keras(major, "as its API shows")
     elif (version := installed(root)) is not None:
         keras = Keras(3 if version.split(".")[0] >= "3" else 2, f"installed: {version}")

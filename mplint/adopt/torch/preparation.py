@@ -9,8 +9,8 @@ from mplint.adopt.torch.losses import is_banned
 from mplint.adopt.torch.models import Models
 from mplint.adopt.torch.passages import CONDITIONAL, Passages, loss_of
 from mplint.findings import Applicability, Change, Fix, InsertStatements, Replace, Span
+from mplint.python.file import SourceFile
 from mplint.python.syntax import walk_expressions
-from mplint.source.file import SourceFile
 
 
 def parted(models: Models, policy: str, backwards: Sequence[ast.Call]) -> Fix:

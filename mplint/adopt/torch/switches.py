@@ -13,12 +13,12 @@ from mplint.configs.trainers.setup import Setup, is_on
 from mplint.findings import Applicability, Fix
 from mplint.frameworks.trainers.modes import modes
 from mplint.frameworks.trainers.written import setups
+from mplint.python.arguments import set_keyword
 from mplint.python.document import InputError
+from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.recipes.scaler.plan import NoFix, require
 from mplint.rewrite import FixError
-from mplint.source.arguments import set_keyword
-from mplint.source.file import SourceFile
 from mplint.targets import Targets
 
 # What means float32, for each trainer's switch.

@@ -13,6 +13,7 @@ PACKAGES = frozenset(
         *("speechbrain", "monai"),
     }
 )
+UNKNOWN = "?"  # a dtype that nobody knows
 OBJECTS = frozenset({"accelerator", "fabric", "trainer", "engine", "model_engine", "optim_wrapper", "booster"})
 PREPARES = frozenset({"prepare", "prepare_model", "prepare_optimizer", "setup", "setup_module", "setup_optimizers", "initialize", "boost"})
 
@@ -73,7 +74,7 @@ class Kind(NamedTuple):
 
     def mode(self, value: object) -> str:
         """The dtype that a value of the precision argument means ("float16", "pure float16", "bfloat16", …), "?" for an unknown one."""
-        return dict(self.modes).get(str(value), "?")
+        return dict(self.modes).get(str(value), UNKNOWN)
 
 
 def fits(name: str, patterns: frozenset[str]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from mplint.frameworks.vocabulary import Vocabulary
 
 vocabulary = Vocabulary()
-vocabulary.packages.update({"tf": "tensorflow", "tensorflow": "tensorflow", "keras": "keras"})
 
 SPEAKS = frozenset(["keras", "tensorflow", "tf", "layers"])
 OTHERS = frozenset(["torch", "paddle", "flax", "mxnet", "oneflow"])

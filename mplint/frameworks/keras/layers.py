@@ -18,12 +18,12 @@ from mplint.frameworks.keras.policies import (
     policy_of,
     variable_letter,
 )
-from mplint.frameworks.keras.tensors import LOW, NEST, TF, gathered, is_tensor, met, tensor
+from mplint.frameworks.keras.tensors import LOW, NEST, TF, argument_place, gathered, is_tensor, met, tensor, written_dtypes
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.calls import instantiate
 from mplint.program.conditions import Path
 from mplint.program.expressions import class_member, entries_of, external_bases, items_of, new_dict
-from mplint.program.machine import IDENTITY, Args, Machine
+from mplint.program.machine import IDENTITY, Args, Event, Machine
 from mplint.program.store import join
 from mplint.program.values import (
     ANY,
@@ -55,7 +55,7 @@ vocabulary = Vocabulary()
 call = vocabulary.call
 
 HOMES = ("keras.layers.", "keras.engine.", "tensorflow_addons.layers.", "keras_cv.layers.", "keras_hub.layers.", "keras_nlp.layers.",
-         "keras.legacy_tf_layers.", "tensorflow_models.nlp.layers.")  # fmt: skip
+         "keras.legacy_tf_layers.", "tensorflow_models.nlp.layers.", "tensorflow.nn.rnn_cell.")  # fmt: skip
 BASES = frozenset(
     [
         "keras.Layer",
@@ -689,13 +689,22 @@ def weight(m: Machine, layer: Object, args: Args, place: Place) -> Value:
     """`add_weight`: inside of `call` it reads in the compute dtype, whatever its own."""
     from mplint.frameworks.keras.policies import dtype_options
 
-    given = args.named.get("dtype")
-    m.emit("weight made", place, layer=layer, dtype=given, trainable=args.named.get("trainable"))
+    given = args.get(2, "dtype")
+    ways, where = written_dtypes(m, given), argument_place(place, args, 2, "dtype")
+    m.emit("weight made", place, ways=ways, dtype=where, trainable=args.named.get("trainable"), layer=layer)
     letter = next((letter for _, letter, _ in dtype_options(m, given)), None)
     if letter in (INTEGER, "?b"):
         return tensor(INTEGER)
     found = [(guards, tensor(letter_of(a), tags=frozenset({"weight"}))) for guards, a in options(policy_held(m, layer))]
     return join(found)
+
+
+@vocabulary.follows("variable made")
+def variable(m: Machine, event: Event) -> None:
+    """A variable that a layer makes is a weight of it; one of anything else is trained where something trains."""
+    running = (m.read(f.id, f.code.parameters[0][0]) for f in reversed(m.frames) if f.owner is not None and f.code and f.code.parameters)
+    layer = next((atom for value in running if value is not None for atom in atoms(value) if is_layer(m, atom)), None)
+    m.emit("weight made", event.place, **{**event.data, "layer": layer})
 
 
 def compiled(m: Machine, model: Object, args: Args, place: Place) -> Value:

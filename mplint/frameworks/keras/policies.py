@@ -7,6 +7,7 @@ policy of a caller whom nobody knows: what library code computes in then is the 
 from __future__ import annotations
 
 from mplint.frameworks.keras.imported import runs_at_import
+from mplint.frameworks.names import KERAS_ROOTS
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import Path
 from mplint.program.machine import IDENTITY, Args, Machine
@@ -50,21 +51,8 @@ FLOATX = "keras.floatx"  # what `K.floatx()` gives: the default dtype of floats,
 GUARD = f"the compute dtype{IDENTITY}compute dtype"  # the symbol that tests of the compute dtype stand for
 DEFAULT = State(("float32", None))
 vocabulary.defaults.update({"policy": DEFAULT, "floatx": State(("float32", None))})
-vocabulary.aliases.update(
-    {
-        "tensorflow.keras": "keras",
-        "tensorflow.python.keras": "keras",
-        "tensorflow.compat.v2": "tensorflow",
-        "tensorflow.compat.v1": "tensorflow",
-        "tensorflow.compat.v1.keras": "keras",
-        "tf_keras": "keras",
-        "tf_keras.src": "keras",
-        "keras.src": "keras",
-        "keras.api": "keras",
-        "keras.api._v2.keras": "keras",
-        "tensorflow_core.keras": "keras",
-    }
-)
+vocabulary.aliases.update({root: "keras" for root in KERAS_ROOTS if root != "keras"})
+vocabulary.aliases.update({"tensorflow.compat.v2": "tensorflow", "tensorflow.compat.v1": "tensorflow"})
 LETTERS = {
     "float16": HALF,
     "half": HALF,

@@ -421,6 +421,11 @@ def argument_place(place: Place, args: Args, index: int, name: str) -> Place | N
     return Place(place.path, position) if position else None
 
 
+def written_dtypes(m: Machine, given: Value | None) -> tuple[tuple[Path, str], ...]:
+    """The dtypes that an argument writes out, each with its conditions."""
+    return tuple((path, letter) for path, letter, how in dtype_options(m, given) if how == "written" and letter is not None)
+
+
 def in_dtypes(
     m: Machine,
     name: str,
@@ -556,6 +561,9 @@ def of_value(m: Machine, name: str, args: Args, place: Place) -> Value:
     if last == "fill":
         first = args.get(1, "value")
     given = args.get(index, "dtype")
+    if kind == "variable":
+        ways, where = written_dtypes(m, given), argument_place(place, args, index, "dtype")
+        m.emit("variable made", place, ways=ways, dtype=where, trainable=args.named.get("trainable"))
     if given is not None and not (type(given) is Constant and given.value is None):
         if last == "convert_to_tensor" and all(is_tensor(a) and NUMPY not in a.tags for a in atoms(first or NONE)):  # type: ignore[union-attr]
             return cast(m, name, Args((first or NONE, given), None, (0, args.place(index, "dtype") or 0)), place)

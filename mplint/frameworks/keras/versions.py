@@ -1,14 +1,15 @@
-"""Which Keras a program runs under, as far as its targets or its own text say."""
+"""Which Keras a file is written for, as far as its targets or its own text say."""
 
 from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING
 
-from mplint.source.framework_names import keras_path
+from mplint.frameworks.names import keras_path
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
+    from mplint.targets import Targets
 
 # Homes that only Keras 3 has.
 KERAS3_ONLY = (
@@ -27,14 +28,15 @@ KERAS3_ONLY = (
 )
 # Homes that only Keras 2 has.
 KERAS2_ONLY = ("mixed_precision.experimental", "optimizers.legacy")
+# What says in a training loop which Keras it is for.
 KERAS2_MODULES = ("tensorflow_addons", "tf_keras", "tensorflow.contrib", "tensorflow.compat.v1")
 KERAS2_METHODS = ("get_scaled_loss", "get_unscaled_gradients")
 KERAS3_METHODS = ("scale_loss",)
 
 
-def keras_major(file: SourceFile) -> int | None:
+def keras_major(file: SourceFile, targets: Targets) -> int | None:
     """2 or 3 where the targets, or API that only one of them has, decide; else None."""
-    if (major := file.targets.keras_major) is not None:
+    if (major := targets.keras_major) is not None:
         return major
     found = set()
     for path in used_paths(file):
@@ -55,9 +57,9 @@ def used_paths(file: SourceFile) -> set[str]:
     return found
 
 
-def loop_major(file: SourceFile) -> int | None:
-    """2 or 3 where the targets, API that only one Keras has, or the loss-scaling methods in use decide; else None."""
-    known = keras_major(file)
+def loop_major(file: SourceFile, targets: Targets) -> int | None:
+    """The same of a file with a training loop: the loss-scaling methods that it uses decide as well."""
+    known = keras_major(file, targets)
     if known is not None:
         return known
     found: set[int] = set()
@@ -69,6 +71,6 @@ def loop_major(file: SourceFile) -> int | None:
 
 
 def imported(file: SourceFile) -> list[str]:
-    """Dotted names of what the program imports."""
+    """Dotted names of what a file imports."""
     modules = [a.name for statement in file.syntax.all(ast.Import) for a in statement.names]
     return modules + [f"{statement.module}.{a.name}" for statement in file.syntax.all(ast.ImportFrom) for a in statement.names]

@@ -207,7 +207,7 @@ def saver_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | No
     """Something that is called as if it saved: `save_on_master(state, path)`, `CheckpointSaver(model=…, optimizer=…)`."""
     name = name_of(atom)
     last = name.rpartition(".")[2]
-    if not SAVERS.search(last) or NO_SAVERS.search(last):
+    if not SAVERS.search(last) or NO_SAVERS.search(last) or (type(atom) is External and name.startswith("torch.")):
         return None
     for value in args.all():
         for inner in atoms(value):

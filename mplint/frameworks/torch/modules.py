@@ -19,6 +19,7 @@ from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, zero_grad
 from mplint.frameworks.torch.tensors import (
     BUFFER,
     CALLED_LOSS,
+    FROZEN,
     LEGACY,
     MAKERS,
     MODEL_OUTPUT,
@@ -36,7 +37,7 @@ from mplint.frameworks.torch.tensors import (
 from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, owner_of, watch, weights
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.expressions import INSTANCE, ancestors, bind, class_member
-from mplint.program.machine import IDENTITY, STATE, Args, Exhausted, Machine
+from mplint.program.machine import IDENTITY, STATE, Args, Machine
 from mplint.program.store import choose, join
 from mplint.program.values import (
     ANY,
@@ -44,6 +45,7 @@ from mplint.program.values import (
     HALF,
     NONE,
     SINGLE,
+    TRUE,
     Atom,
     Autocast,
     Chain,
@@ -187,10 +189,12 @@ def parameter(m: Machine, args: Args, place: Place) -> Value:
     data = args.get(0, "data")
     if data is None:
         return Tensor(frozenset({SINGLE}), tags=frozenset({PARAMETER}))
+    asks = args.get(1, "requires_grad")
+    own = frozenset({PARAMETER, FROZEN} if asks is not None and asks != TRUE else {PARAMETER})
 
     def one(atom: Atom) -> Value:
         held = registered_at(atom, place) if type(atom) is Tensor else UNKNOWN_TENSOR
-        return held.but(tags=frozenset({PARAMETER}) | held.tags & {RATES, ROUNDED}, scaled=None, range=None)
+        return held.but(tags=own | held.tags & {RATES, ROUNDED}, scaled=None, range=None)
 
     return m.each(data, one)
 
@@ -356,7 +360,8 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
     held = m.read(receiver.id, "forward")
     if held is None and member is None:
         return base_forward(m, receiver, args, place)
-    key = ("forward", receiver.id, args.positional, tuple(args.named.items()), m.state("autocast"), m.state(GRADIENTS_OFF))
+    given = tuple(alike(m, value) for value in args.positional), tuple((name, alike(m, value)) for name, value in args.named.items())
+    key = ("forward", receiver.id, *given, m.state("autocast"), m.state(GRADIENTS_OFF))
     try:
         known = m.read(key, "#result")
     except TypeError:
@@ -376,6 +381,12 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
     if all(e.kind in NUMERIC for e in m.events[before:]):
         m.write(key, "#result", result)
     return result
+
+
+def alike(m: Machine, value: Value) -> Value:
+    """What stands for a value of which nothing is known: a forward makes the same of one batch as of the next."""
+    told = type(value) is not Unknown or value.hint or value.symbol in m.switches or any(key[1] == value.symbol for key, _ in m.path)
+    return value if told else Unknown("")
 
 
 def note_probabilities(m: Machine, model: Object, value: Value, place: Place) -> None:
@@ -398,8 +409,10 @@ def note_run(m: Machine, cls: Class, place: Place) -> None:
 NUMERIC = frozenset(
     [
         "loss of probabilities",
+        "model called",
         "module handed on",
         "module run",
+        "sized layer run",
         "probabilities given",
         "constant beyond range",
         "epsilon lost",
@@ -424,25 +437,7 @@ NUMERIC = frozenset(
 
 def bounded(m: Machine, callee: Value, args: Args, place: Place) -> Value | None:
     """Call with a part of the steps; None where that was not enough."""
-    total = m.left
-    if total <= CALL_STEPS:
-        return m.call(callee, args, place.position)
-    layers, path = len(m.store.layers), m.path
-    frames, calls, loops = list(m.frames), list(m.calls), list(m.loops)
-    m.left = CALL_STEPS
-    m.store.begin()
-    try:
-        result = m.call(callee, args, place.position)
-    except Exhausted:
-        while len(m.store.layers) > layers:
-            m.store.undo()
-        m.frames[:], m.calls[:], m.loops[:] = frames, calls, loops
-        m.path = path
-        m.left = total - CALL_STEPS
-        return None
-    m.store.keep()
-    m.left = total - CALL_STEPS + m.left
-    return result
+    return m.within(CALL_STEPS if m.bounds else min(CALL_STEPS, m.left // 4), lambda: m.call(callee, args, place.position))
 
 
 def computed_under(m: Machine, value: Value, depth: int = 0) -> Value:

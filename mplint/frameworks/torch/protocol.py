@@ -85,7 +85,6 @@ LETTERS = {
     "bool": "?b",
 }
 vocabulary.values.update({f"torch.{name}": DType(letter) for name, letter in LETTERS.items()})
-vocabulary.packages.update({"torch": "torch", "torch_xla": "torch_xla"})
 vocabulary.aliases.update(
     {
         "torch.cuda.amp.grad_scaler": "torch.cuda.amp",

@@ -70,6 +70,7 @@ call = vocabulary.call
 
 MODEL_OUTPUT = "model output"
 PARAMETER = "parameter"
+FROZEN = "frozen"  # of a parameter that is made without `requires_grad`
 INTEGERS = "integers"  # tag: positions that were cast to half
 POSITIONS = "positions"  # tag: whole numbers from 0 to a length that nobody knows
 BUFFER = "buffer"  # tag: a buffer of a module, which is cast with it

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mplint.frameworks.torch.forwards import trains
 from mplint.frameworks.torch.protocol import dtype_of, map_value
-from mplint.frameworks.torch.tensors import MODULE_WORDS
+from mplint.frameworks.torch.tensors import FROZEN, MODULE_WORDS, PARAMETER
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import Path, extend
 from mplint.program.expressions import external_bases, truths
@@ -60,12 +60,16 @@ MAX_PARTS = 24
 
 
 class Group(NamedTuple):
-    """Parameters of a model: `dtype` is a letter, `chain` how they came to it; `trained` None: some of them, nobody knows which."""
+    """Parameters of a model: `dtype` is a letter, `chain` how they came to it; `trained` None: some of them, nobody knows which.
+
+    `created`: it is a tensor that the program itself creates.
+    """
 
     name: str
     dtype: str
     trained: bool | None = True
     chain: Chain = ()
+    created: bool = False
 
 
 UNKNOWN_WEIGHTS = State((Group(OWN, ANY),))
@@ -310,7 +314,7 @@ def of_layers(m: Machine, receiver: Atom, name: str, place: Place) -> Value | No
     key = repr(owner_of(owner))[:400]
     m.write((OF, key), "#model", owner)
     letters = frozenset(g.dtype for state in atoms(weights(m, owner)) for g in groups_of(state) if g.name == OWN)
-    return Tensor(letters or frozenset({ANY}), tags=frozenset({"parameter", OF + key, GROUP + OWN}))
+    return Tensor(letters or frozenset({ANY}), tags=frozenset({PARAMETER, OF + key, GROUP + OWN}))
 
 
 vocabulary.attributes["layers"] = of_layers
@@ -355,7 +359,7 @@ def elements(m: Machine, atom: Atom, place: Place) -> Sequence[Value] | Value | 
             for group in groups_of(state):
                 names[group.name] = names.get(group.name, frozenset()) | {group.dtype}
         for name, letters in names.items():
-            tensor = Tensor(letters, tags=frozenset({"parameter", OF + key, GROUP + name}))
+            tensor = Tensor(letters, tags=frozenset({PARAMETER, OF + key, GROUP + name}))
             if atom.id[-1] == "named_parameters":
                 found.append(Items((Unknown(f"{PARAMETER_NAME}{IDENTITY}{key}{name}"[:200]), tensor)))
             else:
@@ -382,6 +386,8 @@ def of_parameter(m: Machine, tensor: Tensor, name: str, args: Args, place: Place
         return None
     held = model_of(m, tensor)
     if held is None:
+        if name == "requires_grad_":
+            freeze_tensor(m, tensor, args.get(0, "requires_grad") or TRUE)
         return None
     if name == "requires_grad_":
         freeze(m, held[0], args.get(0, "requires_grad") or TRUE, held[1])
@@ -389,7 +395,13 @@ def of_parameter(m: Machine, tensor: Tensor, name: str, args: Args, place: Place
     dtype = DType(CONVERSIONS[name]) if name in CONVERSIONS else dtype_argument(args)
     if dtype is None:
         return tensor if name == "to" else None
-    return m.each(dtype, lambda a: Tensor(frozenset({a.letter if type(a) is DType else ANY}), tags=frozenset({"parameter"})))
+    return m.each(dtype, lambda a: Tensor(frozenset({a.letter if type(a) is DType else ANY}), tags=frozenset({PARAMETER})))
+
+
+def freeze_tensor(m: Machine, tensor: Tensor, flag: Value) -> None:
+    """`requires_grad` of a tensor of the program's own: anything but True may freeze it."""
+    if tensor.half:
+        m.write(tensor.half[-1].place, "@frozen", NONE if flag == TRUE else TRUE)
 
 
 def read_parameter(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
@@ -424,6 +436,8 @@ def assigned(m: Machine, atom: Atom, name: str, value: Value, place: Place) -> N
         return
     held = model_of(m, atom)
     if held is None:
+        if name == "requires_grad":
+            freeze_tensor(m, atom, value)
         return
     model, group = held
     if name == "requires_grad":
@@ -477,7 +491,8 @@ def selected(m: Machine, value: Value, depth: int = 0) -> list[tuple[Atom, str]]
             found += [(a, "") for a in atoms(model)] if model is not None else []
         elif type(atom) is Tensor:
             held = model_of(m, atom)
-            found += [held] if held is not None else []
+            if held is not None or atom.dtypes == {HALF}:
+                found.append(held if held is not None else (atom, ""))
         elif depth > 4:
             continue
         elif type(atom) is Items:
@@ -498,6 +513,9 @@ def half_groups(m: Machine, chosen: Sequence[tuple[Atom, str]]) -> list[tuple[Pa
     """The trained groups of parameters that are in float16, with the path on which they are."""
     found: list[tuple[Path, Atom, Group]] = []
     for model, wanted in chosen:
+        if type(model) is Tensor:
+            found += [(m.path, model, group) for group in created(m, "", model)]
+            continue
         for part in parts(m, model) if not wanted else [model]:
             for guards, state in options(weights(m, part)):
                 path = extend(m.path, guards)
@@ -506,7 +524,28 @@ def half_groups(m: Machine, chosen: Sequence[tuple[Atom, str]]) -> list[tuple[Pa
                 for group in groups_of(state):
                     if group.dtype == HALF and group.trained and wanted in ("", group.name) and group.chain:
                         found.append((path, part, group))
+                    elif group.name == OWN and group.dtype != HALF and group.trained and not wanted:
+                        found += own_parameters(m, part, path)
     return found
+
+
+def own_parameters(m: Machine, model: Atom, path: Path) -> list[tuple[Path, Atom, Group]]:
+    """The parameters that a project's module creates in float16."""
+    if type(model) is not Object or type(model.type) is not Class:
+        return []
+    held = [(name, guards, atom) for name, value in m.store.slots.of(model.id) for guards, atom in options(value)]
+    held = [(name, guards, atom) for name, guards, atom in held if type(atom) is Tensor and PARAMETER in atom.tags]
+    ways = [(extend(path, guards), group) for name, guards, atom in held for group in created(m, name, atom)]
+    return [(both, model, group) for both, group in ways if both is not None]
+
+
+def created(m: Machine, name: str, tensor: Atom) -> list[Group]:
+    """The group of a tensor that is in float16 and trained; none of any other."""
+    if type(tensor) is not Tensor or tensor.dtypes != {HALF} or not tensor.half or FROZEN in tensor.tags:
+        return []
+    if m.read(tensor.half[-1].place, "@frozen") == TRUE:
+        return []
+    return [Group(name, HALF, True, tensor.half, created=True)]
 
 
 def optimizer_made(m: Machine, event: Event) -> None:
@@ -520,7 +559,8 @@ def optimizer_made(m: Machine, event: Event) -> None:
     before = held.items if type(held) is Items else ()
     m.write(optimizer.id, "@trained", Items((*before, *(Items((model, Constant(group))) for model, group in chosen))[:MAX_PARTS]))
     for model, _ in chosen:
-        m.write(owner_of(model), "@optimizer", optimizer)
+        if type(model) is not Tensor:
+            m.write(owner_of(model), "@optimizer", optimizer)
     note_half(m, chosen, optimizer, event.place, "made")
 
 
@@ -544,7 +584,8 @@ def note_half(m: Machine, chosen: Sequence[tuple[Atom, str]], optimizer: Object,
     base = m.path
     for path, model, group in half_groups(m, chosen):
         m.path = path
-        m.emit("half parameters", place, model=model, group=group.name, chain=group.chain, optimizer=optimizer, how=how)
+        told = {"model": model, "group": group.name, "chain": group.chain, "created": group.created}
+        m.emit("half parameters", place, **told, optimizer=optimizer, how=how)
     m.path = base
 
 

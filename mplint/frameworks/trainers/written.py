@@ -15,10 +15,10 @@ from mplint.program.conditions import Path, allowed_values, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, Verdict, constant_of
 from mplint.program.values import Constant, Place, Test, Unknown
-from mplint.source.arguments import drop_argument, drop_entry
+from mplint.python.arguments import drop_argument, drop_entry
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 MAX_WAYS = 32
 MAX_DEPTH = 3

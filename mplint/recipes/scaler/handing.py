@@ -7,14 +7,15 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Change
+from mplint.python.arguments import set_keyword
+from mplint.python.definitions import Definitions
 from mplint.python.names import position
 from mplint.python.syntax import Function, has_star
 from mplint.recipes.scaler.checkpoint import beside
 from mplint.recipes.scaler.plan import NoFix, require
-from mplint.source.arguments import set_keyword
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 
 def handed_on(file: SourceFile, built: ast.AST, scaler: str, places: Iterable[ast.AST]) -> Iterator[Change]:
@@ -29,6 +30,7 @@ def handed_on(file: SourceFile, built: ast.AST, scaler: str, places: Iterable[as
         return  # a name of the module
     waiting = [file.syntax.function(place) for place in places]
     done: set[Function] = set()
+    found = Definitions(file.syntax, file.names)
     while waiting:
         function = waiting.pop()
         if function is None:
@@ -37,7 +39,7 @@ def handed_on(file: SourceFile, built: ast.AST, scaler: str, places: Iterable[as
             continue
         done.add(function)
         yield parameter(file, function, scaler)
-        sites = file.values.call_sites.get(function, [])
+        sites = found.call_sites.get(function, [])
         require(bool(sites), f"`{function.name}`, which needs the scaler, is called from another file")
         for call in sites:
             caller = file.syntax.function(call)

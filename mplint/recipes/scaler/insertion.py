@@ -8,19 +8,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import AddImport, Applicability, Change, Fix, InsertStatements, Replace
+from mplint.python.definitions import Definitions, own_statements
 from mplint.python.names import position
-from mplint.python.syntax import FUNCTIONS, Function, argument
-from mplint.recipes.scaler.checkpoint import loaded_after, saved_beside
+from mplint.python.syntax import FUNCTIONS, Function, argument, words_of
+from mplint.recipes.scaler.checkpoint import loaded_after, methods, saved_beside, store_of
 from mplint.recipes.scaler.handing import handed_on
 from mplint.recipes.scaler.looks import before_its_loops, is_after_one_of, is_between, runs_with
 from mplint.recipes.scaler.plan import NoFix, require
 from mplint.recipes.scaler.steps import another_follows
-from mplint.source.torch.checkpoints import methods, store_of
-from mplint.source.torch.scaler import words_of
+from mplint.targets import Targets
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
-    from mplint.targets import Targets
+    from mplint.python.file import SourceFile
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 ROUND = {"epoch", "step", "batch", "iteration"}
@@ -60,10 +59,10 @@ class Training(NamedTuple):
     forwards: Sequence[Forward] = ()
 
 
-def scale_the_losses(file: SourceFile, training: Training) -> Fix | None:
+def scale_the_losses(file: SourceFile, training: Training, targets: Targets) -> Fix | None:
     """Scale the losses; None where not all of it is in sight."""
     try:
-        changes = tuple(Insertion(file, training).changes())
+        changes = tuple(Insertion(file, training, targets=targets).changes())
     except NoFix:
         return None
     return Fix("Scale the loss with a GradScaler", Applicability.UNSAFE, tuple(dict.fromkeys(changes)))
@@ -79,14 +78,21 @@ def grad_scaler(targets: Targets, device: str, options: Sequence[str], torch: st
 class Insertion:
     """Collects the changes; raises NoFix at the first thing that can't be told.
 
-    `name` is what the scaler is to be called; `spelled` gives the call that builds it at a statement (None: for the regions' device).
+    `name` is what the scaler is to be called; `spelled` gives the call that builds it at a statement (None: for the regions' device, as
+    the torch of `targets` has it).
     """
 
     def __init__(
-        self, file: SourceFile, training: Training, name: str = "scaler", spelled: Callable[[ast.stmt], str] | None = None
+        self,
+        file: SourceFile,
+        training: Training,
+        name: str = "scaler",
+        spelled: Callable[[ast.stmt], str] | None = None,
+        targets: Targets | None = None,
     ) -> None:
-        self.name, self.spelled = name, spelled
+        self.name, self.spelled, self.targets = name, spelled, targets or Targets()
         self.file, self.training, self.syntax = file, training, file.syntax
+        self.definitions = Definitions(file.syntax, file.names)
         self.backwards = training.backwards
         inside = {self.syntax.function(b) for b in self.backwards}
         require(all(self._is_twin(c) for c in training.others if self.syntax.function(c) in inside), "another loss is not scaled")
@@ -164,7 +170,7 @@ class Insertion:
         made = []
         for node in self.optimizers.values():
             owner = self.syntax.enclosing_class(node)
-            values = self.file.values.attributes.get((owner, node.attr), []) if owner and isinstance(node, ast.Attribute) else []
+            values = self.definitions.attributes.get((owner, node.attr), []) if owner and isinstance(node, ast.Attribute) else []
             once = len(values) == 1 and isinstance(values[0], (ast.Call, ast.Name, ast.Subscript))
             require(once, "the optimizer is not made in one place")
             made.append(self.syntax.statement(values[0]))
@@ -197,7 +203,7 @@ class Insertion:
                 if isinstance(origin, ast.Call):
                     if self.syntax.function(origin) is not owner or position(origin) > position(anchor):
                         return None
-                elif owner is None or self.file.values.call_sites.get(owner) or words_of(owner.name) & ROUND:
+                elif owner is None or self.definitions.call_sites.get(owner) or words_of(owner.name) & ROUND:
                     return None
         return Place(anchor, self.name, after=False)
 
@@ -211,7 +217,7 @@ class Insertion:
         last = max(made, key=position)
         plain = isinstance(self.syntax.parents[last], (*FUNCTIONS, ast.Module)) or is_main(self.syntax.parents[last])
         home = self.syntax.function(last)
-        builds = home is not None and any(isinstance(s, ast.Return) and s.value is not None for s in self.file.values.own_statements(home))
+        builds = home is not None and any(isinstance(s, ast.Return) and s.value is not None for s in own_statements(home))
         hands = home is None or not builds or home in self._owners or self._calls_owners(home)
         together = {self.syntax.function(s) for s in made} == {home}
         require(plain and together and hands, "the optimizer is not made where it is handed on")
@@ -219,7 +225,7 @@ class Insertion:
 
     def _calls_owners(self, home: Function) -> bool:
         """Whether a function calls one of those that train."""
-        sites = [site for owner in self._owners if owner for site in self.file.values.call_sites.get(owner, [])]
+        sites = [site for owner in self._owners if owner for site in self.definitions.call_sites.get(owner, [])]
         return any(self.syntax.function(site) is home for site in sites)
 
     def construction(self) -> str:
@@ -231,8 +237,8 @@ class Insertion:
         (device,) = devices
         switch = self._switch()
         enabled = f"enabled={switch}" if switch else ""
-        require(device == "cuda" or not self.file.targets.torch_lacks("2.3"), "this torch has a scaler for CUDA only")
-        return grad_scaler(self.file.targets, f'"{device}"', [enabled])
+        require(device == "cuda" or not self.targets.torch_lacks("2.3"), "this torch has a scaler for CUDA only")
+        return grad_scaler(self.targets, f'"{device}"', [enabled])
 
     def _switch(self) -> str:
         """The condition under which the regions run in float16, "" where they always do."""
@@ -250,7 +256,7 @@ class Insertion:
         root, _, rest = flag.partition(".")
         if root == "self":
             owner = self.syntax.enclosing_class(node)
-            values = self.file.values.attributes.get((owner, rest), []) if owner is not None else []
+            values = self.definitions.attributes.get((owner, rest), []) if owner is not None else []
             home = self.syntax.function(self.place.anchor)
             early = [v for v in values if self.syntax.function(v) is home and position(v) < position(self.place.anchor)]
             return self.place.scaler.startswith("self.") and len(values) == len(early) == 1

@@ -6,12 +6,16 @@ import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mplint.configs.trainers.duties import kind_of
+from mplint.python.definitions import Definitions
 from mplint.python.names import position
+from mplint.python.syntax import words_of
 from mplint.recipes.scaler.plan import require
-from mplint.source.torch.gradients import CLIP, NORM, Gradients
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
+
+CALLS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm")
 
 
 def gradient_looks(file: SourceFile, backwards: Sequence[ast.AST], steps: Sequence[ast.Call]) -> list[ast.expr]:
@@ -21,8 +25,48 @@ def gradient_looks(file: SourceFile, backwards: Sequence[ast.AST], steps: Sequen
 
 def looks(file: SourceFile) -> list[ast.expr]:
     """What clips, measures or reads gradients in a file."""
-    gradients = Gradients(file)
-    return [*(call for call in file.syntax.all(ast.Call) if gradients.kind(call) in (CLIP, NORM)), *gradients_read(file)]
+    return [*(call for call in file.syntax.all(ast.Call) if clips_or_measures(file, call)), *gradients_read(file)]
+
+
+def clips_or_measures(file: SourceFile, call: ast.Call) -> bool:
+    """Whether a call clips gradients or takes their norm: a function of torch, or one that is called so and takes no scale."""
+    names = file.names.candidates(call.func)
+    if any(name.startswith("torch.nn.utils.") and name.rpartition(".")[2] in CALLS for name in names):
+        return True
+    last = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+    if not says_so(last) or not (call.args or call.keywords) or any("scale" in (k.arg or "scale") for k in call.keywords):
+        return False
+    if any(words_of(ast.unparse(a)) & {"scale", "scaler"} for a in (*call.args[1:], *(k.value for k in call.keywords))):
+        return False
+    found = Definitions(file.syntax, file.names)
+    helper = found.callee(call)
+    if helper is not None:
+        attributes = {node.attr for node in ast.walk(helper) if isinstance(node, ast.Attribute)}
+        return "grad" in attributes and not attributes & {"unscale_", "get_scale"}
+    return not (isinstance(call.func, ast.Attribute) and unscales_itself(file, found, call.func))
+
+
+def says_so(last: str) -> bool:
+    """Whether the name of a function says that it clips gradients or takes their norm."""
+    words = words_of(last)
+    if not words & {"grad", "grads", "gradient", "gradients"} or last[:1].isupper():
+        return False
+    return bool(words & {"clip", "clipping", "clamp"} or (words & {"norm", "norms"} and not words & {"set", "zero", "sync", "broadcast"}))
+
+
+def unscales_itself(file: SourceFile, found: Definitions, method: ast.Attribute) -> bool:
+    """Whether what a method is called on is a trainer, or an object of the program's own that nobody sees into."""
+    made = [d for d in found.of(method.value) if isinstance(d, ast.Call)]
+    if any(kind_of(name) is not None for call in made for name in file.names.candidates(call.func)):
+        return True
+    return not file.names.candidates(method) and (method.attr != "clip_grad_norm_" or root_of(method) == "self")
+
+
+def root_of(node: ast.expr) -> str:
+    """The name that a dotted expression begins with, "" for anything else."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def gradients_read(file: SourceFile) -> list[ast.expr]:
@@ -36,7 +80,7 @@ def is_between(file: SourceFile, node: ast.expr, backwards: Sequence[ast.AST], s
     before = [c for c in backwards if file.syntax.function(c) is function]
     after = [c for c in steps if file.syntax.function(c) is function]
     if not before and not after:
-        called = function is not None and bool(file.values.call_sites.get(function))
+        called = function is not None and bool(Definitions(file.syntax, file.names).call_sites.get(function))
         require(not called, "gradients are clipped or read in a function of their own")
         return False
     return all(position(c) < position(node) for c in before[:1]) and all(position(node) < position(c) for c in after[-1:])

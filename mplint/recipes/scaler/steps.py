@@ -10,7 +10,7 @@ from mplint.python.names import position
 from mplint.recipes.scaler.plan import require
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 
 def another_follows(file: SourceFile, call: ast.Call, steps: Sequence[ast.Call], backwards: Sequence[ast.AST]) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from mplint.source.framework_names import keras_path
+from mplint.frameworks.names import keras_path
 from mplint.source.keras.tape import SCALERS, last_name
 
 if TYPE_CHECKING:

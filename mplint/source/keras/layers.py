@@ -6,8 +6,8 @@ import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.frameworks.names import keras_path
 from mplint.python.syntax import argument
-from mplint.source.framework_names import keras_path
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile

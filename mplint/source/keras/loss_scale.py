@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from mplint.source.framework_names import keras_path
+from mplint.frameworks.names import keras_path
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.frameworks.names import keras_path
 from mplint.python.syntax import SCOPES, argument
-from mplint.source.framework_names import keras_path
 from mplint.source.keras.layers import (
     ACTIVATION_CALLS,
     PASSING,

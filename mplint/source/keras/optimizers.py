@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.frameworks.names import keras_path
 from mplint.python.syntax import FUNCTIONS, argument
-from mplint.source.framework_names import keras_path
 from mplint.source.keras.loss_scale import is_model_optimizer, makes_loss_scale_optimizer
 from mplint.source.keras.models import KerasModels
 

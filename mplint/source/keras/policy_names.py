@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.frameworks.names import keras_path
 from mplint.python.conditions import Guard, literals_of
 from mplint.python.syntax import argument
-from mplint.source.framework_names import keras_path
 from mplint.source.values import DTYPES, UNKNOWN
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from mplint.frameworks.names import keras_path
 from mplint.python.syntax import argument
 from mplint.source.flow import Event
-from mplint.source.framework_names import keras_path
 
 if TYPE_CHECKING:
     from mplint.source.file import SourceFile

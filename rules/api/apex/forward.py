@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 
 from mplint.findings import Change, WrapStatements
+from mplint.python.definitions import passed
+from mplint.python.file import SourceFile
 from mplint.python.syntax import FUNCTIONS
 from mplint.recipes.scaler.plan import NoFix, require
-from mplint.source.file import SourceFile
 
 from .roles import Roles
 from .setup import Setup
@@ -44,16 +45,16 @@ class Forward:
             return
         function = self.file.syntax.function(anchor)
         parameters = [a.arg for a in function.args.args] if function is not None else []
-        sites = self.file.values.call_sites.get(function, []) if function is not None else []
+        sites = self.roles.definitions.call_sites.get(function, []) if function is not None else []
         given = [p for p in parameters if p in reads(loss)]
         require(function is not None and depth < 2 and bool(sites) and bool(given), "the forward pass is not in sight")
         for site in sites:
             statement = self.file.syntax.statement(site)
-            passed = self.file.values.passed(site, function, given[0]) if function is not None else None
-            if passed is None:
+            handed = passed(site, function, given[0]) if function is not None else None
+            if handed is None:
                 raise NoFix("the forward pass is not in sight")
             self.barriers.add(id(site))
-            self.need(statement, passed, depth + 1)
+            self.need(statement, handed, depth + 1)
 
     def _slice(self, anchor: ast.stmt, wanted: set[str]) -> list[tuple[list[ast.stmt], int]]:
         """The statements of this round of the loop on which names depend, in source order, as places in their blocks.
@@ -95,7 +96,7 @@ class Forward:
     def is_barrier(self, statement: ast.stmt) -> bool:
         """Whether a statement, or a function of the file that it calls, holds a backward pass or what the migration rewrites."""
         held = list(ast.walk(statement))
-        called = [f for n in held if isinstance(n, ast.Call) and (f := self.file.values.callee(n)) is not None]
+        called = [f for n in held if isinstance(n, ast.Call) and (f := self.roles.definitions.callee(n)) is not None]
         held += [n for function in called for n in ast.walk(function)]
         return any(id(n) in self.barriers for n in held) or any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in held)
 

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Callable, Iterator
 
 from mplint.findings import Change, InsertStatements, RemoveStatement, Replace
+from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.recipes.scaler.looks import gradient_looks, is_after_one_of, runs_with
 from mplint.recipes.scaler.plan import NoFix, require
-from mplint.source.file import SourceFile
 
 from .roles import Roles
 from .setup import Setup

@@ -16,19 +16,19 @@ from mplint.findings import (
     Replace,
     UnwrapBlock,
 )
+from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.python.syntax import argument, has_star
 from mplint.recipes.scaler.handing import handed_on
 from mplint.recipes.scaler.plan import NoFix, require
 from mplint.recipes.scaler.steps import another_follows
-from mplint.source.file import SourceFile
-from mplint.source.torch.apex import Apex, Import
 
 from .forward import Forward
 from .looks import Looks
 from .parallel import parallel_changes
 from .roles import Roles
 from .setup import asks_for_apex, conjuncts, setup_of, without_availability
+from .uses import Apex, Import
 
 KNOWN = {"initialize", "scale_loss", "master_params", "state_dict", "load_state_dict", "register_half_function"}
 HALF_ALREADY = {"einsum", "matmul", "bmm", "mm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "linear"}
@@ -62,7 +62,7 @@ class Migration:
         require(bool(self.calls["scale_loss"]), "`amp.scale_loss` is called in another file")
         require(len(self.calls["initialize"]) == 1, "`amp.initialize` is called in several places")
         self.setup = setup_of(file, apex, self.calls["initialize"][0], self.calls["scale_loss"])
-        self.roles = Roles(file, self.setup)
+        self.roles = Roles(file, self.setup, apex.definitions)
         self.stepped = [c for c in self._steps_of_optimizers() if not self.is_plain_arm(c) and not self._is_too_early(c)]
         require(bool(self.stepped), "the optimizer's step is not in sight")
         self.barriers = {id(call) for calls in self.calls.values() for call in calls} | {id(step) for step in self.stepped}

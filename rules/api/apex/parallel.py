@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from mplint.findings import Change, Replace
+from mplint.python.arguments import drop_argument
+from mplint.python.file import SourceFile
 from mplint.python.syntax import has_star
-from mplint.source.arguments import drop_argument
-from mplint.source.file import SourceFile
-from mplint.source.torch.apex import Import
+
+from .uses import Import
 
 HOME = "apex.parallel"
 TORCH = {

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from mplint.python.definitions import Definitions, own_statements
+from mplint.python.definitions import passed as given
+from mplint.python.file import SourceFile
 from mplint.python.syntax import FUNCTIONS, Function
-from mplint.source.file import SourceFile
 
 from .setup import Setup
 
@@ -20,8 +22,8 @@ ASKS = {"hasattr", "getattr", "isinstance", "id", "type", "print", "len", "repr"
 class Roles:
     """The texts that mean a model or an optimizer, function by function: the names of the setup, parameters that get them, wrappers."""
 
-    def __init__(self, file: SourceFile, setup: Setup) -> None:
-        self.file, self.setup = file, setup
+    def __init__(self, file: SourceFile, setup: Setup, definitions: Definitions) -> None:
+        self.file, self.setup, self.definitions = file, setup, definitions
         self._known: dict[Function | None, tuple[frozenset[str], frozenset[str]]] = {}
 
     def models(self, node: ast.AST) -> frozenset[str]:
@@ -46,14 +48,14 @@ class Roles:
         named = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
         inside = owner is None or function is owner or any(p is owner for p in self.file.syntax.ancestors(function))
         models, optimizers = ({t for t in texts if inside or "." in t or t in named} for texts in self._of(outer))
-        sites = self.file.values.call_sites.get(function, [])
+        sites = self.definitions.call_sites.get(function, [])
         for parameter in sorted(named) if function is not owner else ():
-            passed = [self.file.values.passed(site, function, parameter) for site in sites]
+            passed = [given(site, function, parameter) for site in sites]
             for texts, known in ((models, self.models), (optimizers, self.optimizers)):
                 texts -= {parameter} if sites else set()
                 if passed and all(p is not None and ast.unparse(p) in known(s) for p, s in zip(passed, sites, strict=True)):
                     texts.add(parameter)
-        for statement in self.file.values.own_statements(function):
+        for statement in own_statements(function):
             match statement:
                 case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=ast.Call(func=func, args=[wrapped, *_])):
                     if "Parallel" in ast.unparse(func) and ast.unparse(wrapped) in models:
@@ -76,7 +78,7 @@ class Roles:
             match node.func:
                 case ast.Attribute(attr=attr, value=owner) if attr not in KEEPS_HOUSE and ast.unparse(owner) in models:
                     return True
-            callee = self.file.values.callee(node)
+            callee = self.definitions.callee(node)
             if callee is not None and depth < 2 and self.runs_model(callee, depth + 1):
                 return True
         return False

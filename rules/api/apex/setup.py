@@ -6,11 +6,12 @@ import ast
 import re
 from typing import NamedTuple
 
+from mplint.python.file import SourceFile
 from mplint.python.syntax import argument
 from mplint.recipes.scaler.insertion import grad_scaler
 from mplint.recipes.scaler.plan import NoFix, require
-from mplint.source.file import SourceFile
-from mplint.source.torch.apex import Apex, probes_for_apex
+
+from .uses import Apex, probes_for_apex
 
 READ = {"models", "optimizers", "opt_level", "loss_scale", "enabled"}
 DROPPED = {"keep_batchnorm_fp32", "verbosity", "cast_model_type", "patch_torch_functions", "master_weights", "num_losses"}
@@ -55,18 +56,19 @@ def setup_of(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Call
     taken = any(n.id == last for n in file.syntax.all(ast.Name)) or any(a.arg == last for a in file.syntax.all(ast.arg))
     require(not taken and not any(a.attr == last for a in file.syntax.all(ast.Attribute)), f"the file has another `{last}`")
     shown = f", enabled={switch(file, enabled)}" if enabled else ""
-    construction = grad_scaler(file.targets, '"cuda"', [*scale_options(file, call), shown[2:]])
+    construction = grad_scaler(apex.targets, '"cuda"', [*scale_options(file, apex, call), shown[2:]])
     autocast = f'torch.autocast("cuda", dtype=torch.float16{shown})'
     alone = branch is not None and not branch.orelse and holds_only(file, branch, file.syntax.statement(call))
-    return Setup(call, branch, alone, models, optimizers, rebound, scaler, construction, autocast, enabled, aliases_of(file, call, enabled))
+    aliases = aliases_of(file, apex, call, enabled)
+    return Setup(call, branch, alone, models, optimizers, rebound, scaler, construction, autocast, enabled, aliases)
 
 
-def aliases_of(file: SourceFile, call: ast.Call, enabled: str) -> tuple[tuple[str, str], ...]:
+def aliases_of(file: SourceFile, apex: Apex, call: ast.Call, enabled: str) -> tuple[tuple[str, str], ...]:
     """The names of a condition that the function around `call` also keeps as attributes of `self`."""
     owner, function = file.syntax.enclosing_class(call), file.syntax.function(call)
     names = {n.id for n in ast.walk(ast.parse(enabled or "None", mode="eval")) if isinstance(n, ast.Name)} - {"self"}
     found = []
-    for (holder, attribute), values in file.values.attributes.items():
+    for (holder, attribute), values in apex.definitions.attributes.items():
         match values:
             case [ast.Name(id=name)] if holder is owner and name in names and file.syntax.function(values[0]) is function:
                 found.append((name, f"self.{attribute}"))
@@ -116,11 +118,11 @@ def condition(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Cal
         require(not nested, "the condition around `amp.initialize` stands in another one")
         enabled = without_availability(file, apex, branch.test)
     given = argument(call, "enabled", 2)
-    if given is not None and not (is_written(file, given) and file.values.constant_or(given) is True):
+    if given is not None and not (is_written(file, given) and apex.definitions.constant_or(given) is True):
         require(not enabled, "mixed precision depends on two conditions")
         enabled = ast.unparse(given)
     level = argument(call, "opt_level", 3)
-    levels = levels_of(file, level)
+    levels = levels_of(file, apex, level)
     if levels == {"O0"}:
         return "False", branch
     if "O3" in levels:
@@ -132,11 +134,11 @@ def condition(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Cal
     return f"{ast.unparse(level)} != 'O0'" if level is not None else "", branch
 
 
-def levels_of(file: SourceFile, level: ast.expr | None) -> set[str | None]:
+def levels_of(file: SourceFile, apex: Apex, level: ast.expr | None) -> set[str | None]:
     """The levels that a program asks for, None where its user may choose."""
     if level is None:
         return {"O1"}
-    return file.values.strings(level) if is_written(file, level) else {None}
+    return apex.definitions.strings(level) if is_written(file, level) else {None}
 
 
 def is_written(file: SourceFile, node: ast.expr) -> bool:
@@ -192,10 +194,10 @@ def switch(file: SourceFile, enabled: str) -> str:
     return f"bool({enabled})"
 
 
-def scale_options(file: SourceFile, call: ast.Call) -> list[str]:
+def scale_options(file: SourceFile, apex: Apex, call: ast.Call) -> list[str]:
     """The options of the scaler for the `loss_scale` that was asked for."""
     given = argument(call, "loss_scale")
-    value = "dynamic" if given is None else file.values.constant_or(given, "?") if is_written(file, given) else "?"
+    value = "dynamic" if given is None else apex.definitions.constant_or(given, "?") if is_written(file, given) else "?"
     if value is None or value == "dynamic":
         return []
     try:

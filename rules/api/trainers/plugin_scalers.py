@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from mplint.findings import Applicability, Fix
 from mplint.program.trace import Trace, possible
 from mplint.program.values import NONE, Constant, Place
+from mplint.python.arguments import drop_argument
 from mplint.python.syntax import argument
-from mplint.source.arguments import drop_argument
 
 from .regions import Own
 

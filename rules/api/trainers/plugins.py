@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Change, Fix, Replace, Severity, Span
-from mplint.source.file import SourceFile
+from mplint.python.file import SourceFile
+from mplint.targets import Targets
 
 from .spellings import Spelling
 
@@ -21,11 +22,11 @@ RENAMED = {  # in 2.2
 OTHER_SIGNATURE = ("FSDPMixedPrecisionPlugin",)
 
 
-def plugins(file: SourceFile) -> Iterator[Spelling]:
+def plugins(file: SourceFile, targets: Targets) -> Iterator[Spelling]:
     """The old names, each where it is imported or, through its module, used."""
     if "Plugin" not in file.document.text:
         return
-    pinned = file.targets.trainer("lightning")
+    pinned = targets.trainer("lightning")
     if pinned is not None and pinned.before("2.0"):
         return
     renamed = {} if pinned is not None and pinned.before("2.2") else RENAMED

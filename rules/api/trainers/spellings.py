@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mplint.configs.trainers.duties import trainer
+from mplint.configs.trainers.duties import UNKNOWN, trainer
 from mplint.configs.trainers.setup import Option, Options, Setup, get, is_on
 from mplint.findings import Applicability, Change, Fix, Severity, Span
-from mplint.source.dtype_names import UNKNOWN
 from mplint.targets import Targets
 from mplint.versions import Versions
 

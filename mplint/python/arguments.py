@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mplint.findings import Replace, Span
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 CLOSING = ")]}"
 

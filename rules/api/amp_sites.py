@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint import data
 from mplint.python.names import Binding, position
 from mplint.python.syntax import FUNCTIONS
-from mplint.source.version_tests import VersionTests
+
+from .version_tests import VersionTests
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
+    from mplint.python.neighbors import Neighbors
 
 NEW_ROOTS = (
     "torch.amp", "torch.autocast", "torch.GradScaler", "torch.get_autocast_dtype", "torch.set_autocast_dtype", "torch.is_autocast_enabled",
@@ -64,7 +67,7 @@ def symbols() -> dict[str, Symbol]:
     import tomllib
     from pathlib import Path
 
-    table = tomllib.loads((Path(__file__).parents[2] / "data" / "amp_api.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads((Path(data.__file__).parent / "amp_api.toml").read_text(encoding="utf-8"))
     found: dict[str, Symbol] = {}
     for row in table["symbol"]:
         if "same_as" in row:
@@ -85,8 +88,10 @@ def symbols() -> dict[str, Symbol]:
 class OldAmp:
     """Where a file refers to the deprecated amp names: `sites` (expressions) and `imports` (statements that name them)."""
 
-    def __init__(self, file: SourceFile) -> None:
+    def __init__(self, file: SourceFile, modules: Neighbors) -> None:
         self.file = file
+        self.modules = modules
+        self.version_tests = VersionTests(file, modules)
         self._fallbacks: dict[ast.AST, bool] = {}
         self._version_tests: dict[ast.expr, bool] = {}
         self._left_at: dict[int, int] = {}
@@ -221,7 +226,7 @@ class OldAmp:
         second = {a.asname or a.name for s in handler.body if isinstance(s, ast.ImportFrom) for a in s.names}
         for statement in attempt.body:
             if isinstance(statement, ast.ImportFrom) and second & {a.asname or a.name for a in statement.names}:
-                return self.file.neighbors.is_there(statement.module or "", statement.level)
+                return self.modules.is_there(statement.module or "", statement.level)
         return False
 
     def _follows_new(self, statement: ast.stmt) -> bool:
@@ -245,7 +250,7 @@ class OldAmp:
         known = self._version_tests.get(test)
         if known is None:
             spelled = VERSION_TEST.search(self.file.text(test)) is not None
-            known = self._version_tests[test] = spelled or self.file.fact(VersionTests).asks(test)
+            known = self._version_tests[test] = spelled or self.version_tests.asks(test)
         return known
 
     def _prefers_new(self, block: list[ast.stmt] | list[ast.expr]) -> bool:

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.frameworks.keras.versions import keras_major, used_paths
+from mplint.frameworks.names import keras_path
 from mplint.python.bindings import absolute
-from mplint.source.framework_names import keras_path
-from mplint.source.version_tests import VersionTests, catches
+
+from .version_tests import VersionTests, catches
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
+    from mplint.targets import Targets
 
 LEAVES = (ast.Return, ast.Raise, ast.Continue)
 EXPERIMENTAL = "mixed_precision.experimental"
@@ -133,14 +136,14 @@ def placed(file: SourceFile, node: ast.Attribute | ast.Name, path: str, entry: R
     return Reference(node, path, entry)
 
 
-def is_guarded(file: SourceFile, node: ast.AST) -> bool:
+def is_guarded(file: SourceFile, tests: VersionTests, node: ast.AST) -> bool:
     """Whether the place is one arm of a version check, a hasattr chain or a try whose other arm uses API that exists."""
     child = node
     for parent in file.syntax.ancestors(node):
         match parent:
-            case ast.If(test=test) | ast.IfExp(test=test) if child is not test and file.fact(VersionTests).asks(test):
+            case ast.If(test=test) | ast.IfExp(test=test) if child is not test and tests.asks(test):
                 return True
-            case ast.BoolOp(values=values) if any(file.fact(VersionTests).asks(value) for value in values if value is not child):
+            case ast.BoolOp(values=values) if any(tests.asks(value) for value in values if value is not child):
                 return True
             case ast.Try(body=body, handlers=handlers) if catches(handlers):
                 others = [s for h in handlers for s in h.body] if any(child is s for s in body) else body
@@ -148,18 +151,18 @@ def is_guarded(file: SourceFile, node: ast.AST) -> bool:
                     return True
             case ast.With(items=items) if any(expects_error(item.context_expr) for item in items):
                 return True
-        if isinstance(child, ast.stmt) and left_early(file, child):
+        if isinstance(child, ast.stmt) and left_early(file, tests, child):
             return True
         child = parent
     return False
 
 
-def left_early(file: SourceFile, statement: ast.stmt) -> bool:
+def left_early(file: SourceFile, tests: VersionTests, statement: ast.stmt) -> bool:
     """Whether a version check before `statement`, in its block, leaves that block for good."""
     for item in file.syntax.block(statement):
         if item is statement:
             return False
-        if isinstance(item, ast.If) and isinstance(item.body[-1], LEAVES) and file.fact(VersionTests).asks(item.test):
+        if isinstance(item, ast.If) and isinstance(item.body[-1], LEAVES) and tests.asks(item.test):
             return True
     return False
 
@@ -199,4 +202,38 @@ def has_replacement(file: SourceFile, statement: ast.stmt) -> bool:
                 and entry_of(name) is None
             ):
                 return True
+    return False
+
+
+# Packages that run with Keras 2 only, and what says that a program means that one.
+KERAS2_PACKAGES = ("tensorflow_addons", "tf_keras", "tensorflow.python.keras", "tensorflow.contrib", "tensorflow.estimator", "keras.engine")
+KERAS2_SWITCHES = ("TF_USE_LEGACY_KERAS", "KERAS_BACKEND", "enable_v2_dtype_behavior")
+
+
+def may_be_keras3(file: SourceFile, targets: Targets) -> bool:
+    """Whether nothing that the program says of itself, and no pin, excludes Keras 3."""
+    if keras_major(file, targets) == 2 or any(switch in file.document.source for switch in KERAS2_SWITCHES):
+        return False
+    named = {alias.name for statement in file.syntax.all(ast.Import) for alias in statement.names}
+    named |= {f"{s.module}.{alias.name}" for s in file.syntax.all(ast.ImportFrom) for alias in s.names if not s.level}
+    if calls_keras2(file):
+        return False
+    read = [node for node in file.syntax.all(ast.Attribute) if node.attr in ("estimator", "contrib")]
+    named |= {name for node in read for name in file.names.candidates(node)}
+    return not any(f"{name}.".startswith(f"{package}.") for name in named for package in KERAS2_PACKAGES)
+
+
+def calls_keras2(file: SourceFile) -> bool:
+    """Whether the program calls what only Keras 2 has."""
+    only = table().keras2
+    if any(f"{path}.".startswith(f"{home}.") for path in used_paths(file) for home in only["paths"]):
+        return True
+    for call in file.syntax.all(ast.Call):
+        if any(keyword.arg in only["keywords"] for keyword in call.keywords):
+            return True
+        if isinstance(call.func, ast.Attribute) and call.func.attr in only["methods"]:
+            return True
+        made = keras_path(file.names.resolve(call.func)) or ""
+        if made.startswith("optimizers.") and any(keyword.arg == "lr" for keyword in call.keywords):
+            return True
     return False

@@ -6,10 +6,12 @@ import ast
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.python.definitions import Definitions
 from mplint.python.names import position
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
+    from mplint.rule import Surroundings
 
 AMP = "apex.amp"
 NATIVE = (
@@ -40,8 +42,10 @@ class Use(NamedTuple):
 class Apex:
     """What one file does with apex.amp."""
 
-    def __init__(self, file: SourceFile) -> None:
+    def __init__(self, file: SourceFile, around: Surroundings) -> None:
         self.file = file
+        self.targets, self.modules = around
+        self.definitions = Definitions(file.syntax, file.names)
 
     @cached_property
     def imports(self) -> tuple[Import, ...]:
@@ -118,8 +122,7 @@ class Apex:
     @cached_property
     def is_vendored(self) -> bool:
         """Whether the project holds a copy of apex that has apex.amp: the program runs with that."""
-        modules = self.file.neighbors
-        return any(modules.is_there(f"{home}{AMP}") for home in ("", *VENDORS))
+        return any(self.modules.is_there(f"{home}{AMP}") for home in ("", *VENDORS))
 
     @cached_property
     def has_native_path(self) -> bool:

@@ -6,11 +6,12 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from mplint.python.definitions import Definitions
 from mplint.python.neighbors import Definition, Module, Neighbors
 from mplint.python.syntax import FUNCTIONS, Function
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
 
 MAX_DEPTH = 4
 LIBRARIES = ("torch", "tensorflow", "keras", "tf_keras")
@@ -29,10 +30,12 @@ CAUGHT = frozenset(("ImportError", "AttributeError", "ModuleNotFoundError", "Exc
 
 
 class VersionTests:
-    """Answers for one program which of its conditions ask for a version."""
+    """Answers for one file, with the modules of its project, which of its conditions ask for a version."""
 
-    def __init__(self, file: SourceFile) -> None:
+    def __init__(self, file: SourceFile, modules: Neighbors) -> None:
         self.file = file
+        self.modules = modules
+        self.definitions = Definitions(file.syntax, file.names)
         self._known: dict[ast.expr, bool] = {}
 
     def asks(self, test: ast.expr) -> bool:
@@ -73,13 +76,13 @@ class VersionTests:
             )
         if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
             owner = self.file.syntax.enclosing_class(node)
-            values = self.file.values.attributes.get((owner, node.attr), []) if owner is not None else []
+            values = self.definitions.attributes.get((owner, node.attr), []) if owner is not None else []
             return any(self._asks(value, depth) for value in values)
         return isinstance(node.value, ast.Name | ast.Attribute) and self._attribute_asks(node)
 
     def _attribute_asks(self, node: ast.Attribute) -> bool:
         """Whether an attribute of a module of the project (`compat.IS_OLD`) asks for a version."""
-        neighbors = self.file.neighbors
+        neighbors = self.modules
         for name in self.file.names.candidates(node.value):
             level = len(name) - len(name.lstrip("."))
             if name.lstrip(".").partition(".")[0] in LIBRARIES:
@@ -93,7 +96,7 @@ class VersionTests:
         """Whether a name that is imported from the project asks for a version there."""
         if (statement.module or "").partition(".")[0] in LIBRARIES and not statement.level:
             return False
-        neighbors = self.file.neighbors
+        neighbors = self.modules
         module = neighbors.module(statement.module or "", statement.level)
         return module is not None and definition_asks(neighbors, module, name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 # Packages that a name stands for when nothing in the file binds it (star imports, notebook fragments).
-UNBOUND_ROOTS = {
+PACKAGES = {
     "torch": "torch",
     "tf": "tensorflow",
     "tensorflow": "tensorflow",
@@ -20,6 +20,8 @@ KERAS_ROOTS = (
     "tensorflow.python.keras",
     "tensorflow.keras",
     "tensorflow._keras",
+    "tensorflow_core.keras",
+    "tf_keras.src",
     "tf_keras",
     "keras.api._v2.keras",
     "keras.api",
@@ -33,7 +35,7 @@ STAR_MODULES = ("torch", "torch.nn", "torch.cuda.amp", "torch.amp", "torch.nn.fu
 
 def unbound(name: str, star_imports: Sequence[str]) -> list[str]:
     """What a name stands for that nothing binds: a package under its usual name, or what a star import brings."""
-    if (root := UNBOUND_ROOTS.get(name)) is not None:
+    if (root := PACKAGES.get(name)) is not None:
         return [root]
     for module in star_imports:
         if keras_path(module) or module in STAR_MODULES:

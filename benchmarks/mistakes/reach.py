@@ -1,0 +1,156 @@
+"""Which classes a float16 region runs, by the names that the syntax of a project tells: a guess that is on the careful side."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from mistakes.sources import Facts, Program, calls_of, dotted, last_name, scaler_calls
+
+MODULES = ("Module", "LightningModule", "ModuleList", "Sequential")
+REGIONS = ("autocast", "amp.autocast", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "cuda.amp.autocast")
+POLICY = re.compile(r"""set_(global_)?(dtype_)?policy\(.{0,80}['"]mixed_float16|Policy\(['"]mixed_float16""", re.S)
+BRANCHED = ("bfloat16", "float32", "cpu", "False")
+
+
+def facts_of(programs: Iterable[Program], pins: str) -> Facts:
+    """What makers of mistakes may take for granted in these files, and in what the project says of versions."""
+    sources = list(programs)
+    text = "\n".join(p.text for p in sources)
+    return Facts(
+        half=frozenset(half_classes(sources)) if "GradScaler(" in text else frozenset(),
+        scaled="GradScaler(" in text and "autocast" in text,
+        regions=frozenset(program.path for program in sources if program.calls.get("autocast")),
+        stepped=any(scaler_calls(program, "step") for program in sources),
+        keras_half=frozenset(under_policies(sources)),
+        unscaled=any(scaler_calls(program, "unscale_") for program in sources),
+        old_torch=re.search(r"\btorch\W{0,3}[=~<]=?\W?\s*(1\.|2\.[0-3]\b)", pins) is not None,
+        accelerated=re.search(r"(Accelerator|Fabric)\([^()]*(mixed_precision|precision)\s*=(?!\s*.(no|bf16|32))", text) is not None,
+    )
+
+
+def under_policies(programs: list[Program]) -> set[str]:
+    """The files that set a mixed policy themselves, or are used by one that does."""
+    found = {program.path: program for program in programs if POLICY.search(program.text)}
+    for _ in range(3):
+        for program in [p for p in programs if p.path not in found]:
+            if any(uses(other, program) for other in list(found.values())):
+                found[program.path] = program
+    return set(found)
+
+
+def half_classes(programs: list[Program]) -> set[str]:
+    """The modules of a project whose forward runs under autocast in float16, by name."""
+    definitions = definitions_of(programs)
+    roots = {
+        name
+        for region in programs
+        if (called := set(called_in_regions(region)))
+        for program in programs
+        if program is region or uses(program, region)
+        for target, value in assignments(program)
+        if target in called
+        for name in names_in(value)
+    }
+    reached = set()
+    waiting = [name for name in roots if name in definitions]
+    while waiting:
+        name = waiting.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        waiting += [other for node in definitions[name] for other in names_in(node) if other in definitions]
+    return {name for name in reached if any(isinstance(node, ast.ClassDef) for node in definitions[name])}
+
+
+def uses(program: Program, other: Program) -> bool:
+    """Whether a file imports another and names what is defined there."""
+    stem = os.path.basename(os.path.dirname(other.path) if other.path.endswith("__init__.py") else other.path).removesuffix(".py")
+    defined = {node.name for node in other.tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    return re.search(rf"^\s*(from|import)\b.*\b{re.escape(stem)}\b", program.text, re.M) is not None and not defined.isdisjoint(
+        program.calls
+    )
+
+
+def definitions_of(programs: Iterable[Program]) -> dict[str, list[ast.AST]]:
+    """The classes and functions of a project, by name; names that mean several things are left out."""
+    found: dict[str, list[ast.AST]] = defaultdict(list)
+    for program in programs:
+        for node in program.tree.body:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                found[node.name].append(node)
+    return {name: nodes for name, nodes in found.items() if len(nodes) == 1}
+
+
+def called_in_regions(program: Program) -> Iterator[str]:
+    """The names of what is called as a function in the regions of a file that compute in float16."""
+    for node in program.nodes:
+        if isinstance(node, ast.With) and any(is_half_region(item.context_expr) for item in node.items):
+            for call in (n for statement in node.body for n in ast.walk(statement) if isinstance(n, ast.Call)):
+                if last_name(call.func):
+                    yield last_name(call.func)
+
+
+def is_half_region(node: ast.AST) -> bool:
+    """Whether an expression enters autocast, in float16 as far as the call says."""
+    if not isinstance(node, ast.Call) or dotted(node.func) not in REGIONS:
+        return False
+    words = ast.unparse(node)
+    return not any(word in words for word in BRANCHED) and not any(k.arg == "dtype" and "float16" not in words for k in node.keywords)
+
+
+def assignments(program: Program) -> Iterator[tuple[str, ast.expr]]:
+    """The targets of assignments, by their last names."""
+    for node in program.nodes:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and last_name(node.targets[0]) and calls_in(node.value):
+            yield last_name(node.targets[0]), node.value
+
+
+def calls_in(node: ast.AST) -> bool:
+    """Whether something is called."""
+    return any(isinstance(n, ast.Call) for n in ast.walk(node))
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """The names that are read in a node."""
+    return {last_name(n) for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute))}
+
+
+def forward_of(node: ast.ClassDef, name: str = "forward") -> ast.FunctionDef | None:
+    """The method that computes, where it says nothing of dtypes by itself."""
+    for member in node.body:
+        if isinstance(member, ast.FunctionDef) and member.name == name:
+            words = ast.unparse(member)
+            return None if re.search(r"float\(|float32|autocast|no_grad|checkpoint|dtype|inference|\.half\(", words) else member
+    return None
+
+
+def computed(node: ast.ClassDef, forward: ast.FunctionDef, layers: frozenset[str]) -> Iterator[tuple[ast.Assign, str]]:
+    """The statements of a forward, not under conditions, that give a name what a layer of matrix work computes."""
+    made = {
+        last_name(n.targets[0])
+        for n in ast.walk(node)
+        if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and last_name(n.value.func) in layers
+    }
+    other = {
+        last_name(n.targets[0])
+        for n in ast.walk(node)
+        if isinstance(n, ast.Assign) and not (isinstance(n.value, ast.Call) and last_name(n.value.func) in layers)
+    }
+    for statement in forward.body:
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or not isinstance(statement.targets[0], ast.Name):
+            continue
+        value = statement.value
+        if isinstance(value, ast.Call) and last_name(value.func) in ("relu", "gelu", "leaky_relu") and value.args:
+            value = value.args[0]
+        of_self = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and last_name(value.func.value) == "self"
+        if of_self and last_name(value.func) in made - other:  # type: ignore[attr-defined]
+            yield statement, statement.targets[0].id
+
+
+def reached_alone(program: Program) -> bool:
+    """Whether the file that holds a class also holds the region that runs it."""
+    return bool(list(called_in_regions(program))) and bool(calls_of(program, "GradScaler"))

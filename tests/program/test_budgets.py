@@ -1,0 +1,85 @@
+"""What a program is given to be run: nothing that matters is lost because something else took all the steps."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+import pytest
+
+from mplint.frameworks.known import frameworks
+from mplint.program import entries
+from mplint.program.lower import IR, lower
+from mplint.program.machine import Machine
+from mplint.program.project import Project
+from mplint.program.trace import Trace
+from mplint.program.values import Constant
+
+LONG = "".join(f"    a{n} = {n} + 1\n" for n in range(300))  # some 1,000 steps
+LIMITS = ("OWN_STEPS", "SCRIPT_STEPS", "PROJECT_STEPS", "FILE_STEPS", "MOST_STEPS", "LAST_STEPS", "REST_STEPS")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, files: dict[str, str], **limits: int) -> Trace:
+    for name, steps in limits.items():
+        assert name in LIMITS
+        monkeypatch.setattr(entries, name, steps)
+    texts = {path: textwrap.dedent(text) for path, text in files.items()}
+
+    def lowered(path: str) -> IR | None:
+        return lower(ast.parse(texts[path])) if path in texts else None
+
+    project = Project(list(texts), lowered, frozenset({"torch"}))
+    found = entries.trace(project, frameworks(), lambda words: "GradScaler" in words, list(texts))
+    assert not found.faults
+    return found
+
+
+def makers(found: Trace) -> list[str]:
+    """The entries in which a scaler is made."""
+    return [entry.name for entry in found.entries if entry.of("scaler made")]
+
+
+def test_function_that_is_cut_off_begins_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = f"import torch\ndef train():\n{LONG}    torch.amp.GradScaler('cuda')\ndef main():\n{LONG}    train()\nmain()\n"
+    assert makers(run(monkeypatch, {"m.py": program})) == ["<module>"]
+    assert makers(run(monkeypatch, {"m.py": program}, OWN_STEPS=1500, SCRIPT_STEPS=1500)) == ["train"]
+
+
+def test_function_that_has_run_to_its_end_does_not_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = f"import torch\ndef train():\n    torch.amp.GradScaler('cuda')\ndef main():\n    train()\n{LONG}\nmain()\n"
+    assert makers(run(monkeypatch, {"m.py": program}, OWN_STEPS=500, SCRIPT_STEPS=500)) == ["<module>"]
+
+
+def test_functions_that_the_steps_of_a_project_do_not_reach_have_a_few_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    functions = "".join(f"def f{n}(x):\n{LONG}    torch.amp.GradScaler('cuda')\n" for n in range(4))
+    whole = run(monkeypatch, {"m.py": "import torch\n" + functions})
+    assert makers(whole) == ["f0", "f1", "f2", "f3"] and not whole.exhausted
+    cut = run(monkeypatch, {"m.py": "import torch\n" + functions}, OWN_STEPS=2000, PROJECT_STEPS=2000, FILE_STEPS=0, REST_STEPS=1800)
+    assert makers(cut) == ["f0", "f1", "f2", "f3"] and cut.exhausted
+    short = run(monkeypatch, {"m.py": "import torch\n" + functions}, OWN_STEPS=2000, PROJECT_STEPS=2000, FILE_STEPS=0, REST_STEPS=100)
+    assert makers(short) == ["f0", "f1"]
+
+
+def test_those_that_train_have_the_last_steps_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    functions = "".join(f"def f{n}(x):\n{LONG}    torch.amp.GradScaler('cuda')\n" for n in range(3))
+    trains = f"def train(loss):\n{LONG}    torch.amp.GradScaler('cuda').scale(loss).backward()\n"
+    limits = {"OWN_STEPS": 2000, "PROJECT_STEPS": 100, "FILE_STEPS": 0, "REST_STEPS": 1500, "LAST_STEPS": 100}
+    assert makers(run(monkeypatch, {"m.py": "import torch\n" + functions + trains}, **limits)) == ["f0", "train"]
+
+
+def test_large_call_into_another_file_leaves_steps_for_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "import torch\nfrom models import build\nmodel = build()\nscaler = torch.amp.GradScaler('cuda')\nmodel()\n"
+    other = f"def build():\n{LONG}    return 1\n"
+    found = run(monkeypatch, {"m.py": program, "models.py": other}, OWN_STEPS=800, SCRIPT_STEPS=800)
+    assert makers(found) == ["<module>"]
+    assert found.entries[0].complete
+
+
+def test_call_that_is_given_up_takes_back_what_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    machines: list[Machine] = []
+    monkeypatch.setattr(entries, "turned", lambda m, project: machines.append(m) or frozenset())
+    program = "import torch\nclass Box: pass\nbox = Box()\nbox.n = 1\nfrom models import fill\nfill(box)\ntorch.amp.GradScaler('cuda')\n"
+    other = f"def fill(box):\n    box.n = 2\n{LONG}"
+    run(monkeypatch, {"m.py": program, "models.py": other}, OWN_STEPS=800, SCRIPT_STEPS=800)
+    box = machines[0].read("m.py", "box")
+    assert box is not None and machines[0].read(box.id, "n") == Constant(1)  # type: ignore[union-attr]
