@@ -9,11 +9,12 @@ from typing import NamedTuple, TypeVar, cast
 
 from mplint.adopt.execution import Execution
 from mplint.findings import Fix, Location
+from mplint.frameworks.names import unbound
 from mplint.python.document import Document
+from mplint.python.file import SourceFile
 from mplint.python.load import load
 from mplint.python.parse import parse
 from mplint.rewrite import apply_edits, realize
-from mplint.source.file import SourceFile
 from mplint.targets import Targets
 
 Fact = TypeVar("Fact")
@@ -44,8 +45,8 @@ class Program:
 
     @cached_property
     def file(self) -> SourceFile:
-        """The facts about this state of the program."""
-        return SourceFile(self.document, self.tree, self.targets)
+        """This state of the program, parsed."""
+        return SourceFile(self.document, self.tree, unbound)
 
     @cached_property
     def execution(self) -> Execution:

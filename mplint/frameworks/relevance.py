@@ -129,6 +129,8 @@ FOREIGN = frozenset(
         "torchaudio",
         "tensorflow",
         "keras",
+        "keras_core",
+        "tf_keras",
         "tf",
         "numpy",
         "scipy",

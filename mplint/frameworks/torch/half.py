@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from mplint.findings import Confidence, Span
@@ -53,12 +53,12 @@ class Found:
         return (*half[:1], *calls, *half[1:])
 
 
-def found(trace: Trace, kind: str) -> Iterator[Found]:
-    """The events of a kind, one a place: the surest, those under a test of the dtype left out."""
+def found(trace: Trace, kind: str, wanted: Callable[[Event], bool] | None = None) -> Iterator[Found]:
+    """The events of a kind that are `wanted`, one a place: the surest, those under a test of the dtype left out."""
     best: dict[object, tuple[tuple[object, ...], Found]] = {}
     for number, entry in enumerate(trace.entries):
         for event in entry.of(kind):
-            if any(key[0] == "dtype" for key, _ in event.path):
+            if any(key[0] == "dtype" for key, _ in event.path) or (wanted is not None and not wanted(event)):
                 continue
             if entry.context == CALLERS and kind not in OF_CALLERS:
                 continue

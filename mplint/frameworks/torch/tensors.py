@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 
 from mplint.frameworks.derived import OpMeaning, torch_function, torch_method
+from mplint.frameworks.epsilons import DIVISIONS, GUARDED, NEARLY_ONE, is_lost, lost
 from mplint.frameworks.packages import note
 from mplint.frameworks.torch.promotion import (
     FLOATS,
@@ -29,7 +30,7 @@ from mplint.frameworks.torch.promotion import (
 )
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF, LETTERS
 from mplint.frameworks.vocabulary import Vocabulary
-from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX, FLOAT16_SMALLEST_NORMAL, FLOAT16_ZERO
+from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
 from mplint.program.expressions import items_of
 from mplint.program.machine import IDENTITY, STATE, Args, Machine, derived
 from mplint.program.store import choose, join, under
@@ -78,10 +79,10 @@ COUNTED = "counted"  # tag: made of whole numbers one after the other
 NORMALIZED = "normalized"  # tag: such numbers, divided by the last of them as a rule, or between two bounds
 RATES = "rates"  # tag: powers of such numbers, by which positions are multiplied to angles; and these angles
 ROUNDED = "rounded rates"  # tag: rates that were in half precision before they became angles, whatever they were cast to later
+SIZES = re.compile(r"(?:[\w.]+\.)?(?:shape\[[^\[\]]*\]|size\([^()]*\)(?:\[[^\[\]]*\])?|(?:dim|numel)\(\))|len\([\w.]*\)|(?:math\.)?sqrt\b")
+ARITHMETIC = re.compile(r"[\d\s.()+*/-]")
 CHANNELS = re.compile(r"dim|head|freq|chan|layer|batch|bucket|bins|group|width|hidden|embed|rank|class|expert|query|queries|num_n|level")
 REDUCTIONS = frozenset({"mean", "var", "std", "var_mean", "std_mean", "nanmean"})
-EPSILON_GUARDS = {"log": "logarithm", "log2": "logarithm", "log10": "logarithm", "sqrt": "square root", "rsqrt": "division"}
-EPSILON_GUARDS["reciprocal"] = "division"
 SAME_TENSOR = frozenset({"data", "T", "mT", "H", "mH", "real", "detach"})
 NEUTRAL = frozenset(
     [
@@ -165,7 +166,6 @@ CAST = "cast at "  # beginning of a tag: where a region's tensor was cast by han
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
 SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
 SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"})  # what keeps each value
-NEARLY_ONE = 1 - 2.0**-12  # numbers between this and 1 are 1 in float16
 EXACT = 2048  # whole numbers up to this are exact in float16
 PRODUCTS = frozenset({"matmul", "rmatmul", "einsum", "mm", "bmm"})
 COUNTING = PRODUCTS | {"mul", "rmul", "add", "radd", "sub", "rsub", "outer", "sin", "cos", "div", "truediv", "multiply"}
@@ -537,7 +537,7 @@ class Operation:
         if kind in ("lower", "same") or keeps:
             return kind == "lower" or (bool(self.tensors) and SURE in self.tensors[0].tags)
         floats = [t for t in self.tensors if not t.dtypes <= {INTEGER, BOOLEAN}]
-        return bool(floats) and all(SURE in t.tags for t in floats) and not any(type(a) is Unknown for a in self.given)
+        return bool(floats) and all(SURE in t.tags for t in floats) and not any(type(a) is Unknown and not is_size(a) for a in self.given)
 
     def several(self, made: Tensor) -> Value:
         """One tensor, or as many as the operation gives."""
@@ -580,7 +580,7 @@ class Operation:
         else:
             return made
         for index, value in candidates:
-            if value is not None and 0 < value < FLOAT16_SMALLEST_NORMAL:
+            if is_lost(value):
                 name = "min" if short.startswith("cl") else ""
                 return made.but(epsilon=Step(self.argument_place(index, name), repr(value)))
         return made
@@ -609,10 +609,10 @@ class Operation:
             m.emit("raises under autocast", self.place, name=self.name, autocast=self.region, made=self.made)
         if self.meaning.kind == "raises" and short in BANNED:
             m.emit("loss of probabilities", self.place, name=self.name, tensor=self.tensors[0] if self.tensors else None, made=self.made)
-        guard = EPSILON_GUARDS.get(short)
+        guard = GUARDED.get(short)
         if guard is not None and self.tensors and self.tensors[0].epsilon is not None:
             lost(m, self.tensors[0], guard, self.place)
-        if short in ("div", "truediv", "true_divide", "divide") and len(self.given) > 1:
+        if short in DIVISIONS and len(self.given) > 1:
             below = self.given[1]
             if type(below) is Tensor and below.epsilon is not None:
                 lost(m, below, "division", self.place, self.given[0])
@@ -685,6 +685,12 @@ class Operation:
         for key, atom in keyed:
             if (value := number_of(atom)) is not None:
                 beyond(self.m, target, value, effect or "inf", self.name, self.argument_place(-1, key), self.place)
+
+
+def is_size(unknown: Unknown) -> bool:
+    """Whether something unknown is a number that is computed of the sizes of tensors."""
+    shown = unknown.symbol.partition(IDENTITY)[0]
+    return SIZES.search(shown) is not None and not ARITHMETIC.sub("", SIZES.sub("", shown))
 
 
 def sigmoid_of(tensor: object) -> Place | None:
@@ -786,22 +792,6 @@ def beyond(m: Machine, tensor: Tensor, value: float, effect: str, name: str, pla
     limit = FLOAT16_MAX if tensor.dtypes == {HALF} else BFLOAT16_MAX
     if abs(value) > limit and math.isfinite(value):
         m.emit("constant beyond range", place, value=value, tensor=tensor, effect=effect, name=name, operation=operation, of=of)
-
-
-def lost(m: Machine, tensor: Tensor, guard: str, place: Place, above: Atom | None = None) -> None:
-    """Note a guard whose epsilon float16 has lost."""
-    assert tensor.epsilon is not None
-    value = float(tensor.epsilon.words)
-    m.emit(
-        "epsilon lost",
-        tensor.epsilon.place,
-        value=value,
-        zero=value <= FLOAT16_ZERO or value > NEARLY_ONE,
-        guard=guard,
-        guarded=place,
-        tensor=tensor,
-        above=above,
-    )
 
 
 # functions of torch
