@@ -47,15 +47,16 @@ class Libraries:
         """Whether a file is installed with a distribution: in a package beside or below what builds it."""
         folder = os.path.dirname(path)
         root = self.root_of(folder)
-        if root is None or not self.project.is_file(os.path.join(folder, "__init__.py")):
+        if root is None or folder == root or not self.project.is_file(os.path.join(folder, "__init__.py")):
             return False
         return not self.is_apart(folder, root)
 
     def root_of(self, folder: str) -> str | None:
-        """The folder around a package that holds what builds the distribution."""
+        """The folder around a package that holds what builds the distribution; that of the project may look like a package itself."""
         if folder not in self.roots:
             found = None
-            if not self.project.is_file(os.path.join(folder, "__init__.py")) and self.is_built_from(folder):
+            alone = folder in ("", ".") or not self.project.is_file(os.path.join(folder, "__init__.py"))
+            if alone and self.is_built_from(folder):
                 found = folder
             elif folder not in ("", ".", "/") and not folder.endswith(".."):
                 found = self.root_of(os.path.dirname(folder))
@@ -78,7 +79,7 @@ class Libraries:
     def is_offered(self, path: str) -> bool:
         """Whether users are meant to import it: exported or registered, or nothing that the project runs uses it."""
         folder, packages = os.path.dirname(path), []
-        while self.project.is_file(os.path.join(folder, "__init__.py")):
+        while folder not in ("", ".") and self.project.is_file(os.path.join(folder, "__init__.py")):
             packages.append(os.path.join(folder, "__init__.py"))
             folder = os.path.dirname(folder)
         if path in self.project.graph.below(packages):

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
+from mplint.frameworks.keras.evidence import excluded, programs, untold
+from mplint.frameworks.keras.tensors import is_tensor
 from mplint.frameworks.torch import half
 from mplint.frameworks.torch.tensors import number_of
 from mplint.limits import FLOAT16_MAX, FLOAT16_ZERO
 from mplint.program.lower import span_of
 from mplint.program.machine import Args, Event
 from mplint.program.trace import Trace
-from mplint.program.values import FALSE, NONE, Constant, Place, Step, Tensor
+from mplint.program.values import COMPUTE, FALSE, NONE, Constant, Place, Step, Tensor
 from mplint.python.arguments import set_keyword
 from mplint.rule import Consequence, Rule
 
@@ -37,6 +39,8 @@ class EpsilonUnderflows(Rule):
     `x / (norm + 1e-8)`, `(p + 1e-8).log()`, `torch.log(p.clamp(min=1e-8))`. Autocast runs `log` in float32, and the sum before it in half.
     A number that the function has given a name is reported there, with the places that it fails to guard.
     So are upper bounds that float16 rounds to 1, where the logarithm of what is left to 1 is taken: `torch.log(1 - p.clamp(max=1 - 1e-6))`.
+    In Keras the same in layers under a mixed policy, where every operation keeps the dtype of its inputs: `x / (tf.norm(x) + 1e-8)`,
+    `tf.math.log(tf.maximum(p, 1e-12))`.
     Also optimizers such as Adam over float16 parameters, whose epsilon is added to float16 state.
     Modules that a distribution (setup.py, pyproject.toml) offers, and whose own code or tests speak of float16, are read as a caller runs
     them: under float16 autocast, with a first input that may be half; such findings say so and have medium confidence.
@@ -73,7 +77,7 @@ class EpsilonUnderflows(Rule):
     is the other way out.
 
     ## Evidence
-    Shown on the CPU by tests/witness/test_mp205.py.
+    Shown on the CPU by tests/witness/test_mp205.py, for Keras by tests/witness/test_mp205_keras.py.
 
     ## References
     - PyTorch: `torch.finfo`, https://pytorch.org/docs/stable/type_info.html
@@ -95,6 +99,8 @@ class EpsilonUnderflows(Rule):
         places: dict[Place, list[half.Found]] = {}
         for item in half.found(trace, "epsilon lost"):
             value = item.event.data["value"]
+            if not may_happen(trace, item):
+                continue
             if isinstance(value, float) and (item.event.data["zero"] or overflows(value, item.event)):
                 places.setdefault(numbers.place(item.event.place, value), []).append(item)
         for place, items in places.items():
@@ -107,18 +113,18 @@ class EpsilonUnderflows(Rule):
         tensor, value = first.event.data["tensor"], first.event.data["value"]
         assert isinstance(tensor, Tensor) and isinstance(value, float)
         text = half.number_shown(trace.text(place), value)
+        wide = "`tf.cast(x, tf.float32)`" if is_tensor(tensor) else "`.float()`"
         named = place != first.event.place and place.path == first.event.place.path and line(place) != line(first.event.place)
+        dtype = "float16, in which this computes wherever the model runs in half" if tensor.dtypes == {COMPUTE} else "float16"
         fate = f"is {'1' if value > HALFWAY else '0'}" if first.event.data["zero"] else "is subnormal"
         guards = f"so nothing guards {'the' if named else 'this'} {first.event.data['guard']}{' below' if named else ''}"
         return self.at(
             trace,
             place,
-            f"`{text}` {fate} in float16, {guards if first.event.data['zero'] else 'and dividing by it overflows'}{first.condition}",
+            f"`{text}` {fate} in {dtype}, {guards if first.event.data['zero'] else 'and dividing by it overflows'}{first.condition}",
             why=why(text, value, first.event.data["zero"] is True),
-            help="compute this step in float32 (`.float()`)"
-            if value > HALFWAY
-            else "use 1e-4 or more here, or compute this step in float32 (`.float()`)",
-            confidence=first.confidence,
+            help=f"{'' if value > HALFWAY else 'use 1e-4 or more here, or '}compute this step in float32 ({wide})",
+            confidence=Confidence.MEDIUM if tensor.dtypes == {COMPUTE} or untold(trace, first.event.path) else first.confidence,
             steps=(*first.chain(tensor), *(Step(at, f"the {guard} that it was to guard") for at, guard in guarded_places(items))),
             fix=self.larger(trace, place) if value < HALFWAY else None,
         )
@@ -181,6 +187,13 @@ class EpsilonUnderflows(Rule):
                 confidence=Confidence.HIGH if value <= FLOAT16_ZERO else Confidence.MEDIUM,
                 related=((members[0].guarded, "this is what it guards"),),
             )
+
+
+def may_happen(trace: Trace, item: half.Found) -> bool:
+    """Whether the code meets float16: of a layer in a compute dtype that callers choose, if its program has that in mind."""
+    tensor = item.event.data["tensor"]
+    followed = isinstance(tensor, Tensor) and tensor.dtypes == {COMPUTE}
+    return not excluded(item.event.path) and (not followed or programs(trace).in_mind(item.event.place.path, item.entry))
 
 
 def why(text: str, value: float, zero: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Container, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
@@ -66,7 +66,9 @@ class End(NamedTuple):
 def scored_places(trace: Trace) -> frozenset[Place]:
     """The layers whose half outputs a loss is taken of."""
     taken = (event for entry in trace.entries for event in entry.of("loss taken"))
-    return frozenset(t.half[-1].place for event in taken for t in event.data["predictions"] if is_low(t) and t.half)  # type: ignore[attr-defined]
+    added = (event.data["tensor"] for entry in trace.entries for event in entry.of("loss added up in half"))
+    scored = [*(t for event in taken for t in event.data["predictions"] if is_low(t)), *added]  # type: ignore[attr-defined]
+    return frozenset(step.place for tensor in scored if isinstance(tensor, Tensor) for step in tensor.half)
 
 
 def model_ends(entry: Entry, scored: frozenset[Place]) -> list[End]:
@@ -75,10 +77,12 @@ def model_ends(entry: Entry, scored: frozenset[Place]) -> list[End]:
     for event in entry.of("model made"):
         made[event.data["model"].id] = event  # type: ignore[attr-defined]
     trained = {event.data["model"].id for event in entry.of("model compiled", "model fit", "model handed on")}  # type: ignore[attr-defined]
-    trained |= {event.data["layer"].id for event in entry.of("layer called") if event.data.get("tape", IDLE) != IDLE}  # type: ignore[attr-defined]
-    ran = {event.data["model"].id for event in entry.of("model fit")}  # type: ignore[attr-defined]
+    taped = {event.data["layer"].id for event in entry.of("layer called") if event.data.get("tape", IDLE) != IDLE}  # type: ignore[attr-defined]
+    trained |= taped
+    ran = taped | {event.data["model"].id for event in entry.of("model fit")}  # type: ignore[attr-defined]
     stored = {event.data["model"].id for event in entry.of("weights loaded")} - ran  # type: ignore[attr-defined]
-    parts = {event.data["layer"].id for event in entry.of("layer called") if event.data["symbolic"]} - trained  # type: ignore[attr-defined]
+    called = entry.of("layer called")
+    parts = {e.data["layer"].id for e in called if e.data["symbolic"] or e.get("inside")} - trained  # type: ignore[attr-defined]
     setters = {event.place: event for event in entry.of("policy set")}
     settled = {place for event in entry.of("cast") if (place := cast_back(event)) is not None}
     found = []
@@ -86,17 +90,29 @@ def model_ends(entry: Entry, scored: frozenset[Place]) -> list[End]:
         if key in parts or key in stored or (key not in trained and (event.function == "__init__" or event.get("how") == "called")):
             continue
         outputs = tensors_of(event.data["outputs"], event.path)  # type: ignore[arg-type]
-        whole = all(is_tensor(atom) and is_low(atom) and not atom.tags.isdisjoint(PROBABLE) for _, atom in outputs)
+        whole = all_heads([atom for _, atom in outputs])
         for path, atom in outputs:
             if not is_tensor(atom) or not is_low(atom) or not atom.half or "cast" in atom.tags or excluded(path):
                 continue
-            if not atom.tags.isdisjoint(PROBABLE) or atom.half[-1].place not in settled:
+            at = atom.half[-1].place
+            if not atom.tags.isdisjoint(PROBABLE) or at not in settled or (at in scored and ends_raw(atom)):
                 setter = setters.get(atom.half[0].place)
                 own = setter is not None and event.function != "" and setter.frame == event.frame and ends_raw(atom)
                 choice = path - setter.path if setter is not None else path
-                used = key in trained or atom.half[-1].place in scored or own
+                used = key in trained or at in scored or own
                 found.append(End(atom, path, choice, f"{event.data['name']} {event.function}", used, whole))
     return found
+
+
+def all_heads(outputs: Sequence[Tensor]) -> bool:
+    """Whether each of several outputs in half gives probabilities, or is one that its layer gives in place of them for one class."""
+    probable = {atom.half[-1].place for atom in outputs if atom.half and not atom.tags.isdisjoint(PROBABLE)}
+    return all(is_tensor(atom) and is_low(atom) and (not atom.tags.isdisjoint(PROBABLE) or is_made_at(atom, probable)) for atom in outputs)
+
+
+def is_made_at(tensor: Tensor, places: Container[Place]) -> bool:
+    """Whether the layer that computes a tensor stands at one of some places."""
+    return bool(tensor.half) and tensor.half[-1].place in places
 
 
 def ends_raw(tensor: Tensor) -> bool:

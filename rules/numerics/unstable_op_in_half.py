@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity
+from mplint.frameworks.keras.evidence import untold
 from mplint.frameworks.keras.tensors import PROBABILITIES
 from mplint.frameworks.torch import half
+from mplint.frameworks.torch.tensors import SURE
 from mplint.program.conditions import extend
 from mplint.program.lower import place_of
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace, possible
+from mplint.program.trace import Entry, Trace, tensors_of
 from mplint.program.values import BFLOAT, DTYPE_NAMES, HALF, SINGLE, TRUE, Autocast, Chain, Place, Step, Tensor
 from mplint.python.arguments import quoted, set_keyword
 from mplint.python.document import is_test_path
@@ -41,7 +43,8 @@ class UnstableOpInHalf(Rule):
     Finds losses that a training step takes after its autocast region has ended, on the half outputs that the region produced, and
     softmax, exp, pow, norm and losses on tensors that an explicit cast made float16 (or that `dtype=torch.float16` asks for); in Keras
     a softmax or sigmoid under a mixed policy whose result is cast to float32, instead of what it is computed from, and functional losses
-    (`keras.losses.mse`) on predictions that a model gives in half precision.
+    (`keras.losses.mse`) on predictions that a model gives in half precision. In programs that train, log-probabilities
+    (`log_softmax`, `logsigmoid`) of what a model that was loaded or cast in half precision gives.
     In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and in
     float32 graphs the results that leave the range of float16 for inputs within their declared range.
 
@@ -140,6 +143,7 @@ class UnstableOpInHalf(Rule):
         """Report losses on half outputs outside of their region, what is asked to compute in half, and casts that come too late."""
         yield from self.late_losses(trace)
         yield from self.cancellations(trace)
+        yield from self.log_probabilities(trace)
         yield from self.asked(trace)
         yield from self.in_keras(trace)
 
@@ -168,6 +172,34 @@ class UnstableOpInHalf(Rule):
                 confidence=item.confidence if event.data["certain"] else Confidence.MEDIUM,
                 steps=(*steps, Step(event.place, "the loss is computed here")) if beside else steps,
                 fix=enter(trace, item) if not beside else None,
+            )
+
+    def log_probabilities(self, trace: Trace) -> Iterator[Finding]:
+        """Log-probabilities that a program which trains takes of the half outputs of a model that was loaded or cast so."""
+        told: set[Place] = set()
+        for item in half.found(trace, "log-probabilities in half"):
+            event = item.event
+            tensor, name = event.data["tensor"], str(event.data["name"])
+            learning = [item.entry] if item.entry.script else trace.entries
+            if not isinstance(tensor, Tensor) or not tensor.half or is_test_path(event.place.path):
+                continue
+            if not any(entry.of(*LEARNS) for entry in learning):
+                continue
+            dtype = "bfloat16" if tensor.dtypes == {BFLOAT} else "float16"
+            home = tensor.half[0].place.path
+            beside = [place for place in event.calls if place.path == home != event.place.path]
+            place = beside[-1] if beside else event.place
+            if place in told:
+                continue
+            told.add(place)
+            yield self.at(
+                trace,
+                place,
+                f"`{name}` takes log-probabilities in {dtype}, in which the model gives its outputs{item.condition}",
+                why=f"{OFF[dtype]} in their differences, and in the ratios that training makes of these, nothing else may be left.",
+                help="take the log-probabilities of `.float()` outputs",
+                confidence=Confidence.MEDIUM,
+                steps=(*item.chain(tensor), *((Step(event.place, "the log-probabilities are taken here"),) if beside else ())),
             )
 
     def cancellations(self, trace: Trace) -> Iterator[Finding]:
@@ -200,6 +232,9 @@ class UnstableOpInHalf(Rule):
             if not isinstance(tensor, Tensor) or name not in UNSTABLE | LOSSES or is_test_path(event.place.path):
                 continue
             by_cast = len(tensor.half) == 1 and tensor.half[0].words.startswith("cast to") and not tensor.forward
+            if switched_off(event, tensor):
+                yield self.left_on(trace, item, tensor, name)
+                continue
             if not isinstance(asked, Place) and not by_cast:
                 continue
             asked = given_before(trace, event.place) if asked == event.place else asked
@@ -216,19 +251,52 @@ class UnstableOpInHalf(Rule):
                 fix=upcast(trace, event, name, asked),
             )
 
+    def left_on(self, trace: Trace, item: half.Found, tensor: Tensor, name: str) -> Finding:
+        """The finding for an operation that a region would run in float32, on its half tensors where it is switched off."""
+        return self.at(
+            trace,
+            item.event.place,
+            f"`{name}` computes in float16: autocast, which would run it in float32, is off here{item.condition}",
+            why="Switching autocast off casts nothing back: what the region outside computed is float16 still.",
+            help="cast what comes in with `.float()`, or leave autocast on",
+            confidence=Confidence.MEDIUM,
+            steps=item.chain(tensor),
+            fix=upcast(trace, item.event, name, None),
+        )
+
     def in_keras(self, trace: Trace) -> Iterator[Finding]:
         """Losses and casts after what a mixed policy has rounded."""
+        functional = list(half.found(trace, "loss taken", is_functional))
+        for item in functional:
+            yield self.keras_loss(trace, item, rounded(item.event, "predictions"))
         ends = {step.place for entry in trace.entries for step in emitted(entry)}
-        for item in (*half.found(trace, "cast"), *half.found(trace, "loss taken")):
-            taken = item.event.kind == "loss taken"
-            tensors = item.event.data["predictions"] if taken else (item.event.data["tensor"],)
-            tensor = tensors[0] if isinstance(tensors, tuple) and tensors else None
-            if not isinstance(tensor, Tensor) or not tensor.half or not tensor.dtypes <= {HALF, BFLOAT}:
-                continue
-            if taken and item.event.data["function"] is True and item.event.data["logits"] != TRUE:
-                yield self.keras_loss(trace, item, tensor)
-            elif not taken and item.event.data["letter"] == SINGLE and activation_of(tensor) and tensor.half[-1].place not in ends:
+        yield from self.added_up(trace, ends | {item.event.place for item in functional})
+        for item in half.found(trace, "cast", is_late):
+            tensor = rounded(item.event, "tensor")
+            if tensor.half[-1].place not in ends:
                 yield self.late_cast(trace, item, tensor)
+
+    def added_up(self, trace: Trace, told: set[Place]) -> Iterator[Finding]:
+        """Losses whose gradients a tape takes, and which are means or sums of float16 values; `told`: what other findings speak of."""
+        places: dict[object, list[half.Found]] = {}
+        for item in half.found(trace, "loss added up in half"):
+            tensor = item.event.data["tensor"]
+            if isinstance(tensor, Tensor) and item.event.place not in told and not told & {step.place for step in tensor.half}:
+                places.setdefault(item.event.data["taken"], []).append(item)
+        for taken, items in places.items():
+            first = min(items, key=lambda item: (not item.verdict.proven, item.event.place))
+            tensor = first.event.data["tensor"]
+            more = tuple(Step(item.event.place, "so is this") for item in items if item is not first)
+            asked = (Step(taken, "its gradients are taken here"),) if isinstance(taken, Place) else ()
+            yield self.at(
+                trace,
+                first.event.place,
+                f"this part of the loss is added up in float16{first.condition}",
+                why="float16 ends at 65504: so does a square over 255, and a loss of 2 that is multiplied by the loss scale of 32768.",
+                help="cast what is added up to float32 before its squares or logarithms are taken",
+                confidence=Confidence.MEDIUM if untold(trace, first.event.path) else first.confidence,
+                steps=(*(tensor.half if isinstance(tensor, Tensor) else ()), *more[:3], *asked),
+            )
 
     def keras_loss(self, trace: Trace, item: half.Found, tensor: Tensor) -> Finding:
         """The finding for a functional Keras loss on half predictions: only the classes of losses cast them."""
@@ -264,7 +332,19 @@ class UnstableOpInHalf(Rule):
         )
 
 
+OFF = {
+    "bfloat16": "bfloat16 has 8 bits: log-probabilities are off by up to 0.4 %;",
+    "float16": "float16 has 11 bits: log-probabilities are off by up to 0.05 %;",
+}
+LEARNS = ("backward", "trainer backward", "optimizer step", "trainer step", "scaler step", "optimizer made", "trainer precision")
 TRAINS = ("optimizer step", "scaler step", "trainer step", "gradients zeroed", "loss scaled")
+
+
+def switched_off(event: Event, tensor: Tensor) -> bool:
+    """Whether autocast is switched off around an operation on what a region outside has lowered."""
+    region = event.data["autocast"]
+    off = isinstance(region, Autocast) and region.dtype is None and region.device != ""
+    return off and bool(tensor.half) and HALF in tensor.forward and SURE in tensor.tags
 
 
 def trained(trace: Trace, item: half.Found) -> bool:
@@ -353,6 +433,24 @@ def outermost(trace: Trace, asked: Place) -> Place:
     return Place(asked.path, place_of(call)) if call is not None else asked
 
 
+def rounded(event: Event, name: str) -> Tensor:
+    """The tensor of an event, where a policy has rounded it; else one that nothing has."""
+    given = event.data[name]
+    tensor = given[0] if isinstance(given, tuple) and given else given
+    in_half = isinstance(tensor, Tensor) and tensor.half and tensor.dtypes <= {HALF, BFLOAT}
+    return tensor if in_half and isinstance(tensor, Tensor) else Tensor(frozenset())
+
+
+def is_functional(event: Event) -> bool:
+    """Whether a function of Keras takes a loss of probabilities that a policy has rounded."""
+    return event.data["function"] is True and event.data["logits"] != TRUE and bool(rounded(event, "predictions").half)
+
+
+def is_late(event: Event) -> bool:
+    """Whether a cast to float32 comes after the activation that a policy has put in half."""
+    return event.data["letter"] == SINGLE and activation_of(rounded(event, "tensor")) != ""
+
+
 def activation_of(tensor: Tensor) -> str:
     """The activation that gave probabilities; "" where none did."""
     names = (tag.partition(":")[2] for tag in sorted(tensor.tags) if tag.startswith("activation:"))
@@ -362,8 +460,8 @@ def activation_of(tensor: Tensor) -> str:
 def emitted(entry: Entry) -> Iterator[Step]:
     """What computes the outputs of the models of an entry: their dtype is what the model emits."""
     for event in entry.of("model made"):
-        for _, output in possible(event.data["outputs"], event.path):  # type: ignore[arg-type]
-            if isinstance(output, Tensor) and output.half:
+        for _, output in tensors_of(event.data["outputs"], event.path):  # type: ignore[arg-type]
+            if output.half:
                 yield output.half[-1]
 
 

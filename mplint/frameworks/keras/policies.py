@@ -25,6 +25,7 @@ from mplint.program.values import (
     SINGLE,
     TRUE,
     Atom,
+    Chain,
     Constant,
     DType,
     DTypeOf,
@@ -33,6 +34,7 @@ from mplint.program.values import (
     Object,
     Place,
     State,
+    Step,
     Tensor,
     Test,
     Unknown,
@@ -167,6 +169,35 @@ def on_tpu(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     return None
 
 
+GRAPHS = frozenset(
+    {"Session", "InteractiveSession", "disable_v2_behavior", "disable_eager_execution", "placeholder", "global_variables_initializer"}
+    | {"model_to_estimator", "Estimator", "TPUEstimator", "EstimatorSpec", "train_and_evaluate", "MonitoredTrainingSession"}
+)
+
+
+@vocabulary.prefix("tensorflow.", "keras.estimator.")
+def of_graphs(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """Sessions, placeholders and estimators of TensorFlow 1."""
+    if name.rpartition(".")[2] in GRAPHS:
+        m.emit("graph code", place, name=name)
+    return None
+
+
+@vocabulary.prefix("jax.", "flax.nnx.")
+def of_jax(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """Gradients that JAX takes."""
+    if name.rpartition(".")[2] in ("value_and_grad", "grad"):
+        m.emit("jax gradients taken", place, name=name)
+    return None
+
+
+@call("keras.backend.clear_session", "keras.utils.clear_session")
+def session_cleared(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The state of Keras begins anew: Keras 3 forgets the policy, too."""
+    m.emit("session cleared", place)
+    return NONE
+
+
 @call(*every("set_global_policy", "set_policy", "set_dtype_policy"))
 def set_policy(m: Machine, name: str, args: Args, place: Place) -> Value:
     """Set the global policy."""
@@ -228,14 +259,20 @@ def policy_object(m: Machine, policy: Value, place: Place) -> Object:
 
 def letters_of(m: Machine, policy: Value, letter: object = compute_letter) -> Value:
     """The compute (or variable) dtype of a policy, as a value."""
-    return join((guards, dtype_value(letter(str(atom.data[0])))) for guards, atom in options(policy) if type(atom) is State)  # type: ignore[index, operator]
+    return join((guards, dtype_value(letter(str(atom.data[0])), atom)) for guards, atom in options(policy) if type(atom) is State)  # type: ignore[index, operator]
 
 
-def dtype_value(letter: str) -> Value:
+def dtype_value(letter: str, policy: State) -> Value:
     """A dtype that follows a policy, as programs see it, or something unknown."""
     if letter == ANY:
         return Unknown(f"dtype{IDENTITY}policy")
-    return DTypeOf(Tensor(frozenset({letter}), tags=frozenset({"tf", "policy"})))
+    return DTypeOf(Tensor(frozenset({letter}), half=chain_of(policy) if letter in (HALF, BFLOAT) else (), tags=frozenset({"tf", "policy"})))
+
+
+def chain_of(policy: State) -> Chain:
+    """Where a policy was set."""
+    name, place = policy.data if isinstance(policy.data, tuple) else (UNTOLD, None)
+    return (Step(place, f"the policy is {name} from here on"),) if isinstance(place, Place) else ()
 
 
 def of_policy(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mplint.frameworks.keras.guards import beside_number, beside_tensor, bounded, checked
 from mplint.frameworks.keras.policies import (
     GUARD,
     LETTERS,
@@ -60,6 +61,7 @@ TF = "tf"  # the tag of TensorFlow's tensors
 NEST = "nest"  # of an argument that may hold several tensors
 FACTOR = "factor:"  # of a loss: what it has been multiplied with,
 ANYTHING = "anything"  # where that is no number
+VARIABLE = "variable:"  # of what a variable holds
 GRADIENTS = "gradients"  # of what a tape or an optimizer gives
 ISLAND = "island"  # of what was computed in half and cast to float32
 FOLLOWED = "followed"  # of what was made in the dtype of something else
@@ -70,6 +72,8 @@ MULTI = "multi-backend"  # of what `keras.ops` and `keras.random` make
 LOW = (COMPUTE, HALF, BFLOAT)
 LARGEST = {HALF: 65504.0, COMPUTE: 65504.0, BFLOAT: 3.39e38}
 NOISE = "noise"  # of random numbers
+ADDED_UP = "added up at "  # beginning of a tag: where float16 values became a sum or mean
+HISTORY = (GRADIENTS, "unscaled", "of an unknown loss")
 KEPT_TAGS = frozenset({TF, NUMPY, MULTI, ISLAND, FOLLOWED, NOISE})
 
 # How calls that fill tensors are told their dtype: the position of the argument; -1: by keyword only.
@@ -196,6 +200,7 @@ OPAQUE = frozenset(
 )
 RUNNERS = ("tensorflow.cond", "tensorflow.while_loop", "tensorflow.map_fn", "tensorflow.scan", "tensorflow.switch_case", "tensorflow.case")
 REDUCED = frozenset({"reduce_sum", "reduce_mean", "reduce_variance", "cumsum"})
+SUMS = frozenset({"reduce_sum", "reduce_mean", "sum", "mean"})
 PROBABILITIES = frozenset({"softmax", "sigmoid", "log_softmax", "log_sigmoid"})
 NOT_OPS = (
     "tensorflow.data.",
@@ -326,8 +331,8 @@ def held_in(m: Machine, value: Value, path: Path, depth: int = 0) -> Operand:
     return found
 
 
-def clashing(name: str, groups: Sequence[Operand]) -> tuple[Tensor, Tensor] | None:
-    """A half tensor and one that the program made in float32, of different operands that can meet on one path."""
+def clashing(name: str, groups: Sequence[Operand]) -> tuple[Path, Tensor, Tensor] | None:
+    """A half tensor and one that the program made in float32, of different operands that can meet, and the path on which they do."""
     for one in groups:
         for path, low in one:
             if not is_low(low):
@@ -335,8 +340,9 @@ def clashing(name: str, groups: Sequence[Operand]) -> tuple[Tensor, Tensor] | No
             for other in groups:
                 for beside, own in other if other is not one else ():
                     promoted = name in OPERATORS and ISLAND in own.tags and WEIGHT in low.tags  # by variables of Keras 3
-                    if is_own(own) and not promoted and extend(path, beside) is not None:
-                        return low, own
+                    both = extend(path, beside) if is_own(own) and not promoted else None
+                    if both is not None:
+                        return both, low, own
     return None
 
 
@@ -353,16 +359,17 @@ def met(
     if low and not promotes and any(map(is_own, operands)):
         found = clashing(name, groups if groups is not None else [[(m.path, t)] for t in operands])
         if found is not None:
-            side = next(n for n, t in enumerate(operands) if t is found[1])
-            m.emit("dtypes clash", place, name=name, low=found[0], own=found[1], made=found[1].made, side=side)
+            path, half, own = found
+            side = next(n for n, t in enumerate(operands) if t is own)
+            emit_on(m, path, "dtypes clash", place, name=name, low=half, own=own, made=own.made, side=side)
     multi = frozenset({MULTI}) if any(MULTI in t.tags for t in operands) else frozenset()
     scaled = next((t.scaled for t in operands if t.scaled is not None), None)
     forward: frozenset[str] = frozenset().union(*(t.forward for t in operands))
-    multi |= frozenset().union(*map(of_gradients, operands))
+    multi |= frozenset().union(*map(history, operands))
     if promotes and low and any(t.dtypes == {SINGLE} for t in operands):
         return Tensor(frozenset({SINGLE}), tags=multi | {TF}, scaled=scaled, forward=forward)
     if low:
-        first = low[0]
+        first = next((t for t in low if t.half), low[0])
         return Tensor(first.dtypes, half=first.half, tags=frozenset({TF}) | multi, scaled=scaled, forward=forward)
     floats = [t for t in operands if t.dtypes & {SINGLE, DOUBLE, ANY}]
     if floats:
@@ -374,10 +381,27 @@ def met(
     return Tensor(operands[0].dtypes, tags=frozenset({TF}) | multi, scaled=scaled, forward=forward)
 
 
-def of_gradients(tensor: Tensor) -> frozenset[str]:
-    """The tags by which a tensor is known for gradients, or for a loss with a factor."""
-    known = (GRADIENTS, "unscaled", "of an unknown loss")
-    return frozenset(tag for tag in tensor.tags if tag in known or tag.startswith(("taken:", FACTOR)))
+def emit_on(m: Machine, path: Path, kind: str, place: Place, **data: object) -> None:
+    """Note that something happens on a path that leads on from here."""
+    base, m.path = m.path, path
+    m.emit(kind, place, **data)
+    m.path = base
+
+
+def history(tensor: Tensor) -> frozenset[str]:
+    """The tags that tell of what a tensor was computed: of gradients, of a loss with a factor, or of what was added up in half."""
+    return frozenset(tag for tag in tensor.tags if tag in HISTORY or tag.startswith(("taken:", FACTOR, ADDED_UP)))
+
+
+def added_up_here(made: Tensor, place: Place) -> Tensor:
+    """A sum or mean, with the place where it is taken if that is done in float16; of sums of sums the first."""
+    return made.but(tags=made.tags | {f"{ADDED_UP}{place.path}:{place.position}"}) if made.dtypes == {HALF} and not added_up(made) else made
+
+
+def added_up(tensor: Tensor) -> list[Place]:
+    """The reductions in float16 that a loss is made of."""
+    found = [tag.removeprefix(ADDED_UP).rpartition(":") for tag in sorted(tensor.tags) if tag.startswith(ADDED_UP)]
+    return [Place(path, int(position)) for path, _, position in found]
 
 
 def factors_of(number: Atom) -> tuple[str, ...]:
@@ -484,7 +508,9 @@ def cast(m: Machine, name: str, args: Args, place: Place) -> Value:
             told_policy(m, name, given, how, place, where)
             both = extend(path, guards)
             if both is not None:
+                m.path = both
                 found.append((both - base, cast_atom(m, name, atom, letter, how, place, where, tags, given)))
+                m.path = base
     return join(found) if found else unknown(name, place)
 
 
@@ -500,9 +526,11 @@ def cast_atom(
     given: Value | None,
 ) -> Value:
     """A cast of one atom to one dtype."""
-    if letter is None or letter == ANY:
-        return Unknown(f"{name}(){IDENTITY}{place.path}:{place.position}{m.round()}")
     before = atom if is_tensor(atom) else None
+    if letter is None or letter == ANY:
+        if type(before) is Tensor and history(before):
+            return Tensor(frozenset({ANY}), scaled=before.scaled, forward=before.forward, tags=history(before) | {TF})
+        return Unknown(f"{name}(){IDENTITY}{place.path}:{place.position}{m.round()}")
     if before is None and name.endswith("cast_to_floatx"):
         return tensor(letter, tags=frozenset({NUMPY}))  # of numbers and arrays, Keras makes an array of numpy
     if before is not None:
@@ -511,6 +539,8 @@ def cast_atom(
             return island(m, name, before, letter, place, where if how in ("written", "floatx", "variable") else None, tags)
         if type(before) is Tensor and letter == SINGLE and before.dtypes == {SINGLE} and before.made is None:
             return before
+    if before is not None:
+        tags |= history(before)  # type: ignore[arg-type]
     if letter == COMPUTE or how == "followed":
         return tensor(letter, half=chain_of(given), tags=tags | {"cast"})
     if letter in (SINGLE, HALF) and name.startswith("keras.ops."):
@@ -521,7 +551,7 @@ def cast_atom(
 
 def island(m: Machine, name: str, before: Tensor, letter: str, place: Place, where: Place | None, tags: frozenset[str]) -> Tensor:
     """What a layer computes, in float32: to be cast back before it meets the rest. `where`: the dtype, if it is written there."""
-    found = tensor(letter, tags=tags | {ISLAND}).but(forward=before.forward, scaled=before.scaled)
+    found = tensor(letter, tags=tags | {ISLAND} | history(before)).but(forward=before.forward, scaled=before.scaled)
     if where is None or letter == DOUBLE or MULTI in tags or GRADIENTS in before.tags or NUMPY in before.tags:
         return found
     m.emit("tensor made", place, name=name, letter=letter, dtype=where, sort="island", how="", multi=False)
@@ -537,7 +567,9 @@ def filled(m: Machine, name: str, args: Args, place: Place) -> Value:
     """A tensor that a call fills: float32 unless a dtype is given."""
     noise = frozenset({NOISE}) if "random" in name else frozenset()
     if name.startswith("keras.ops."):
-        return in_dtypes(m, name, args, place, OF_OPS[name.removeprefix("keras.ops.")], None, "filled", frozenset({MULTI}))
+        last = name.removeprefix("keras.ops.")
+        default = None if last in ("full", "linspace") else SINGLE  # those take the dtype of what they are given
+        return in_dtypes(m, name, args, place, OF_OPS[last], default, "filled", frozenset({MULTI}))
     if name.startswith("keras.random."):
         return in_dtypes(m, name, args, place, OF_RANDOM[name.removeprefix("keras.random.")], SINGLE, "filled", noise | {MULTI})
     if name.startswith("keras.backend."):
@@ -594,13 +626,20 @@ def of_value(m: Machine, name: str, args: Args, place: Place) -> Value:
             return made_here(m, name, place, SINGLE, None, kind, frozenset()) if keras else tensor(INTEGER)
         if keras and last in ("constant", "variable"):
             return made_here(m, name, place, SINGLE, None, kind, frozenset())
-        return unknown(name, place)
+        return unknown(name, place) if kind != "variable" else tensor(ANY)
 
     return m.each(first if first is not None else NONE, one)
 
 
+def variable(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """A variable, to which other tensors may be assigned later."""
+    tag = f"{VARIABLE}{m.identity(place)}"
+    made = of_value(m, name, args, place)
+    return m.each(made, lambda atom: atom.but(tags=atom.tags | {tag}) if is_tensor(atom) else atom)  # type: ignore[union-attr]
+
+
 for last in OF_VALUES:
-    vocabulary.calls[f"tensorflow.{last}"] = of_value
+    vocabulary.calls[f"tensorflow.{last}"] = variable if last == "Variable" else of_value
 for last in OF_KERAS_VALUES:
     vocabulary.calls[f"keras.backend.{last}"] = of_value
 vocabulary.calls["keras.backend.convert_to_tensor"] = of_value
@@ -790,9 +829,12 @@ def operation(m: Machine, name: str, args: Args, place: Place) -> Value | None:
         groups = [[(path, t) for path, t in group if not is_own(t)] for group in groups]
     promotes = name.startswith(("keras.ops.", "keras.random.", "tensorflow.experimental.numpy.")) or last in CASTING
     m.emit("operation", place, name=name, operands=tuple(operands), args=args)
-    numbers_beside(m, name, last, args, operands, place)
-    if last in REDUCED and operands and operands[0].dtypes == {HALF} and dtype is None:
-        m.emit("reduced in half", place, name=last, tensor=operands[0], autocast=None, given=None)
+    numbers_beside(m, last, args, groups, place)
+    checked(m, last, args, place)
+    if last in REDUCED and dtype is None:
+        for path, low in groups[0] if groups else ():
+            if low.dtypes == {HALF}:
+                emit_on(m, path, "reduced in half", place, name=last, tensor=low, autocast=None, given=None)
     if dtype is not None:
         found = dtype_options(m, dtype)
         if found and found[0][1] not in (None, ANY):
@@ -804,8 +846,9 @@ def operation(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     alternatives = [value for value in values if gathered(m, value)]
     if len(alternatives) == 1 and type(alternatives[0]) is Alternatives:
         ways = under(alternatives[0], m.path)
-        return join((path - m.path, result_of(m, name, [[(path, t)] for t in gathered(m, atom)], place, promotes)) for path, atom in ways)
-    return result_of(m, name, groups, place, promotes) if operands else None
+        made = join((path - m.path, result_of(m, name, [[(path, t)] for t in gathered(m, atom)], place, promotes)) for path, atom in ways)
+        return bounded(m, last, args, operands, made, place)
+    return bounded(m, last, args, operands, result_of(m, name, groups, place, promotes), place) if operands else None
 
 
 def result_of(m: Machine, name: str, groups: Sequence[Operand], place: Place, promotes: bool) -> Value:
@@ -816,10 +859,12 @@ def result_of(m: Machine, name: str, groups: Sequence[Operand], place: Place, pr
         return unknown(name, place)
     if last in ("split", "unstack", "meshgrid", "moments", "top_k", "nest"):
         return result.but(tags=result.tags | {NEST})
+    if last in SUMS:
+        return added_up_here(result, place)
     if last == "square":
         return result.but(tags=result.tags | {SQUARED})
-    if last in PROBABILITIES:
-        half = (*result.half[:1], Step(place, f"`{short(name)}` computes in half precision")) if is_low(result) else ()
+    if last in PROBABILITIES or last == "tanh":
+        half = (*result.half[:2], Step(place, f"`{short(name)}` computes in half precision")) if is_low(result) else ()
         return result.but(tags=result.tags | {f"activation:{last}"}, half=half)
     return result
 
@@ -884,19 +929,18 @@ def of_numpy(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     return None
 
 
-def numbers_beside(m: Machine, name: str, last: str, args: Args, operands: Sequence[Tensor], place: Place) -> None:
+def numbers_beside(m: Machine, last: str, args: Args, groups: Sequence[Operand], place: Place) -> None:
     """Python numbers that become numbers of a half tensor's dtype in an operation."""
-    low = next((t for t in operands if is_low(t)), None)
-    if low is None:
-        return
     op = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "maximum": "maximum", "minimum": "minimum", "where": "where",
           "clip_by_value": "clip", "clip": "clip", "pow": "**"}.get(last)  # fmt: skip
-    if op is None:
+    low = next(((path, t) for group in groups for path, t in group if is_low(t)), None)
+    if op is None or low is None:
         return
     base = m.path
     for value in args.positional:
-        for m.path, atom in under(value, base):
-            number_met(m, op, atom, low, place)
+        for path, atom in under(value, low[0]):
+            m.path = path
+            number_met(m, op, atom, low[1], place)
     m.path = base
 
 
@@ -940,12 +984,11 @@ def binary(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place:
         if type(number) is Object and number.kind == "tensor array":
             return None
         if type(number) in (Constant, Unknown, Tensor) or number is NONE:
-            kept = known.tags & KEPT_TAGS | of_gradients(known)
+            kept = known.tags & KEPT_TAGS | history(known)
             if known.dtypes == {INTEGER} and type(number) is Constant and isinstance(number.value, float):
                 return unknown(op, place)
             if type(number) is Unknown and known.dtypes == {INTEGER}:
                 return unknown(op, place)
-            epsilon = known.epsilon
             scaled = known.scaled
             if type(number) is Unknown and "scale" in number.symbol.partition(IDENTITY)[0].lower():
                 scaled = "by hand"
@@ -953,12 +996,13 @@ def binary(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place:
                 scaled = "by hand" if may_unscale(known, number) else scaled
             elif op in ("*", "/") and known.forward and m.state("tape") != State(None):
                 kept |= {FACTOR + word for word in factors_of(number)}
-            return Tensor(known.dtypes, known.half, scaled, known.forward, epsilon, known.made, None, kept | {TF})
+            made = Tensor(known.dtypes, known.half, scaled, known.forward, None, known.made, None, kept | {TF})
+            return beside_number(m, op, known, number, made, one is not None, place)
         return Tensor(known.dtypes, known.half, known.scaled, known.forward, None, known.made, None, known.tags & KEPT_TAGS | {TF})
     if NUMPY in one.tags or NUMPY in other.tags:
         real = other if NUMPY in one.tags else one
         return Tensor(real.dtypes, half=real.half, made=real.made, tags=real.tags & KEPT_TAGS | {TF})
-    result = met(m, op, [one, other], place)
+    result = beside_tensor(m, op, one, other, met(m, op, [one, other], place), place)
     return factored(m, result, one, other) if result is not None and op in ("*", "/") else result
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mplint.frameworks.keras import excerpts, layers, loops, policies, tensors
+from mplint.frameworks.keras import excerpts, guards, layers, loops, policies, tensors
 from mplint.frameworks.vocabulary import Vocabulary
 
 
 def vocabularies() -> tuple[Vocabulary, ...]:
     """Policies first, which layers take; then loops, layers and the tensors that they give."""
-    return (policies.vocabulary, loops.vocabulary, layers.vocabulary, tensors.vocabulary, excerpts.vocabulary)
+    return (policies.vocabulary, loops.vocabulary, layers.vocabulary, guards.vocabulary, tensors.vocabulary, excerpts.vocabulary)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from mplint.findings import Confidence, Span
-from mplint.frameworks.torch.tensors import GUESSED
+from mplint.frameworks.torch.tensors import FOLLOWING, GUESSED
 from mplint.program.conditions import Condition
 from mplint.program.lower import place_of, span_of
 from mplint.program.machine import Event
@@ -32,7 +32,7 @@ class Found:
     def confidence(self) -> Confidence:
         """High where it holds as the program stands; medium where somebody has to turn a switch or call library code, or for a guess."""
         tensor = self.event.get("tensor")
-        if isinstance(tensor, Tensor) and GUESSED in tensor.tags:
+        if isinstance(tensor, Tensor) and not tensor.tags.isdisjoint((GUESSED, FOLLOWING)):
             return Confidence.MEDIUM
         return Confidence.HIGH if self.verdict.proven and not self.entry.context else Confidence.MEDIUM
 
@@ -53,12 +53,12 @@ class Found:
         return (*half[:1], *calls, *half[1:])
 
 
-def found(trace: Trace, kind: str) -> Iterator[Found]:
-    """The events of a kind, one a place: the surest, those under a test of the dtype left out."""
+def found(trace: Trace, kind: str, wanted: Callable[[Event], bool] | None = None) -> Iterator[Found]:
+    """The events of a kind that are `wanted`, one a place: the surest, those under a test of the dtype left out."""
     best: dict[object, tuple[tuple[object, ...], Found]] = {}
     for number, entry in enumerate(trace.entries):
         for event in entry.of(kind):
-            if any(key[0] == "dtype" for key, _ in event.path):
+            if any(key[0] == "dtype" for key, _ in event.path) or (wanted is not None and not wanted(event)):
                 continue
             if entry.context == CALLERS and kind not in OF_CALLERS:
                 continue

@@ -1,8 +1,8 @@
 """Tensors: what operations do to dtypes, under autocast and without, and the constants that meet them.
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
-"loss in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half". Each holds the tensor that it
-happens to.
+"loss in half", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half".
+Each holds the tensor that it happens to.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 
 from mplint.frameworks.derived import OpMeaning, torch_function, torch_method
+from mplint.frameworks.epsilons import DIVISIONS, GUARDED, NEARLY_ONE, is_lost, lost
 from mplint.frameworks.packages import note
 from mplint.frameworks.torch.promotion import (
     FLOATS,
@@ -29,7 +30,7 @@ from mplint.frameworks.torch.promotion import (
 )
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF, LETTERS
 from mplint.frameworks.vocabulary import Vocabulary
-from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX, FLOAT16_SMALLEST_NORMAL, FLOAT16_ZERO
+from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
 from mplint.program.expressions import items_of
 from mplint.program.machine import IDENTITY, STATE, Args, Machine, derived
 from mplint.program.store import choose, join, under
@@ -78,10 +79,13 @@ COUNTED = "counted"  # tag: made of whole numbers one after the other
 NORMALIZED = "normalized"  # tag: such numbers, divided by the last of them as a rule, or between two bounds
 RATES = "rates"  # tag: powers of such numbers, by which positions are multiplied to angles; and these angles
 ROUNDED = "rounded rates"  # tag: rates that were in half precision before they became angles, whatever they were cast to later
+SIZES = re.compile(r"(?:[\w.]+\.)?(?:shape\[[^\[\]]*\]|size\([^()]*\)(?:\[[^\[\]]*\])?|(?:dim|numel)\(\))|len\([\w.]*\)|(?:math\.)?sqrt\b")
+ARITHMETIC = re.compile(r"[\d\s.()+*/-]")
+FOLLOWING = "in a caller's dtype"  # tag: rates that took the dtype of something that a caller gives, and that may be half
+ARGUMENT = re.compile(r"[A-Za-z_]\w*")
+COUNTS = re.compile(r"(?:^|_)(?:(?:time|id|pos|position|timestep|step|index|indice|token)s?(?:_|$)|[tni]$)", re.I)  # what has whole numbers
 CHANNELS = re.compile(r"dim|head|freq|chan|layer|batch|bucket|bins|group|width|hidden|embed|rank|class|expert|query|queries|num_n|level")
 REDUCTIONS = frozenset({"mean", "var", "std", "var_mean", "std_mean", "nanmean"})
-EPSILON_GUARDS = {"log": "logarithm", "log2": "logarithm", "log10": "logarithm", "sqrt": "square root", "rsqrt": "division"}
-EPSILON_GUARDS["reciprocal"] = "division"
 SAME_TENSOR = frozenset({"data", "T", "mT", "H", "mH", "real", "detach"})
 NEUTRAL = frozenset(
     [
@@ -165,7 +169,6 @@ CAST = "cast at "  # beginning of a tag: where a region's tensor was cast by han
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
 SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
 SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"})  # what keeps each value
-NEARLY_ONE = 1 - 2.0**-12  # numbers between this and 1 are 1 in float16
 EXACT = 2048  # whole numbers up to this are exact in float16
 PRODUCTS = frozenset({"matmul", "rmatmul", "einsum", "mm", "bmm"})
 COUNTING = PRODUCTS | {"mul", "rmul", "add", "radd", "sub", "rsub", "outer", "sin", "cos", "div", "truediv", "multiply"}
@@ -175,6 +178,7 @@ QUOTIENTS = frozenset({"div", "truediv", "divide", "true_divide"})
 ANGLED = SCALED | PRODUCTS | {"outer", "ger", "cat", "concat", "stack", "hstack", "reciprocal", "where", "tensordot"}
 TURNS = frozenset({"sin", "cos", "polar", "sincos"})
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
+LOG_PROBABILITIES = frozenset({"log_softmax", "LogSoftmax", "logsigmoid", "LogSigmoid"})
 NO_HALF = frozenset(  # operations without a half kernel, which raise
     [
         *("eigh", "eig", "eigvals", "eigvalsh", "svd", "svdvals", "qr", "cholesky", "cholesky_ex", "cholesky_inverse", "cholesky_solve"),
@@ -335,6 +339,8 @@ class Operation:
             self.m.recorder.computed(self.m, self.place, self.name, meaning.kind)
         if kind == "none":
             return self.unknown()
+        if kind == "lower" and self.given and all(type(a) is Tensor and a.dtypes <= {INTEGER, BOOLEAN} for a in self.given):
+            kind = meaning.plain  # autocast casts floats only
         self.check(kind)
         asked = dtypes_given(self.named.get("dtype")) if meaning.takes_dtype or kind in ("factory", "float32") else None
         if kind in ("integer", "bool"):
@@ -379,7 +385,7 @@ class Operation:
 
     def is_of_logits(self) -> bool:
         """Whether this is the sigmoid of what a model gives under float16 autocast: of the result of its last product, as a rule."""
-        if self.name != "sigmoid" or not self.given:
+        if short_of(self.name) != "sigmoid" or not self.given:
             return False
         source = self.given[0]
         if type(source) is Tensor and source.dtypes == {ANY} and MODEL_OUTPUT in source.tags and source.forward == {HALF}:
@@ -513,11 +519,11 @@ class Operation:
             if COUNTED in tensor.tags and short in SCALED:
                 found.add(COUNTED)
             if RATES in tensor.tags and (keeps or short in ANGLED):
-                found |= tensor.tags & {RATES, ROUNDED}
+                found |= tensor.tags & {RATES, ROUNDED, FOLLOWING}
         if short in POWERS and self.given and any(COUNTED in t.tags for t in operands_of(self.m, self.given[-1])):
             found.add(RATES)
         if any(NORMALIZED in t.tags for t in self.tensors):
-            found -= {RATES, ROUNDED}  # angles of a few turns
+            found -= {RATES, ROUNDED, FOLLOWING}  # angles of a few turns
         if short in QUOTIENTS and len(self.tensors) > 1 and self.given and self.tensors[0] is self.given[0]:
             found |= {NORMALIZED} if COUNTED in self.tensors[0].tags else set()
         if short in SCALED and any(NORMALIZED in t.tags for t in self.tensors):
@@ -537,7 +543,7 @@ class Operation:
         if kind in ("lower", "same") or keeps:
             return kind == "lower" or (bool(self.tensors) and SURE in self.tensors[0].tags)
         floats = [t for t in self.tensors if not t.dtypes <= {INTEGER, BOOLEAN}]
-        return bool(floats) and all(SURE in t.tags for t in floats) and not any(type(a) is Unknown for a in self.given)
+        return bool(floats) and all(SURE in t.tags for t in floats) and not any(type(a) is Unknown and not is_size(a) for a in self.given)
 
     def several(self, made: Tensor) -> Value:
         """One tensor, or as many as the operation gives."""
@@ -580,7 +586,7 @@ class Operation:
         else:
             return made
         for index, value in candidates:
-            if value is not None and 0 < value < FLOAT16_SMALLEST_NORMAL:
+            if is_lost(value):
                 name = "min" if short.startswith("cl") else ""
                 return made.but(epsilon=Step(self.argument_place(index, name), repr(value)))
         return made
@@ -609,10 +615,10 @@ class Operation:
             m.emit("raises under autocast", self.place, name=self.name, autocast=self.region, made=self.made)
         if self.meaning.kind == "raises" and short in BANNED:
             m.emit("loss of probabilities", self.place, name=self.name, tensor=self.tensors[0] if self.tensors else None, made=self.made)
-        guard = EPSILON_GUARDS.get(short)
+        guard = GUARDED.get(short)
         if guard is not None and self.tensors and self.tensors[0].epsilon is not None:
             lost(m, self.tensors[0], guard, self.place)
-        if short in ("div", "truediv", "true_divide", "divide") and len(self.given) > 1:
+        if short in DIVISIONS and len(self.given) > 1:
             below = self.given[1]
             if type(below) is Tensor and below.epsilon is not None:
                 lost(m, below, "division", self.place, self.given[0])
@@ -641,6 +647,9 @@ class Operation:
                     m.emit("unstable in half", self.place, **self.in_half(first))
             elif short in REDUCTIONS:
                 m.emit("reduced in half", self.place, **self.in_half(first))
+        of_model = first.dtypes in ({HALF}, {BFLOAT}) and MODEL_OUTPUT in first.tags
+        if kind != "float32" and short in LOG_PROBABILITIES and of_model and outside_of_regions(m):
+            m.emit("log-probabilities in half", self.place, **self.in_half(first))
         if short in COUNTING:
             self.check_positions(kind)
         if short in TURNS:
@@ -685,6 +694,12 @@ class Operation:
         for key, atom in keyed:
             if (value := number_of(atom)) is not None:
                 beyond(self.m, target, value, effect or "inf", self.name, self.argument_place(-1, key), self.place)
+
+
+def is_size(unknown: Unknown) -> bool:
+    """Whether something unknown is a number that is computed of the sizes of tensors."""
+    shown = unknown.symbol.partition(IDENTITY)[0]
+    return SIZES.search(shown) is not None and not ARITHMETIC.sub("", SIZES.sub("", shown))
 
 
 def sigmoid_of(tensor: object) -> Place | None:
@@ -786,22 +801,6 @@ def beyond(m: Machine, tensor: Tensor, value: float, effect: str, name: str, pla
     limit = FLOAT16_MAX if tensor.dtypes == {HALF} else BFLOAT16_MAX
     if abs(value) > limit and math.isfinite(value):
         m.emit("constant beyond range", place, value=value, tensor=tensor, effect=effect, name=name, operation=operation, of=of)
-
-
-def lost(m: Machine, tensor: Tensor, guard: str, place: Place, above: Atom | None = None) -> None:
-    """Note a guard whose epsilon float16 has lost."""
-    assert tensor.epsilon is not None
-    value = float(tensor.epsilon.words)
-    m.emit(
-        "epsilon lost",
-        tensor.epsilon.place,
-        value=value,
-        zero=value <= FLOAT16_ZERO or value > NEARLY_ONE,
-        guard=guard,
-        guarded=place,
-        tensor=tensor,
-        above=above,
-    )
 
 
 # functions of torch
@@ -1072,6 +1071,8 @@ def convert(m: Machine, tensor: Tensor, name: str, args: Args, place: Place) -> 
             asked = dtypes_given(atom)
             if asked is not None:
                 return cast(m, tensor, *asked, place, name)
+            if type(atom) is Unknown and RATES in tensor.tags and FOLLOWING not in tensor.tags and (of := caller_of(atom, name)):
+                return following(tensor, of, place)
             legacy_name = atom.value if type(atom) is Constant else getattr(atom, "name", "")
             letter = LEGACY.get(str(legacy_name).rpartition(".")[2])
             if letter is not None:
@@ -1084,6 +1085,20 @@ def convert(m: Machine, tensor: Tensor, name: str, args: Args, place: Place) -> 
         return tensor
 
     return spread(m, given, run)
+
+
+def caller_of(atom: Unknown, name: str) -> str:
+    """The argument of the caller's whose dtype a cast takes: "x" of `x.dtype`, or `type_as(x)`; "" for anything else."""
+    shown = atom.symbol.partition(IDENTITY)[0]
+    found = shown.removesuffix(".dtype")
+    follows = found != shown or name == "type_as"
+    return found if follows and ARGUMENT.fullmatch(found) and not COUNTS.search(found) else ""
+
+
+def following(tensor: Tensor, of: str, place: Place) -> Tensor:
+    """Frequencies in the dtype of an argument."""
+    step = Step(place, f"the frequencies take the dtype of `{of}` here")
+    return tensor.but(dtypes=frozenset({ANY}), half=(step,), made=step, tags=tensor.tags | {ROUNDED, FOLLOWING})
 
 
 def cast(m: Machine, tensor: Tensor, letters: Letters, chain: tuple[Step, ...], place: Place, name: str) -> Value:
