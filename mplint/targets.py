@@ -21,8 +21,8 @@ class Targets:
 
     `libraries` gives the versions of torch, Keras and TensorFlow, and those of trainers by their distributions' names; it is asked only
     when a rule asks, since it may read the project's dependency files; `programs` gives those of a program that installs its own, from its
-    source and whether it is a notebook. `runtime` names what will run a model, `input_ranges` the lowest
-    and the highest value of its inputs. `keras_policy` is the global policy that another program sets, where that is known.
+    source and whether it is a notebook. `runtime` names what will run a model, `input_ranges` the lowest and the highest value of its
+    inputs.
     """
 
     def __init__(
@@ -34,13 +34,11 @@ class Targets:
         libraries: Callable[[], Libraries] | None = None,
         runtime: str | None = None,
         input_ranges: Ranges = (),
-        keras_policy: str | None = None,
         programs: Callable[[str, bool], Libraries | None] | None = None,
     ) -> None:
         self.hardware = hardware
         self.runtime = runtime
         self.input_ranges = dict(input_ranges)
-        self.keras_policy = keras_policy
         self._libraries = libraries or (lambda: (torch, keras, tensorflow, ()))
         self._programs = programs
 
@@ -50,7 +48,7 @@ class Targets:
         if own is None:
             return self
         ranges = tuple(self.input_ranges.items())
-        return Targets(None, None, None, self.hardware, lambda: own, self.runtime, ranges, self.keras_policy)
+        return Targets(None, None, None, self.hardware, lambda: own, self.runtime, ranges)
 
     @cached_property
     def libraries(self) -> Libraries:

@@ -21,7 +21,7 @@ ENTRANCES = {
     "mplint.report.formats": "the way into the reports: one of them is chosen by name",
     "mplint.graph.keras.h5": "a loader, entered through the table of formats; what a second user takes of it is how Keras lists its names",
 }
-NAMELESS = ("adopt", "recipes", "frameworks", "program", "source", "python", "configs", "graph", "rewrite")
+NAMELESS = ("adopt", "recipes", "frameworks", "program", "python", "configs", "graph", "rewrite")
 
 
 @cache

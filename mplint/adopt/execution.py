@@ -17,7 +17,8 @@ from mplint.program.values import Atom, Autocast, Code, Place, Value, atoms
 from mplint.python.syntax import FUNCTIONS, Function
 
 if TYPE_CHECKING:
-    from mplint.source.file import SourceFile
+    from mplint.python.file import SourceFile
+    from mplint.targets import Targets
 
 
 class Work(NamedTuple):
@@ -108,10 +109,10 @@ class Sights:
 class Execution:
     """One state of a program, run: questions about its syntax, answered by what happened there."""
 
-    def __init__(self, path: str, data: bytes, file: SourceFile) -> None:
-        self.path, self.file = key_of(path), file
+    def __init__(self, path: str, data: bytes, file: SourceFile, targets: Targets) -> None:
+        self.path, self.file, self.targets = key_of(path), file, targets
         self.sights = Sights(self.path)
-        programs = Programs({self.path: path}, lambda given: data if given == path else read(given), targets=lambda _: file.targets)
+        programs = Programs({self.path: path}, lambda given: data if given == path else read(given), targets=lambda _: targets)
         programs.documents[self.path] = file.document
         with deep_stack():
             self.trace: Trace = traced(programs, [self.path], self.sights, relevant=everything)

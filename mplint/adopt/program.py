@@ -9,11 +9,12 @@ from typing import NamedTuple, TypeVar, cast
 
 from mplint.adopt.execution import Execution
 from mplint.findings import Fix, Location
+from mplint.frameworks.names import unbound
 from mplint.python.document import Document
+from mplint.python.file import SourceFile
 from mplint.python.load import load
 from mplint.python.parse import parse
 from mplint.rewrite import apply_edits, realize
-from mplint.source.file import SourceFile
 from mplint.targets import Targets
 
 Fact = TypeVar("Fact")
@@ -34,6 +35,7 @@ class Program:
         self.document: Document = load(path, data)
         self.tree = parse(self.document)
         self._kept: dict[object, object] = {}
+        self._states = {data: self}  # of the program, by their bytes
 
     def kept(self, ask: Callable[[Program], Fact]) -> Fact:
         """What `ask` says of this state of the program, asked once."""
@@ -43,18 +45,25 @@ class Program:
 
     @cached_property
     def file(self) -> SourceFile:
-        """The facts about this state of the program."""
-        return SourceFile(self.document, self.tree, self.targets)
+        """This state of the program, parsed."""
+        return SourceFile(self.document, self.tree, unbound)
 
     @cached_property
     def execution(self) -> Execution:
         """What happens when this state of the program runs."""
-        return Execution(self.path, self.data, self.file)
+        return Execution(self.path, self.data, self.file, self.targets)
 
     def after(self, fixes: Iterable[Fix]) -> Program:
         """The program after fixes that do not overlap; raises FixError where one can't be carried out, InputError where nothing parses."""
         edits = [edit for fix in fixes for edit in realize(self.document, fix)]
-        return Program(self.path, apply_edits(self.path, self.data, edits), self.targets) if edits else self
+        if not edits:
+            return self
+        data = apply_edits(self.path, self.data, edits)
+        if data not in self._states:
+            state = Program(self.path, data, self.targets)
+            state._states = self._states
+            self._states[data] = state
+        return self._states[data]
 
 
 class Adopted(NamedTuple):

@@ -119,7 +119,7 @@ def decided(m: Machine, package: str, op: str, text: str, place: Place) -> Value
         holds = newest(known).decide(op, text) if holds is None else holds
     if holds is None:
         return None
-    unknown = decided_by_the_machine(m, f"{package}.__version__ {op} {text}{IDENTITY}{holds}", TRUE if holds else FALSE)
+    unknown = decided_by_the_machine(m, f"{package}.__version__ {op} {text}{IDENTITY}{holds}", TRUE if holds else FALSE, "release")
     return Test(("true", unknown.symbol), True) if type(unknown) is Unknown else None
 
 

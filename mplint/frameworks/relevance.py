@@ -129,6 +129,8 @@ FOREIGN = frozenset(
         "torchaudio",
         "tensorflow",
         "keras",
+        "keras_core",
+        "tf_keras",
         "tf",
         "numpy",
         "scipy",
@@ -220,8 +222,12 @@ def casts_model(word: str) -> bool:
 
 
 def casts_numbers(words: frozenset[str]) -> bool:
-    """Whether code casts to half by itself and computes with that, follows a layer's compute dtype, or takes losses of what layers give."""
+    """Whether code casts to half by itself and computes with that, follows the compute dtype of a layer or the dtype of a tensor in its
+    tables of positions, or takes losses of what layers give.
+    """
     if not words.isdisjoint(CASTS) and not words.isdisjoint(NUMBERS):
+        return True
+    if {"dtype", "cos"} <= words and not words.isdisjoint(("einsum", "outer", "ger", "matmul", "freqs", "inv_freq")):
         return True
     if {"cast", "float32"} <= words and not words.isdisjoint(("softmax", "log_softmax", "sigmoid")):
         return True

@@ -89,6 +89,15 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
     return propagate(found, clauses) if clauses else found
 
 
+def unsettled(literals: Path, path: Path) -> Path:
+    """The literals that a path leaves open: it neither has them nor, of several that do not all hold, denies one."""
+    return frozenset(
+        (key, sense)
+        for key, sense in literals - path
+        if sense or key[0] != "all" or not any((inner, not truth) in path for inner, truth in key[1])
+    )
+
+
 def tells_arms_apart(key: Key) -> bool:
     """Whether a condition only says which arm of a branch was taken, and nothing that could be said of the branch."""
     return key[0] == "place" and (key[1] == "test" or isinstance(key[1], int))

@@ -64,10 +64,10 @@ def trace(
 
 def unset(m: Machine, turned: frozenset[str]) -> frozenset[str]:
     """The switches that stay at their defaults: parameters whose functions the project calls, and which no call gives another value,
-    and what the machine decides.
+    and what the machine, or the version of a package, decides.
     """
     called = (symbol for symbol, code in m.parameters.items() if code in m.callers and symbol not in turned)
-    return frozenset((*called, *(symbol for symbol, switch in m.switches.items() if switch.kind == "machine")))
+    return frozenset((*called, *(symbol for symbol, switch in m.switches.items() if switch.kind in ("machine", "release"))))
 
 
 def turned(m: Machine, project: Project) -> frozenset[str]:

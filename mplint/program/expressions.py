@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mplint.program.conditions import COMPARISONS, MIRRORED, Bound, Condition, Path, extend
 from mplint.program.lower import IR
@@ -48,30 +47,10 @@ from mplint.program.values import (
     alternatives,
     atoms,
 )
+from mplint.python.folding import OPERATORS, NotConstant, fold, fold_unary
 
-OPERATORS: dict[str, Callable[[Any, Any], object]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "**": operator.pow,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "&": operator.and_,
-    "|": operator.or_,
-    "^": operator.xor,
-    "<<": operator.lshift,
-    ">>": operator.rshift,
-}
 INSTANCE = re.compile(rf"(?:\w+\.)*[A-Z]\w*[a-z]\w*\([^()]*\)(?:{IDENTITY}|$)")  # what a class of another package gives: never None
 MAX_ARMS = 4  # ways in which a condition can be true (or false) that are kept apart
-NUMBERS = (int, float, bool, complex)
 BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
 
 
@@ -511,9 +490,10 @@ def combine(m: Machine, op: str, left: Value, right: Value, position: int, in_pl
 def combine_atoms(m: Machine, op: str, left: Atom, right: Atom, position: int, in_place: bool = False) -> Value:
     """A binary operation or comparison of two atoms."""
     if type(left) is Constant and type(right) is Constant:
-        folded = fold(op, left.value, right.value)
-        if folded is not None:
-            return folded
+        try:
+            return Constant(fold(op, left.value, right.value))
+        except NotConstant:
+            pass
     known = m.library.binary(m, op, left, right, m.here(position), in_place)
     if known is not None:
         return known
@@ -565,26 +545,6 @@ def identity_of(atom: Atom) -> str:
     return "" if type(atom) is Constant else repr(getattr(atom, "id", ""))
 
 
-def fold(op: str, left: object, right: object) -> Constant | None:
-    """The constant that two constants give, or None where Python raises or the result is large."""
-    function = OPERATORS.get(op)
-    if function is None:
-        return None
-    if op == "**" and not (isinstance(left, NUMBERS) and isinstance(right, NUMBERS) and abs(right) <= 400 and abs(left) < 1e12):
-        return None
-    if op == "*" and (isinstance(left, (str, bytes, tuple)) or isinstance(right, (str, bytes, tuple))):
-        return None
-    if op == "<<" and not (isinstance(right, int) and right < 128):
-        return None
-    try:
-        value = function(left, right)
-    except Exception:
-        return None
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 1 << 256:
-        return None
-    return Constant(value) if isinstance(value, (*NUMBERS, str)) else None
-
-
 def e_unary(m: Machine, ir: IR) -> Value:
     _, position, op, operand = ir
     value = evaluate(m, operand)
@@ -595,13 +555,11 @@ def e_unary(m: Machine, ir: IR) -> Value:
 
 def unary_of(m: Machine, op: str, atom: Atom, position: int) -> Value:
     """A unary operation on an atom."""
-    if type(atom) is Constant and isinstance(atom.value, NUMBERS):
-        if op == "-":
-            return Constant(-atom.value)
-        if op == "+":
-            return atom
-        if op == "~" and isinstance(atom.value, int):
-            return Constant(~int(atom.value))
+    if type(atom) is Constant:
+        try:
+            return Constant(fold_unary(op, atom.value))
+        except NotConstant:
+            pass
     known = m.library.unary(m, op, atom, m.here(position))
     if known is not None:
         return known
@@ -611,7 +569,7 @@ def unary_of(m: Machine, op: str, atom: Atom, position: int) -> Value:
 def negate(m: Machine, value: Value) -> Value:
     """`not value`."""
     found = truths(m, value)
-    if all(truth is found[0][1] for _, truth in found):
+    if found and all(truth is found[0][1] for _, truth in found):
         return FALSE if found[0][1] else TRUE
     if len(found) == 2 and type(value) in (Test, Unknown):
         if type(value) is Test:
@@ -824,9 +782,10 @@ def compare(m: Machine, op: str, left: Value, right: Value, position: int) -> Va
         if same is not None:
             return same if not negative else negate(m, same)
     elif type(left) is Constant and type(right) is Constant:
-        folded = fold(op, left.value, right.value)
-        if folded is not None:
-            return folded
+        try:
+            return Constant(fold(op, left.value, right.value))
+        except NotConstant:
+            pass
     known = m.library.binary(m, op, left, right, m.here(position))
     if known is not None:
         return known

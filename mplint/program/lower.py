@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from mplint.findings import Span
+from mplint.python.folding import BINARY, UNARY
 
 IR: TypeAlias = tuple[Any, ...]
 
@@ -24,22 +25,6 @@ CASTING = frozenset({"half", "bfloat16", "to"})  # methods that cast what they a
 SECTION_WORDS = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "steps_per_print", "torch_autocast"})  # as keys
 DTYPE_WORDS = frozenset({"float16", "bfloat16", "mixed_float16", "mixed_bfloat16"})  # strings that are words of the code
 
-BINARY = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Pow: "**",
-    ast.MatMult: "@",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.BitXor: "^",
-    ast.LShift: "<<",
-    ast.RShift: ">>",
-}
-UNARY = {ast.Not: "not", ast.USub: "-", ast.UAdd: "+", ast.Invert: "~"}
 COMPARE = {
     ast.Eq: "==",
     ast.NotEq: "!=",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from mplint.program.calls import run_function
-from mplint.program.conditions import Path
+from mplint.program.conditions import Condition, Path
 from mplint.program.expressions import (
     HANDLERS as EXPRESSIONS,
 )
@@ -29,9 +29,11 @@ from mplint.program.lower import GENERATOR, IR
 from mplint.program.machine import IDENTITY, Args, Exit, Frame, Loop, Machine, derived
 from mplint.program.store import Difference, join, under
 from mplint.program.values import (
+    FALSE,
     LEAVES,
     MANY,
     NONE,
+    TRUE,
     Alternatives,
     Atom,
     Autocast,
@@ -347,6 +349,13 @@ def s_assert(m: Machine, ir: IR) -> bool:
     return narrow(m, ir[2], True)
 
 
+def denies_release(m: Machine, literal: Condition) -> bool:
+    """Whether a condition says that a package is of another version than the program was taken to be for: who asserts that knows better."""
+    (kind, *about), sense = literal
+    switch = m.switches.get(about[0]) if kind == "true" else None
+    return switch is not None and switch.kind == "release" and switch.default == (FALSE if sense else TRUE)
+
+
 def narrow(m: Machine, test: IR, truth: bool) -> bool:
     """Go on only where a test comes out so."""
     found = [literals for literals, t in branches(m, test) if t is truth]
@@ -354,7 +363,7 @@ def narrow(m: Machine, test: IR, truth: bool) -> bool:
         return True  # what can't hold by our lights may hold by others'
     from mplint.program.conditions import extend
 
-    path = extend(m.path, found[0])
+    path = extend(m.path, [literal for literal in found[0] if not denies_release(m, literal)])
     if path is not None:
         m.path = path
     return True

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from mplint.python.bindings import Binding
-from mplint.python.folding import Constant, NotConstant, fold_binary, fold_unary
+from mplint.python.folding import BINARY, UNARY, Constant, NotConstant, fold, fold_unary
 from mplint.python.names import Names, alternatives
 from mplint.python.syntax import FUNCTIONS, Function, Syntax, argument
 
@@ -145,9 +145,9 @@ class Definitions:
             case ast.Constant(value=value) if value is not ...:
                 return value
             case ast.UnaryOp(op=op, operand=operand):
-                return fold_unary(op, self._constant(operand, depth + 1))
+                return fold_unary(UNARY[type(op)], self._constant(operand, depth + 1))
             case ast.BinOp(left=left, op=op, right=right):
-                return fold_binary(op, self._constant(left, depth + 1), self._constant(right, depth + 1))
+                return fold(BINARY[type(op)], self._constant(left, depth + 1), self._constant(right, depth + 1))
             case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str(text))]):
                 try:
                     return float(text)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Change, RemoveStatement, Replace
 from mplint.python.names import position
+from mplint.python.syntax import argument
 
 if TYPE_CHECKING:
     from mplint.program.event import Event
@@ -25,18 +26,60 @@ class Clipping(NamedTuple):
     changes: tuple[Change, ...]
 
 
-def clipping_by_optimizer(trace: Trace, file: SourceFile, changes: list[Event], optimizer: ast.Call) -> Clipping | None:
-    """What is done to gradients, as an option of the optimizer; None where it is anything but one clipping."""
+def clipping_by_optimizer(
+    trace: Trace, file: SourceFile, changes: list[Event], optimizer: ast.Call, receiver: ast.expr
+) -> Clipping | None:
+    """What is done to gradients, as an option of the optimizer, or by a threshold that it scales; None where it is anything but clipping.
+
+    `receiver`: the optimizer, where it applies the gradients.
+    """
     found = Clipping("", ())
     for event in changes:
         if event.kind == "operation" and str(event.data["name"]).rpartition(".")[2] in LINEAR:
             continue
         held = trace.node(event.place) if event.kind == "keras gradients clipped" and not found.option else None
-        clip = clipping(file, file.syntax.statement(held[1]), optimizer) if held is not None and held[0] is file else None
+        if held is None or held[0] is not file or not isinstance(held[1], ast.Call):
+            return None
+        clip = clipping(file, file.syntax.statement(held[1]), optimizer) if not found.changes else None
+        clip = clip or scaled_clipping(file, held[1], receiver)
         if clip is None:
             return None
-        found = clip
+        found = Clipping(clip.option, found.changes + clip.changes)
     return found
+
+
+def scaled_clipping(file: SourceFile, call: ast.Call, receiver: ast.expr) -> Clipping | None:
+    """A clipping whose thresholds the optimizer scales as it does the loss; None where the norm is read that it gives as well."""
+    limits = thresholds(call)
+    statement = file.syntax.statement(call)
+    if not limits or file.syntax.function(call) is not file.syntax.function(receiver):
+        return None
+    if last_name(call.func) == "clip_by_global_norm":
+        match statement:
+            case ast.Assign(targets=[ast.Tuple(elts=[_, ast.Name(id=norm)])]) if norm not in reads(file):
+                pass
+            case ast.Assign(value=ast.Subscript(slice=ast.Constant(value=0))):
+                pass
+            case _:
+                return None
+    scale = f"{file.text(receiver)}.scale_loss"
+    return Clipping("", tuple(Replace(file.span(limit), f"{scale}({file.text(limit)})") for limit in limits))
+
+
+LIMITS = {"clip_by_value": (("clip_value_min", 1), ("clip_value_max", 2))}
+
+
+def thresholds(call: ast.Call) -> list[ast.expr]:
+    """What a clipping clips at; nothing where that is not plain to see."""
+    kind = last_name(call.func)
+    limits = [argument(call, name, at) for name, at in LIMITS.get(kind, (("clip_norm", 1),))] if kind in CLIPS else []
+    given = [limit for limit in limits if limit is not None]
+    return given if len(given) == len(limits) else []
+
+
+def reads(file: SourceFile) -> set[str]:
+    """The names that a program reads anywhere."""
+    return {n.id for n in file.syntax.all(ast.Name) if isinstance(n.ctx, ast.Load)}
 
 
 def clipping(file: SourceFile, statement: ast.stmt, optimizer: ast.Call) -> Clipping | None:

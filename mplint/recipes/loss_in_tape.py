@@ -10,6 +10,7 @@ from mplint.findings import Change, InsertStatements, MoveStatement, Replace
 from mplint.frameworks.names import keras_path
 from mplint.program.event import Event
 from mplint.program.trace import Trace
+from mplint.program.values import Place
 from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, argument
 
@@ -49,7 +50,7 @@ class Loop(NamedTuple):
 def loop_of(trace: Trace, event: Event, taken: Iterable[Event]) -> tuple[SourceFile, Loop] | None:
     """The syntax of what happens to gradients at an event that others took them at; None where several files share it."""
     held = trace.node(event.place)
-    nodes = [trace.node(other.place) for other in taken]
+    nodes = [trace.node(seen_beside(other, event)) for other in taken]
     if held is None or not isinstance(held[1], ast.Call) or not isinstance(held[1].func, ast.Attribute):
         return None
     file, node = held[0], held[1]
@@ -60,6 +61,14 @@ def loop_of(trace: Trace, event: Event, taken: Iterable[Event]) -> tuple[SourceF
     if file.syntax.function(node) is not file.syntax.function(gradients[0]):
         receiver = given_for(trace, file, event, receiver)
     return file, Loop(node, receiver, tuple(gradients))
+
+
+def seen_beside(event: Event, other: Event) -> Place:
+    """Where an event happens, or of one in another file the call beside another event that leads there."""
+    depth = len(other.calls)
+    if event.place.path == other.place.path or len(event.calls) <= depth or event.calls[:depth] != other.calls:
+        return event.place
+    return event.calls[depth]
 
 
 def given_for(trace: Trace, file: SourceFile, event: Event, receiver: ast.expr) -> ast.expr:
@@ -82,7 +91,7 @@ def loss_of(gradient: ast.Call) -> ast.expr | None:
     return argument(gradient, "target", 0) or argument(gradient, "loss") or argument(gradient, "ys")
 
 
-class Place(NamedTuple):
+class Taking(NamedTuple):
     """Where one simple update stands: its gradient computation, the loss's name and the function around them."""
 
     gradient: ast.Call
@@ -90,7 +99,7 @@ class Place(NamedTuple):
     function: ast.AST | None
 
 
-def place_of(file: SourceFile, update: Applied) -> Place | None:
+def place_of(file: SourceFile, update: Applied) -> Taking | None:
     """The place of an update whose loss is a simple name and whose gradients are taken once, with the optimizer in reach; else None."""
     if len(update.gradients) != 1 or update.gradients[0] is update.node:
         return None
@@ -99,7 +108,7 @@ def place_of(file: SourceFile, update: Applied) -> Place | None:
     function = file.syntax.function(gradient)
     if not isinstance(loss, ast.Name) or not reaches(file, update.receiver, gradient):
         return None
-    return Place(gradient, loss, function)
+    return Taking(gradient, loss, function)
 
 
 def is_backward(gradient: ast.Call) -> bool:
@@ -166,7 +175,7 @@ def opened_by(block: ast.With) -> list[ast.expr]:
     return [expression for item in block.items for expression in (item.optional_vars, item.context_expr) if expression is not None]
 
 
-def reported(file: SourceFile, place: Place, anchor: ast.AST) -> bool:
+def reported(file: SourceFile, place: Taking, anchor: ast.AST) -> bool:
     """Whether the loss is read after `anchor` by anything but the gradient computation (a metric, a log, a return)."""
     return any(
         node.id == place.loss.id and isinstance(node.ctx, ast.Load) and node is not place.loss and position(node) > position(anchor)

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from mplint.findings import Finding, Severity
 from mplint.frameworks.torch import half
-from mplint.program.trace import Trace, shown_symbol
+from mplint.frameworks.torch.tensors import FOLLOWING
+from mplint.program.trace import Trace, Words, shown_symbol
 from mplint.program.values import BFLOAT, DTYPE_NAMES, HALF, Place, Step, Tensor
 from mplint.rule import Rule
 
+HALF_WORDS = Words(("float16", "bfloat16", "bf16", "fp16", "autocast(", ".half()"))
 LONGER = re.compile(r" (?:>|<|>=|<=) (?!-?\d{1,2}(?!\d))")  # compared with a length, and not with 0
 WHY = "From 2048 on float16 holds only every second whole number, and bfloat16 from 256 on: neighbouring positions become the same."
 ROUNDED = (
@@ -94,9 +96,11 @@ class IntegersInHalf(Rule):
             )
         told |= {place for place, ways in grown_tables(trace, "frequencies in half").items() if all(ways)}
         for item in half.found(trace, "frequencies in half"):
-            if item.event.place not in told:
-                told.add(item.event.place)
-                yield self.of_frequencies(trace, item)
+            tensor = item.event.data["tensor"]
+            if item.event.place in told or (isinstance(tensor, Tensor) and FOLLOWING in tensor.tags and not speaks_of_half(trace)):
+                continue
+            told.add(item.event.place)
+            yield self.of_frequencies(trace, item)
 
     def of_frequencies(self, trace: Trace, item: half.Found) -> Finding:
         """Frequencies that were rounded before they became angles."""
@@ -104,15 +108,37 @@ class IntegersInHalf(Rule):
         assert isinstance(tensor, Tensor) and isinstance(used, Place)
         words = tensor.half[-1].words if tensor.half else ""
         dtype = next((name for name in ("bfloat16", "float16") if name in words), "half precision")
+        before = f"before `{item.event.data['name']}` takes their angles"
+        if FOLLOWING in tensor.tags:
+            return self.at(
+                trace,
+                item.event.place,
+                f"these frequencies take the dtype of the input, which rounds them where it is half, {before}{item.condition}",
+                why=ROUNDED,
+                help="multiply the positions with float32 frequencies, and cast the cosine and sine",
+                confidence=item.confidence,
+                steps=(*item.chain(), Step(used, "their angles are taken here")),
+            )
         return self.at(
             trace,
             item.event.place,
-            f"these frequencies are rounded to {dtype} before `{item.event.data['name']}` takes their angles{item.condition}",
+            f"these frequencies are rounded to {dtype} {before}{item.condition}",
             why=ROUNDED,
             help=KEEP,
             confidence=item.confidence,
             steps=(*item.chain(tensor), Step(used, "their angles are taken here")),
         )
+
+
+def speaks_of_half(trace: Trace) -> bool:
+    """Whether some program of the project speaks of half precision, so that inputs may have it."""
+    held = trace.held.setdefault("MP212 half", any(True for _ in half_programs(trace)))
+    return bool(held)
+
+
+def half_programs(trace: Trace) -> Iterator[str]:
+    """The programs that speak of half precision."""
+    yield from (path for path in sorted(trace.words) if trace.ask is not None and trace.ask(path, HALF_WORDS))
 
 
 def grown_tables(trace: Trace, kind: str) -> dict[Place, list[bool]]:

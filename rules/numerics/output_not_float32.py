@@ -81,7 +81,8 @@ def model_ends(entry: Entry, scored: frozenset[Place]) -> list[End]:
     trained |= taped
     ran = taped | {event.data["model"].id for event in entry.of("model fit")}  # type: ignore[attr-defined]
     stored = {event.data["model"].id for event in entry.of("weights loaded")} - ran  # type: ignore[attr-defined]
-    parts = {event.data["layer"].id for event in entry.of("layer called") if event.data["symbolic"]} - trained  # type: ignore[attr-defined]
+    called = entry.of("layer called")
+    parts = {e.data["layer"].id for e in called if e.data["symbolic"] or e.get("inside")} - trained  # type: ignore[attr-defined]
     setters = {event.place: event for event in entry.of("policy set")}
     settled = {place for event in entry.of("cast") if (place := cast_back(event)) is not None}
     found = []

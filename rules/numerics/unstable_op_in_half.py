@@ -42,7 +42,8 @@ class UnstableOpInHalf(Rule):
     Finds losses that a training step takes after its autocast region has ended, on the half outputs that the region produced, and
     softmax, exp, pow, norm and losses on tensors that an explicit cast made float16 (or that `dtype=torch.float16` asks for); in Keras
     a softmax or sigmoid under a mixed policy whose result is cast to float32, instead of what it is computed from, and functional losses
-    (`keras.losses.mse`) on predictions that a model gives in half precision.
+    (`keras.losses.mse`) on predictions that a model gives in half precision. In programs that train, log-probabilities
+    (`log_softmax`, `logsigmoid`) of what a model that was loaded or cast in half precision gives.
     In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and in
     float32 graphs the results that leave the range of float16 for inputs within their declared range.
 
@@ -141,6 +142,7 @@ class UnstableOpInHalf(Rule):
         """Report losses on half outputs outside of their region, what is asked to compute in half, and casts that come too late."""
         yield from self.late_losses(trace)
         yield from self.cancellations(trace)
+        yield from self.log_probabilities(trace)
         yield from self.asked(trace)
         yield from self.in_keras(trace)
 
@@ -169,6 +171,34 @@ class UnstableOpInHalf(Rule):
                 confidence=item.confidence if event.data["certain"] else Confidence.MEDIUM,
                 steps=(*steps, Step(event.place, "the loss is computed here")) if beside else steps,
                 fix=enter(trace, item) if not beside else None,
+            )
+
+    def log_probabilities(self, trace: Trace) -> Iterator[Finding]:
+        """Log-probabilities that a program which trains takes of the half outputs of a model that was loaded or cast so."""
+        told: set[Place] = set()
+        for item in half.found(trace, "log-probabilities in half"):
+            event = item.event
+            tensor, name = event.data["tensor"], str(event.data["name"])
+            learning = [item.entry] if item.entry.script else trace.entries
+            if not isinstance(tensor, Tensor) or not tensor.half or is_test_path(event.place.path):
+                continue
+            if not any(entry.of(*LEARNS) for entry in learning):
+                continue
+            dtype = "bfloat16" if tensor.dtypes == {BFLOAT} else "float16"
+            home = tensor.half[0].place.path
+            beside = [place for place in event.calls if place.path == home != event.place.path]
+            place = beside[-1] if beside else event.place
+            if place in told:
+                continue
+            told.add(place)
+            yield self.at(
+                trace,
+                place,
+                f"`{name}` takes log-probabilities in {dtype}, in which the model gives its outputs{item.condition}",
+                why=f"{OFF[dtype]} in their differences, and in the ratios that training makes of these, nothing else may be left.",
+                help="take the log-probabilities of `.float()` outputs",
+                confidence=Confidence.MEDIUM,
+                steps=(*item.chain(tensor), *((Step(event.place, "the log-probabilities are taken here"),) if beside else ())),
             )
 
     def cancellations(self, trace: Trace) -> Iterator[Finding]:
@@ -301,6 +331,11 @@ class UnstableOpInHalf(Rule):
         )
 
 
+OFF = {
+    "bfloat16": "bfloat16 has 8 bits: log-probabilities are off by up to 0.4 %;",
+    "float16": "float16 has 11 bits: log-probabilities are off by up to 0.05 %;",
+}
+LEARNS = ("backward", "trainer backward", "optimizer step", "trainer step", "scaler step", "optimizer made", "trainer precision")
 TRAINS = ("optimizer step", "scaler step", "trainer step", "gradients zeroed", "loss scaled")
 
 

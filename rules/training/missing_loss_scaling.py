@@ -237,8 +237,16 @@ class MissingLossScaling(Rule):
             severity=Severity.INFO if measures(place.path) else None if verdict.proven else Severity.WARNING,
             confidence=Confidence.HIGH if told and entry.script else Confidence.MEDIUM,
             steps=case.steps,
-            fix=scaling_of(trace, case) if told else None,
+            fix=scaling_of(trace, case) if is_settled(trace, entry, case) else None,
         )
+
+
+def is_settled(trace: Trace, entry: Entry, case: Unscaled) -> bool:
+    """Whether the policy is mixed_float16 on every run: scaling is right whatever else is chosen."""
+    if trace.verdict(entry, case.path).proven:
+        return not untold(trace, case.path)
+    set_there = [event for event in entry.of("policy set") if event.place == case.setter]
+    return any(trace.verdict(entry, path).proven for event in set_there for path, _ in possible(event.data["policy"], event.path))  # type: ignore[arg-type]
 
 
 def unscaled_backwards(entry: Entry) -> list[tuple[Event, Chain, Path]]:

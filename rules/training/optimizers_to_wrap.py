@@ -18,8 +18,8 @@ from .unscaled_tapes import Unscaled, updates
 
 def scaling_of(trace: Trace, case: Unscaled) -> Fix | None:
     """Scale the loss, in Keras 2 unscale the gradients, and wrap the optimizer if need be; None where this can't be written."""
-    file = trace.file(case.taken.place.path)
-    major = loop_major(file, trace.targets(case.taken.place.path)) if file is not None else None
+    file = trace.file(case.applied.place.path)
+    major = loop_major(file, trace.targets(case.applied.place.path)) if file is not None else None
     loops = loops_of(trace, case.optimizer)
     if file is None or major is None or loops is None or any(held is not file for held, _, _ in loops):
         return None
@@ -71,7 +71,7 @@ def wrapped(trace: Trace, file: SourceFile, case: Unscaled, loops: list[Held], m
         return None
     option, removed = "", []
     if major == 3:
-        clippings = [clipping_by_optimizer(trace, file, changes, made[1]) for _, _, changes in loops]
+        clippings = [clipping_by_optimizer(trace, file, changes, made[1], loop.receiver) for _, loop, changes in loops]
         options = {clipping.option for clipping in clippings if clipping is not None}
         if None in clippings or len(options) != 1:
             return None

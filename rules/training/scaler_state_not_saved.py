@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Change, Confidence, Finding, Fix, Severity
-from mplint.program.trace import Entry, Trace
+from mplint.program.conditions import Path
+from mplint.program.trace import Entry, Trace, shown_symbol, speaks_of_precision
 from mplint.program.values import Place, Step
 from mplint.python.document import is_test_path
 from mplint.python.file import SourceFile
@@ -26,7 +27,7 @@ from .checkpoint_cases import (
     stepped_elsewhere,
     steps_of,
 )
-from .scaler_with_bfloat16 import serves_bfloat16
+from .scaler_with_bfloat16 import serves_bfloat16, ways_on
 
 WHY = "a resumed run starts at the initial scale again, 65536 by default, and skips steps until it fits"
 
@@ -124,10 +125,11 @@ class ScalerStateNotSaved(Rule):
 
     def _missing(self, trace: Trace, entry: Entry, case: Case) -> Finding:
         verdict = trace.verdict(entry, case.path)
+        told = trace.verdict(entry, of_scaler(entry, case))
         return self.at(
             trace,
             case.place,
-            f"the checkpoint holds the optimizer's state and not that of its loss scaler{verdict.condition()}",
+            f"the checkpoint holds the optimizer's state and not that of its loss scaler{told.condition()}",
             why=WHY,
             help="save the scaler's `state_dict()` too, and load it on resume",
             confidence=Confidence.HIGH if verdict.proven and case.sure else Confidence.MEDIUM,
@@ -158,6 +160,15 @@ class ScalerStateNotSaved(Rule):
             confidence=Confidence.MEDIUM,
             steps=case.steps,
         )
+
+
+def of_scaler(entry: Entry, case: Case) -> Path:
+    """What of a case's conditions decides whether there is a live scaler; that a checkpoint is written goes without saying."""
+    made = next((e for e in entry.of("scaler made") if e.data["scaler"] == case.scaler), None)
+    if made is None:
+        return case.path
+    own = made.path.union(*ways_on(made.data["enabled"]))  # type: ignore[arg-type]
+    return frozenset(literal for literal in case.path if literal in own or speaks_of_precision(shown_symbol(literal[0][1]), ()))
 
 
 def save_it(trace: Trace, entry: Entry, case: Case) -> Fix | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Container, Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
-from mplint.program.conditions import Condition, Path, allowed_values, extend, tells_arms_apart
+from mplint.program.conditions import Condition, Path, allowed_values, extend, tells_arms_apart, unsettled
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible, shown_symbol
 from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Object, Place, State, Step, Tensor, Test, Unknown, Value, options
@@ -180,12 +180,13 @@ class ScalerWithBfloat16(Rule):
             if path is None:
                 continue
             regions = [e for e in entry.of("autocast entered") if getattr(e.data["autocast"], "dtype", None) == BFLOAT]
+            regions.sort(key=lambda e: made_by(e) != origin.calls[-2:])  # first those that the same call has made
             region = next((e for e in regions if e.data["autocast"].device != "cpu" and extend(path, e.path) is not None), None)  # type: ignore[attr-defined]
             if regions and region is None:
                 continue  # what runs on the CPU has bfloat16 by default
             seen.add(id(origin))
             verdict = trace.verdict(entry, path)
-            where = place_of(origin, region)
+            where = place_of(entry, origin, region)
             steps = [Step(region.data["autocast"].chain[0].place, "autocast runs in bfloat16 here")] if region is not None else []  # type: ignore[attr-defined]
             yield self.at(
                 trace,
@@ -284,7 +285,8 @@ def path_in_bfloat16(trace: Trace, scaling: Event, origin: Event) -> Path | None
         for literals in ways_on(origin.data["enabled"]) if path is not None else ():  # type: ignore[arg-type]
             on = origin.path | literals
             alone = on - guards - scaling.path  # what the region hangs on as well asks for no other dtype
-            both = extend(path, on) if not asks_for_float16(alone) and can_be_named(trace, guards - on) else None  # type: ignore[arg-type]
+            named = can_be_named(trace, unsettled(guards, on))
+            both = extend(path, on) if named and not asks_for_float16(alone) else None  # type: ignore[arg-type]
             if both is not None:
                 return both
     return None
@@ -375,15 +377,24 @@ def name_of(made: Event) -> str:
     return str(made.data["name"]).rpartition(".")[2]
 
 
-def place_of(made: Event, region: Event | None) -> Place:
+def place_of(entry: Entry, made: Event, region: Event | None) -> Place:
     """Where a scaler is chosen: in the file that chooses the region's dtype, where a wrapper elsewhere makes it."""
     if region is None:
         return made.place
     autocast = region.data["autocast"]
-    chosen = autocast.chain[0].place if isinstance(autocast, Autocast) and autocast.chain else region.place
-    if made.place.path == chosen.path:
-        return made.place
-    return next((place for place in reversed(made.calls) if place.path == chosen.path), made.place)
+    identity = autocast.identity if isinstance(autocast, Autocast) else None
+    chosen = next((e for e in entry.of("autocast made") if (e.place, e.calls[-2:]) == identity), region)
+    if made.place.path == chosen.place.path:
+        helpers = made.calls and chosen.calls and made.calls != chosen.calls and made.function != "__init__"
+        shared = helpers and made.calls[-1].path == chosen.calls[-1].path != made.place.path
+        return made.calls[-1] if shared else made.place
+    return next((place for place in reversed(made.calls) if place.path == chosen.place.path), made.place)
+
+
+def made_by(region: Event) -> object:
+    """The calls that have made what a region enters."""
+    identity = getattr(region.data["autocast"], "identity", None)
+    return identity[1] if isinstance(identity, tuple) else None
 
 
 def unwrapped(file: SourceFile, call: ast.AST) -> Fix | None:

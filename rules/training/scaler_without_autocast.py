@@ -103,7 +103,7 @@ class ScalerWithoutAutocast(Rule):
             return  # the trainer's region is around what it runs
         scalings = [e for e in entry.of("loss scaled") if e.data["scaler"] == made.data["scaler"]]
         reached = made.path.union(*(e.path for e in scalings))
-        ways = [narrowed(trace, entry, scalings, way, reached) for way in plain_ways(entry, made, scalings)]
+        ways = (narrow for way in plain_ways(entry, made, scalings) for narrow in narrowed(entry, scalings, way, reached))
         plain = next((way for way in ways if is_chosen(trace, way.path, reached)), None)
         if plain is not None:
             yield self._told(trace, entry, made, scalings[0], plain)
@@ -211,7 +211,7 @@ def is_part_of(event: Event, other: Event) -> bool:
 def losses(scaling: Event) -> Iterator[Path]:
     """The paths on which no region has computed what is scaled."""
     for path, atom in possible(scaling.data["loss"], scaling.path):  # type: ignore[arg-type]
-        if (type(atom) is Tensor and not atom.forward and HALF not in atom.dtypes) or type(atom) is Unknown:
+        if is_computed_plainly(atom):
             yield path
 
 
@@ -255,10 +255,12 @@ def turned_on(enabled: object, path: Path) -> Iterator[Path]:
             yield on
 
 
-def narrowed(trace: Trace, entry: Entry, scalings: list[Event], way: Plain, reached: Path) -> Plain:
-    """A way with nothing but the conditions on the precision, where these alone leave no other."""
-    path = reached | {(key, sense) for key, sense in way.path - reached if is_of_precision(key)}
-    return way._replace(path=path) if all(is_plain(entry, scaling, path) for scaling in scalings) else way
+def narrowed(entry: Entry, scalings: list[Event], way: Plain, reached: Path) -> Iterator[Plain]:
+    """A way with nothing but the conditions on the precision, or those that can be named, where these alone leave no other."""
+    for is_kept in (is_of_precision, lambda key: not tells_arms_apart(key)):
+        path = reached | {(key, sense) for key, sense in way.path - reached if is_kept(key)}
+        if all(is_plain(entry, scaling, path) for scaling in scalings):
+            yield way._replace(path=path)
 
 
 def is_plain(entry: Entry, scaling: Event, path: Path) -> bool:
@@ -268,7 +270,12 @@ def is_plain(entry: Entry, scaling: Event, path: Path) -> bool:
         return True
     loss = [atom for _, atom in possible(scaling.data["loss"], there)]  # type: ignore[arg-type]
     states = [state for event in before(entry, scaling) for state in states_at(event, there)]
-    return all(type(a) is Tensor and not a.forward and HALF not in a.dtypes for a in loss) and all(state.dtype is None for state in states)
+    return all(is_computed_plainly(atom) for atom in loss) and all(state.dtype is None for state in states)
+
+
+def is_computed_plainly(atom: object) -> bool:
+    """Whether no region has computed a loss, as far as it is known."""
+    return type(atom) is Unknown or (type(atom) is Tensor and not atom.forward and HALF not in atom.dtypes)
 
 
 def states_at(event: Event, path: Path) -> list[Autocast]:

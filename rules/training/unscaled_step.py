@@ -246,9 +246,11 @@ def bypassing(entry: Entry, event: Happening) -> tuple[steps.Scaled, bool] | Non
     if steps.is_fallback(entry, event, key):
         return None
     ways = steps.scaled_at(event)
-    backwards = {literal for other in entry.of("backward") for literal in other.path}
+    decided = {literal for other in entry.of("backward") for literal in other.path}
+    made = [other for other in entry.of("optimizer made") if key_of(other.data["optimizer"]) == key]  # type: ignore[arg-type]
+    decided |= {literal for other in made for literal in other.path}  # which of several optimizers it is
     for scaled in ways:
-        if not scaled.certain and any(literal[0][0] == "true" and literal not in backwards for literal in event.path):
+        if not scaled.certain and any(literal[0][0] == "true" and literal not in decided for literal in event.path):
             continue  # another flag decides here: which combinations occur is not known
         if key not in scaled.unscaled:
             return scaled, False

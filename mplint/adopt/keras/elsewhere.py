@@ -3,75 +3,77 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
-from mplint.adopt.keras.builders import OTHERS, Builders
-from mplint.adopt.keras.existing import short
+from mplint.adopt.keras.builders import Built, maker_of
+from mplint.adopt.keras.heads import models
+from mplint.adopt.keras.scene import Scene
 from mplint.adopt.keras.spelling import root_of
-from mplint.adopt.program import Note, Program
+from mplint.adopt.program import Note
+from mplint.frameworks.keras.tensors import LOW
+from mplint.program.machine import Event
+from mplint.program.values import Object, Tensor
 from mplint.python.names import position
-from mplint.source.file import SourceFile
-from mplint.source.keras.layers import keras_name
-from mplint.source.keras.loop import KerasLoop
-from mplint.source.keras.models import KerasModels
 
 
-def models_from_elsewhere(program: Program, builders: Builders, policy: str) -> list[Note]:
-    """The models whose output layers other files build, each function that builds one once."""
-    notes: dict[str, Note] = {}
-    for call in sorted(builders.makers, key=position):
-        text = f'`{short(program.file, call.func)}` builds its model in other code: there the output layer has to have dtype="float32"'
+def models_from_elsewhere(scene: Scene, policy: str) -> Iterator[tuple[ast.AST, str]]:
+    """The models whose output layers other files build in half, or out of sight, each call that makes one once."""
+    makers = {maker for _, event in scene.events("unknown model trained") if (maker := maker_of(scene, event)) is not None}
+    for model in models(scene):
+        if not any(tensor.dtypes <= frozenset(LOW) and computed_elsewhere(scene, tensor) for tensor in model.tensors):
+            continue
+        made = (e for e in model.entry.of("layer made", "container made", "model made") if object_of(e) == object_of(model.event))
+        node = scene.here(next(made, model.event))
+        if isinstance(node, ast.Call):
+            makers.add(node)
+    told: set[str] = set()
+    for call in sorted(makers, key=position):
+        text = f'`{scene.text(call)}` builds its model in other code: there the output layer has to have dtype="float32"'
         if policy == "mixed_float16":
             text += ", and a `train_step` of its own has to scale its loss"
-        notes.setdefault(text, Note(program.file.location(call), f"{text} (if it is yours, convert that file, too)"))
-    return list(notes.values())
+        if text not in told:
+            told.add(text)
+            yield call, f"{text} (if it is yours, convert that file, too)"
 
 
-def definitions(program: Program, builders: Builders) -> list[ast.FunctionDef | ast.ClassDef]:
-    """The functions and classes of a module that build models."""
-    found = [s for s in program.file.tree.body if isinstance(s, (ast.FunctionDef, ast.ClassDef)) and builders.inside(s)]
-    return sorted(found, key=lambda s: not (isinstance(s, ast.ClassDef) and program.file.fact(KerasModels).is_model_class(s)))
+def computed_elsewhere(scene: Scene, tensor: Tensor) -> bool:
+    """Whether a layer of another file computes an output."""
+    paths = {tag.removeprefix("by:").rpartition(":")[0] for tag in tensor.tags if tag.startswith("by:")}
+    paths |= {step.place.path for step in tensor.half[-1:]}
+    return "application" not in tensor.tags and any(path != scene.path for path in paths)
 
 
-def run_elsewhere(program: Program, builders: Builders, policy: str) -> Note | None:
+def object_of(event: Event) -> object:
+    """What stands for the layer or model of an event."""
+    held = event.data["model"] if "model" in event.data else event.data["layer"]
+    return held.id if type(held) is Object else None
+
+
+def run_elsewhere(scene: Scene, built: list[Built], policy: str) -> Note | None:
     """A note on where to set the policy for a module that others run; None for one that builds nothing."""
-    file = program.file
-    scopes = definitions(program, builders)
-    loops = [update.node for update in file.fact(KerasLoop).updates]
+    begun = {b.entry.name for b in built if b.chain}
+    around = {node for b in built for inner in b.chain for node in scene.file.syntax.ancestors(inner)}
+    scopes = [s for s in scene.file.tree.body if isinstance(s, (ast.FunctionDef, ast.ClassDef)) and (s in around or s.name in begun)]
+    scopes.sort(key=lambda s: not isinstance(s, ast.ClassDef))
+    loops = [node for _, event in scene.events("gradients applied", "minimized") if (node := scene.here(event)) is not None]
     if not scopes and not loops:
         return None
-    node: ast.AST = scopes[0] if scopes else loops[0]
+    first: ast.AST = scopes[0] if scopes else loops[0]
     what = f"builds `{scopes[0].name}`" if scopes else "builds the model of this loop"
-    return Note(file.location(node), f"the program that {what} has to call `{setter(file, policy)}` first; nothing in this file runs it")
+    text = f"the program that {what} has to call `{setter(scene, policy)}` first; nothing in this file runs it"
+    return Note(scene.file.location(first), text)
 
 
-def setter(file: SourceFile, policy: str) -> str:
+def setter(scene: Scene, policy: str) -> str:
     """The call that sets the policy, in the usual spelling."""
-    return f'{root_of(file, None).replace("tensorflow", "tf")}.mixed_precision.set_global_policy("{policy}")'
+    return f'{root_of(scene.file, None).replace("tensorflow", "tf")}.mixed_precision.set_global_policy("{policy}")'
 
 
-def foreign_training(program: Program, policy: str) -> Note | None:
+def foreign_training(scene: Scene, policy: str) -> Note | None:
     """A note on a program that fits a model whose layers other code builds, where nothing here shows when."""
-    file = program.file
-    for call in file.names.calls_of("fit", "fit_generator", "train_on_batch"):
-        if isinstance(call.func, ast.Attribute) and may_be_model(file, call.func.value):
-            text = f"`{short(file, call.func)}` trains layers that other code builds: call `{setter(file, policy)}` before it does"
-            return Note(file.location(call), text)
+    for _, event in scene.events("unknown model trained", "model fit"):
+        node = scene.here(event)
+        if node is not None and event.data["how"] != "compile":
+            text = f"`{scene.text(node)}` trains layers that other code builds: call `{setter(scene, policy)}` before it does"
+            return Note(scene.file.location(node), text)
     return None
-
-
-def may_be_model(file: SourceFile, receiver: ast.expr) -> bool:
-    """Whether the receiver of a `fit` may be a Keras model, which many other things with a `fit` are not."""
-    made = file.fact(KerasModels).made(receiver)
-    if not made:
-        last = receiver.attr if isinstance(receiver, ast.Attribute) else receiver.id if isinstance(receiver, ast.Name) else ""
-        return "model" in last.lower() and not any(name.startswith(OTHERS) for name in file.names.candidates(receiver))
-    for call in made:
-        names = file.names.candidates(call.func)
-        if keras_name(file, call.func) is not None:
-            return file.fact(KerasModels).kind(call) is not None
-        if any(name.startswith(OTHERS) for name in names):
-            return False
-        owner = file.names.local_function(call.func)
-        if owner is not None and not (isinstance(owner, ast.ClassDef) and file.fact(KerasModels).is_network_class(owner)):
-            return False
-    return True

@@ -5,39 +5,40 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from mplint.adopt.keras.builders import Builders, calls_in
-from mplint.adopt.keras.purpose import TRAINING as TRAINS
+from mplint.adopt.keras.builders import TRAINING, Built
+from mplint.adopt.keras.scene import Scene
+from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, Function, is_main_guard
-from mplint.source.file import SourceFile
 
 IMPORTS = (ast.Import, ast.ImportFrom)
-DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 QUIET = 3  # simple statements between two imports, such as `os.environ[...] = "3"`
 
 
 class Start(NamedTuple):
-    """The statement that builds the first layer or model when the program runs, and the call in it that does."""
+    """The statement that builds the first layer or model when the program runs, and the node in it that does."""
 
     statement: ast.stmt
-    call: ast.Call
+    call: ast.AST
 
 
-def start_of(file: SourceFile, builders: Builders) -> Start | None:
+def start_of(scene: Scene, built: list[Built]) -> Start | None:
     """Where a program that is run begins to build; None for a module that only others run."""
-    body = [s for s in file.tree.body if not isinstance(s, (*DEFINITIONS, *IMPORTS)) and not is_guard(s)]
-    if (found := first_in(file, builders, body)) is not None:
+    body = scene.file.tree.body
+    chains = [b.chain for b in built if b.chain and b.entry.script and scene.file.syntax.function(b.chain[0]) is None]
+    if chains:
+        guards = [s for s in body if is_guard(s)]
+        free = [s for s in body if not is_guard(s)]
+        found = first_in(scene.file, chains, free)
+        for guard in guards:
+            found = found or first_in(scene.file, chains, guard.body)  # type: ignore[attr-defined]
         return found
-    for guard in file.tree.body:
-        if isinstance(guard, ast.If) and is_main_guard(guard.test):
-            block = [s for s in guard.body if not isinstance(s, (*DEFINITIONS, *IMPORTS))]
-            if (found := first_in(file, builders, block)) is not None:
-                return found
-            if any(isinstance(c.func, ast.Attribute) and c.func.attr == "run" and not c.args for s in block for c in calls_in(s)):
-                main = next((s for s in file.tree.body if isinstance(s, FUNCTIONS) and s.name == "main"), None)  # tf.app.run()
-                return first_in(file, builders, main.body) if main is not None else None
-    entries = [f for f in file.tree.body if isinstance(f, FUNCTIONS) and is_entry(file, builders, f)]
-    return first_in(file, builders, entries[0].body) if len(entries) == 1 else None
+    trained = {(e.path, e.name) for e, event in scene.events(*TRAINING, "unknown model trained")}
+    begun = dict.fromkeys(b.entry.name for b in built if not b.entry.script and b.chain and (b.entry.path, b.entry.name) in trained)
+    functions = [s for s in body if isinstance(s, FUNCTIONS) and s.name in begun and not is_traced(s)]
+    if len(functions) != 1:
+        return None
+    return first_in(scene.file, [b.chain for b in built if b.chain and b.entry.name == functions[0].name], functions[0].body)
 
 
 def is_guard(statement: ast.stmt) -> bool:
@@ -45,56 +46,39 @@ def is_guard(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.If) and is_main_guard(statement.test)
 
 
-def first_in(file: SourceFile, builders: Builders, block: list[ast.stmt], depth: int = 0) -> Start | None:
+def first_in(file: SourceFile, chains: list[list[ast.expr]], block: list[ast.stmt], depth: int = 0) -> Start | None:
     """The first building statement of a block, in the function that the block leaves the whole work to, where there is one."""
-    working = [(s, call) for s in block if (call := next((c for c in calls_in(s) if builders.builds(c)), None)) is not None]
+    working: dict[ast.stmt, list[list[ast.expr]]] = {}
+    for chain in chains:
+        around = {chain[0], *file.syntax.ancestors(chain[0])}
+        statement = next((s for s in block if s in around), None)
+        if statement is not None:
+            working.setdefault(statement, []).append(chain)
     if not working:
         return None
-    statement, call = working[0]
+    statement = min(working, key=position)
     if len(working) == 1 and depth < 6 and isinstance(statement, ast.Expr):
-        worker = delegate(file, builders, statement)
-        if worker is not None and (inner := first_in(file, builders, worker.body, depth + 1)) is not None:
+        worker = delegate(file, working[statement])
+        if worker is not None and (inner := first_in(file, [c[1:] for c in working[statement]], worker.body, depth + 1)) is not None:
             return inner
-    return Start(statement, call)
+    return Start(statement, min((chain[0] for chain in working[statement]), key=position))
 
 
-def delegate(file: SourceFile, builders: Builders, statement: ast.Expr) -> Function | None:
-    """The function of this file that a statement runs and whose result it drops, where nothing else runs it."""
-    found: set[Function] = set()
-    for call in calls_in(statement):
-        for scope in builders.called(call):
-            if isinstance(scope, FUNCTIONS) and builders.inside(scope):
-                found.add(scope)
-    if len(found) != 1:
+def delegate(file: SourceFile, chains: list[list[ast.expr]]) -> Function | None:
+    """The function of this file to which a statement leaves its building, where nothing else runs it."""
+    workers = {file.syntax.function(chain[1]) if len(chain) > 1 else None for chain in chains}
+    worker = workers.pop() if len(workers) == 1 else None
+    if not isinstance(worker, FUNCTIONS) or is_traced(worker):
         return None
-    worker = found.pop()
-    if any(isinstance(s, IMPORTS) for s in worker.body) and not is_traced(worker):
+    if any(isinstance(s, IMPORTS) for s in worker.body):
         return worker  # it brings its own imports, so it may be sent elsewhere as it is
     uses = [n for n in file.syntax.all(ast.Name) if n.id == worker.name and isinstance(n.ctx, ast.Load)]
-    return worker if len(uses) == 1 and file.syntax.parents[worker] is file.tree and not is_traced(worker) else None
+    return worker if len(uses) == 1 and file.syntax.parents[worker] is file.tree else None
 
 
 def is_traced(function: Function) -> bool:
     """Whether a function becomes a graph, in which a policy can't be set."""
     return any("function" in ast.unparse(decorator) or "jit" in ast.unparse(decorator) for decorator in function.decorator_list)
-
-
-def is_entry(file: SourceFile, builders: Builders, function: Function) -> bool:
-    """Whether a function that nothing in this file calls builds a model and trains it."""
-    if any(n.id == function.name and isinstance(n.ctx, ast.Load) for n in file.syntax.all(ast.Name)) or is_traced(function):
-        return False
-    return builders.inside(function) and trains(builders, function, set())
-
-
-def trains(builders: Builders, scope: ast.AST, seen: set[ast.AST]) -> bool:
-    """Whether the code of a function, or of what it calls in this file, trains a model."""
-    seen.add(scope)
-    for node in ast.walk(scope):
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
-            if name in TRAINS or any(trains(builders, d, seen) for d in builders.called(node) if d not in seen):
-                return True
-    return False
 
 
 def after_imports(file: SourceFile, source: ast.stmt, start: ast.stmt) -> ast.stmt:

@@ -4,147 +4,204 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
+from mplint.adopt.keras.scene import Scene
 from mplint.findings import Applicability, Fix
+from mplint.frameworks.keras.policies import compute_letter, policy_name
+from mplint.frameworks.keras.tensors import LOW
+from mplint.program.machine import Event
+from mplint.program.trace import Entry, possible, tensors_of
+from mplint.program.values import Constant, External, Object, Place, State, Tensor, atoms
 from mplint.python.syntax import argument
 from mplint.recipes.float32 import float32_layers
-from mplint.source.file import SourceFile
-from mplint.source.keras.layers import CONVOLUTIONS, PROBABILITIES, keras_name
-from mplint.source.keras.loop import KerasLoop
-from mplint.source.keras.models import TRAINING, Chain, KerasModels, Model, Step
-from mplint.source.keras.policy import KerasPolicy
 
-FEATURES = re.compile(r"backbone|encod|extract|feature|embed|trunk|stem|neck|block", re.IGNORECASE)
 HIDDEN = frozenset({"relu", "relu6", "elu", "selu", "gelu", "swish", "silu", "mish", "leaky_relu", "leakyrelu", "prelu"})
-WEIGHTED = CONVOLUTIONS | {"Dense", "EinsumDense", "TimeDistributed"}
+WEIGHTED = re.compile(r"(EinsumDense|Dense|TimeDistributed|(Separable)?(Conv|Convolution)[123]D(Transpose)?)$")
+FEATURES = re.compile(r"backbone|encod|extract|feature|embed|trunk|stem|neck|block", re.IGNORECASE)
+PROBABILITIES = frozenset({"softmax", "sigmoid", "log_softmax", "log_sigmoid"})
 RAW = {
     "Normalization": "it takes raw features, which half precision rounds, and which may exceed 65504",
     "UnitNormalization": "it squares its inputs",
 }
 SMALL = 1 / 512  # a smaller factor than this says that the inputs are larger than the numbers that bfloat16 and float16 count exactly
+TRAINED = ("model compiled", "model fit", "model handed on")
 
 
 class Kept(NamedTuple):
-    """A layer that is to stay float32: its construction, why, and the fix."""
+    """What is to be changed: the call at which it stands, why, and the fix."""
 
     node: ast.Call
     why: str
     fix: Fix
 
 
-def kept_layers(file: SourceFile) -> Iterator[Kept]:
+def kept_layers(scene: Scene) -> Iterator[Kept]:
     """Each layer that has to stay float32 and does not yet."""
     done: set[ast.Call] = set()
-    for found in (*raw_inputs(file), *outputs(file)):
+    for found in (*raw_inputs(scene), *outputs(scene)):
         if found.node not in done:
             done.add(found.node)
             yield found
 
 
-def raw_inputs(file: SourceFile) -> Iterator[Kept]:
+def raw_inputs(scene: Scene) -> Iterator[Kept]:
     """Layers that take numbers as they come: features of any size, images of 16 bits, tensors of a SavedModel."""
-    for call in file.syntax.all(ast.Call):
-        if not file.names.may_be_class(call.func) or file.fact(KerasPolicy).dtype_argument(call) is not None:
+    for _, event in scene.events("layer made"):
+        node, name = scene.node(event.place), str(event.data["name"])
+        if not isinstance(node, ast.Call) or event.data["dtype"] is not None or not is_half(event):
             continue
-        why = ""
-        if file.names.resolve(call.func) == "tensorflow_hub.KerasLayer":
+        kind = name.rpartition(".")[2]
+        why = RAW.get(kind, "") if name.startswith("keras.layers.") else ""
+        if name == "tensorflow_hub.KerasLayer":
             why = "a SavedModel takes and gives the dtypes that it was saved with"
-        elif (path := keras_name(file, call.func)) is not None and path.startswith("layers.") and follows_half(file, call):
-            kind = path.rpartition(".")[2]
-            why = RAW.get(kind, "")
-            scale = file.values.number(argument(call, "scale", 0)) if kind == "Rescaling" else None
-            if scale is not None and (0 < abs(scale) < SMALL or abs(scale) > 255):
-                why = f"its inputs, of the order of {1 / abs(scale):.0f}," if abs(scale) < 1 else "its outputs"
-                why += " are larger than the whole numbers that half precision holds exactly"
+        scale = event.data["args"].get(0, "scale") if kind == "Rescaling" else None  # type: ignore[attr-defined]
+        number = scale.value if type(scale) is Constant and isinstance(scale.value, (int, float)) else None
+        if number is not None and (0 < abs(number) < SMALL or abs(number) > 255):
+            why = f"its inputs, of the order of {1 / abs(number):.0f}," if abs(number) < 1 else "its outputs"
+            why += " are larger than the whole numbers that half precision holds exactly"
         if why:
-            yield Kept(call, why, keep(file, [call]))
+            yield Kept(node, why, keep(scene, [node]))
 
 
-def follows_half(file: SourceFile, call: ast.Call) -> bool:
-    """Whether a layer computes in half as the program stands."""
-    return bool(file.fact(KerasModels).computes_in(call).half)
+def is_half(event: Event) -> bool:
+    """Whether a layer may compute in half."""
+    return any(compute_letter(policy_name(atom)) in LOW for _, atom in possible(event.data["policy"], event.path))  # type: ignore[arg-type]
 
 
-def outputs(file: SourceFile) -> Iterator[Kept]:
+class Model(NamedTuple):
+    """A model as its entry leaves it: the event that tells its outputs, and whether it is trained."""
+
+    entry: Entry
+    event: Event
+    trained: bool
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Its outputs, as far as they are known."""
+        return [tensor for _, tensor in tensors_of(self.event.data["outputs"], self.event.path)]  # type: ignore[arg-type]
+
+
+def models(scene: Scene) -> Iterator[Model]:
+    """The models of the program that are no parts of others."""
+    for entry in scene.trace.entries:
+        made: dict[Hashable, Event] = {}
+        for event in entry.of("model made"):
+            made[id_of(event.data["model"])] = event
+        called = entry.of("layer called")
+        parts = {id_of(e.data["layer"]) for e in called if e.data["symbolic"] or e.data.get("inside")}
+        trained = {id_of(e.data["model"]) for e in entry.of(*TRAINED)} | {id_of(e.data["layer"]) for e in called if is_recorded(e)}
+        for key, event in made.items():
+            if key not in parts:
+                yield Model(entry, event, key in trained)
+
+
+def id_of(value: object) -> Hashable:
+    """What an object is known by."""
+    return value.id if type(value) is Object else None
+
+
+def is_recorded(called: Event) -> bool:
+    """Whether a tape records the call of a layer."""
+    return called.data.get("tape", State(None)) != State(None)
+
+
+def outputs(scene: Scene) -> Iterator[Kept]:
     """The layers that compute and emit the outputs of models, whoever trains them."""
-    looped = bool(file.fact(KerasLoop).updates) or "add_loss(" in file.document.text  # losses are taken on whatever a model gives
-    for model in file.fact(KerasModels).models:
-        if model.part or model.kind in ("fragment", "application"):
+    looped = any(True for _ in scene.events("tape gradients taken", "minimized")) or "add_loss(" in scene.file.document.text
+    for model in models(scene):
+        layers = layers_of(model.entry)
+        name = f"{model.event.data['name']} {model.event.function} {variable(scene, model.event)}"
+        if FEATURES.search(name) and not looped:
             continue
-        for chain in model.outputs:
-            layers = head(file, model, chain, looped)
-            if layers:
-                yield Kept(layers[0].node, "it computes an output of the model", keep(file, [step.node for step in layers]))
+        for tensor in model.tensors:
+            nodes = head(scene, tensor, layers) or computed_by_lambda(scene, model.entry, tensor)
+            if nodes:
+                yield Kept(nodes[0], "it computes an output of the model", keep(scene, nodes))
 
 
-def head(file: SourceFile, model: Model, chain: Chain, looped: bool) -> list[Step]:
-    """The layers of a chain, last first, down to the one that computes the output; none where they are right or no head."""
-    end = next((n for n, step in enumerate(chain) if step.activation in PROBABILITIES or weighted(step)), None)
-    if end is None or any(step.kind in ("cast", "op", "application") for step in chain[: end + 1]):
+def variable(scene: Scene, event: Event) -> str:
+    """The name that the program gives to a model, for the words in it."""
+    node = scene.node(event.place)
+    parent = scene.file.syntax.parents.get(node) if node is not None else None
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    label = argument(node, "name") if isinstance(node, ast.Call) else None
+    words = label.value if isinstance(label, ast.Constant) and isinstance(label.value, str) else ""
+    return f"{ast.unparse(target) if target is not None else ''} {words}"
+
+
+def layers_of(entry: Entry) -> dict[Place, Event]:
+    """The events in which the layers of an entry are made, in the order in which they were called last."""
+    made = {e.place: e for e in entry.of("layer made")}
+    order: dict[Place, None] = {}
+    for called in entry.of("layer called"):
+        layer = called.data["layer"]
+        if type(layer) is Object and layer.made in made:
+            order.pop(layer.made, None)
+            order[layer.made] = None
+    return {place: made[place] for place in order}
+
+
+def head(scene: Scene, tensor: Tensor, layers: dict[Place, Event]) -> list[ast.Call]:
+    """The calls that make the layers which compute an output, where they compute it in half; none where they are no head."""
+    if not tensor.dtypes <= frozenset(LOW) or "application" in tensor.tags or "cast" in tensor.tags:
         return []
-    if chain[end].activation in HIDDEN or chain[0].activation in HIDDEN or (FEATURES.search(model.name) and not looped):
+    chain = [event for place, event in reversed(layers.items()) if f"by:{place.path}:{place.position}" in tensor.tags]
+    end = next((n for n, event in enumerate(chain) if activation_of(event) in PROBABILITIES or WEIGHTED.match(kind_of(event))), None)
+    if end is None or activation_of(chain[0]) in HIDDEN or activation_of(chain[end]) in HIDDEN:
         return []
-    return [step for step in chain[: end + 1] if step.layer is not None and follows_half(file, step.node)]
+    nodes = [scene.node(event.place) for event in chain[: end + 1] if is_half(event) and event.data["dtype"] is None]
+    return [node for node in nodes if isinstance(node, ast.Call)]
 
 
-def weighted(step: Step) -> bool:
-    """Whether a step is a layer with weights, such as computes an output."""
-    return step.layer is not None and step.layer.kind in WEIGHTED
+def kind_of(made: Event) -> str:
+    """The name of a layer's class."""
+    return str(made.data["name"]).rpartition(".")[2]
 
 
-def keep(file: SourceFile, calls: list[ast.Call]) -> Fix:
+def activation_of(made: Event) -> str:
+    """The name of a layer's activation, "" where it has none or none that can be told."""
+    kind = kind_of(made)
+    given = made.data["args"].get({"Activation": 0, "Dense": 1}.get(kind, -1), "activation")  # type: ignore[attr-defined]
+    if type(given) is Constant and isinstance(given.value, str):
+        return given.value.lower()
+    return given.name.rpartition(".")[2].lower() if type(given) is External else kind.lower()
+
+
+def computed_by_lambda(scene: Scene, entry: Entry, tensor: Tensor) -> list[ast.Call]:
+    """The call that makes the Lambda layer which gives an output in half."""
+    if not tensor.dtypes <= frozenset(LOW):
+        return []
+    for called in reversed(entry.of("layer called")):
+        layer, output = called.data["layer"], called.data.get("output")
+        if type(layer) is Object and layer.type == "keras.layers.Lambda" and output is not None and tensor in atoms(output):  # type: ignore[arg-type]
+            node = scene.node(layer.made)
+            return [node] if isinstance(node, ast.Call) and argument(node, "dtype") is None else []
+    return []
+
+
+def keep(scene: Scene, calls: list[ast.Call]) -> Fix:
     """The fix that gives layers, and what they wrap, `dtype="float32"`."""
-    return Fix("keep it in float32", Applicability.SAFE, float32_layers(file, calls))
+    return Fix("keep it in float32", Applicability.SAFE, float32_layers(scene.file, calls))
 
 
-def untraced(file: SourceFile) -> Iterator[tuple[ast.AST, str]]:
-    """Models that this program trains and whose output may be half, since no layer that is known computes it."""
-    models = file.fact(KerasModels)
-    looped = bool(file.fact(KerasLoop).updates)
-    made = {name.id for name in file.syntax.all(ast.Name) if isinstance(name.ctx, ast.Load)}
-    nodes: list[ast.Call | ast.ClassDef] = [c for c in file.syntax.all(ast.Call) if models.kind(c) in ("functional", "sequential")]
-    nodes += [
-        c for c in file.syntax.all(ast.ClassDef) if models.is_model_class(c) and c.name in made and file.names.method(c, "call") is not None
-    ]
-    for node in nodes:
-        chains = models.outputs(node)
-        part = models.is_model_part(node) if isinstance(node, ast.Call) else bool(chains)
-        if part or is_empty(file, node) or not (looped or is_trained(file, node)):
+def kind_of_model(model: Model) -> object:
+    """The project's class of a model, or the model itself."""
+    made = model.event.data["model"]
+    return made.type if type(made) is Object and not isinstance(made.type, str) else id_of(made)
+
+
+def untraced(scene: Scene) -> Iterator[tuple[ast.AST, str]]:
+    """Models that this program makes and trains and of whose outputs nothing is known, so that they may be half."""
+    told: set[ast.AST] = set()
+    known = {kind_of_model(model) for model in models(scene) if model.tensors}
+    for model in models(scene):
+        made = model.event.data["model"]
+        node = scene.node(made.made) if type(made) is Object else None
+        if node is None or node in told or not model.trained or model.tensors or kind_of_model(model) in known:
             continue
-        if any(computed_in_float32(file, chain) for chain in chains) or (chains and not all(chain[0].kind == "cast" for chain in chains)):
-            continue
-        title = f"`{node.name}`" if isinstance(node, ast.ClassDef) else "this model"
-        where: ast.AST = node
-        if isinstance(node, ast.ClassDef) and (method := file.names.method(node, "call")) is not None:
-            where = next(iter(file.values.returns(method)), method)
-        yield where, f"the output of {title} can't be traced to its last layer: see that it is float32 before a loss is taken on it"
-
-
-def computed_in_float32(file: SourceFile, chain: Chain) -> bool:
-    """Whether the last layer or cast of a chain emits float32."""
-    last = chain[0]
-    return last.dtype == "float32" if last.kind == "cast" else not follows_half(file, last.node)
-
-
-def is_empty(file: SourceFile, node: ast.AST) -> bool:
-    """Whether a call builds a model that others add layers to, or one of a class that knows itself what it is made of."""
-    if not isinstance(node, ast.Call):
-        return False
-    owner = file.names.local_function(node.func)
-    own = isinstance(owner, ast.ClassDef) and file.names.method(owner, "__init__") is not None
-    return own or not (node.args or node.keywords)
-
-
-def is_trained(file: SourceFile, node: ast.AST) -> bool:
-    """Whether the program compiles or fits what the call makes, or an instance of the class."""
-    for attribute in file.syntax.all(ast.Attribute):
-        if attribute.attr in TRAINING and any(is_made_by(file, made, node) for made in file.fact(KerasModels).made(attribute.value)):
-            return True
-    return False
-
-
-def is_made_by(file: SourceFile, call: ast.Call, node: ast.AST) -> bool:
-    """Whether a call is the construction `node`, or makes an instance of the class `node`."""
-    return call is node or file.names.local_function(call.func) is node
+        told.add(node)
+        owner = getattr(made.type, "name", "")  # type: ignore[attr-defined]
+        title = f"`{owner}`" if owner else "this model"
+        yield node, f"the output of {title} can't be traced to its last layer: see that it is float32 before a loss is taken on it"

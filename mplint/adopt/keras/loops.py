@@ -6,57 +6,81 @@ import ast
 from collections.abc import Iterator
 
 from mplint.adopt.keras.heads import Kept
-from mplint.adopt.keras.modified_gradients import modified_gradients
+from mplint.adopt.keras.scene import Scene
 from mplint.findings import Applicability, Fix, Replace
-from mplint.python.syntax import argument
-from mplint.recipes.clip_in_optimizer import CLIPS, last_name
-from mplint.source.file import SourceFile
-from mplint.source.keras.loop import KerasLoop
-from mplint.source.keras.policy import KerasPolicy
-from mplint.source.torch.modifications import THRESHOLD
-from mplint.source.values import UNKNOWN
+from mplint.frameworks.keras import steps as keras_steps
+from mplint.frameworks.keras.policies import OPEN, policy_name
+from mplint.frameworks.keras.tensors import LOW
+from mplint.program.machine import Event
+from mplint.program.trace import Entry, possible
+from mplint.program.values import Object
+from mplint.recipes.clip_in_optimizer import thresholds
 
-LIMITS = {"clip_by_value": (("clip_value_min", 1), ("clip_value_max", 2))}
+PASSING = ("apply_gradients", "apply", "minimize")  # what an optimizer around another one passes on
 WHY = "clips at a threshold that is scaled as the loss is, since the gradients are unscaled only when they are applied"
 
 
-def scaled_clips(file: SourceFile) -> Iterator[Kept]:
+def scaled_clips(scene: Scene) -> Iterator[Kept]:
     """Each clipping of scaled gradients in the function that scales the loss by `optimizer.scale_loss`."""
-    for found in modified_gradients(file):
-        match found.scaled:
-            case ast.Call(func=ast.Attribute(value=optimizer, attr="scale_loss")) if found.kind == THRESHOLD:
-                pass
-            case _:
+    for entry in scene.trace.entries:
+        for event in entry.of("keras gradients clipped"):
+            scaled = next((s for _, g in keras_steps.ways_of(event) if (s := keras_steps.scaling_of(entry, g)) is not None), None)
+            node, source = scene.node(event.place), scene.node(scaled.place) if scaled is not None else None
+            if scaled is None or scaled.data["how"] != "scale_loss" or not isinstance(node, ast.Call) or not isinstance(source, ast.Call):
                 continue
-        if not isinstance(found.node, ast.Call) or file.syntax.function(found.node) is not file.syntax.function(optimizer):
-            continue
-        kind = last_name(found.node.func)
-        limits = [argument(found.node, name, at) for name, at in LIMITS.get(kind, (("clip_norm", 1),))] if kind in CLIPS else []
-        given = [limit for limit in limits if limit is not None]
-        if given and len(given) == len(limits):
-            scale = f"{file.text(optimizer)}.scale_loss"
-            changes = tuple(Replace(file.span(limit), f"{scale}({file.text(limit)})") for limit in given)
-            yield Kept(found.node, WHY, Fix("scale the threshold", Applicability.UNSAFE, changes))
+            if scene.file.syntax.function(node) is scene.file.syntax.function(source) and isinstance(source.func, ast.Attribute):
+                yield from scaled_limits(scene, node, source.func.value)
 
 
-def unscaled_updates(file: SourceFile) -> Iterator[tuple[ast.AST, str]]:
+def scaled_limits(scene: Scene, node: ast.Call, optimizer: ast.expr) -> Iterator[Kept]:
+    """The threshold of a clipping, multiplied by the scale of an optimizer."""
+    given = thresholds(node)
+    scale = f"{scene.file.text(optimizer)}.scale_loss"
+    if given and not any(scale in scene.file.text(limit) for limit in given):
+        changes = tuple(Replace(scene.file.span(limit), f"{scale}({scene.file.text(limit)})") for limit in given)
+        yield Kept(node, WHY, Fix("scale the threshold", Applicability.UNSAFE, changes))
+
+
+def unscaled_updates(scene: Scene) -> Iterator[tuple[ast.AST, str]]:
     """The updates whose gradients are float16 and whose loss nothing scales, each with what to do."""
-    for update in file.fact(KerasLoop).updates:
-        certain = update.optimizer.wrapped or update.optimizer.model
-        if update.scaled or (update.scales_itself and certain) or not may_be_float16(file, update.node):
+    told: set[ast.AST] = set()
+    for entry, event in scene.events("gradients applied", "minimized"):
+        node = scene.here(event)
+        if node is None or node in told or event.function in PASSING or not in_float16(event) or is_scaled(entry, event):
             continue
-        receiver = " ".join(file.text(update.receiver).split())
+        told.add(node)
+        if scene.node(event.place) is None:
+            text = f"`{scene.text(node)}` leads to an update in `{event.place.path}` whose loss nothing scales: scale it there"
+            yield node, f"{text}, or use mixed_bfloat16, which needs no scaling"
+            continue
+        func = node.func if isinstance(node, ast.Call) else node
+        receiver = " ".join(scene.file.text(func.value if isinstance(func, ast.Attribute) else func).split())
         yield (
-            update.node,
+            node,
             f"`{receiver}` would get float16 gradients of a loss that nothing scales, and it is not plain here how to: make it a "
             f"LossScaleOptimizer where it is built, and take the gradients of `{receiver}.scale_loss(loss)`; or use mixed_bfloat16, which "
             "needs no scaling",
         )
 
 
-def may_be_float16(file: SourceFile, node: ast.AST) -> bool:
-    """Whether layers may compute in float16 where `node` runs."""
-    state = file.fact(KerasPolicy).policy_at(node)
-    if state.certain:
-        return state.names == {"mixed_float16"}
-    return UNKNOWN not in state.names and ("mixed_float16" in state.names or not state.setters)
+def in_float16(event: Event) -> bool:
+    """Whether the gradients of an update are those of a float16 forward, as far as anybody knows."""
+    forward = frozenset().union(*(t.forward for _, t in keras_steps.ways_of(event)))
+    if forward:
+        return not forward.isdisjoint(frozenset(LOW) - {"b"})
+    names = {policy_name(atom) for _, atom in possible(event.data["policy"], event.path)}  # type: ignore[arg-type]
+    return bool(names & {"mixed_float16", OPEN})
+
+
+def is_scaled(entry: Entry, event: Event) -> bool:
+    """Whether the loss of an update is scaled by somebody."""
+    optimizer = keras_steps.key_of(event)
+    if any(keras_steps.key_of(e) == optimizer and e.frame == event.frame for e in entry.of("keras loss scaled")):
+        return True
+    ways = keras_steps.ways_of(event)
+    if event.kind == "gradients applied" and ways:
+        return any(gradient.scaled is not None or "unscaled" in gradient.tags for _, gradient in ways)
+    optimizers = [o for _, o in possible(event.data["optimizer"], event.path)]  # type: ignore[arg-type]
+    return event.kind == "minimized" and all(type(o) is Object and o.kind == "loss scale optimizer" for o in optimizers)
+
+

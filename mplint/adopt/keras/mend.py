@@ -7,6 +7,7 @@ from difflib import SequenceMatcher
 from functools import cache, partial
 from typing import NamedTuple
 
+from mplint.adopt.keras.scene import bytes_of
 from mplint.adopt.program import Program
 from mplint.catalog import Entry, catalog, rule_of
 from mplint.engine.check import check_data
@@ -14,7 +15,6 @@ from mplint.engine.fix_conflicts import Planned, conflict, edits_of, objection, 
 from mplint.engine.interpret import program_findings
 from mplint.findings import Applicability, Finding, Location, Severity, Span
 from mplint.python.document import Document, InputError
-from mplint.python.load import read_file
 from mplint.rewrite import FixError, apply_edits, realize
 
 PASSES = 8
@@ -99,11 +99,6 @@ def findings_of(program: Program) -> tuple[Finding, ...]:
     happening = told.get(program.path, [])
     found = (*result.findings, *(f for f in happening if (f.code, f.location.line, f.location.cell) not in own))
     return tuple(f for f in found if f.severity is not Severity.INFO and f.confidence.rank > 0)
-
-
-def bytes_of(program: Program, path: str) -> bytes:
-    """The text of a file: the program's as it is now, others' from the disk."""
-    return program.data if path == program.path else read_file(path)
 
 
 def known_findings(program: Program) -> frozenset[tuple[str, int]]:

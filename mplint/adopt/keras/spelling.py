@@ -8,8 +8,8 @@ from typing import NamedTuple
 from mplint.findings import AddImport
 from mplint.frameworks.names import KERAS_ROOTS
 from mplint.python.bindings import Binding
+from mplint.python.file import SourceFile
 from mplint.python.names import position
-from mplint.source.file import SourceFile
 
 PRIVATE = ("tensorflow.python.keras", "tensorflow._keras", "keras.src", "keras.api")
 

@@ -31,18 +31,13 @@ def for_one_keras(program: Program, root: str) -> tuple[Program, Keras]:
     else:
         keras = Keras(3, "assumed, as none is pinned or installed")
     versions = Versions.parse(">=3" if keras.major == 3 else ">=2.4,<3")
-    return Program(program.path, program.data, changed(targets, versions, targets.keras_policy)), keras
+    return Program(program.path, program.data, changed(targets, versions)), keras
 
 
-def changed(targets: Targets, keras: Versions | None, policy: str | None) -> Targets:
-    """The settings for one Keras, under a policy that another program sets (None: no other does)."""
+def changed(targets: Targets, keras: Versions | None) -> Targets:
+    """The settings for one Keras."""
     ranges = tuple(targets.input_ranges.items())
-    return Targets(targets.torch, keras, targets.tensorflow, targets.hardware, None, targets.runtime, ranges, policy)
-
-
-def under(program: Program, policy: str) -> Program:
-    """The program as it is where another program has set the policy before."""
-    return Program(program.path, program.data, changed(program.targets, program.targets.keras, policy))
+    return Targets(targets.torch, keras, targets.tensorflow, targets.hardware, None, targets.runtime, ranges)
 
 
 def installed(root: str) -> str | None:

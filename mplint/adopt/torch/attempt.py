@@ -20,10 +20,10 @@ from mplint.adopt.torch.sigmoids import float_sigmoids
 from mplint.adopt.torch.spelling import Spelling, imports_torch, torch_name
 from mplint.findings import AddImport, Applicability, Change, Finding, Fix
 from mplint.python.document import InputError
+from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.recipes.scaler.plan import NoFix
 from mplint.rewrite import FixError
-from mplint.source.file import SourceFile
 
 
 class Refused(Exception):

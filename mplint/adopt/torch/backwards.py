@@ -10,8 +10,8 @@ from mplint.program.conditions import extend
 from mplint.program.machine import Event
 from mplint.program.trace import tensors_of
 from mplint.program.values import HALF, Atom, External, Place, State, Tensor, atoms
+from mplint.python.file import SourceFile
 from mplint.python.names import position
-from mplint.source.file import SourceFile
 
 TRAINERS = ("trainer backward", "optimizer managed", "apex initialized", "loss scaled by a trainer")
 

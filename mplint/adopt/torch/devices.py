@@ -10,9 +10,9 @@ from mplint.adopt.torch.models import Models
 from mplint.frameworks.torch.devices import DEVICE
 from mplint.program.machine import shown
 from mplint.program.values import Atom, Constant, Unknown
+from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, Function, argument
-from mplint.source.file import SourceFile
 
 CALLED_LIKE_ONE = re.compile(r"(\w+_)?(device|dev)(_?id)?$|(\w+_)?gpu(_?id)?$|(local_)?rank$", re.I)
 LITERAL = re.compile(r"(cuda|cpu|mps|xpu)$")

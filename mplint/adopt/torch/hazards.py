@@ -10,10 +10,10 @@ from mplint.adopt.torch.models import Models, is_half
 from mplint.adopt.torch.passages import keeps_graph
 from mplint.findings import Change
 from mplint.program.values import ANY, Tensor, Unknown
+from mplint.python.file import SourceFile
 from mplint.python.syntax import Function, argument
 from mplint.recipes.float32 import float32_tensor
 from mplint.recipes.scaler.plan import NoFix
-from mplint.source.file import SourceFile
 
 # Packages whose engine runs the backward pass, and what to set there.
 ENGINES = {

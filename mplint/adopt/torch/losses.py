@@ -9,10 +9,10 @@ from mplint.adopt.torch.models import Models
 from mplint.findings import Change
 from mplint.frameworks.torch.tensors import BANNED
 from mplint.program.values import BOOLEAN, INTEGER, Items, Object, Tensor, Unknown
+from mplint.python.file import SourceFile
 from mplint.python.syntax import FUNCTIONS, walk_expressions
 from mplint.recipes.float32 import float32_tensor
 from mplint.recipes.scaler.plan import NoFix
-from mplint.source.file import SourceFile
 
 # What overflows or loses its argument in half precision where autocast leaves it there, as it does on the CPU.
 RAW = frozenset({"exp", "log", "log1p", "log2", "log10", "expm1", "exp_", "log_"})

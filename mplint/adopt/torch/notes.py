@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 
 from mplint.adopt.program import Note, Program
@@ -13,7 +14,7 @@ from mplint.adopt.torch.models import Models
 from mplint.adopt.torch.passages import Passages
 from mplint.adopt.torch.spelling import DTYPES
 from mplint.findings import Span
-from mplint.recipes.scaler.checkpoint import methods, store_of
+from mplint.program.values import Object
 from mplint.recipes.scaler.plan import NoFix
 
 
@@ -61,6 +62,6 @@ def _made(before: Program, after: Program, policy: str, adopted: Sequence[Backwa
         for passage in Evaluations(models, Passages(models, policy)).all(passages):
             yield Note(file.location(passage.first), f"a forward pass without gradients runs under autocast in {dtype}")
     if after.document.text.count("caler.state_dict()") > before.document.text.count("caler.state_dict()"):
-        for call, _ in methods(file, "state_dict"):
-            if "optim" in file.text(call).lower() and store_of(file, call) is not None:
+        for call in file.syntax.all(ast.Call):
+            if any(type(a) is Object and a.kind == "state_dict" and a.type == "optimizer" for a in before.execution.values(call)):
                 yield Note(file.location(call), "the checkpoint holds the scaler's state, too")

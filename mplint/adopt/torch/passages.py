@@ -11,10 +11,10 @@ from mplint.adopt.torch.models import Models
 from mplint.findings import Change, WrapStatements
 from mplint.program.machine import Event
 from mplint.program.values import Constant, Place, atoms
+from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, Function, argument, arguments, walk_expressions
 from mplint.recipes.scaler.plan import NoFix, require
-from mplint.source.file import SourceFile
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 GROWS = frozenset({"append", "extend", "update", "add", "insert", "setdefault"})

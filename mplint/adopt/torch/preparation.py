@@ -9,8 +9,8 @@ from mplint.adopt.torch.losses import is_banned
 from mplint.adopt.torch.models import Models
 from mplint.adopt.torch.passages import loss_of
 from mplint.findings import Applicability, Change, Fix, InsertStatements, Replace, Span
+from mplint.python.file import SourceFile
 from mplint.python.syntax import walk_expressions
-from mplint.source.file import SourceFile
 
 CONDITIONAL = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 

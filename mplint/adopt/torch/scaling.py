@@ -11,11 +11,11 @@ from mplint.adopt.torch.passages import passed
 from mplint.adopt.torch.spelling import Spelling, imports_torch, torch_name
 from mplint.findings import AddImport, Applicability, Fix
 from mplint.program.values import Place
+from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.recipes.scaler.insertion import Insertion, Training
 from mplint.recipes.scaler.looks import gradients_read
 from mplint.recipes.scaler.plan import NoFix, require
-from mplint.source.file import SourceFile
 
 POLICY = "mixed_float16"
 LOOKS = ("clip", "gradients read", "gradients changed")

@@ -7,9 +7,9 @@ import ast
 from mplint.adopt.execution import Execution
 from mplint.adopt.torch.devices import device_type
 from mplint.adopt.torch.models import Models
+from mplint.python.file import SourceFile
 from mplint.recipes.scaler.insertion import grad_scaler
 from mplint.recipes.scaler.plan import NoFix, require
-from mplint.source.file import SourceFile
 
 DTYPES = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
 NO_DEVICE = "on which device it trains is not known where that is needed: name it there in a variable `device`"
@@ -19,13 +19,13 @@ class Spelling:
     """The text of what is added to one file, for one policy."""
 
     def __init__(self, execution: Execution, policy: str) -> None:
-        self.file, self.dtype = execution.file, DTYPES[policy]
+        self.file, self.targets, self.dtype = execution.file, execution.targets, DTYPES[policy]
         self.torch, self.models = torch_name(self.file), Models(execution)
 
     def header(self, node: ast.AST) -> str:
         """The `with` line that opens autocast at `node`; raises NoFix where it can't be written."""
         device = self._device(node)
-        if self.file.targets.torch_lacks("1.10"):
+        if self.targets.torch_lacks("1.10"):
             require(self.dtype == "float16", "the torch that the project pins has autocast for float16 only")
             return f"with {self.torch}.cuda.amp.autocast():"
         given = [f"device_type={device}", f"dtype={self.torch}.{self.dtype}", self._switch(device)]
@@ -34,8 +34,8 @@ class Spelling:
     def scaler(self, node: ast.AST) -> str:
         """The call that builds the scaler at `node`; raises NoFix where it can't be written."""
         device = self._device(node)
-        old = self.file.targets.torch_lacks("2.3")
-        return grad_scaler(self.file.targets, device, [self._old_switch(device) if old else self._switch(device)], self.torch)
+        old = self.targets.torch_lacks("2.3")
+        return grad_scaler(self.targets, device, [self._old_switch(device) if old else self._switch(device)], self.torch)
 
     def _device(self, node: ast.AST) -> str:
         device = device_type(self.models, node)

@@ -5,24 +5,26 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
+from mplint.adopt.execution import Execution
 from mplint.adopt.program import Adopted, Note, Program
 from mplint.adopt.torch.judgment import settled
-from mplint.adopt.torch.trainer_calls import setups
-from mplint.adopt.torch.trainer_options import SourceOptions
 from mplint.configs.trainers.duties import trainer
 from mplint.configs.trainers.setup import Setup, is_on
 from mplint.findings import Applicability, Fix
 from mplint.frameworks.trainers.modes import modes
+from mplint.frameworks.trainers.written import setups
 from mplint.python.arguments import set_keyword
 from mplint.python.document import InputError
+from mplint.python.file import SourceFile
+from mplint.python.names import position
 from mplint.recipes.scaler.plan import NoFix, require
 from mplint.rewrite import FixError
-from mplint.source.file import SourceFile
 from mplint.targets import Targets
 
 # What means float32, for each trainer's switch.
 FULL = (None, False, 32, "32", "32-true", "no")
 LIGHTNING = ("lightning", "fabric")
+SWITCHED = (*LIGHTNING, "transformers", "accelerate")
 
 
 class Switch(NamedTuple):
@@ -35,16 +37,17 @@ class Switch(NamedTuple):
 def switch_trainers(program: Program, policy: str) -> Adopted:
     """Set the switch of each trainer that the program builds."""
     made: list[Note] = []
-    left = [*_from_command_line(program.file, policy), *_engines(program.file, policy)]
+    left = [*_from_command_line(program.file, policy), *_engines(program.execution, policy)]
     first = program.file
-    found = [s for s in first.fact(setups) if s.trainer in (*LIGHTNING, "transformers", "accelerate") and _call(s) is not None]
-    for index, setup in enumerate(found):
-        place = first.location(_call(setup) or first.tree)
-        if list(modes(setup)):
+    found = configured(program.execution)
+    for index, (call, ways) in enumerate(found.items()):
+        place = first.location(call)
+        if any(list(modes(setup)) for setup in ways):
             continue
-        switch = switch_of(setup, policy, program.targets)
+        setup, switch = ways[0], switch_of(ways[0], policy, program.targets)
         try:
-            require_free(first, setup, switch, policy)
+            for way in ways:
+                require_free(first, way, switch, policy)
             program = switched(program, index, switch)
             made.append(Note(place, f"`{switch.name}={switch.text}` lets {setup.title} train in mixed precision"))
         except NoFix as reason:
@@ -52,9 +55,14 @@ def switch_trainers(program: Program, policy: str) -> Adopted:
     return Adopted(program, tuple(made), tuple(left), bool(found) or bool(left))
 
 
-def _call(setup: Setup) -> ast.Call | None:
-    node = setup.options.node if isinstance(setup.options, SourceOptions) else None
-    return node if isinstance(node, ast.Call) else None
+def configured(execution: Execution) -> dict[ast.Call, list[Setup]]:
+    """The calls of this file that build trainers, in source order, each with what is set there on the ways that the program may take."""
+    found: dict[ast.Call, list[Setup]] = {}
+    for one in setups(execution.trace):
+        call = execution.node(one.event.place)
+        if one.setup.trainer in SWITCHED and isinstance(call, ast.Call):
+            found.setdefault(call, []).append(one.setup)
+    return dict(sorted(found.items(), key=lambda pair: position(pair[0])))
 
 
 def switch_of(setup: Setup, policy: str, targets: Targets) -> Switch:
@@ -95,10 +103,7 @@ def require_free(file: SourceFile, setup: Setup, switch: Switch, policy: str) ->
 def switched(program: Program, index: int, switch: Switch) -> Program:
     """The program after setting the switch of its trainer number `index`; raises NoFix."""
     file = program.file
-    found = [s for s in file.fact(setups) if s.trainer in (*LIGHTNING, "transformers", "accelerate") and _call(s) is not None]
-    call = _call(found[index])
-    if call is None:
-        raise NoFix("the call can't be rewritten")
+    call = list(configured(program.execution))[index]
     fix = Fix("Switch mixed precision on", Applicability.UNSAFE, (set_keyword(file, call, switch.name, switch.text),))
     try:
         after, remaining, _ = settled(program, program.after([fix]))
@@ -108,10 +113,11 @@ def switched(program: Program, index: int, switch: Switch) -> Program:
     return after
 
 
-def _engines(file: SourceFile, policy: str) -> list[Note]:
+def _engines(execution: Execution, policy: str) -> list[Note]:
     """DeepSpeed engines, whose configuration chooses the precision."""
-    if any(setup.trainer == "deepspeed" and list(modes(setup)) for setup in file.fact(setups)):
+    if any(one.setup.trainer == "deepspeed" and list(modes(one.setup)) for one in setups(execution.trace)):
         return []
+    file = execution.file
     section = "fp16" if policy == "mixed_float16" else "bf16"
     text = f'DeepSpeed runs the training: set `"{section}": {{"enabled": true}}` in its configuration'
     calls = [c for c in file.syntax.all(ast.Call) if "deepspeed.initialize" in file.names.candidates(c.func)]

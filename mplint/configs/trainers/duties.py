@@ -15,7 +15,6 @@ PACKAGES = frozenset(
 )
 UNKNOWN = "?"  # a dtype that nobody knows
 OBJECTS = frozenset({"accelerator", "fabric", "trainer", "engine", "model_engine", "optim_wrapper", "booster"})
-PREPARES = frozenset({"prepare", "prepare_model", "prepare_optimizer", "setup", "setup_module", "setup_optimizers", "initialize", "boost"})
 
 
 class Kind(NamedTuple):

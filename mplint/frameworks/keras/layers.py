@@ -237,11 +237,34 @@ def application(m: Machine, name: str, args: Args, place: Place) -> Value | None
     return made
 
 
+PACKAGES = ("keras_hub.", "keras_nlp.", "keras_cv.", "kecam.", "keras_cv_attention_models.", "classification_models.", "tfimm.",
+            "keras_rs.", "keras_unet_collection.", "vit_keras.", "official.nlp.", "official.vision.",
+            "tensorflow_similarity.models.")  # fmt: skip
+NOT_MODELS = frozenset(
+    {"losses", "metrics", "optimizers", "callbacks", "utils", "preprocessing", "datasets", "tokenizers", "visualization"}
+)
+
+
+@vocabulary.prefix(*PACKAGES)
+def packaged(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """A model of a package of models, whose outputs nobody sees."""
+    parts = name.split(".")
+    last = next((part for part in parts[1:] if part[:1].isupper()), "")
+    if not last or not NOT_MODELS.isdisjoint(parts) or last.endswith(("Tokenizer", "Preprocessor", "Converter", "Loss", "Metric")):
+        return None
+    made = Object(("layer", m.identity(place), m.round()), "keras model", name, place)
+    policy = policy_of(m, args.named.get("dtype"), place)
+    m.write(made.id, "#policy", policy)
+    m.emit("layer made", place, layer=made, name=name, policy=policy, dtype=args.named.get("dtype"), args=args)
+    return made
+
+
 @call(*sorted(name for name in BASES if last_of(name) in MODELS))
 def model(m: Machine, name: str, args: Args, place: Place) -> Value:
     """A functional model, or a sequential one."""
     made = Object(("model", m.identity(place), m.round()), "keras model", name, place)
     m.write(made.id, "#policy", policy_of(m, args.named.get("dtype"), place))
+    m.emit("container made", place, layer=made, name=name, policy=policy_held(m, made), dtype=args.named.get("dtype"))
     filled(m, made, last_of(name) == "Sequential", args, place)
     return made
 
@@ -295,6 +318,8 @@ def instance_made(m: Machine, made: Object, bases: Sequence[str], args: Args, pl
     dtype = args.named.get("dtype") if class_member(m, made.type, "__init__") is None else None
     m.write(made.id, "#policy", policy_of(m, dtype, place))
     m.emit("layer made", place, layer=made, name=made.type.name, policy=policy_held(m, made), dtype=dtype, args=args)
+    if any(last_of(name) in MODELS for name in bases) and class_member(m, made.type, "__init__") is None:
+        filled(m, made, any(last_of(name) == "Sequential" for name in bases), args, place)
 
 
 vocabulary.made.append(instance_made)
@@ -465,8 +490,8 @@ def called(m: Machine, layer: Atom, args: Args, place: Place) -> Value:
     if type(layer.type) is Class:
         if m.read(layer.id, "#output") is not None and class_member(m, layer.type, "call") is None:
             return called_model(m, layer, given, place)
-        m.emit("layer called", place, layer=layer, symbolic=symbolic, model=is_model(m, layer), given=tuple(given), tape=m.state("tape"))
-        result = run_call(m, layer, cast_inputs(m, layer, args), place)
+        noted(m, layer, given, place, model=is_model(m, layer))
+        result = run_call(m, layer, computed(m, cast_inputs(m, layer, args)), place)
         if is_model(m, layer) and layer.made is not None and not is_open(policy_held(m, layer)) and not inside_layer(m):
             outputs, policy = held_out(m, result), policy_held(m, layer)
             m.emit("model made", layer.made, model=layer, outputs=outputs, policy=policy, name=layer.type.name, how="called")
@@ -478,13 +503,22 @@ def called(m: Machine, layer: Atom, args: Args, place: Place) -> Value:
     return output
 
 
+def noted(m: Machine, layer: Object, given: Sequence[Tensor], place: Place, model: bool) -> None:
+    """Note that a layer is called. `inside`: by another layer, of which it is a part."""
+    symbolic = any("symbolic" in t.tags for t in given)
+    tape, inside = m.state("tape"), inside_layer(m)
+    m.emit("layer called", place, layer=layer, symbolic=symbolic, model=model, given=tuple(given), tape=tape, inside=inside)
+
+
 def inside_layer(m: Machine) -> bool:
     """Whether the `call` of a layer is running: what that calls is a part of it."""
     return any(f.code is not None and f.code.name == "call" and f.owner is not None and is_layer_class(m, f.owner) for f in m.frames)
 
 
 def handed_on(m: Machine, callee: Atom, args: Args, place: Place) -> Value | None:
-    """Models that are given to code that nobody sees, which may train them."""
+    """Models that are given to code that nobody sees, which may train them, and models of such code that are trained here."""
+    if type(callee) is External and "." in callee.name:
+        unknown_model(m, External(callee.name.rpartition(".")[0]), last_of(callee.name), args, place)
     if not (type(callee) is External and callee.name.startswith(("builtins.", "keras.", "tensorflow."))):
         for model in (atom for value in args.all() for atom in atoms(value) if is_model(m, atom)):
             m.emit("model handed on", place, model=model)
@@ -493,10 +527,63 @@ def handed_on(m: Machine, callee: Atom, args: Args, place: Place) -> Value | Non
 
 vocabulary.atom_calls.append(handed_on)
 
+OF_FIT = frozenset({"epochs", "batch_size", "validation_data", "validation_split", "callbacks", "steps_per_epoch", "verbose"})
+OF_COMPILE = frozenset({"optimizer", "loss", "metrics"})
+OF_UNKNOWN = {"fit": OF_FIT, "fit_generator": OF_FIT, "compile": OF_COMPILE}
+
+
+def unknown_model(m: Machine, model: Atom, name: str, args: Args, place: Place) -> None:
+    """That something which nobody knows is trained as only a model of Keras is."""
+    ir = m.project.ir(place.path)
+    speaks = ir is not None and not ir[2].isdisjoint(("keras", "tensorflow"))
+    if not speaks or name not in OF_UNKNOWN:
+        return
+    key = ("unknown model", model.symbol if type(model) is Unknown else model.name if type(model) is External else "")
+    if not OF_UNKNOWN[name].isdisjoint(args.named) or m.read(key, "#compiled") is not None:
+        m.write(key, "#compiled", NONE)
+        m.emit("unknown model trained", place, model=model, how=name, args=args)
+
+
+def of_unknown(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """Methods of a model that nobody knows."""
+    if type(atom) is Unknown:
+        unknown_model(m, atom, name, args, place)
+    return None
+
+
+vocabulary.atom_methods.append(of_unknown)
+
+
+def variables_read(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
+    """The variables of a model that nobody knows: only models and layers of Keras call them so."""
+    ir = m.project.ir(place.path) if type(atom) is Unknown and name in ("trainable_variables", "trainable_weights") else None
+    if ir is not None and not ir[2].isdisjoint(("keras", "tensorflow")):
+        m.emit("unknown model trained", place, model=atom, how=name, args=Args())
+    return None
+
+
+vocabulary.atom_attributes.append(variables_read)
+
 
 def by(place: Place) -> str:
     """The tag of tensors that the layer made at a place gives."""
     return f"by:{place.path}:{place.position}"
+
+
+def computed(m: Machine, args: Args) -> Args:
+    """The arguments as a layer's own code sees them: tensors, even where a functional graph is built of the layer."""
+    return Args([within(m, value) for value in args.positional], args.named, args.places, args.named_places, args.opaque)
+
+
+def within(m: Machine, value: Value) -> Value:
+    """A value with no tensor of a functional graph, as far as it holds some directly or in a tuple."""
+
+    def one(atom: Atom) -> Value:
+        if type(atom) is Items:
+            return replace(atom, items=tuple(within(m, item) for item in atom.items))
+        return atom.but(tags=atom.tags - {"symbolic"}) if is_tensor(atom) else atom  # type: ignore[union-attr]
+
+    return m.each(value, one)
 
 
 def marked(m: Machine, value: Value) -> Value:
@@ -506,8 +593,7 @@ def marked(m: Machine, value: Value) -> Value:
 
 def called_model(m: Machine, model: Object, given: Sequence[Tensor], place: Place) -> Value:
     """What calling a functional or sequential model gives: its outputs."""
-    symbolic = any("symbolic" in t.tags for t in given)
-    m.emit("layer called", place, layer=model, symbolic=symbolic, model=True, given=tuple(given), tape=m.state("tape"))
+    noted(m, model, given, place, model=True)
     output = m.read(model.id, "#output")
     return output if output is not None else Unknown(f"model(){IDENTITY}{place.path}:{place.position}")
 
@@ -595,11 +681,12 @@ def run_lambda(m: Machine, layer: Object, function: Value, args: Args, place: Pl
     """A Lambda layer: its function on what autocast gives it."""
     from mplint.program.calls import call as run
 
-    given = cast_inputs(m, layer, Args(args.positional[:1], None, args.places[:1]))
+    symbolic = any("symbolic" in t.tags for v in args.all() for t in gathered(m, v))
+    given = computed(m, cast_inputs(m, layer, Args(args.positional[:1], None, args.places[:1])))
     if any(type(a) in (Function, Wrapped, External) for a in atoms(function)):
         result = run(m, function, given, place.position)
         if any(is_tensor(a) for a in atoms(result)):
-            return result
+            return marked(m, result) if symbolic else result
     low = [t for v in given.all() for t in gathered(m, v)]
     found = met(m, "Lambda", low, place, promotes=True)
     return found if found is not None else Unknown(f"Lambda(){IDENTITY}{place.path}:{place.position}")
@@ -766,6 +853,8 @@ def layer_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | 
         return letters_of(m, policy_held(m, atom), variable_letter)
     if name in ("dtype_policy", "_dtype_policy"):
         return policy_object(m, policy_held(m, atom), place)
+    if name == "optimizer" and is_model(m, atom):
+        return Unknown(f"model.optimizer{IDENTITY}{atom.id!r}")
     if name in ("output", "outputs") and atom.kind == "keras model":
         m.emit("outputs read", place, model=atom)
         return m.read(atom.id, "#output")

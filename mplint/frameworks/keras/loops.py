@@ -14,6 +14,7 @@ from mplint.frameworks.keras.tensors import (
     GRADIENTS,
     NOISE,
     TF,
+    VARIABLE,
     added_up,
     emit_on,
     held_in,
@@ -100,6 +101,8 @@ def new_optimizer(m: Machine, name: str, args: Args, place: Place) -> Value | No
 
 def wrapped_by_compile(m: Machine, optimizer: Value, policy: Value, args: Args, place: Place) -> Value:
     """What `compile()` makes of an optimizer: under a mixed_float16 policy of the model, one that scales the loss."""
+    named = Object(("keras optimizer", m.identity(place), "compile"), "keras optimizer", "compile", place)
+    optimizer = m.each(optimizer, lambda atom: named if type(atom) is Constant and isinstance(atom.value, str) else atom)
     flag = args.named.get("auto_scale_loss")
     if type(flag) is Constant and flag.value is False:
         return optimizer
@@ -253,6 +256,9 @@ def gradients_held(m: Machine, value: Value | None, path: Path, depth: int = 0) 
     for both, atom in under(value, path) if value is not None else ():
         if type(atom) is Tensor and GRADIENTS in atom.tags:
             found.append((both, atom))
+        elif type(atom) is Tensor and (kept := variable_of(atom)) is not None:
+            held = m.read(("variable", kept), "#gradients")
+            found += gradients_held(m, held, both, depth + 1) if held is not None and depth < 4 else []
         elif type(atom) is Object and atom.kind in ("zip", "enumerate") and isinstance(atom.id, tuple) and len(atom.id) > 2:
             held = m.read(("arguments", atom.id[2]), "#items")
             for item in held.items if type(held) is Items else ():
@@ -266,6 +272,27 @@ def gradients_held(m: Machine, value: Value | None, path: Path, depth: int = 0) 
             for item in (*(items or ()), *((rest,) if rest is not None else ())):
                 found += gradients_held(m, item, both, depth + 1)
     return found
+
+
+def variable_of(tensor: Tensor) -> str | None:
+    """What stands for the variable that a tensor is read from."""
+    return next((tag for tag in tensor.tags if tag.startswith(VARIABLE)), None)
+
+
+def assigned(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """Variables to which gradients are assigned: what accumulates them, or weights that no optimizer updates."""
+    if name not in ("assign", "assign_add", "assign_sub") or type(atom) not in (Tensor, Unknown):
+        return None
+    held = gradients_held(m, args.get(0, "value") or args.get(0, "delta"), m.path)
+    if held:
+        kept = variable_of(atom) if type(atom) is Tensor else None
+        if kept is not None:
+            m.write(("variable", kept), "#gradients", join((path - m.path, gradient) for path, gradient in held))
+        m.emit("gradients assigned", place, ways=tuple(held), how=name, variable=atom)
+    return None
+
+
+vocabulary.atom_methods.append(assigned)
 
 
 def optimizer_method(m: Machine, optimizer: Atom, name: str, args: Args, place: Place) -> Value | None:
@@ -321,7 +348,9 @@ def of_scaler(m: Machine, receiver: Object, name: str, args: Args, place: Place)
 
 def of_unknown(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
     """Optimizers that arrive from outside, told by methods that only they have."""
-    if type(atom) is Unknown and name in (*SCALES, "get_unscaled_gradients", "apply_gradients"):
+    if type(atom) is not Unknown:
+        return None
+    if name in (*SCALES, "get_unscaled_gradients", "apply_gradients") or (name == "apply" and gradients_in(m, args.get(0))):
         return optimizer_method(m, atom, name, args, place)
     return None
 

@@ -169,6 +169,35 @@ def on_tpu(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     return None
 
 
+GRAPHS = frozenset(
+    {"Session", "InteractiveSession", "disable_v2_behavior", "disable_eager_execution", "placeholder", "global_variables_initializer"}
+    | {"model_to_estimator", "Estimator", "TPUEstimator", "EstimatorSpec", "train_and_evaluate", "MonitoredTrainingSession"}
+)
+
+
+@vocabulary.prefix("tensorflow.", "keras.estimator.")
+def of_graphs(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """Sessions, placeholders and estimators of TensorFlow 1."""
+    if name.rpartition(".")[2] in GRAPHS:
+        m.emit("graph code", place, name=name)
+    return None
+
+
+@vocabulary.prefix("jax.", "flax.nnx.")
+def of_jax(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """Gradients that JAX takes."""
+    if name.rpartition(".")[2] in ("value_and_grad", "grad"):
+        m.emit("jax gradients taken", place, name=name)
+    return None
+
+
+@call("keras.backend.clear_session", "keras.utils.clear_session")
+def session_cleared(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The state of Keras begins anew: Keras 3 forgets the policy, too."""
+    m.emit("session cleared", place)
+    return NONE
+
+
 @call(*every("set_global_policy", "set_policy", "set_dtype_policy"))
 def set_policy(m: Machine, name: str, args: Args, place: Place) -> Value:
     """Set the global policy."""

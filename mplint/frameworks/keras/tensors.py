@@ -61,6 +61,7 @@ TF = "tf"  # the tag of TensorFlow's tensors
 NEST = "nest"  # of an argument that may hold several tensors
 FACTOR = "factor:"  # of a loss: what it has been multiplied with,
 ANYTHING = "anything"  # where that is no number
+VARIABLE = "variable:"  # of what a variable holds
 GRADIENTS = "gradients"  # of what a tape or an optimizer gives
 ISLAND = "island"  # of what was computed in half and cast to float32
 FOLLOWED = "followed"  # of what was made in the dtype of something else
@@ -568,7 +569,9 @@ def filled(m: Machine, name: str, args: Args, place: Place) -> Value:
     """A tensor that a call fills: float32 unless a dtype is given."""
     noise = frozenset({NOISE}) if "random" in name else frozenset()
     if name.startswith("keras.ops."):
-        return in_dtypes(m, name, args, place, OF_OPS[name.removeprefix("keras.ops.")], None, "filled", frozenset({MULTI}))
+        last = name.removeprefix("keras.ops.")
+        default = None if last in ("full", "linspace") else SINGLE  # those take the dtype of what they are given
+        return in_dtypes(m, name, args, place, OF_OPS[last], default, "filled", frozenset({MULTI}))
     if name.startswith("keras.random."):
         return in_dtypes(m, name, args, place, OF_RANDOM[name.removeprefix("keras.random.")], SINGLE, "filled", noise | {MULTI})
     if name.startswith("keras.backend."):
@@ -625,13 +628,20 @@ def of_value(m: Machine, name: str, args: Args, place: Place) -> Value:
             return made_here(m, name, place, SINGLE, None, kind, frozenset()) if keras else tensor(INTEGER)
         if keras and last in ("constant", "variable"):
             return made_here(m, name, place, SINGLE, None, kind, frozenset())
-        return unknown(name, place)
+        return unknown(name, place) if kind != "variable" else tensor(ANY)
 
     return m.each(first if first is not None else NONE, one)
 
 
+def variable(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """A variable, to which other tensors may be assigned later."""
+    tag = f"{VARIABLE}{m.identity(place)}"
+    made = of_value(m, name, args, place)
+    return m.each(made, lambda atom: atom.but(tags=atom.tags | {tag}) if is_tensor(atom) else atom)  # type: ignore[union-attr]
+
+
 for last in OF_VALUES:
-    vocabulary.calls[f"tensorflow.{last}"] = of_value
+    vocabulary.calls[f"tensorflow.{last}"] = variable if last == "Variable" else of_value
 for last in OF_KERAS_VALUES:
     vocabulary.calls[f"keras.backend.{last}"] = of_value
 vocabulary.calls["keras.backend.convert_to_tensor"] = of_value

@@ -49,9 +49,9 @@ def read(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
     return None
 
 
-def decided_by_the_machine(m: Machine, symbol: str, value: Constant) -> Unknown:
+def decided_by_the_machine(m: Machine, symbol: str, value: Constant, kind: str = "machine") -> Unknown:
     """An unknown that has one value on the machines that mixed precision is for; what happens on others proves nothing."""
-    m.switches.setdefault(symbol, Switch(symbol.partition(IDENTITY)[0], value, None, "machine"))
+    m.switches.setdefault(symbol, Switch(symbol.partition(IDENTITY)[0], value, None, kind))
     return Unknown(symbol)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from mplint.frameworks.torch.tensors import is_module_name
 from mplint.program.machine import IDENTITY, Args, Machine
 from mplint.program.values import NONE, TRUE, Atom, Object, Place, Unknown, Value, atoms
 
+FROM_ELSEWHERE = re.compile(r"[\w.]+\.[A-Z]\w*\([^)]*\)")
+PLAIN = ("torch.", "torchvision.", "torchmetrics.")
 PLAIN_MODELS = ("torch.nn.", "torchvision.models.", "timm.")  # whose models compute in the dtype of their parameters
 
 
@@ -15,14 +19,14 @@ def trains(m: Machine, module: Atom | Value) -> None:
         m.write(module, "#trained", TRUE)
 
 
-def note_called(m: Machine, module: Atom, args: Args, place: Place) -> None:
+def note_called(m: Machine, module: Atom, args: Args, place: Place, cut_off: bool = False) -> None:
     """Note that a model is called, once at each place. `followed`: what its forward does is known, or as good as known."""
     if m.store.get("scalers", "#made") is None or not is_model(m, module, args):
         return
     slot = (("called", place, tuple(m.calls[-2:])), "#model")
-    if m.store.get(*slot) is None:
+    if cut_off or m.store.get(*slot) is None:
         m.write(*slot, NONE)
-        m.emit("model called", place, model=module, autocast=m.state("autocast"), followed=is_followed(module))
+        m.emit("model called", place, model=module, autocast=m.state("autocast"), followed=not cut_off and is_followed(module))
 
 
 def is_model(m: Machine, module: Atom, args: Args) -> bool:
@@ -30,7 +34,13 @@ def is_model(m: Machine, module: Atom, args: Args) -> bool:
     if type(module) is not Unknown:
         return True
     given = (a for value in args.all() for a in atoms(value))
-    return any(is_trained(m, a) for a in (module, *given))
+    return is_instance_from_elsewhere(module) or any(is_trained(m, a) for a in (module, *given))
+
+
+def is_instance_from_elsewhere(unknown: Unknown) -> bool:
+    """Whether an unknown value is an instance of another package's class: called, it may be a model that computes in half by itself."""
+    shown = unknown.symbol.partition(IDENTITY)[0]
+    return not shown.startswith(PLAIN) and FROM_ELSEWHERE.fullmatch(shown) is not None
 
 
 def is_trained(m: Machine, atom: Atom) -> bool:

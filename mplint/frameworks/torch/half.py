@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from mplint.findings import Confidence, Span
-from mplint.frameworks.torch.tensors import GUESSED
+from mplint.frameworks.torch.tensors import FOLLOWING, GUESSED
 from mplint.program.conditions import Condition
 from mplint.program.lower import place_of, span_of
 from mplint.program.machine import Event
@@ -32,7 +32,7 @@ class Found:
     def confidence(self) -> Confidence:
         """High where it holds as the program stands; medium where somebody has to turn a switch or call library code, or for a guess."""
         tensor = self.event.get("tensor")
-        if isinstance(tensor, Tensor) and GUESSED in tensor.tags:
+        if isinstance(tensor, Tensor) and not tensor.tags.isdisjoint((GUESSED, FOLLOWING)):
             return Confidence.MEDIUM
         return Confidence.HIGH if self.verdict.proven and not self.entry.context else Confidence.MEDIUM
 

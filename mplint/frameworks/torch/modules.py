@@ -74,6 +74,7 @@ call = vocabulary.call
 method = vocabulary.method
 
 HALF_WORDS = frozenset({"half", "float16", "bfloat16"})
+MAKES = frozenset({"arange", "from_pretrained"})  # what a module's `__init__` makes in half precision
 CALL_STEPS = 20_000  # that one call of a module may use
 UNCHANGED = ("cuda", "cpu", "to", "eval", "train", "requires_grad_", "apply", "xpu", "npu", "mps", "type", "to_empty", "share_memory")
 WRAPPERS = (
@@ -374,6 +375,7 @@ def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Pl
     value = held if held is not None else bind(m, member[0], receiver, receiver.type, member[1], place.position)  # type: ignore[index]
     result = bounded(m, value, with_inputs_cast(m, value, args, place), place)
     if result is None:
+        note_called(m, receiver, args, place, cut_off=True)
         return unknown_model(m, receiver, args, place)
     result = computed_under(m, result)
     note_probabilities(m, receiver, result, place)
@@ -419,6 +421,7 @@ NUMERIC = frozenset(
         "unstable in half",
         "reduced in half",
         "loss in half",
+        "log-probabilities in half",
         "cancellation in half",
         "cast by hand",
         "cast to half",
@@ -436,7 +439,7 @@ NUMERIC = frozenset(
 
 def bounded(m: Machine, callee: Value, args: Args, place: Place) -> Value | None:
     """Call with a part of the steps; None where that was not enough."""
-    return m.within(CALL_STEPS if m.bounds else min(CALL_STEPS, m.left // 4), lambda: m.call(callee, args, place.position))
+    return m.within(CALL_STEPS if m.bounds else min(CALL_STEPS, m.left // 3), lambda: m.call(callee, args, place.position))
 
 
 def computed_under(m: Machine, value: Value, depth: int = 0) -> Value:
@@ -539,11 +542,20 @@ def weights_held(m: Machine, receiver: Atom) -> Value:
     held = cast_weights(m, receiver.id if type(receiver) is Object else receiver)
     if held != NONE or type(receiver) is not Object or receiver.kind != "model":
         return held
-    groups = [group for state in atoms(weights(m, receiver)) for group in groups_of(state) if group.name == OWN]
+    made = receiver.made
+    return choose(join((guards, loaded_weights(state, made) or NONE) for guards, state in options(weights(m, receiver))), m.path)
+
+
+def loaded_weights(state: Atom, made: Place | None) -> Tensor | None:
+    """The weights of a model of another package as a tensor, where their dtype is known; `made`: where the model was."""
+    groups = [group for group in groups_of(state) if group.name == OWN]
     letters = frozenset(group.dtype for group in groups)
     if not letters or ANY in letters:
-        return NONE
-    return Tensor(letters, next((group.chain for group in groups if group.chain), ()), forward=letters & HALVES)
+        return None
+    chain = next((group.chain for group in groups if group.chain), ())
+    if not chain and made is not None and letters & HALVES:
+        chain = (Step(made, f"the model is made with weights in {named(next(iter(letters & HALVES)))} here"),)
+    return Tensor(letters, chain, forward=letters & HALVES)
 
 
 def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
@@ -782,10 +794,12 @@ def is_module(m: Machine, value: Atom) -> bool:
 
 
 def opening(m: Machine, cls: Class) -> Callable[[Object, int], None] | None:
-    """How torch uses a module that nobody uses in the project and that makes tables of numbers in half precision: its `forward` runs."""
+    """How torch uses a module that nobody uses in the project and that makes tables of numbers, or loads a model, in half precision: its
+    `forward` runs.
+    """
     maker, runner = class_member(m, cls, "__init__"), class_member(m, cls, "forward")
     made_by = maker[0].code if maker is not None and type(maker[0]) is Function else None
-    if runner is None or made_by is None or not has_module_base(m, cls) or "arange" not in made_by.words:
+    if runner is None or made_by is None or not has_module_base(m, cls) or made_by.words.isdisjoint(MAKES):
         return None
     defaults = (default for _, _, default, _ in made_by.parameters if default is not None)
     if made_by.words.isdisjoint(HALF_WORDS) and not any(default[-1] in HALF_WORDS for default in defaults):

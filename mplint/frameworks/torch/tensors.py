@@ -1,8 +1,8 @@
 """Tensors: what operations do to dtypes, under autocast and without, and the constants that meet them.
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
-"loss in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half". Each holds the tensor that it
-happens to.
+"loss in half", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half".
+Each holds the tensor that it happens to.
 """
 
 from __future__ import annotations
@@ -81,6 +81,9 @@ RATES = "rates"  # tag: powers of such numbers, by which positions are multiplie
 ROUNDED = "rounded rates"  # tag: rates that were in half precision before they became angles, whatever they were cast to later
 SIZES = re.compile(r"(?:[\w.]+\.)?(?:shape\[[^\[\]]*\]|size\([^()]*\)(?:\[[^\[\]]*\])?|(?:dim|numel)\(\))|len\([\w.]*\)|(?:math\.)?sqrt\b")
 ARITHMETIC = re.compile(r"[\d\s.()+*/-]")
+FOLLOWING = "in a caller's dtype"  # tag: rates that took the dtype of something that a caller gives, and that may be half
+ARGUMENT = re.compile(r"[A-Za-z_]\w*")
+COUNTS = re.compile(r"(?:^|_)(?:(?:time|id|pos|position|timestep|step|index|indice|token)s?(?:_|$)|[tni]$)", re.I)  # what has whole numbers
 CHANNELS = re.compile(r"dim|head|freq|chan|layer|batch|bucket|bins|group|width|hidden|embed|rank|class|expert|query|queries|num_n|level")
 REDUCTIONS = frozenset({"mean", "var", "std", "var_mean", "std_mean", "nanmean"})
 SAME_TENSOR = frozenset({"data", "T", "mT", "H", "mH", "real", "detach"})
@@ -175,6 +178,7 @@ QUOTIENTS = frozenset({"div", "truediv", "divide", "true_divide"})
 ANGLED = SCALED | PRODUCTS | {"outer", "ger", "cat", "concat", "stack", "hstack", "reciprocal", "where", "tensordot"}
 TURNS = frozenset({"sin", "cos", "polar", "sincos"})
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
+LOG_PROBABILITIES = frozenset({"log_softmax", "LogSoftmax", "logsigmoid", "LogSigmoid"})
 NO_HALF = frozenset(  # operations without a half kernel, which raise
     [
         *("eigh", "eig", "eigvals", "eigvalsh", "svd", "svdvals", "qr", "cholesky", "cholesky_ex", "cholesky_inverse", "cholesky_solve"),
@@ -335,6 +339,8 @@ class Operation:
             self.m.recorder.computed(self.m, self.place, self.name, meaning.kind)
         if kind == "none":
             return self.unknown()
+        if kind == "lower" and self.given and all(type(a) is Tensor and a.dtypes <= {INTEGER, BOOLEAN} for a in self.given):
+            kind = meaning.plain  # autocast casts floats only
         self.check(kind)
         asked = dtypes_given(self.named.get("dtype")) if meaning.takes_dtype or kind in ("factory", "float32") else None
         if kind in ("integer", "bool"):
@@ -379,7 +385,7 @@ class Operation:
 
     def is_of_logits(self) -> bool:
         """Whether this is the sigmoid of what a model gives under float16 autocast: of the result of its last product, as a rule."""
-        if self.name != "sigmoid" or not self.given:
+        if short_of(self.name) != "sigmoid" or not self.given:
             return False
         source = self.given[0]
         if type(source) is Tensor and source.dtypes == {ANY} and MODEL_OUTPUT in source.tags and source.forward == {HALF}:
@@ -513,11 +519,11 @@ class Operation:
             if COUNTED in tensor.tags and short in SCALED:
                 found.add(COUNTED)
             if RATES in tensor.tags and (keeps or short in ANGLED):
-                found |= tensor.tags & {RATES, ROUNDED}
+                found |= tensor.tags & {RATES, ROUNDED, FOLLOWING}
         if short in POWERS and self.given and any(COUNTED in t.tags for t in operands_of(self.m, self.given[-1])):
             found.add(RATES)
         if any(NORMALIZED in t.tags for t in self.tensors):
-            found -= {RATES, ROUNDED}  # angles of a few turns
+            found -= {RATES, ROUNDED, FOLLOWING}  # angles of a few turns
         if short in QUOTIENTS and len(self.tensors) > 1 and self.given and self.tensors[0] is self.given[0]:
             found |= {NORMALIZED} if COUNTED in self.tensors[0].tags else set()
         if short in SCALED and any(NORMALIZED in t.tags for t in self.tensors):
@@ -641,6 +647,9 @@ class Operation:
                     m.emit("unstable in half", self.place, **self.in_half(first))
             elif short in REDUCTIONS:
                 m.emit("reduced in half", self.place, **self.in_half(first))
+        of_model = first.dtypes in ({HALF}, {BFLOAT}) and MODEL_OUTPUT in first.tags
+        if kind != "float32" and short in LOG_PROBABILITIES and of_model and outside_of_regions(m):
+            m.emit("log-probabilities in half", self.place, **self.in_half(first))
         if short in COUNTING:
             self.check_positions(kind)
         if short in TURNS:
@@ -1062,6 +1071,8 @@ def convert(m: Machine, tensor: Tensor, name: str, args: Args, place: Place) -> 
             asked = dtypes_given(atom)
             if asked is not None:
                 return cast(m, tensor, *asked, place, name)
+            if type(atom) is Unknown and RATES in tensor.tags and FOLLOWING not in tensor.tags and (of := caller_of(atom, name)):
+                return following(tensor, of, place)
             legacy_name = atom.value if type(atom) is Constant else getattr(atom, "name", "")
             letter = LEGACY.get(str(legacy_name).rpartition(".")[2])
             if letter is not None:
@@ -1074,6 +1085,20 @@ def convert(m: Machine, tensor: Tensor, name: str, args: Args, place: Place) -> 
         return tensor
 
     return spread(m, given, run)
+
+
+def caller_of(atom: Unknown, name: str) -> str:
+    """The argument of the caller's whose dtype a cast takes: "x" of `x.dtype`, or `type_as(x)`; "" for anything else."""
+    shown = atom.symbol.partition(IDENTITY)[0]
+    found = shown.removesuffix(".dtype")
+    follows = found != shown or name == "type_as"
+    return found if follows and ARGUMENT.fullmatch(found) and not COUNTS.search(found) else ""
+
+
+def following(tensor: Tensor, of: str, place: Place) -> Tensor:
+    """Frequencies in the dtype of an argument."""
+    step = Step(place, f"the frequencies take the dtype of `{of}` here")
+    return tensor.but(dtypes=frozenset({ANY}), half=(step,), made=step, tags=tensor.tags | {ROUNDED, FOLLOWING})
 
 
 def cast(m: Machine, tensor: Tensor, letters: Letters, chain: tuple[Step, ...], place: Place, name: str) -> Value:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import product
+from typing import NamedTuple
+
 from mplint.frameworks.torch.protocol import dtype_of, map_value
 from mplint.frameworks.trainers.weights import (
     OWN,
@@ -16,6 +19,7 @@ from mplint.frameworks.trainers.weights import (
     weights,
 )
 from mplint.frameworks.vocabulary import Vocabulary
+from mplint.program.conditions import Path, extend
 from mplint.program.expressions import longest
 from mplint.program.machine import IDENTITY, Args, Machine
 from mplint.program.store import join
@@ -136,19 +140,37 @@ def made_model(m: Machine, name: str, args: Args, place: Place) -> Value:
     return made
 
 
-def quantized(args: Args) -> bool:
-    """Whether the weights are loaded in fewer bits."""
+class Ways(NamedTuple):
+    """The conditions under which weights are loaded in the dtype that is asked for, and those under which in fewer bits."""
+
+    whole: list[Path]
+    few: list[Path]
+
+
+def quantized(args: Args) -> Ways:
+    """When the weights are loaded in fewer bits."""
+    ways = Ways([frozenset()], [])
     for name in ("load_in_8bit", "load_in_4bit", "quantization_config"):
         value = args.named.get(name)
-        if value is not None and not (type(value) is Constant and not value.value):
-            return True
-    return False
+        if value is not None:
+            kept: list[Path] = []
+            for way, (guards, atom) in product(ways.whole, options(value)):
+                both = extend(way, guards)
+                if both is not None:
+                    (kept if type(atom) is Constant and not atom.value else ways.few).append(both)
+            ways = Ways(kept, ways.few)
+    return ways
 
 
-def loaded_weights(asked: Value | None, few_bits: bool, opaque: bool, place: Place) -> Value:
+def loaded_weights(asked: Value | None, ways: Ways, opaque: bool, place: Place) -> Value:
     """The groups of a model that was just loaded."""
-    if few_bits:
-        return State((Group(OWN, INTEGER, False),))
+    held = options(loaded_in(asked, opaque, place)) if ways.whole else ()
+    whole = [(both, state) for way in ways.whole for guards, state in held if (both := extend(way, guards)) is not None]
+    return join([*whole, *((way, State((Group(OWN, INTEGER, False),))) for way in ways.few)])
+
+
+def loaded_in(asked: Value | None, opaque: bool, place: Place) -> Value:
+    """The groups of a model that is loaded in some dtype."""
     if asked is None:
         return State((Group(OWN, ANY if opaque else SINGLE),))
     found = []

@@ -1,1 +1,0 @@
-"""Source programs: values, flow and the facts of each framework about precision."""

@@ -1,1 +1,0 @@
-"""Precision facts about Keras and TensorFlow code: policies, layers and model outputs, training loops."""

@@ -1,1 +1,0 @@
-"""Precision facts about PyTorch code: autocast regions, loss scalers, the training loop, operand dtypes."""
