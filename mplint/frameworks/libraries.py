@@ -12,7 +12,8 @@ from mplint.program.project import Project
 APART = frozenset(
     {
         "apps", "apphub", "benchmark", "benchmarks", "bin", "ci", "demo", "demos", "doc", "docs", "example", "examples", "experiment",
-        "experiments", "notebooks", "playground", "projects", "recipes", "research", "sample", "samples", "scripts", "test", "tests",
+        "experiments", "notebooks", "playground", "pretraining",
+        "projects", "recipes", "research", "sample", "samples", "scripts", "test", "tests",
         "testing", "tools", "tutorial", "tutorials",
     }
 )  # fmt: skip

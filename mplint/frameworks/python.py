@@ -418,7 +418,7 @@ def bool_(m: Machine, name: str, args: Args, place: Place) -> Value:
     if value is None:
         return FALSE
     found = truths(m, value)
-    if all(truth is found[0][1] for _, truth in found):
+    if found and all(truth is found[0][1] for _, truth in found):
         return TRUE if found[0][1] else FALSE
     if type(value) is Unknown:
         return Test(("true", value.symbol), True)

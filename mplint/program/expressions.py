@@ -569,7 +569,7 @@ def unary_of(m: Machine, op: str, atom: Atom, position: int) -> Value:
 def negate(m: Machine, value: Value) -> Value:
     """`not value`."""
     found = truths(m, value)
-    if all(truth is found[0][1] for _, truth in found):
+    if found and all(truth is found[0][1] for _, truth in found):
         return FALSE if found[0][1] else TRUE
     if len(found) == 2 and type(value) in (Test, Unknown):
         if type(value) is Test:

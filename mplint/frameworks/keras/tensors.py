@@ -263,7 +263,9 @@ OF_FIRST = frozenset(
     {
         "gather", "gather_nd", "batch_gather", "embedding_lookup", "repeat", "tile", "reshape", "broadcast_to", "pad", "slice", "roll",
         "reverse", "reverse_sequence", "expand_dims", "transpose", "squeeze", "boolean_mask", "split", "band_part", "strided_slice",
-        "dynamic_partition", "top_k", "sort", "extract_patches", "crop_to_bounding_box", "pad_to_bounding_box",
+        "dynamic_partition", "top_k", "sort", "from_value_rowids", "from_row_splits", "from_row_lengths",
+        "from_row_starts", "from_row_limits", "from_nested_row_splits", "from_tensor", "from_dense",
+        "extract_patches", "crop_to_bounding_box", "pad_to_bounding_box",
     }
 )  # fmt: skip
 # operations of which only some arguments share a dtype: by position and name

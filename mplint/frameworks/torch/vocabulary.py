@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mplint.frameworks.torch import checkpoints, devices, functions, modules, offers, protocol, reports, sharding, tensors
+from mplint.frameworks.torch import checkpoints, devices, functions, modules, offers, protocol, reports, sharding, spectrograms, tensors
 from mplint.frameworks.vocabulary import Vocabulary
 
 
@@ -17,6 +17,7 @@ def vocabularies() -> tuple[Vocabulary, ...]:
         sharding.vocabulary,
         functions.vocabulary,
         modules.vocabulary,
+        spectrograms.vocabulary,
         tensors.vocabulary,
         checkpoints.fallback,
     )
