@@ -535,11 +535,11 @@ def items_seen(m: Machine, atom: Atom, position: int, rounds: int) -> list[Value
             return list(known)[:UNROLLED]
         return [again(known, n) for n in range(rounds)]
     if type(atom) is Items and atom.rest is not None:
-        return [atom.rest] * rounds
+        return [again(atom.rest, n) for n in range(rounds)]
     if type(atom) is Object and atom.kind in ("list", "set", "generator"):
         held = m.read(atom.id, "#items")
         if type(held) is Items and (held.items or held.rest is not None):
-            return [held.rest if held.rest is not None else held.items[0]] * rounds
+            return [held.items[0]] * rounds if held.rest is None else [again(held.rest, n) for n in range(rounds)]
     if type(atom) is Unknown:
         return [derived(atom, "[]", f"{position}{m.round()}#{n}") for n in range(rounds)]
     return [Unknown(f"item{IDENTITY}{m.frames[-1].path}{position}{m.round()}#{n}") for n in range(rounds)]

@@ -11,7 +11,7 @@ from mplint.findings import AddImport, Applicability, Confidence, Finding, Fix, 
 from mplint.program.conditions import Path
 from mplint.program.lower import span_of
 from mplint.program.machine import Args, Event, Switch
-from mplint.program.trace import Trace, possible, shown_symbol
+from mplint.program.trace import Trace, needs, possible, shown_symbol
 from mplint.program.values import DOUBLE, SINGLE, Atom, Constant, DType, Place, Step, Test, Unknown, Value
 from mplint.python.arguments import argument_start
 from mplint.python.syntax import argument
@@ -283,10 +283,22 @@ def mistake(trace: Trace, event: Event) -> tuple[Mistake, Path] | None:
             continue
         place = Place(event.place.path, position)
         for path, atom in possible(value, event.path):
+            if is_converted(trace, path, atom):
+                continue
             said = wrong(trace, event, place, written(trace, event, parameter, index), atom)
             if said is not None:
                 return said, path
     return None
+
+
+def is_converted(trace: Trace, path: Path, atom: Atom) -> bool:
+    """Whether a setting that is a string by default stands there only where it is given as something else."""
+    switch = trace.switches.get(atom.symbol) if type(atom) is Unknown else None
+    if type(atom) is not Unknown or switch is None or type(switch.default) is not Constant or not isinstance(switch.default.value, str):
+        return False
+    asked = f"isinstance({atom.symbol}, "
+    classes = [str(key[1])[len(asked) :] for key, sense in path if sense and key[0] == "true" and str(key[1]).startswith(asked)]
+    return any("builtins.str" not in named for named in classes) or needs(switch, path, atom.symbol) is not None
 
 
 def written(trace: Trace, event: Event, parameter: str, index: int) -> Written | None:
