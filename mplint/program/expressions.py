@@ -289,7 +289,7 @@ def linearize(cls: Class, found: list[Class | str], depth: int) -> None:
     if depth > 10:
         return
     for base in cls.bases:
-        for atom in atoms(base):
+        for atom in of_one_package(base):
             if type(atom) is Class and atom is not cls:
                 linearize(atom, found, depth + 1)
             elif type(atom) is External:
@@ -300,6 +300,25 @@ def linearize(cls: Class, found: list[Class | str], depth: int) -> None:
                 name = "?" + atom.symbol.partition(IDENTITY)[0]
                 if name not in found:
                     found.append(name)
+
+
+def of_one_package(base: Value) -> list[Atom]:
+    """What a base can be; of classes of several packages, between which a program chooses, those of the first."""
+    found = list(atoms(base))
+    packages = [package_of(atom) for atom in found] if len(found) > 1 else []
+    first = next((package for package in packages if package), "")
+    return [atom for atom, package in zip(found, packages, strict=True) if package in ("", first)] if first else found
+
+
+def package_of(base: Atom) -> str:
+    """The package that a class comes from, or derives from; "" where it is only the project's own, or nobody knows."""
+    names: list[Class | str] = []
+    if type(base) is External:
+        names.append(base.name)
+    elif type(base) is Class:
+        linearize(base, names, 0)
+    packages = (name.partition(".")[0] for name in names if isinstance(name, str) and not name.startswith("?"))
+    return next((package for package in packages if package != "builtins"), "")
 
 
 def external_bases(m: Machine, cls: Class) -> list[str]:
