@@ -50,6 +50,7 @@ class Row:
     verdict: str
     besides: int
     shown: str
+    commit: str = ""
 
 
 Report = Counter[tuple[str, str, int]]

@@ -88,7 +88,10 @@ def emitted(tree: ast.AST, teller: str) -> Iterator[tuple[str, list[str], str]]:
             text = ast.get_docstring(node)
             said = text.splitlines()[0] if text else f"`{node.name}` of {teller}." if teller.isidentifier() else teller
         match node:
-            case ast.Call(func=ast.Attribute(attr="emit"), args=[kind, *_], keywords=keywords):
+            case (
+                ast.Call(func=ast.Attribute(attr="emit"), args=[kind, *_], keywords=keywords)
+                | ast.Call(func=ast.Name(id="emit_on"), args=[_, _, kind, *_], keywords=keywords)
+            ):
                 names = [k.arg for k in keywords if k.arg is not None]
                 constants = [n.value for n in ast.walk(kind) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
                 yield from ((word, names, said) for word in constants)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.engine.prefilter import key_of
 from mplint.engine.tracing import Programs, deep_stack, traced
+from mplint.frameworks.torch.modules import calls_part
 from mplint.program.lower import span_of
 from mplint.program.machine import Args, Event, Machine
 from mplint.program.trace import Entry, Trace
@@ -76,6 +77,8 @@ class Sights:
         """Keep what a call of the file calls."""
         if place.path == self.path:
             self.all[-1].callees.setdefault(place.position, {}).update(dict.fromkeys((atom, name) for atom in atoms(callee)))
+        if name and any(calls_part(m, atom, name, args) for atom in atoms(callee)):
+            self.computed(m, place, name, "model")
 
     def assumed(self, m: Machine, place: Place, callee: Atom, how: str) -> None:
         """What a call was taken for shows in what it gives."""
@@ -177,6 +180,13 @@ class Execution:
         """The functions of this file that a call has run."""
         found = [self._at(code.place) for code in self._entered.get(call, ()) if code.path == self.path]
         return [node for node in found if isinstance(node, FUNCTIONS)]
+
+    def definitions(self, call: ast.AST) -> Iterator[tuple[SourceFile, Function]]:
+        """The functions of the project that a call has run, each with its file."""
+        for code in self.codes(call):
+            found = self.trace.node(Place(code.path, code.place))
+            if found is not None and isinstance(found[1], FUNCTIONS):
+                yield found[0], found[1]
 
     def codes(self, call: ast.AST) -> tuple[Code, ...]:
         """The functions that a call runs, those of other files included."""

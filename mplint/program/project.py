@@ -137,7 +137,7 @@ class Project:
                 found = self.at(home, parts)
                 if found is not None:
                     return found
-        return None
+        return self.at(folder, parts)  # a package's file that is run as a script
 
     def at(self, folder: str, parts: list[str]) -> Module | None:
         """The module of dotted `parts` below a folder."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity
-from mplint.frameworks.keras.evidence import untold
 from mplint.frameworks.keras.tensors import PROBABILITIES
 from mplint.frameworks.torch import half
 from mplint.frameworks.torch.tensors import SURE
@@ -294,7 +293,7 @@ class UnstableOpInHalf(Rule):
                 f"this part of the loss is added up in float16{first.condition}",
                 why="float16 ends at 65504: so does a square over 255, and a loss of 2 that is multiplied by the loss scale of 32768.",
                 help="cast what is added up to float32 before its squares or logarithms are taken",
-                confidence=Confidence.MEDIUM if untold(trace, first.event.path) else first.confidence,
+                confidence=Confidence.MEDIUM,
                 steps=(*(tensor.half if isinstance(tensor, Tensor) else ()), *more[:3], *asked),
             )
 

@@ -201,6 +201,15 @@ def test_what_has_no_kernel_for_half_tensors_gets_its_input_in_float32() -> None
     assert [line for line, said in notes if "has no kernel for half tensors" in said] == [7], notes
 
 
+def test_a_loss_that_a_layer_adds_is_float32_as_the_others_are() -> None:
+    text = (
+        "import keras\nfrom keras import layers, ops\n\n\nclass Sparse(layers.Layer):\n    def call(self, x):\n"
+        "        self.add_loss(0.1 * ops.mean(x))\n        return x\n\n\n"
+        "inputs = keras.Input((8,))\nmodel = keras.Model(inputs, layers.Dense(1)(Sparse()(layers.Dense(8)(inputs))))\n" + FIT
+    )
+    assert 'self.add_loss(ops.cast(0.1 * ops.mean(x), "float32"))' in result(text)
+
+
 def test_a_module_that_others_run_gets_its_heads_and_a_note_on_the_policy() -> None:
     layers = "[keras.layers.Dense(8), keras.layers.Dense(2, activation='softmax')]"
     text = f"import keras\n\n\ndef build():\n    return keras.Sequential({layers})\n"

@@ -170,6 +170,7 @@ def test_comments_and_untouched_lines_of_scripts_stay(name: str, policy: str) ->
         "Loss",
         "cross_entropy",
         "state_dict",
+        "gradient_penalty",
         "masked_fill",
         "total[mask]",
         "index_add_",

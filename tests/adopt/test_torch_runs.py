@@ -10,7 +10,7 @@ from torch_runs import FOLDER, POLICIES, SCRIPTS, adopted, losses_of
 
 pytestmark = pytest.mark.framework
 
-LEFT = {("closure.py", "mixed_float16"), ("gradient_penalty.py", "mixed_float16")}
+LEFT = {("closure.py", "mixed_float16")}
 ADOPTED = [(name, policy) for name in SCRIPTS for policy in POLICIES if (name, policy) not in LEFT]
 # What bfloat16, with 8 bits, may add to a loss in a few steps, and float16, with 11.
 NOISE = {"mixed_bfloat16": 0.08, "mixed_float16": 0.02}

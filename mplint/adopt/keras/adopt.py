@@ -11,7 +11,7 @@ from mplint.adopt.keras.elsewhere import foreign_training, models_from_elsewhere
 from mplint.adopt.keras.entry import start_of
 from mplint.adopt.keras.existing import existing, imports_keras
 from mplint.adopt.keras.heads import Kept, kept_layers, untraced
-from mplint.adopt.keras.kernels import kernels_of_float32, uncast_kernels
+from mplint.adopt.keras.kernels import added_losses, kernels_of_float32, uncast_kernels
 from mplint.adopt.keras.loops import scaled_clips, unscaled_updates
 from mplint.adopt.keras.mend import Origin, known_findings, mend
 from mplint.adopt.keras.notes import is_fatal, text_of_done, text_of_left
@@ -101,6 +101,7 @@ def finished(first: Program, program: Program, made: list[Note], policy: str, ke
     known = known_findings(first) if fresh else frozenset()
     program, kept = rewritten(first, program, kept_layers, "`{}` stays float32: {}")
     program, cast = rewritten(first, program, kernels_of_float32, "`{}` {}")
+    program, added = rewritten(first, program, added_losses, "`{}` {}")
     mended = mend(first, program, known)
     program, clipped = rewritten(first, mended.program, scaled_clips, "`{}` {}")
     if clipped:
@@ -118,7 +119,7 @@ def finished(first: Program, program: Program, made: list[Note], policy: str, ke
     left = [Note(place, text_of_left(f, policy)) for f, place in mended.left if not is_fatal(f)] + fatal
     left += [note_at(first, program, node, text) for node, text in untraced(scene)]
     left += [note_at(first, program, node, text) for node, text in models_from_elsewhere(scene, policy)]
-    return Adopted(first if program.data == first.data else program, (*made, *kept, *cast, *done, *clipped), tuple(left), True)
+    return Adopted(first if program.data == first.data else program, (*made, *kept, *cast, *added, *done, *clipped), tuple(left), True)
 
 
 def note_at(first: Program, program: Program, node: ast.AST, text: str) -> Note:

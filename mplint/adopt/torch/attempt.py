@@ -43,7 +43,7 @@ class Attempt(NamedTuple):
 
 def attempt(program: Program, policy: str, chosen: Sequence[int], evaluates: bool) -> Attempt:
     """The program with these backward passes adopted; raises Refused."""
-    after = prepared(program, chosen)
+    after = prepared(program, policy, chosen)
     after = under_autocast(after, policy, chosen, evaluates)
     after = with_float_results(after, chosen)
     if policy == "mixed_float16":
@@ -54,11 +54,11 @@ def attempt(program: Program, policy: str, chosen: Sequence[int], evaluates: boo
     return Attempt(after, tuple(done))
 
 
-def prepared(program: Program, chosen: Sequence[int]) -> Program:
+def prepared(program: Program, policy: str, chosen: Sequence[int]) -> Program:
     """The program with losses and outputs in statements of their own."""
     execution = program.execution
     open_ones = [call for call in picked(program.file, chosen) if not is_covered(execution, call)]
-    return carried_out(program, parted(Models(execution), open_ones), chosen) if open_ones else program
+    return carried_out(program, parted(Models(execution), policy, open_ones), chosen) if open_ones else program
 
 
 def under_autocast(program: Program, policy: str, chosen: Sequence[int], evaluates: bool) -> Program:

@@ -38,7 +38,7 @@ def backwards(execution: Execution) -> list[Backward]:
             elsewhere = execution.leaves(call) and execution.leads_to(call, "backward")
             if execution.at(call, "trainer backward"):
                 found.append(Backward(number, call, False, True))
-            elif elsewhere or any(is_remote(atom) for atom, _ in execution.callees(call)):
+            elif elsewhere or not execution.callees(call) or any(is_remote(atom) for atom, _ in execution.callees(call)):
                 found.append(Backward(number, call, True, False))
             continue
         plain = [event for event in events if not is_scaled(event)]

@@ -7,7 +7,7 @@ import re
 
 from mplint.adopt.execution import Execution
 from mplint.adopt.torch.models import Models, is_half
-from mplint.adopt.torch.passages import keeps_graph
+from mplint.adopt.torch.passages import DIFFERENTIATED, keeps_graph
 from mplint.findings import Change
 from mplint.program.values import ANY, Tensor, Unknown
 from mplint.python.file import SourceFile
@@ -129,6 +129,8 @@ def of_backward(execution: Execution, backward: ast.Call, policy: str) -> None:
     function = file.syntax.function(backward)
     if function is not None and any("compile" in file.text(d) or "jit" in file.text(d) for d in function.decorator_list):
         raise NoFix(f"`{function.name}` is compiled as a whole: compile the model and leave the step out of it")
+    if not execution.callees(backward):
+        raise NoFix("mplint can't follow the program up to here: open `torch.autocast` where its model runs")
     if execution.leaves(backward) and not execution.at(backward, "backward"):
         raise NoFix("its backward pass is a function of another file: adopt mixed precision there")
     given = argument(backward, "gradient", 0)
@@ -150,10 +152,7 @@ def of_backward(execution: Execution, backward: ast.Call, policy: str) -> None:
     if (update := update_by_hand(file, function)) is not None:
         raise NoFix(f"`{update}` changes weights by hand, by gradients that a scaler would scale: let an optimizer do it")
     if differentiates_twice(execution, backward):
-        raise NoFix(
-            "gradients are differentiated again, and those have to be scaled and unscaled by hand in float16: "
-            "see the gradient penalty of torch's AMP examples, or use mixed_bfloat16"
-        )
+        raise NoFix(DIFFERENTIATED)
 
 
 def closure_step(execution: Execution, backward: ast.Call) -> ast.Call | None:

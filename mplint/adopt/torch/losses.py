@@ -35,9 +35,9 @@ def is_banned(models: Models, node: ast.AST) -> bool:
 def squares(models: Models, node: ast.AST) -> bool:
     """Whether a tensor is multiplied with its own transpose outside of every model: a sum over all positions, beyond what float16 holds."""
     for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):
-        for function in models.execution.functions(call):
-            owner = models.file.syntax.enclosing_class(function)
-            if (owner is None or not models.is_module_class(owner)) and any(is_square(models.file, n) for n in ast.walk(function)):
+        for file, function in models.execution.definitions(call):
+            inside = file.syntax.enclosing_class(function) is not None
+            if not inside and any(is_square(file, n) for n in ast.walk(function)):
                 return True
     return any(is_square(models.file, n) for n in ast.walk(node))
 

@@ -36,6 +36,10 @@ class Models:
         """Whether a statement or expression runs a model or a part of one."""
         return any(work.owned for work in self.work(node))
 
+    def runs_here(self, node: ast.AST) -> bool:
+        """Whether an expression by itself, once its operands are there, runs a model or a part of one."""
+        return any(work.owned and work.kind in RUNS for work in self.execution.own_work(node))
+
     def takes_loss(self, node: ast.AST) -> bool:
         """Whether a loss is computed while a statement or expression runs."""
         if any(work.name.endswith(LOSSES) for work in self.execution.work(node)):
@@ -46,7 +50,7 @@ class Models:
         """Whether something that nobody knows is called, and is called like a loss."""
         for atom, method in self.execution.callees(call):
             last = method or (shown(atom.symbol).rpartition(".")[2] if type(atom) is Unknown else "")
-            unknown = type(atom) is Unknown
+            unknown = type(atom) is Unknown or (type(atom) is Object and bool(method) and not self.execution.codes(call))
             if unknown and CALLED_LOSS.search(last) and not NO_LOSS.search(last):
                 return True
         return False

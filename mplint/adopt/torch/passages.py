@@ -20,6 +20,11 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 GROWS = frozenset({"append", "extend", "update", "add", "insert", "setdefault"})
 STEPS = ("backward", "trainer backward", "optimizer step", "scaler step")
 MAX_DEPTH = 4
+CONDITIONAL = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
+DIFFERENTIATED = (
+    "gradients are differentiated again, and those have to be scaled and unscaled by hand in float16: "
+    "see the gradient penalty of torch's AMP examples, or use mixed_bfloat16"
+)
 ADVICE = "open `torch.autocast` where the model runs, and for float16 scale the loss here with a `torch.amp.GradScaler`"
 
 
@@ -132,6 +137,7 @@ class Passages:
         """From the first statement that runs a model to the last one that autocast may run, without those that stay in float32."""
         runs = [s for s in chosen if self.models.runs_model(s) and not self.stays(s)]
         runs = runs or [s for s in chosen if self.models.runs(s) and not self.stays(s)]
+        require(bool(runs) or not any(self.stays(s) for s in chosen), DIFFERENTIATED)
         if not runs or any(self.is_covered(s) for s in runs):
             return []
         body = [s for s in chosen if position(s) >= position(runs[0])]
@@ -157,8 +163,24 @@ class Passages:
         """Whether a statement takes gradients that are differentiated again: under a loss scale those would be scaled, too."""
         if self.policy != "mixed_float16":
             return False
-        events = [e for n in ast.walk(statement) for e in self._taken(n)]
-        return any(keeps_graph(event) for event in events)
+        return any(self.takes(n) for n in ast.walk(statement)) and self.penalty_in(statement) is None
+
+    def penalty_in(self, statement: ast.stmt) -> ast.Call | None:
+        """The call that takes such gradients in the midst of an expression that runs models besides, and may stand before it."""
+        if self.policy != "mixed_float16" or not isinstance(statement, ast.Assign):
+            return None
+        calls = [n for n in ast.walk(statement.value) if isinstance(n, ast.Call) and self.execution.codes(n) and self.takes(n)]
+        outer = calls[0] if calls else None
+        if outer is None or outer is statement.value:
+            return None
+        own = {id(n) for n in ast.walk(outer)}
+        beside = any(id(n) not in own and self.models.runs_here(n) for n in ast.walk(statement))
+        around = [p for p in self.syntax.ancestors(outer) if isinstance(p, ast.expr)]
+        return outer if beside and not any(isinstance(p, CONDITIONAL) for p in around) else None
+
+    def takes(self, node: ast.AST) -> bool:
+        """Whether a call takes gradients that are differentiated again."""
+        return any(keeps_graph(event) for event in self._taken(node))
 
     def _taken(self, node: ast.AST) -> list[Event]:
         if not isinstance(node, ast.Call):

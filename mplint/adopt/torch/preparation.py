@@ -7,21 +7,20 @@ from collections.abc import Iterator, Sequence
 
 from mplint.adopt.torch.losses import is_banned
 from mplint.adopt.torch.models import Models
-from mplint.adopt.torch.passages import loss_of
+from mplint.adopt.torch.passages import CONDITIONAL, Passages, loss_of
 from mplint.findings import Applicability, Change, Fix, InsertStatements, Replace, Span
 from mplint.python.file import SourceFile
 from mplint.python.syntax import walk_expressions
 
-CONDITIONAL = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 
-
-def parted(models: Models, backwards: Sequence[ast.Call]) -> Fix:
+def parted(models: Models, policy: str, backwards: Sequence[ast.Call]) -> Fix:
     """The fix that names losses computed where their gradients are, and outputs that go straight into a loss to be kept outside."""
     changes: list[Change] = []
     for backward in backwards:
         changes += _named_loss(models, backward)
+    passages = Passages(models, policy)
     for statement in (s for s in models.file.syntax.all(ast.Assign) if models.runs(s)):
-        changes += _named_output(models, statement)
+        changes += [*_named_penalty(passages, statement)] or _named_output(models, statement)
     return Fix("Part the statements", Applicability.UNSAFE, tuple(dict.fromkeys(changes)))
 
 
@@ -54,6 +53,15 @@ def _named_output(models: Models, statement: ast.Assign) -> Iterator[Change]:
             name = _fresh(file, statement, "output")
             yield InsertStatements(file.span(statement), (f"{name} = {file.text(given)}",))
             yield Replace(file.span(given), name)
+
+
+def _named_penalty(passages: Passages, statement: ast.Assign) -> Iterator[Change]:
+    """A penalty on gradients in the midst of an expression that runs models besides."""
+    file, penalty = passages.file, passages.penalty_in(statement)
+    if penalty is not None:
+        name = _fresh(file, statement, "penalty")
+        yield InsertStatements(file.span(statement), (f"{name} = {file.text(penalty)}",))
+        yield Replace(file.span(penalty), name)
 
 
 def _fresh(file: SourceFile, node: ast.AST, name: str) -> str:

@@ -19,7 +19,19 @@ from mplint.frameworks.keras.policies import (
     policy_of,
     variable_letter,
 )
-from mplint.frameworks.keras.tensors import LOW, NEST, TF, added_up_here, argument_place, gathered, is_tensor, met, tensor, written_dtypes
+from mplint.frameworks.keras.tensors import (
+    LOW,
+    NEST,
+    TF,
+    added_up_here,
+    argument_place,
+    gathered,
+    held_in,
+    is_tensor,
+    met,
+    tensor,
+    written_dtypes,
+)
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.calls import instantiate
 from mplint.program.conditions import Path
@@ -726,7 +738,10 @@ def layer_method(m: Machine, receiver: Atom, name: str, args: Args, place: Place
     if name == "load_weights":
         m.emit("weights loaded", place, model=receiver)
         return NONE
-    if name in ("build", "add_loss", "add_metric", "set_weights", "summary", "freeze", "unfreeze"):
+    if name == "add_loss":
+        m.emit("loss added", place, layer=receiver, ways=tuple(held_in(m, args.get(0, "loss") or NONE, m.path)))
+        return NONE
+    if name in ("build", "add_metric", "set_weights", "summary", "freeze", "unfreeze"):
         return NONE
     if name == "add" and args.positional and is_model(m, receiver):
         add(m, receiver, args.positional[0], place)

@@ -15,6 +15,7 @@ from mplint.program.values import (
     NONE,
     Alternatives,
     Atom,
+    Class,
     Constant,
     Entries,
     External,
@@ -165,7 +166,9 @@ def held_value(m: Machine, atom: Atom) -> object:
 
 
 def built(m: Machine, callee: Atom, args: Args, is_partial: bool, place: Place) -> Value:
-    """What a call gives, or the callable with its arguments."""
+    """What a call gives, or the callable with its arguments; a configuration may give a class of the project what it leaves out today."""
+    if type(callee) is Class and not is_partial:
+        return call(m, callee, Args(args.positional, args.named, opaque=True), place.position)
     if is_partial:
         return Partial(callee, args.positional, tuple(args.named.items()))
     return call(m, callee, args, place.position)

@@ -14,7 +14,7 @@ PLAIN_MODELS = ("torch.nn.", "torchvision.models.", "timm.")  # whose models com
 
 
 def trains(m: Machine, module: Atom | Value) -> None:
-    """That a module is put in training mode, or its parameters are asked for."""
+    """That a module is put in training or evaluation mode, or its parameters are asked for."""
     if type(module) is Unknown:
         m.write(module, "#trained", TRUE)
 

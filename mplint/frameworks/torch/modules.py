@@ -18,6 +18,7 @@ from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dt
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, zero_grad
 from mplint.frameworks.torch.tensors import (
     BUFFER,
+    CALLED_LOSS,
     FROZEN,
     LEGACY,
     MAKERS,
@@ -865,6 +866,18 @@ def model_method(m: Machine, receiver: Atom, name: str, args: Args, place: Place
 
 
 vocabulary.atom_methods.append(model_method)
+
+
+def calls_part(m: Machine, owner: Value, name: str, args: Args) -> bool:
+    """Whether `owner.name(…)` calls a part of a model of which nobody knows what it is: no method, and nothing called like a loss."""
+    if type(owner) is not Object or type(owner.type) is not Class or not is_module(m, owner):
+        return False
+    if name in NO_MODELS or CALLED_LOSS.search(name):
+        return False
+    held = m.read(owner.id, name)
+    if held is None or class_member(m, owner.type, name) is not None or not all(type(a) is Unknown for a in atoms(held)):
+        return False
+    return any(type(a) in (Unknown, Tensor) for v in args.all() for a in atoms(v))
 
 
 def list_of_modules(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:

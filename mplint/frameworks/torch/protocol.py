@@ -1112,6 +1112,8 @@ def unknown_methods(m: Machine, atom: Atom, name: str, args: Args, place: Place)
         if name in ("scale", "step") and not args.positional:
             return None
         return not_none(m, atom, scaler_method(m, atom, name, args, place))
+    if name == "step" and shown.endswith((")", "]")) and "sched" in m.written.lower():
+        return None  # one of several things that a maker of optimizers gives
     if name in ("step", "zero_grad", "state_dict", "load_state_dict") and (is_named_optimizer(last) or hint.endswith("optimizer")):
         return optimizer_method(m, atom, name, args, place)
     if name == "step" and shown.endswith((")", "]")) and is_named_optimizer(m.written.lower()):

@@ -271,7 +271,7 @@ def watch(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value 
         freeze(m, atom, args.get(0, "requires_grad") or TRUE)
     elif name in ("parameters", "named_parameters"):
         return parameters(m, atom, name, place)
-    elif name == "train":
+    elif name in ("train", "eval"):
         trains(m, atom)
     elif name == "apply" and args.positional:
         apply(m, atom, args.positional[0], place)
