@@ -16,13 +16,14 @@ from mplint.frameworks.torch.callers import Callers, input_of
 from mplint.frameworks.torch.candidates import Candidates, Shape
 from mplint.frameworks.torch.functions import code_of
 from mplint.frameworks.torch.modules import cast_module, has_module_base
+from mplint.frameworks.torch.tensors import is_module_name
 from mplint.frameworks.torch.units import Ask, Units
 from mplint.program.calls import instantiate
 from mplint.program.conditions import EMPTY, Path, extend
 from mplint.program.entries import OWN_STEPS, call_open, definitions, run, words_in
 from mplint.program.expressions import bind, class_member, external_bases
 from mplint.program.lower import IR
-from mplint.program.machine import IDENTITY, STATE, Args, Machine
+from mplint.program.machine import IDENTITY, STATE, Args, Event, Machine
 from mplint.program.trace import CALLERS, Entry, Trace, possible
 from mplint.program.values import (
     ANY,
@@ -79,7 +80,7 @@ def regions(found: Trace) -> list[Region]:
     result: list[Region] = []
     for number, entry in enumerate(found.entries):
         for event in entry.of("unknown model called"):
-            if is_test_path(event.place.path) or is_foreign(event.data["model"]):
+            if is_test_path(event.place.path) or is_foreign(event.data["model"]) or is_unbound(event):
                 continue
             for path, region in possible(event.data["autocast"], event.path):  # type: ignore[arg-type]
                 if type(region) is not Autocast or region.dtype not in (HALF, BFLOAT, ANY) or region.device in ("cpu", "mps"):
@@ -134,6 +135,15 @@ def casts(entry: Entry, number: int) -> Iterable[Region]:
 def is_foreign(model: object) -> bool:
     """Whether a model is an instance of a class that is known by its name, and is none of the project's."""
     return type(model) is Unknown and CLASS.match(model.symbol.partition(IDENTITY)[0]) is not None
+
+
+def is_unbound(event: Event) -> bool:
+    """Whether an event calls a member of what nothing in its file binds, a module that nobody imports, that is not called a model."""
+    model = event.data["model"]
+    if type(model) is not Unknown or is_module_name(model):
+        return False
+    shown, _, identity = model.symbol.partition(IDENTITY)
+    return "." in shown and identity == event.place.path
 
 
 def run_in_context(m: Machine, found: Trace, paths: Iterable[str], ask: Ask) -> None:
