@@ -439,6 +439,8 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
     init = next((s for s in statement[6] if s[0] == "define" and s[2][2] == "__init__"), None)
     methods = methods_of_matter(statement, relevant)
     pending = [s for s in methods if Code(path, s[2]) not in m.called]
+    if pending:  # what saves and restores belongs to this instance too, though one of an heir has called it
+        pending = [s for s in methods if s in pending or keeps_state(s[2])]
     opening = m.library.opening(m, cls)
     if opening is None and not pending and not (init is not None and relevant(init[2][8]) and Code(path, init[2]) not in m.called):
         return
