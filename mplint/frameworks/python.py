@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from mplint.frameworks.options.classes import leave_open, takes_open_names
 from mplint.frameworks.options.names import module_named, named_by, spelled
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.conditions import Condition
@@ -249,6 +250,8 @@ def hasattr_(m: Machine, name: str, args: Args, place: Place) -> Value:
                 return TRUE
             if not external_bases(m, receiver.type):
                 return FALSE
+    if takes_open_names(m, receiver, key):
+        return TRUE  # of the names from outside those matter that the settings have
     shown = getattr(receiver, "symbol", "") or getattr(receiver, "name", "")
     return Test(("true", f"hasattr({shown}, {getattr(key, 'value', '')!r})"), True)
 
@@ -262,6 +265,8 @@ def setattr_(m: Machine, name: str, args: Args, place: Place) -> Value:
         set_attribute(m, receiver, key.value, value, place.position)
     elif type(receiver) is Object and value is not None and type(key) is Unknown and (pattern := pattern_of(key)):
         set_attribute(m, receiver, pattern, value, place.position)
+    elif type(receiver) is Object and takes_open_names(m, receiver, key):
+        leave_open(m, receiver, place)
     return NONE
 
 

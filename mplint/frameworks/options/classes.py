@@ -186,6 +186,23 @@ def read_of_class(m: Machine, atom: Atom, name: str, place: Place) -> Value | No
 vocabulary.atom_attributes.append(read_of_class)
 
 
+def takes_open_names(m: Machine, receiver: Value | None, key: Value | None) -> bool:
+    """Whether a program asks settings for a name that comes from outside, or sets one."""
+    held = type(receiver) is Object and receiver.kind == "instance" and type(receiver.type) is Class and type(key) is Unknown
+    return held and holds_settings(m, receiver.type)  # type: ignore[union-attr, arg-type]
+
+
+def leave_open(m: Machine, made: Object, place: Place) -> None:
+    """Leave each field of settings to the user, its value so far the default: what is set has a name from outside."""
+    cls = made.type
+    for name, (owner, annotation) in fields_of(m, cls).items() if type(cls) is Class else ():
+        value = m.read(made.id, name) or m.read(owner.id, name)
+        if type(value) is Constant and isinstance(value.value, PLAIN):
+            shown = f"{owner.name}.{name}"
+            switch = Switch(shown, value, place, "setting", literals(annotation))
+            m.write(made.id, name, leaf(m, shown, f"outside:{owner.path}:{owner.name}", switch))
+
+
 def inner_class(m: Machine, default: Value | None, annotation: IR | None, owner: Class) -> Class | None:
     """The class of settings that a field holds an instance of."""
     for atom in atoms(default) if default is not None else ():

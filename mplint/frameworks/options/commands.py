@@ -109,7 +109,8 @@ def run_command(m: Machine, function: Function, place: Place) -> Value:
         switch = Switch(shown, default_of(value), Place(function.code.path, function.code.place), "option")
         named[name] = leaf(m, name, f"option:{function.code.path}:{function.code.place}", switch)
         declare(m, name, named[name])
-    return call(m, function, Args((), named, (), dict.fromkeys(named, place.position)), place.position)
+    takes_more = any(kind == "**" for _, kind, _, _ in function.code.parameters)  # what the command line says beyond the parameters
+    return call(m, function, Args((), named, (), dict.fromkeys(named, place.position), takes_more), place.position)
 
 
 def command_default(m: Machine, function: Function, default: tuple[object, ...] | None) -> Value | None:
