@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from mplint.frameworks.libraries import Libraries
 from mplint.frameworks.torch.promotion import UNKNOWN_TENSOR
+from mplint.frameworks.torch.tensors import NAMES_WHOLE
 from mplint.frameworks.torch.units import Ask
 from mplint.program.entries import begins
 from mplint.program.machine import Args
@@ -23,8 +24,6 @@ AUTOCAST = re.compile(rb"\bautocast\(|\bis_autocast_enabled\(|\bcustom_fwd\b")
 BFLOAT16 = re.compile(rb"\bbfloat16\b|\bbf16\b")
 COMMENT = re.compile(rb"(?m)#.*$|^\s*>>>.*$")
 MODULES = re.compile(rb"\btorch\b")
-# parameters that are no tensors of floats
-WHOLE = re.compile(r"(?:^|_)(?:(?:id|mask|label|target|length|len|token|position|(?:time)?step)s?|idx|ind(?:ex|ices)|pos|t|n|dim)$")
 
 
 def speaks_of_float16(data: bytes) -> tuple[bool, bool, bool]:
@@ -73,7 +72,7 @@ class Callers:
 def input_of(code: Code, guard: str) -> Args:
     """The arguments of a module's `forward`: a tensor that is half or not, where the first is one of floats, and others."""
     own = [name for name, kind, _, _ in code.parameters[1:] if kind == "positional"]
-    if not own or WHOLE.search(own[0]):
+    if not own or NAMES_WHOLE.search(own[0]):
         return Args(opaque=True)
     place = Place(code.path, code.place)
     key = ("place", place, guard)

@@ -83,7 +83,10 @@ SIZES = re.compile(r"(?:[\w.]+\.)?(?:shape\[[^\[\]]*\]|size\([^()]*\)(?:\[[^\[\]
 ARITHMETIC = re.compile(r"[\d\s.()+*/-]")
 FOLLOWING = "in a caller's dtype"  # tag: rates that took the dtype of something that a caller gives, and that may be half
 ARGUMENT = re.compile(r"[A-Za-z_]\w*")
-COUNTS = re.compile(r"(?:^|_)(?:(?:time|id|pos|position|timestep|step|index|indice|token)s?(?:_|$)|[tni]$)", re.I)  # what has whole numbers
+# words in the names of parameters that hold whole numbers or marks, and no floats
+WHOLE = r"(?:^|_)(?:(?:id|mask|label|target|length|len|token|pos|position|time|timestep|step|indice)s?|index|idx|[tni]|dim)"
+COUNTS = re.compile(WHOLE + "(?:_|$)", re.I)
+NAMES_WHOLE = re.compile(WHOLE + "$", re.I)
 CHANNELS = re.compile(r"dim|head|freq|chan|layer|batch|bucket|bins|group|width|hidden|embed|rank|class|expert|query|queries|num_n|level")
 REDUCTIONS = frozenset({"mean", "var", "std", "var_mean", "std_mean", "nanmean"})
 SAME_TENSOR = frozenset({"data", "T", "mT", "H", "mH", "real", "detach"})
