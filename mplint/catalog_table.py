@@ -69,7 +69,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/keras3_unscaled_train_step.py': (6337, (('MP313', 'keras3-unscaled-train-step', 'ERROR', ('GradientTape', '.backward('), ('keras',), False, 'Keras3UnscaledTrainStep', False, False, True),)),
     'training/losses_to_scale.py': (6202, ()),
     'training/missing_loss_scaling.py': (20141, (('MP301', 'missing-loss-scaling', 'ERROR', ('autocast', 'mixed_float16', 'GradientTape', 'compute_gradients', 'mixed_precision=', 'mp_policy='), ('torch', 'keras'), False, 'MissingLossScaling', False, False, True),)),
-    'training/missing_scaler_update.py': (9445, (('MP303', 'missing-scaler-update', 'ERROR', ('.scale(',), ('torch',), False, 'MissingScalerUpdate', False, False, True),)),
+    'training/missing_scaler_update.py': (9915, (('MP303', 'missing-scaler-update', 'ERROR', ('.scale(',), ('torch',), False, 'MissingScalerUpdate', False, False, True),)),
     'training/mixed_layers.py': (3407, ()),
     'training/optimizers_to_wrap.py': (5267, ()),
     'training/scaled_gradients_modified.py': (8405, (('MP314', 'scaled-gradients-modified', 'WARNING', ('.scale(', 'scale_loss', 'get_scaled_loss'), ('torch', 'keras'), False, 'ScaledGradientsModified', False, False, True),)),

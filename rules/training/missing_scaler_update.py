@@ -107,8 +107,16 @@ def steps_again(entry: Entry) -> Iterator[tuple[Event, Path]]:
         step = next((e for e in before if e.data["scaler"] == event.data["scaler"]), None)
         if step is not None and any(kind != "stepped" for kind, _ in states) and is_updated(entry.events[:number], step):
             continue  # where it was not stepped, it may have been updated
-        if step is not None and (step.place == event.place or step.loops != event.loops) and not comes_early(entry, step):
-            yield step, event.path  # in one round it is another mistake
+        if step is None or (step.place != event.place and step.loops == event.loops):
+            continue  # in one round it is another mistake
+        if not comes_early(entry, step) and not is_one_of_several(entry, step, event):
+            yield step, event.path
+
+
+def is_one_of_several(entry: Entry, step: Event, later: Event) -> bool:
+    """Whether no backward pass is in sight between two rounds of a loop: it may go over optimizers that are made at one place."""
+    between = entry.events[entry.events.index(step) : entry.events.index(later)]
+    return step.place == later.place and not any(event.kind in ("loss scaled", "backward") for event in between)
 
 
 def is_updated(events: Sequence[Event], step: Event) -> bool:
