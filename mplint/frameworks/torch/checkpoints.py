@@ -15,10 +15,12 @@ from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import EMPTY, Path, extend
 from mplint.program.expressions import bind, class_member, entries_of
 from mplint.program.machine import IDENTITY, Args, Exhausted, Machine
+from mplint.program.statements import put
 from mplint.program.values import (
     NONE,
     Atom,
     Class,
+    Constant,
     Entries,
     External,
     Function,
@@ -104,6 +106,9 @@ class Content:
         if atom.kind == "state_dict":
             owner = m.read(atom.id, "#of")
             self.held.append(Held(str(atom.type), owner if owner is not None else NONE, path, atom.made))
+            more = m.read(entries_key(atom), "#entries")
+            if more is not None:
+                self.add(more, path, key, depth + 1)
         elif is_scaler(m, atom):
             self.held.append(Held("scaler", atom, path, None))
         elif atom.kind in ("optimizer", "scheduler", "module"):
@@ -127,6 +132,32 @@ class Content:
             else:
                 for name, value in attributes_of(m, atom):
                     self.add(value, path, name, depth + 2)
+
+
+def entries_key(state: Object) -> Hashable:
+    """Under what the entries stand that a program adds to what a `state_dict()` gave it."""
+    return (state.id, state.made)
+
+
+def entry_added(m: Machine, atom: Atom, index: Value, value: Value, place: Place) -> bool:
+    """`state = optimizer.state_dict(); state["scaler"] = scaler.state_dict()`."""
+    if type(atom) is not Object or atom.kind != "state_dict":
+        return False
+    held = m.read(entries_key(atom), "#entries")
+    m.write(entries_key(atom), "#entries", m.each(held if held is not None else Entries(), lambda known: put(known, index, value)))
+    return True
+
+
+vocabulary.item_assigned.append(entry_added)
+
+
+@vocabulary.method("state_dict", "update")
+def entries_added(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value | None:
+    """`state.update(scaler=scaler.state_dict())`."""
+    given = [(key, value) for a in args.positional for key, value in (entries_of(m, a) or Entries()).entries]
+    for key, value in (*given, *args.named.items()):
+        entry_added(m, receiver, Constant(key) if isinstance(key, (str, int)) else key, value, place)
+    return NONE
 
 
 def attributes_of(m: Machine, instance: Object) -> list[tuple[str, Value]]:
