@@ -164,7 +164,7 @@ def birth_of(optimizer: Atom, made: Event | None) -> Birth | None:
         return Birth(made.loops, made.calls)
     made_as = optimizer.id if type(optimizer) is Object and optimizer.kind == "instance" else None
     identity = made_as[-1] if isinstance(made_as, tuple) else None
-    return Birth((), identity[1]) if isinstance(identity, tuple) and len(identity) == 3 and not identity[2] else None
+    return Birth((), identity[1]) if isinstance(identity, tuple) and len(identity) == 4 and not identity[2] else None
 
 
 def is_given_before(trace: Trace, optimizer: Atom, loop: Place) -> bool:

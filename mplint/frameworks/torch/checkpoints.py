@@ -152,11 +152,12 @@ vocabulary.item_assigned.append(entry_added)
 
 
 @vocabulary.method("state_dict", "update")
-def entries_added(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value | None:
+def entries_added(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """`state.update(scaler=scaler.state_dict())`."""
     given = [(key, value) for a in args.positional for key, value in (entries_of(m, a) or Entries()).entries]
     for key, value in (*given, *args.named.items()):
-        entry_added(m, receiver, Constant(key) if isinstance(key, (str, int)) else key, value, place)
+        if isinstance(key, str):
+            entry_added(m, receiver, Constant(key), value, place)
     return NONE
 
 
