@@ -62,7 +62,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'shapes/vocab_not_multiple_of_8.py': (7351, (('MP403', 'vocab-not-multiple-of-8', 'WARNING', ('Embedding',), ('keras', 'torch'), False, 'VocabNotMultipleOf8', False, True, True),)),
     'shapes/xla_not_enabled.py': (4857, (('MP404', 'xla-not-enabled', 'INFO', ('set_global_policy', 'set_policy'), ('keras',), False, 'XlaNotEnabled', False, False, True),)),
     'training/backward_inside_autocast.py': (7251, (('MP305', 'backward-inside-autocast', 'WARNING', ('autocast',), ('torch',), False, 'BackwardInsideAutocast', False, False, True),)),
-    'training/checkpoint_cases.py': (14431, ()),
+    'training/checkpoint_cases.py': (14439, ()),
     'training/clip_before_unscale.py': (16240, (('MP304', 'clip-before-unscale', 'ERROR', ('.scale(',), ('torch',), False, 'ClipBeforeUnscale', False, False, True),)),
     'training/double_loss_scaling.py': (12803, (('MP308', 'double-loss-scaling', 'ERROR', ('LossScaleOptimizer', 'dynamic_scale', '.scale('), ('keras', 'torch'), False, 'DoubleLossScaling', False, False, True),)),
     'training/gradient_penalty_unscaled.py': (9748, (('MP316', 'gradient-penalty-unscaled', 'WARNING', ('create_graph',), ('torch',), False, 'GradientPenaltyUnscaled', False, False, True),)),

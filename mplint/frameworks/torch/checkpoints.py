@@ -105,7 +105,7 @@ class Content:
         m = self.m
         if atom.kind == "state_dict":
             owner = m.read(atom.id, "#of")
-            self.held.append(Held(str(atom.type), owner if owner is not None else NONE, path, atom.made))
+            self.held.append(Held(str(atom.type), owner if owner is not None else NONE, path, entered_at(m, owner, atom.made)))
             more = m.read(entries_key(atom), "#entries")
             if more is not None:
                 self.add(more, path, key, depth + 1)
@@ -159,6 +159,24 @@ def entries_added(m: Machine, receiver: Object, name: str, args: Args, place: Pl
         if isinstance(key, str):
             entry_added(m, receiver, Constant(key), value, place)
     return NONE
+
+
+def entered_at(m: Machine, owner: Value | None, taken: Place | None) -> Place | None:
+    """Where an optimizer is put among the parts that are saved, if another file takes the state of any of these; else that place."""
+    noted = m.read(owner.id, "#entered") if type(owner) is Object else None
+    place = noted.data if type(noted) is State else None
+    return place if isinstance(place, Place) and taken is not None and place.path != taken.path else taken
+
+
+def enters_table(m: Machine, receiver: Atom, index: Value, value: Value, place: Place) -> bool:
+    """`self.parts["optimizer"] = optimizer`: the table that holds it may be what is saved."""
+    for atom in atoms(value):
+        if type(atom) is Object and atom.kind == "optimizer":
+            m.write(atom.id, "#entered", State(place))
+    return False
+
+
+vocabulary.item_assigned.append(enters_table)
 
 
 def attributes_of(m: Machine, instance: Object) -> list[tuple[str, Value]]:
