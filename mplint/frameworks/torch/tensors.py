@@ -140,6 +140,7 @@ NEUTRAL = frozenset(
 )
 PRODUCT = "product"  # tag: squares, or products of two tensors
 AVERAGED = "averaged product"  # tag: such products after a mean or a filter
+NO_GRADIENT = "without a gradient"  # tag: coordinates, offsets or marks for which a function's backward gives nothing
 SURE = "surely half"  # tag: what autocast lowered, and what is computed of that and nothing unknown
 GUESSED = "taken for logits"  # tag: half, as the last product of a model under autocast is
 UP_TO_ONE = "rounded up to one"  # tag: bounded from above by a number that half precision rounds to 1
@@ -166,7 +167,7 @@ ORIGINS = {  # what computing with a tensor tells of the result
 }
 RANDOM = frozenset({"randn", "randn_like", "rand", "rand_like", "normal", "randint_like"})
 MOVED_TAGS = frozenset(  # by views and casts
-    {INTEGERS, POSITIONS, COUNTED, NORMALIZED, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE}
+    {INTEGERS, POSITIONS, COUNTED, NORMALIZED, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE, NO_GRADIENT}
 )
 CAST = "cast at "  # beginning of a tag: where a region's tensor was cast by hand to the dtype in which the region computes
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
