@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from mplint.frameworks.torch.callers import Callers
-from mplint.frameworks.torch.functions import applied, code_of, is_function, product_in, without_gradient
+from mplint.frameworks.torch.functions import PRODUCTS, applied, code_of, is_function, product_in, without_gradient
 from mplint.frameworks.torch.promotion import UNKNOWN_TENSOR
 from mplint.frameworks.torch.tensors import COUNTS, SURE, tensors_in
 from mplint.frameworks.torch.units import Ask
@@ -34,6 +34,8 @@ MINDFUL = frozenset(
         *("autocast", "custom_fwd", "custom_bwd", "is_autocast_enabled", "get_autocast_gpu_dtype", "set_autocast_enabled"),
     ]
 )
+PRODUCT = "a product"
+COMMON = frozenset({"torch", "ctx", "F", "np", "numpy", "math", "einops", "dist", "triton", "tl", "self", "nn"})  # no compiled modules
 STEPS = 60_000  # of all such runs
 
 
@@ -158,14 +160,18 @@ def calls_of(cls: IR) -> frozenset[str]:
 
 def work_in(ir: object) -> Iterator[str]:
     """The kinds of work in lowered code."""
-    stack = [ir]
-    while stack:
-        part = stack.pop()
-        if not isinstance(part, tuple):
-            continue
-        if len(part) > 3 and part[0] == "call" and isinstance(part[2], tuple) and part[2][0] == "attribute" and part[2][2][0] == "name":
-            yield part[2][2][2]
-        stack += part
+    if not isinstance(ir, tuple):
+        return
+    if len(ir) > 3 and ir[0] == "binary" and ir[2] == "@":
+        yield PRODUCT
+    elif len(ir) > 3 and ir[0] == "call" and isinstance(ir[2], tuple) and ir[2][0] == "attribute":
+        _, _, owner, name = ir[2]
+        if name in PRODUCTS:
+            yield PRODUCT
+        elif owner[0] == "name" and owner[2] not in COMMON:
+            yield owner[2]
+    for part in ir:
+        yield from work_in(part)
 
 
 def run_function(m: Machine, path: str, statement: IR, reason: Reason, told: set[object]) -> None:
