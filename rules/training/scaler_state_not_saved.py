@@ -170,7 +170,7 @@ class ScalerStateNotSaved(Rule):
         return self.at(
             trace,
             case.place,
-            f"the scaler's state is loaded from the key `{case.name}`, under which no checkpoint of this program has it{verdict.condition()}",
+            f"the scaler's state is loaded from the key `{case.name}`, which no checkpoint of this program has{verdict.condition()}",
             why="resuming from a checkpoint of this program raises KeyError",
             help="load it from the key under which it is saved",
             confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,

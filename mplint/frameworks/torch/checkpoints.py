@@ -1,8 +1,8 @@
 """Checkpoints: what is written to disk, and whose state it holds; owners of scalers that save themselves.
 
-Events: "checkpoint saved" (path, holds, keys, unknown, handed) and "owner saved" (owner, scaler, holds, place of what saves it). `holds` are
-`Held`; `keys` what the checkpoint has, None where it may have others; `unknown` says that it may hold more states; `handed`: the objects
-themselves are given to something that nobody can read.
+Events: "checkpoint saved" (path, holds, keys, unknown, handed) and "owner saved" (owner, scaler, holds, place of what saves it).
+`holds` are `Held`; `keys` what the checkpoint has, None where it may have others; `unknown` says that it may hold more states;
+`handed`: the objects themselves are given to something that nobody can read.
 """
 
 from __future__ import annotations

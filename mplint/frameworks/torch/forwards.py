@@ -26,7 +26,7 @@ def note_called(m: Machine, module: Atom, args: Args, place: Place, cut_off: boo
     slot = (("called", place, tuple(m.calls[-2:])), "#model")
     if cut_off or m.store.get(*slot) is None:
         m.write(*slot, NONE)
-        m.emit("model called", place, model=module, autocast=m.state("autocast"), followed=not cut_off and is_followed(module))
+        m.emit("model called", place, model=module, autocast=m.state("autocast"), followed=not cut_off and is_followed(m, module))
 
 
 def is_model(m: Machine, module: Atom, args: Args) -> bool:
@@ -48,8 +48,18 @@ def is_trained(m: Machine, atom: Atom) -> bool:
     return type(atom) is Unknown and (is_module_name(atom) or m.read(atom, "#trained") is not None)
 
 
-def is_followed(module: Atom) -> bool:
-    """Whether nothing in the forward of a model can be unknown to have entered a region."""
+def is_followed(m: Machine, module: Atom, depth: int = 0) -> bool:
+    """Whether nothing in the forward of a model, or of those that it holds, can be unknown to have entered a region."""
+    if type(module) is Object and not isinstance(module.type, str):
+        held = (a for name, value in m.store.slots.of(module.id) if not name.startswith(("@", "#")) for a in atoms(value))
+        return depth > 2 or all(is_followed(m, a, depth + 1) for a in held if may_be_model(m, a) and a != module)
     if type(module) is Object:
-        return not isinstance(module.type, str) or module.type.startswith(PLAIN_MODELS)
+        return module.type.startswith(PLAIN_MODELS)  # type: ignore[union-attr]
     return type(module) is Unknown and module.symbol.partition(IDENTITY)[0].startswith(PLAIN_MODELS)
+
+
+def may_be_model(m: Machine, atom: Atom) -> bool:
+    """Whether an attribute of a model may be another one: its class is the project's or another package's, or it is called like one."""
+    if type(atom) is Object:
+        return atom.kind in ("model", "pipeline") or (atom.kind == "instance" and not isinstance(atom.type, str))
+    return is_trained(m, atom)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from typing import NamedTuple
 
@@ -179,6 +180,25 @@ def loaded_in(asked: Value | None, opaque: bool, place: Place) -> Value:
         chain = (Step(place, WORDS[chosen]),) if chosen in WORDS else ()
         found.append((guards, State((Group(OWN, chosen, True, chain),))))
     return join(found)  # type: ignore[arg-type]
+
+
+# what makes loaders of models, and loaders by name: `load_model = ModelLoader[Model, Config](…)`, `load_model(card, dtype=…)`
+LOADER_MAKERS = ("ModelLoader", "StandardModelLoader", "DelegatingModelLoader")
+LOADER = re.compile(r"load_(\w+_)?model")
+
+
+@vocabulary.prefix("fairseq2.models.")
+def loader_of_models(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """A model that is loaded by name, in float32 unless a dtype is given, or an object that loads such models."""
+    last = name.rpartition(".")[2]
+    if LOADER.fullmatch(last):
+        return made_model(m, name, args, place)
+    return Object(("loader", m.identity(place)), "loader of models", name, place) if last in LOADER_MAKERS else None
+
+
+@vocabulary.invoke("loader of models")
+def load(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
+    return made_model(m, str(receiver.type), args, place)
 
 
 def unknown_loader(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
