@@ -110,8 +110,7 @@ def text_of(atom: Value) -> str | None:
 
 def decided(m: Machine, package: str, op: str, text: str, place: Place) -> Value | None:
     """Whether a package is of a version: what the newest that the project is for decides, where it is for several."""
-    supported = m.project.kept.get(SUPPORTED)
-    known = supported(place.path, package) if callable(supported) else None
+    known = pinned(m, package, place)
     if NUMBERED.match(text) is None:
         holds: bool | None = op == "!="  # no version of the package, but of something that stands in for it
     else:
@@ -121,6 +120,19 @@ def decided(m: Machine, package: str, op: str, text: str, place: Place) -> Value
         return None
     unknown = decided_by_the_machine(m, f"{package}.__version__ {op} {text}{IDENTITY}{holds}", TRUE if holds else FALSE, "release")
     return Test(("true", unknown.symbol), True) if type(unknown) is Unknown else None
+
+
+def pinned_below(m: Machine, package: str, version: str, place: Place) -> bool:
+    """Whether the project is for versions of a package that are all older than one."""
+    known = pinned(m, package, place)
+    return known is not None and known.below(version)
+
+
+def pinned(m: Machine, package: str, place: Place) -> Versions | None:
+    """The versions of a package that the project is for, where it says so."""
+    supported = m.project.kept.get(SUPPORTED)
+    known: Versions | None = supported(place.path, package) if callable(supported) else None
+    return known
 
 
 def newest(known: Versions | None) -> Versions:

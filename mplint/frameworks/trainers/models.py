@@ -6,6 +6,7 @@ import re
 from itertools import product
 from typing import NamedTuple
 
+from mplint.frameworks.releases import pinned_below
 from mplint.frameworks.torch.protocol import dtype_of, map_value
 from mplint.frameworks.trainers.weights import (
     OWN,
@@ -263,9 +264,9 @@ def get_peft_model(m: Machine, name: str, args: Args, place: Place) -> Value:
 
 
 def adapted(m: Machine, base: Value, args: Args, place: Place) -> Value:
-    """A model with adapters of peft."""
+    """A model with adapters of peft, which come in the model's dtype where it says so, and in all versions before 0.12."""
     casts = args.named.get("autocast_adapter_dtype")
-    keeps = type(casts) is Constant and casts.value is False
+    keeps = (type(casts) is Constant and casts.value is False) or pinned_below(m, "peft", "0.12", place)
     for atom in atoms(base):
         if type(atom) in (Object, Unknown):
             add_group(
