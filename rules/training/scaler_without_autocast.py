@@ -259,7 +259,7 @@ def loaded_whole(event: Event, path: Path) -> list[Path]:
 def is_whole(state: object) -> bool:
     """Whether all groups of a model's weights are in float32."""
     groups = state.data if type(state) is State and isinstance(state.data, tuple) else ()
-    return bool(groups) and all(group.dtype == SINGLE for group in groups)  # type: ignore[attr-defined]
+    return bool(groups) and all(group.dtype == SINGLE for group in groups)
 
 
 def switched_off(state: Autocast) -> Place | None:
