@@ -149,7 +149,7 @@ class EpsilonUnderflows(Rule):
                     continue
                 told.add(maker.place)
                 name, value, place = lost
-                verdict = trace.verdict(entry, event.path)
+                verdict = self.verdict(trace, entry, event.path, place)
                 yield self.at(
                     trace,
                     place,

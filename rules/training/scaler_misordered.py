@@ -91,7 +91,7 @@ class ScalerMisordered(Rule):
                 same_round = any(e.place == before and e.loops == event.loops for e in earlier if e.kind == "scaler step")
                 if what != "unscaled again" and not same_round:
                     continue  # the update that is missing is what is wrong
-                verdict = trace.verdict(entry, path)
+                verdict = self.verdict(trace, entry, path, event.place)
                 text = trace.text(event.place)
                 message, why, help_text = REPEATED[what]
                 yield self.at(
@@ -122,7 +122,7 @@ class ScalerMisordered(Rule):
                 ),
             )
         for event, late, before in updates_after_unscale(entry):
-            verdict = trace.verdict(entry, late.path | event.path)
+            verdict = self.verdict(trace, entry, late.path | event.path, event.place)
             yield self.at(
                 trace,
                 event.place,
@@ -133,7 +133,7 @@ class ScalerMisordered(Rule):
                 steps=(Step(before, "the gradients are unscaled here"), Step(late.place, "they are applied here, after the update")),
             )
         for first, second in updates_twice(entry):
-            verdict = trace.verdict(entry, second.path | first.path)
+            verdict = self.verdict(trace, entry, second.path | first.path, first.place)
             yield self.at(
                 trace,
                 first.place,
@@ -151,7 +151,7 @@ class ScalerMisordered(Rule):
         """What comes with every micro-batch, where the step comes with every few."""
         for event, other in too_often(entry):
             update = event.kind == "scaler update"
-            verdict = trace.verdict(entry, event.path)
+            verdict = self.verdict(trace, entry, event.path, event.place)
             yield self.at(
                 trace,
                 event.place,

@@ -85,8 +85,8 @@ class ScalerRecreated(Rule):
         found: dict[Place, Finding] = {}
         for entry in trace.entries:
             for new in renewed(trace, entry):
-                verdict = trace.verdict(entry, new.path)
                 place = seen_from(new.made, new.step) if new.made.place.path != new.step.place.path else new.made.place
+                verdict = self.verdict(trace, entry, new.path, place)
                 if place in found or is_test_path(place.path) or verdict.dead:
                     continue
                 certain = verdict.proven and new.again is not None

@@ -124,8 +124,8 @@ class ScalerStateNotSaved(Rule):
         yield from (finding for place, finding in found.items() if not is_test_path(place.path))
 
     def _missing(self, trace: Trace, entry: Entry, case: Case) -> Finding:
-        verdict = trace.verdict(entry, case.path)
-        told = trace.verdict(entry, of_scaler(entry, case))
+        verdict = self.verdict(trace, entry, case.path, case.place)
+        told = self.verdict(trace, entry, of_scaler(entry, case), case.place)
         return self.at(
             trace,
             case.place,
@@ -138,7 +138,7 @@ class ScalerStateNotSaved(Rule):
         )
 
     def _lost(self, trace: Trace, entry: Entry, case: Case) -> Finding:
-        verdict = trace.verdict(entry, case.path)
+        verdict = self.verdict(trace, entry, case.path, case.place)
         return self.at(
             trace,
             case.place,
@@ -150,7 +150,7 @@ class ScalerStateNotSaved(Rule):
         )
 
     def _forgotten(self, trace: Trace, entry: Entry, case: Case) -> Finding:
-        verdict = trace.verdict(entry, case.path)
+        verdict = self.verdict(trace, entry, case.path, case.place)
         return self.at(
             trace,
             case.place,

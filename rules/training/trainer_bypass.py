@@ -23,7 +23,7 @@ def past_trainers(rule: Rule, trace: Trace, entry: Entry) -> Iterator[Finding]:
             if found is None or event.data.get("threshold") is None:
                 continue
             made, path = found
-            verdict = trace.verdict(entry, path)
+            verdict = rule.verdict(trace, entry, path, event.place)
             yield rule.at(
                 trace,
                 event.place,
@@ -44,7 +44,7 @@ def past_trainers(rule: Rule, trace: Trace, entry: Entry) -> Iterator[Finding]:
             if found is None or found[0].data["title"] not in BY_SCALER:
                 continue
             made, path = found
-            verdict = trace.verdict(entry, path)
+            verdict = rule.verdict(trace, entry, path, where)
             yield rule.at(
                 trace,
                 where,
