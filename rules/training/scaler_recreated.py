@@ -16,6 +16,8 @@ from mplint.python.document import is_test_path
 from mplint.python.syntax import words_of
 from mplint.rule import Rule
 
+from .scalers_built_once import built_before
+
 WHY = "each new scaler starts at 65536 and has to find the scale that the model allows again, by overflows and skipped steps"
 
 
@@ -62,7 +64,8 @@ class ScalerRecreated(Rule):
     ```
 
     ## Fix safety
-    No fix is applied: build the scaler once, where the optimizer is built, and pass it on.
+    The edits are shown and not applied: the scaler built before the loop, and handed to the function that steps by it where one loop of
+    the same file calls that.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp312.py
@@ -100,6 +103,7 @@ class ScalerRecreated(Rule):
                     why=WHY,
                     help="build it once, where the optimizer is built, and pass it on",
                     steps=(*again, Step(new.step.place, "the optimizer that it steps lives on")),
+                    fix=built_before(trace, new.made.place, new.again),
                 )
         yield from found.values()
 
