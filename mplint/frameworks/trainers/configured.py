@@ -64,7 +64,7 @@ def trainer(m: Machine, made: Object, args: Args, place: Place) -> Object:
     m.emit("trainer precision", place, trainer=made, title="transformers", precision=given, dtypes=tuple(dtypes), model=model, scales=True)
     chosen: list[tuple[Atom, str]] = [(a, "") for a in atoms(model) if type(a) in (Object, Unknown)] if model is not None else []
     from_outside = given is not None and not all(type(a) is Object and a.kind == "training arguments" for a in atoms(given))
-    engine = from_outside and supported(m, place.path, "deepspeed") is not None  # chosen by the arguments, it keeps masters of a whole model
+    engine = from_outside and supported(m, place.path, "deepspeed") is not None  # it keeps masters of a whole model
     note_half(m, chosen, made, place, "trainer made", only_added=engine)
     return made
 
