@@ -315,10 +315,17 @@ def gathered(m: Machine, value: Value | None, depth: int = 0) -> list[Tensor]:
     for atom in atoms(value) if value is not None else ():
         if is_tensor(atom):
             found.append(atom)  # type: ignore[arg-type]
-        elif depth < 2 and (type(atom) is Items or (type(atom) is Object and atom.kind in ("list", "set"))):
-            for item in items_of(m, atom, 0) or ():
+        elif depth < 2:
+            for item in held_items(m, atom):
                 found += gathered(m, item, depth + 1)
     return found
+
+
+def held_items(m: Machine, atom: Atom) -> list[Value]:
+    """What a tuple, list or set holds, also where nobody knows how many there are."""
+    held = m.read(atom.id, "#items") if type(atom) is Object and atom.kind in ("list", "set") else atom
+    known = held if type(held) is Items else None
+    return [*known.items, *([known.rest] if known.rest is not None else [])] if known is not None else []
 
 
 def operands_of(m: Machine, value: Value) -> list[Operand]:
@@ -333,8 +340,8 @@ def held_in(m: Machine, value: Value, path: Path, depth: int = 0) -> Operand:
     for both, atom in under(value, path):
         if is_tensor(atom):
             found.append((both, atom))  # type: ignore[arg-type]
-        elif depth < 2 and (type(atom) is Items or (type(atom) is Object and atom.kind in ("list", "set"))):
-            for item in items_of(m, atom, 0) or ():
+        elif depth < 2:
+            for item in held_items(m, atom):
                 found += held_in(m, item, both, depth + 1)
     return found
 
