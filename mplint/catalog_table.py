@@ -40,7 +40,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'graphs/no_half_kernel.py': (3237, (('MP603', 'no-half-kernel', 'WARNING', (), ('onnx',), False, 'NoHalfKernel', False, True, False),)),
     'graphs/no_master_weights.py': (3684, (('MP604', 'no-master-weights', 'WARNING', (), ('keras', 'torch'), False, 'NoMasterWeights', False, True, False),)),
     'hardware/bfloat16_before_ampere.py': (9435, (('MP503', 'bfloat16-before-ampere', 'WARNING', ('bfloat16', 'bf16'), ('keras', 'torch'), False, 'Bfloat16BeforeAmpere', True, True, True),)),
-    'hardware/float16_on_tpu.py': (8327, (('MP502', 'float16-on-tpu', 'ERROR', ('float16', 'precision'), ('keras', 'torch'), False, 'Float16OnTpu', True, False, True),)),
+    'hardware/float16_on_tpu.py': (8692, (('MP502', 'float16-on-tpu', 'ERROR', ('float16', 'precision'), ('keras', 'torch'), False, 'Float16OnTpu', True, False, True),)),
     'hardware/unsupported_hardware.py': (10261, (('MP501', 'unsupported-hardware', 'ERROR', ('autocast', 'float16', 'fp16', 'fp8', 'float8', 'precision', '_scaled_mm'), ('keras', 'torch'), True, 'UnsupportedHardware', True, True, True),)),
     'numerics/constant_out_of_range.py': (15257, (('MP204', 'constant-out-of-range', 'ERROR', ('float16', 'bfloat16', 'half()', 'autocast', 'mixed_', '.dtype', 'compute_dtype', 'masked_fill', 'type_as', 'where(', '* -', '*-', '*= -'), ('torch', 'keras'), False, 'ConstantOutOfRange', False, True, True),)),
     'numerics/custom_function_without_custom_fwd.py': (9578, (('MP208', 'custom-function-without-custom-fwd', 'WARNING', ('save_for_backward', 'custom_fwd'), ('torch',), False, 'CustomFunctionWithoutCustomFwd', False, False, True),)),
