@@ -57,6 +57,7 @@ from mplint.program.values import (
 )
 
 vocabulary = Vocabulary()
+OF_FUNCTIONS = frozenset({"Callable", "FunctionType", "LambdaType", "MethodType", "Hashable", "object"})  # what functions are instances of
 OPEN_PART = re.compile(r"\{[^{}]*\}")
 call = vocabulary.call
 method = vocabulary.method
@@ -107,6 +108,8 @@ def is_instance(m: Machine, atom: Atom, kind: Value) -> bool | None:
         return kind.name == "builtins." + atom.kind or kind.name.endswith((".Iterable", ".Sequence", ".Mapping"))
     if type(atom) is Items and type(kind) is External:
         return kind.name in ("builtins.tuple", "collections.abc.Sequence", "collections.abc.Iterable", "typing.Sequence")
+    if type(atom) is Function and wanted is not None:
+        return wanted.rpartition(".")[2] in OF_FUNCTIONS
     if type(atom) is Object and isinstance(atom.type, str) and type(kind) is Class:
         return False
     if type(atom) is Object and isinstance(atom.type, str) and type(kind) is External:
