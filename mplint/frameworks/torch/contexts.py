@@ -191,7 +191,13 @@ def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby)
     for statement in definitions(ir[1]) if ir is not None else ():
         chosen = own.get(statement[2], region) if statement[0] == "class" else None
         if chosen is not None:
-            yield statement, chosen
+            left = chosen is region and not chosen.callers and nearby.callers.is_left_to_users(path, statement)
+            yield statement, of_callers(path) if left else chosen
+
+
+def of_callers(path: str) -> Region:
+    """The region that users of a library enter around a module of a file."""
+    return Region(Autocast("cuda", HALF), Place(path, 0), EMPTY, (), callers=True)
 
 
 @dataclass(slots=True)
@@ -263,7 +269,7 @@ class Nearby:
         """The nearest region that belongs together with a module's file, the surest first among equals; else one of a library's callers."""
         near = [region for region in offered if self.reaches(region, path)]
         if not near and self.callers.run_in_half(path):
-            return Region(Autocast("cuda", HALF), Place(path, 0), EMPTY, (), callers=True)
+            return of_callers(path)
         return max(near, key=lambda region: self.units.nearness(region.place.path, path), default=None)
 
     def reaches(self, region: Region, path: str) -> bool:

@@ -345,6 +345,8 @@ class Operation:
         self.places = places
         self.name_places = name_places
         self.tensors = [t for atom in (*given, *named.values()) for t in operands_of(m, atom)]
+        if name == "where":  # chosen by a mask, of which the result has nothing
+            self.tensors = [t for t in self.tensors if t.dtypes != {BOOLEAN}] or self.tensors
 
     def result(self) -> Value:
         """What it gives."""
@@ -399,8 +401,10 @@ class Operation:
         return letters, half_chain(operands, letters)
 
     def is_of_logits(self) -> bool:
-        """Whether this is the sigmoid of what a model gives under float16 autocast: of the result of its last product, as a rule."""
-        if short_of(self.name) != "sigmoid" or not self.given:
+        """Whether this makes probabilities of what a model gives under float16 autocast: of the result of its last product, as a rule."""
+        short = short_of(self.name)
+        soft = short in ("softmax", "Softmax") and region_kind(self.meaning, self.region) != "float32" and outside_of_regions(self.m)
+        if not self.given or not (short == "sigmoid" or soft):
             return False
         source = self.given[0]
         if type(source) is Tensor and source.dtypes == {ANY} and MODEL_OUTPUT in source.tags and source.forward == {HALF}:
