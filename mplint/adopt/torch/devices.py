@@ -36,6 +36,11 @@ def _of_model(models: Models, node: ast.AST) -> str | None:
     for name in sorted(before, key=position, reverse=True):
         if name.id != "self" and (models.is_model(name) or _gives_parameters(file, name)) and _visible(file, name, node):
             return f"next({name.id}.parameters()).device.type"
+    owner = file.syntax.enclosing_class(node)
+    own = [n for n in file.syntax.all(ast.Attribute) if file.syntax.enclosing_class(n) is owner] if owner is not None else []
+    for part in sorted((n for n in own if isinstance(n.ctx, ast.Load)), key=position):
+        if isinstance(part.value, ast.Name) and part.value.id == "self" and models.is_model(part) and _visible(file, part, node):
+            return f"next({ast.unparse(part)}.parameters()).device.type"
     return None
 
 

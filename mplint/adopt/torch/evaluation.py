@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from mplint.adopt.execution import within
-from mplint.adopt.torch.losses import casts, computed, is_fragile
+from mplint.adopt.torch.losses import casts, computed, is_fragile, is_spectral
 from mplint.adopt.torch.models import RUNS, Models, is_model
 from mplint.adopt.torch.passages import STEPS, Passage, Passages
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF
@@ -32,10 +32,20 @@ class Evaluations:
         taken = {s for passage in skip for top in self.passages.between(passage.first, passage.last) for s in ast.walk(top)}
         found: list[Passage] = []
         for block in self._quiet_blocks():
+            if self._is_run_by(taken, block[0]):
+                continue
             for passage in self._in_block(block, taken):
                 taken |= {s for top in self.passages.between(passage.first, passage.last) for s in ast.walk(top)}
                 found.append(passage)
         return sorted(found, key=lambda passage: position(passage.first))
+
+    def _is_run_by(self, taken: set[ast.AST], statement: ast.stmt) -> bool:
+        """Whether a statement stands in a function that only passages call: it runs under their autocast."""
+        function = self.file.syntax.function(statement)
+        if function is None or not taken:
+            return False
+        calls = [call for call in self.file.syntax.all(ast.Call) if function in self.execution.functions(call)]
+        return bool(calls) and all(call in taken for call in calls)
 
     def _quiet_blocks(self) -> Iterator[list[ast.stmt]]:
         """The blocks in which gradients are off: under `no_grad`, or in a function that switches its model to evaluation."""
@@ -159,11 +169,18 @@ class Evaluations:
             last, end = index, index + 1
             results |= set(computed(self.models, statement, results))
         outside = [s for s in outside if position(s) > position(block[last])]
+        outside += [s for s in self._spectra_after(block[last]) if s not in outside]
         try:
             changes = tuple(casts(self.models, block[start : last + 1], outside))
         except NoFix:
             changes = ()
         return Passage(block[start], block[last], changes), end
+
+    def _spectra_after(self, last: ast.stmt) -> list[ast.stmt]:
+        """The statements of a function that compute spectra after a passage."""
+        home = self.file.syntax.function(last)
+        simple = [s for s in self.file.syntax.all(ast.Assign) if self.file.syntax.function(s) is home and position(s) > position(last)]
+        return [s for s in sorted(simple, key=position) if is_spectral(self.models, s)]
 
 
 def turns_off(atom: Atom) -> bool:

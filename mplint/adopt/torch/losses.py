@@ -16,6 +16,7 @@ from mplint.recipes.scaler.plan import NoFix
 
 # What overflows or loses its argument in half precision where autocast leaves it there, as it does on the CPU.
 RAW = frozenset({"exp", "log", "log1p", "log2", "log10", "expm1", "exp_", "log_"})
+SPECTRA = frozenset({"stft", "istft"})
 INTEGERS = frozenset({
     "argmax", "argmin", "long", "int", "bool", "item", "tolist", "size", "eq", "ne", "gt", "lt", "ge", "le", "topk", "numel"
 })  # fmt: skip
@@ -30,6 +31,11 @@ def is_fragile(models: Models, node: ast.AST) -> bool:
 def is_banned(models: Models, node: ast.AST) -> bool:
     """Whether a loss that autocast refuses is taken."""
     return any(work.name in BANNED for work in models.execution.work(node))
+
+
+def is_spectral(models: Models, node: ast.AST) -> bool:
+    """Whether spectra are computed outside of every model: their powers exceed what float16 holds, and its epsilons vanish there."""
+    return not models.runs_model(node) and any(work.name in SPECTRA for work in models.execution.work(node))
 
 
 def squares(models: Models, node: ast.AST) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from mplint.adopt.torch.losses import casts, is_fragile
+from mplint.adopt.torch.losses import casts, computed, is_fragile, is_spectral, names_in
 from mplint.adopt.torch.models import Models
 from mplint.findings import Change, WrapStatements
 from mplint.program.machine import Event
@@ -136,15 +136,23 @@ class Passages:
     def _passages(self, chosen: Sequence[ast.stmt]) -> list[Passage]:
         """From the first statement that runs a model to the last one that autocast may run, without those that stay in float32."""
         runs = [s for s in chosen if self.models.runs_model(s) and not self.stays(s)]
-        runs = runs or [s for s in chosen if self.models.runs(s) and not self.stays(s)]
+        runs = runs or [s for s in chosen if self.models.runs(s) and not (self.stays(s) or is_spectral(self.models, s))]
         require(bool(runs) or not any(self.stays(s) for s in chosen), DIFFERENTIATED)
         if not runs or any(self.is_covered(s) for s in runs):
             return []
         body = [s for s in chosen if position(s) >= position(runs[0])]
+        body = [s for s in self.between(body[0], body[-1]) if s in body or is_spectral(self.models, s)]
         parts: list[list[ast.stmt]] = [[]]
         outside: list[ast.stmt] = []
+        apart: list[ast.stmt] = []
+        spectra: set[str] = set()  # and what is made of them
         for statement in body:
-            if self.stays(statement) or (is_fragile(self.models, statement) and not self.models.runs(statement)):
+            spectral = is_spectral(self.models, statement)
+            if spectral or (statement not in runs and not reads(statement).isdisjoint(spectra)):
+                spectra |= binds(statement)
+                apart.append(statement)
+                parts += [[]] if parts[-1] else []
+            elif self.needs_float32(statement):
                 outside.append(statement)
                 parts += [[]] if parts[-1] else []
             elif statement in runs or not outside:
@@ -155,9 +163,26 @@ class Passages:
         while len(parts[-1]) > 1 and not any(isinstance(n, (ast.Call, ast.Return)) for n in ast.walk(parts[-1][-1])):
             last = parts[-1].pop()  # arithmetic on losses
             outside += [last] if outside else []
+        if not outside:
+            parts[-1] += self._sums_after(parts[-1])
         inside = [s for part in parts for s in self.between(part[0], part[-1])]
-        changes = casts(self.models, inside, sorted(outside, key=position))
+        changes = casts(self.models, inside, sorted([*outside, *apart], key=position))
         return [Passage(part[0], part[-1], tuple(changes) if part is parts[0] else ()) for part in parts]
+
+    def _sums_after(self, part: Sequence[ast.stmt]) -> list[ast.stmt]:
+        """The statements right behind a part that sum up what it computes: float16 by itself sums no further than 65504."""
+        block = self.syntax.block(part[-1])
+        results = {name for s in self.between(part[0], part[-1]) for name in computed(self.models, s, set())}
+        found: list[ast.stmt] = []
+        for statement in block[next(i for i, s in enumerate(block) if s is part[-1]) + 1 :]:
+            if not isinstance(statement, ast.Assign) or not any(sums(node, results) for node in walk_expressions(statement.value)):
+                break
+            found.append(statement)
+        return found
+
+    def needs_float32(self, statement: ast.stmt) -> bool:
+        """Whether a statement has to stand outside autocast."""
+        return self.stays(statement) or (is_fragile(self.models, statement) and not self.models.runs(statement))
 
     def stays(self, statement: ast.stmt) -> bool:
         """Whether a statement takes gradients that are differentiated again: under a loss scale those would be scaled, too."""
@@ -200,6 +225,14 @@ class Passages:
         """Whether the model calls of a statement run under autocast already."""
         work = self.models.work(statement)
         return bool(work) and all(item.covered for item in work)
+
+
+def sums(node: ast.AST, results: set[str]) -> bool:
+    """Whether an expression sums up the elements of a tensor made of `results`, and stays a tensor."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=value, attr="sum" | "norm")):
+            return not results.isdisjoint(name.id for name in names_in(value))
+    return False
 
 
 def keeps_graph(event: Event) -> bool:

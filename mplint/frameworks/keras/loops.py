@@ -285,7 +285,10 @@ def assigned(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Val
     """Variables to which gradients are assigned: what accumulates them, or weights that no optimizer updates."""
     if name not in ("assign", "assign_add", "assign_sub") or type(atom) not in (Tensor, Unknown):
         return None
-    held = gradients_held(m, args.get(0, "value") or args.get(0, "delta"), m.path)
+    given = args.get(0, "value") or args.get(0, "delta")
+    if given is not None and atom in atoms(given):
+        return None  # taken from itself, it is zero again
+    held = gradients_held(m, given, m.path)
     if held:
         kept = variable_of(atom) if type(atom) is Tensor else None
         if kept is not None:

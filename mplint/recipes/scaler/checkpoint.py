@@ -12,6 +12,7 @@ from mplint.python.syntax import words_of
 
 if TYPE_CHECKING:
     from mplint.python.file import SourceFile
+    from mplint.python.names import Binding
 
 MODEL_WORDS = {"model", "models", "net", "network", "weights", "params", "generator", "backbone", "module"}
 
@@ -72,7 +73,7 @@ def store_of(file: SourceFile, call: ast.Call) -> ast.Dict | ast.Call | ast.Assi
         match parent:
             case ast.Dict(keys=keys, values=values):
                 names = [str(k.value) for k in keys if isinstance(k, ast.Constant)]
-                return parent if holds_model(call, names, values) else None
+                return parent if holds_model(call, names, values) or is_saved(file, parent) else None
             case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
                 return parent if holds_model(call, [k.arg or "" for k in keywords], [k.value for k in keywords]) else None
             case ast.Call(func=func) if isinstance(child, ast.keyword):
@@ -88,6 +89,17 @@ def store_of(file: SourceFile, call: ast.Call) -> ast.Dict | ast.Call | ast.Assi
             case _:
                 return None
     return None
+
+
+def is_saved(file: SourceFile, held: ast.Dict) -> bool:
+    """Whether a dict is written to a file by itself, at once or by its name."""
+    saves = [c.args[0] for c in file.syntax.all(ast.Call) if c.args and file.names.resolve(c.func) == "torch.save"]
+    return any(first is held or any(b.value is held for b in bound(file, first)) for first in saves)
+
+
+def bound(file: SourceFile, node: ast.expr) -> list[Binding]:
+    """The bindings that a name may have where it is read."""
+    return file.names.reaching(node) if isinstance(node, ast.Name) else []
 
 
 def holds_model(call: ast.Call, keys: list[str], values: list[ast.expr]) -> bool:

@@ -13,6 +13,7 @@ from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, Function, argument, words_of
 from mplint.recipes.scaler.checkpoint import loaded_after, methods, saved_beside, store_of
 from mplint.recipes.scaler.handing import handed_on
+from mplint.recipes.scaler.home import ROUND, built_beside
 from mplint.recipes.scaler.looks import before_its_loops, is_after_one_of, is_between, runs_with
 from mplint.recipes.scaler.plan import NoFix, require
 from mplint.recipes.scaler.steps import another_follows
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from mplint.python.file import SourceFile
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
-ROUND = {"epoch", "step", "batch", "iteration"}
 
 
 class Place(NamedTuple):
@@ -153,8 +153,7 @@ class Insertion:
         found = set()
         for name, node in self.optimizers.items():
             for made in self.training.made(node):
-                given = made.args[0] if isinstance(made, ast.Call) and made.args else None
-                if given is not None and ast.unparse(given) in text:
+                if isinstance(made, ast.Call) and any(part in text for part in parameters_of(made)):
                     found.add(name)
         require(len(found) == 1, "it is not clear which optimizer's gradients are clipped or read")
         return found.pop()
@@ -208,20 +207,35 @@ class Insertion:
         return Place(anchor, self.name, after=False)
 
     def _beside_the_optimizers(self) -> Place:
-        """After the last of the statements that make the optimizers, in one function (or module) that hands them on."""
+        """Where the optimizers are made, on every way there, in one function (or module) that hands them on."""
         made = []
         for node in self.optimizers.values():
             origins = self.training.made(node)
-            require(len(origins) == 1 and isinstance(origins[0], ast.Call), "the optimizer is not made in one place")
-            made.append(self.syntax.statement(origins[0]))
-        last = max(made, key=position)
-        plain = isinstance(self.syntax.parents[last], (*FUNCTIONS, ast.Module)) or is_main(self.syntax.parents[last])
-        home = self.syntax.function(last)
+            known = bool(origins) and all(isinstance(origin, ast.Call) for origin in origins)
+            require(known, "the optimizer is not made in one place")
+            made += [self.syntax.statement(origin) for origin in origins]
+        home = self.syntax.function(made[0])
         builds = home is not None and any(isinstance(s, ast.Return) and s.value is not None for s in own_statements(home))
         hands = home is None or not builds or home in self._owners or self._calls_owners(home)
         together = {self.syntax.function(s) for s in made} == {home}
-        require(plain and together and hands, "the optimizer is not made where it is handed on")
-        return Place(last, self.name, after=True)
+        require(together and hands, "the optimizer is not made where it is handed on")
+        anchor, after = built_beside(self.file, made, self._uses(home))
+        return Place(anchor, self.name, after)
+
+    def _uses(self, home: Function | None) -> list[ast.AST]:
+        """Where a function (or the module) scales losses and steps, or calls what does."""
+        found: list[ast.AST] = []
+        waiting: list[ast.AST] = [*self.backwards, *self.steps]
+        done: set[Function] = set()
+        while waiting:
+            node = waiting.pop()
+            function = self.syntax.function(node)
+            if function is home:
+                found.append(node)
+            elif function is not None and function not in done:
+                done.add(function)
+                waiting += self.definitions.call_sites.get(function, [])
+        return found
 
     def _calls_owners(self, home: Function) -> bool:
         """Whether a function calls one of those that train."""
@@ -280,19 +294,24 @@ class Insertion:
 
     def _checkpoints(self) -> Iterator[Change]:
         """Save and load the scaler's state beside the optimizer's, where the scaler is reached."""
-        saved = False
+        stores: dict[object, None] = {}
         for call, owner in methods(self.file, "state_dict"):
             store = store_of(self.file, call)
-            if store is not None and ast.unparse(owner) in self.optimizers and self._reaches(call):
-                change = saved_beside(self.file, call, store, self.place.scaler)
-                if change is not None:
-                    saved = True
-                    yield change
-        for call, owner in methods(self.file, "load_state_dict") if saved else ():
+            if store is None or ast.unparse(owner) not in self.optimizers or not self._reaches(call) or kept_in(store) in stores:
+                continue
+            change = saved_beside(self.file, call, store, self.place.scaler)
+            if change is not None:
+                stores[kept_in(store)] = None
+                yield change
+        loads: dict[object, Change] = {}
+        for call, owner in methods(self.file, "load_state_dict") if stores else ():
             if ast.unparse(owner) in self.optimizers and self._reaches(call):
-                change = loaded_after(self.file, call, argument(call, "state_dict", 0), self.place.scaler)
-                if change is not None:
-                    yield change
+                state = argument(call, "state_dict", 0)
+                change = loaded_after(self.file, call, state, self.place.scaler)
+                if change is not None:  # after the last of those that load from one checkpoint together
+                    held = ast.unparse(state.value) if isinstance(state, ast.Subscript) else ""
+                    loads[id(self.file.syntax.block(self.syntax.statement(call))), held] = change
+        yield from loads.values()
 
     def _reaches(self, node: ast.AST) -> bool:
         """Whether the scaler is there at a node under the name it is built with."""
@@ -302,7 +321,15 @@ class Insertion:
             return same and (function is not home or position(node) > position(self.place.anchor))
         if function is home:
             return position(node) > position(self.place.anchor)
-        return function in self._owners
+        return function in self._owners or (home is not None and any(parent is home for parent in self.syntax.ancestors(node)))
+
+
+def kept_in(store: ast.AST) -> object:
+    """What tells one checkpoint from another: two optimizers may keep their states in the same."""
+    match store:
+        case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=held))]):
+            return held
+    return store
 
 
 def parts_of(text: str) -> list[str]:
@@ -318,6 +345,10 @@ def parts_of(text: str) -> list[str]:
     return found
 
 
-def is_main(node: ast.AST) -> bool:
-    """Whether a node is the `if` that runs a script."""
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+def parameters_of(made: ast.Call) -> list[str]:
+    """The texts of what an optimizer is given to train, in whole and model by model."""
+    given = made.args[0] if made.args else argument(made, "params")
+    if given is None:
+        return []
+    models = [n for n in ast.walk(given) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "parameters"]
+    return [ast.unparse(given), *map(ast.unparse, models)]

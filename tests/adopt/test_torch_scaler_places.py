@@ -1,0 +1,253 @@
+"""Where the scaler of an adopted PyTorch program stands, what it unscales, and which checkpoints hold it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch_texts import after
+
+from mplint.adopt.adopt import adopt
+from mplint.targets import Targets
+
+HEAD = """\
+import itertools
+
+import torch
+from pairs import loader
+from torch import nn
+
+device = torch.device("cuda")
+
+
+"""
+ROUND = """\
+def run_round(model, batches, chosen):
+    for x, y in batches:
+        loss = nn.functional.cross_entropy(model(x.to(device)), y.to(device))
+        chosen.zero_grad()
+        loss.backward()
+        chosen.step()
+
+
+"""
+
+
+def test_an_optimizer_chosen_by_a_condition_has_its_scaler_behind_it() -> None:
+    main = """\
+def main(fast, batches):
+    model = nn.Linear(4, 2).to(device)
+    if fast:
+        chosen = torch.optim.SGD(model.parameters(), lr=0.1)
+    else:
+        chosen = torch.optim.Adam(model.parameters())
+    for epoch in range(3):
+        run_round(model, batches, chosen)
+
+
+main(len(loader) > 9, loader)
+"""
+    found = after(HEAD + ROUND + main)
+    assert "Adam(model.parameters())\n    scaler = torch.amp.GradScaler(device.type)\n    for epoch" in found
+    assert "run_round(model, batches, chosen, scaler=scaler)" in found
+    assert "def run_round(model, batches, chosen, scaler):" in found
+
+
+def test_an_optimizer_that_each_epoch_makes_anew_has_one_scaler_for_all() -> None:
+    main = """\
+def main(batches):
+    model = nn.Linear(4, 2).to(device)
+    for epoch in range(9):
+        if epoch < 5:
+            chosen = torch.optim.Adadelta(model.parameters(), lr=1.0)
+        else:
+            chosen = torch.optim.Adadelta(model.parameters(), lr=0.1)
+        run_round(model, batches, chosen)
+
+
+main(loader)
+"""
+    assert "    scaler = torch.amp.GradScaler(device.type)\n    for epoch in range(9):" in after(HEAD + ROUND + main)
+
+
+def test_each_fold_has_a_scaler_of_its_own() -> None:
+    main = """\
+for fold in range(5):
+    model = nn.Linear(4, 2).to(device)
+    chosen = torch.optim.Adam(model.parameters())
+    for epoch in range(3):
+        run_round(model, loader, chosen)
+"""
+    found = after(HEAD + ROUND + main)
+    assert "    chosen = torch.optim.Adam(model.parameters())\n    scaler = torch.amp.GradScaler(device.type)\n" in found
+
+
+def test_an_optimizer_of_several_models_is_unscaled_once_before_both_are_clipped() -> None:
+    text = """\
+def train(batches):
+    eye, ear = nn.Linear(4, 2).to(device), nn.Linear(4, 2).to(device)
+    mouth = nn.Linear(2, 4).to(device)
+    senses = torch.optim.Adam(itertools.chain(eye.parameters(), ear.parameters()))
+    speech = torch.optim.Adam(mouth.parameters())
+    for x, y in batches:
+        senses.zero_grad()
+        felt = nn.functional.mse_loss(eye(x) + ear(x), y)
+        felt.backward()
+        nn.utils.clip_grad_norm_(eye.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(ear.parameters(), 1.0)
+        senses.step()
+        speech.zero_grad()
+        said = nn.functional.mse_loss(mouth(y), x)
+        said.backward()
+        nn.utils.clip_grad_norm_(mouth.parameters(), 1.0)
+        speech.step()
+
+
+train(loader)
+"""
+    found = after(HEAD + text)
+    assert found.count("scaler.unscale_(senses)") == 1
+    assert found.count("scaler.unscale_(speech)") == 1
+
+
+def test_a_checkpoint_that_a_nested_function_writes_holds_the_scaler_once() -> None:
+    text = """\
+def train(path, batches):
+    drawer, critic = nn.Linear(4, 2).to(device), nn.Linear(2, 1).to(device)
+    draws = torch.optim.Adam(drawer.parameters())
+    judges = torch.optim.Adam(critic.parameters())
+
+    def keep():
+        torch.save({"drawer": drawer.state_dict(), "draws": draws.state_dict(), "judges": judges.state_dict()}, path)
+
+    for x, y in batches:
+        judges.zero_grad()
+        worth = nn.functional.mse_loss(critic(drawer(x).detach()), y)
+        worth.backward()
+        judges.step()
+        draws.zero_grad()
+        wish = -critic(drawer(x)).mean()
+        wish.backward()
+        draws.step()
+    keep()
+
+
+train("last.pt", loader)
+"""
+    found = after(HEAD + text)
+    assert found.count("scaler.state_dict()") == 1
+
+
+def test_a_state_that_has_a_file_of_its_own_holds_the_scaler() -> None:
+    text = """\
+def train(path, batches):
+    model = nn.Linear(4, 2).to(device)
+    chosen = torch.optim.Adam(model.parameters())
+    kept = torch.load(path)
+    chosen.load_state_dict(kept["moments"])
+    for x, y in batches:
+        chosen.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        chosen.step()
+    moments = {"moments": chosen.state_dict()}
+    torch.save(moments, path)
+
+
+train("last.pt", loader)
+"""
+    found = after(HEAD + text)
+    assert '{"moments": chosen.state_dict(), "scaler": scaler.state_dict()}' in found
+    assert 'scaler.load_state_dict(kept["scaler"])' in found
+
+
+def test_a_model_of_the_object_says_on_which_device_it_trains() -> None:
+    text = """\
+import torch
+from pairs import loader
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Agent:
+    def __init__(self, net, moves):
+        self.net = net
+        self.moves = moves
+
+    def learn(self, seen, wanted):
+        loss = nn.functional.mse_loss(self.net(seen), wanted)
+        self.moves.zero_grad()
+        loss.backward()
+        self.moves.step()
+
+
+def main(pairs):
+    net = Net().to("cuda" if len(pairs) > 9 else "cpu")
+    agent = Agent(net, torch.optim.Adam(net.parameters()))
+    for seen, wanted in pairs:
+        agent.learn(seen, wanted)
+
+
+main(loader)
+"""
+    found = after(text)
+    assert "torch.autocast(device_type=next(self.net.parameters()).device.type, dtype=torch.float16)" in found
+    assert "self.scaler = torch.amp.GradScaler(next(self.net.parameters()).device.type)" in found
+
+
+SPECTRUM = """\
+import torch
+
+def loudness(wave, filters):
+    spectrum = torch.view_as_real(torch.stft(wave, 64, return_complex=True))
+    return torch.log(torch.clamp(filters @ torch.sqrt(spectrum.pow(2).sum(-1) + 1e-9), min=1e-5))
+"""
+
+
+def test_spectra_are_computed_in_float32(tmp_path: Path) -> None:
+    text = """\
+from sounds import loudness
+
+def train(batches, filters):
+    voice = nn.Linear(256, 256).to(device)
+    chosen = torch.optim.Adam(voice.parameters())
+    for x, wanted in batches:
+        wave = voice(x.to(device))
+        heard = loudness(wave, filters)
+        chosen.zero_grad()
+        loss = nn.functional.l1_loss(heard, wanted)
+        loss.backward()
+        chosen.step()
+
+
+train(loader, torch.ones(20, 33))
+"""
+    (tmp_path / "sounds.py").write_text(SPECTRUM)
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + text)
+    found = adopt(str(path), path.read_bytes(), "mixed_float16", Targets()).after.decode()
+    assert "            wave = voice(x.to(device))\n        heard = loudness(wave.float(), filters)\n" in found
+
+
+def test_sums_behind_the_loss_stay_under_autocast() -> None:
+    text = """\
+model = nn.Linear(4, 2).to(device)
+chosen = torch.optim.Adam(model.parameters())
+for x, y in loader:
+    hidden = model(x)
+    loss = nn.functional.mse_loss(hidden, y)
+    sparsity = 0.1 * hidden.abs().sum()
+    chosen.zero_grad()
+    loss.backward()
+    chosen.step()
+    print(sparsity.item())
+"""
+    found = after(HEAD + text)
+    assert "        sparsity = 0.1 * hidden.abs().sum()\n    chosen.zero_grad()" in found
