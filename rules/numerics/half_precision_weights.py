@@ -96,7 +96,7 @@ class HalfPrecisionWeights(Rule):
                     continue
                 path, scaler = scaling
                 last = chain[-1]  # type: ignore[index]
-                verdict = trace.verdict(entry, path)
+                verdict = self.verdict(trace, entry, path, last.place)
                 yield self.at(
                     trace,
                     last.place,
@@ -130,7 +130,7 @@ class HalfPrecisionWeights(Rule):
 
     def _created(self, trace: Trace, entry: Entry, path: Path, place: Place, dtype: Place | None, trained: Step | None) -> Finding:
         """The finding for weights that a call creates; `trained`: where they are trained."""
-        verdict = trace.verdict(entry, path)
+        verdict = self.verdict(trace, entry, path, place)
         return self.at(
             trace,
             place,

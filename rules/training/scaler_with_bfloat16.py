@@ -110,7 +110,7 @@ class ScalerWithBfloat16(Rule):
             if path is None:
                 continue
             for symbol, only in named_bfloat16(path, literals):
-                verdict = trace.verdict(entry, path - event.path if only else path)
+                verdict = self.verdict(trace, entry, path - event.path if only else path, event.place)
                 yield self.at(
                     trace,
                     event.place,
@@ -185,8 +185,8 @@ class ScalerWithBfloat16(Rule):
             if regions and region is None:
                 continue  # what runs on the CPU has bfloat16 by default
             seen.add(id(origin))
-            verdict = trace.verdict(entry, path)
             where = place_of(entry, origin, region)
+            verdict = self.verdict(trace, entry, path, where)
             steps = [Step(region.data["autocast"].chain[0].place, "autocast runs in bfloat16 here")] if region is not None else []  # type: ignore[attr-defined]
             yield self.at(
                 trace,

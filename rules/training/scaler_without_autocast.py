@@ -137,7 +137,7 @@ class ScalerWithoutAutocast(Rule):
 
     def _told(self, trace: Trace, entry: Entry, made: Event, scaling: Event, plain: Plain) -> Finding:
         name = trace.text(made.place).partition("(")[0]
-        verdict = trace.verdict(entry, plain.path)
+        verdict = self.verdict(trace, entry, plain.path, made.place)
         scaled = Step(scaling.place, "the loss is scaled here")
         is_off = "is" if plain.path <= made.path | scaling.path or not verdict.proven else "may be"
         certain = verdict.proven and plain.path <= made.path | scaling.path

@@ -80,7 +80,7 @@ class StepInsideAutocastRegion(Rule):
                     around = [place for place, _ in event.loops[len(start.loops) :]]
                     if not any(place in {p for p, _ in other.loops} for other in entry.of(*BACKWARDS) for place in around):
                         continue
-                    verdict = trace.verdict(entry, path)
+                    verdict = self.verdict(trace, entry, path, region.chain[0].place)
                     yield self.at(
                         trace,
                         region.chain[0].place,

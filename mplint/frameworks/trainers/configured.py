@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mplint.configs.trainers.duties import configured, kind_of
-from mplint.frameworks.releases import pinned
+from mplint.frameworks.releases import supported
 from mplint.frameworks.trainers.loops import switched
 from mplint.frameworks.trainers.models import adapted
 from mplint.frameworks.trainers.settings import note
@@ -66,7 +66,8 @@ def trainer(m: Machine, made: Object, args: Args, place: Place) -> Object:
     from_outside = given is not None and not all(type(a) is Object and a.kind == "training arguments" for a in atoms(given))
     ir = m.project.ir(place.path)
     if not from_outside or ir is None or "deepspeed" not in ir[2]:  # the arguments may choose that engine, which keeps masters of all
-        note_half(m, chosen, made, place, "trainer made", only_added=from_outside and pinned(m, "deepspeed", place) is not None)
+        engine = from_outside and supported(m, place.path, "deepspeed") is not None  # it keeps masters of a whole model
+        note_half(m, chosen, made, place, "trainer made", only_added=engine)
     return made
 
 
