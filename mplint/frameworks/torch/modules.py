@@ -561,6 +561,8 @@ def loaded_weights(state: Atom, made: Place | None) -> Tensor | None:
 
 def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
     """Calls of unknown values with tensors or unknown arguments: models, criteria, methods that compute."""
+    if type(atom) is Tensor:
+        note_called(m, atom, args, place)  # what `to(dtype)` gives of a value that nobody knows was a model
     if type(atom) is not Unknown:
         return None
     if not any(type(a) in (Unknown, Tensor, Items, Object) for v in args.all() for a in atoms(v)) and not args.opaque:
