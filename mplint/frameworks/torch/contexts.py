@@ -164,7 +164,7 @@ def run_in_context(m: Machine, found: Trace, paths: Iterable[str], ask: Ask) -> 
             break
         before, m.called = m.called, set()
         m.limit = max(SMALLEST_RUN, min(OWN_STEPS, 2 * left // (len(waiting) - number)))
-        one = Run(Entry(path, statement[2], False, context=CALLERS if region.callers else "autocast"))
+        one = Run(Entry(path, statement[2], False, context=CALLERS if region.callers else "autocast"), region.cast)
         run(m, found, one.entry, partial(forward, m, path, statement, region, one), home=path)
         if m.left > 0:  # what a run that ran out of steps has reached, it has not seen through
             one.reached = m.called
@@ -177,14 +177,20 @@ def run_in_context(m: Machine, found: Trace, paths: Iterable[str], ask: Ask) -> 
 
 
 def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby) -> Iterable[tuple[IR, Region]]:
-    """The classes of a file, each with a cast of its own, or the nearest region of those that belong together with it."""
+    """The classes of a file, each with the nearest region of those that belong together with it, and a cast of its own or the nearest.
+
+    A model that one program casts, another may run under autocast: these are two states.
+    """
     own = {cls.name: region for region in reversed(offered) for cls in region.classes if cls.path == path}
-    region = nearby.region([region for region in offered if not region.classes], path)
-    ir = m.project.ir(path) if region is not None or own else None
+    casts = nearby.nearest((region for region in offered if region.cast and not region.classes), path)
+    entered = nearby.nearest((region for region in offered if not region.cast), path)
+    if casts is None and entered is None:
+        entered = nearby.of_callers(path)
+    ir = m.project.ir(path) if casts is not None or entered is not None or own else None
     for statement in definitions(ir[1]) if ir is not None else ():
-        chosen = own.get(statement[2], region) if statement[0] == "class" else None
-        if chosen is not None:
-            yield statement, chosen
+        if statement[0] == "class":
+            chosen = (own.get(statement[2], casts), entered)
+            yield from ((statement, region) for region in chosen if region is not None)
 
 
 @dataclass(slots=True)
@@ -192,14 +198,15 @@ class Run:
     """A module that was run by itself, its `forward`, and the functions that it saw through."""
 
     entry: Entry
+    cast: bool
     own: Code | None = None
     reached: set[Code] = field(default_factory=set)
 
 
 def forget_parts(found: Trace, runs: Sequence[Run]) -> None:
     """Leave out modules that others of the project call: there they have been run in the state that these give them."""
-    counts = Counter(code for one in runs for code in one.reached)
-    parts = {id(one.entry) for one in runs if one.own is not None and counts[one.own] > (one.own in one.reached)}
+    counts = Counter((one.cast, code) for one in runs for code in one.reached)
+    parts = {id(one.entry) for one in runs if one.own is not None and counts[one.cast, one.own] > (one.own in one.reached)}
     found.entries[:] = [entry for entry in found.entries if id(entry) not in parts]
 
 
@@ -252,12 +259,15 @@ class Nearby:
     candidates: Candidates
     callers: Callers
 
-    def region(self, offered: Iterable[Region], path: str) -> Region | None:
-        """The nearest region that belongs together with a module's file, the surest first among equals; else one of a library's callers."""
+    def nearest(self, offered: Iterable[Region], path: str) -> Region | None:
+        """The nearest region that belongs together with a module's file, the surest first among equals."""
         near = [region for region in offered if self.reaches(region, path)]
-        if not near and self.callers.run_in_half(path):
-            return Region(Autocast("cuda", HALF), Place(path, 0), EMPTY, (), callers=True)
         return max(near, key=lambda region: self.units.nearness(region.place.path, path), default=None)
+
+    def of_callers(self, path: str) -> Region | None:
+        """The region in which users of a library run what a file of it holds, where they do."""
+        half = Autocast("cuda", HALF)
+        return Region(half, Place(path, 0), EMPTY, (), callers=True) if self.callers.run_in_half(path) else None
 
     def reaches(self, region: Region, path: str) -> bool:
         """Whether what runs in a region may be a module of a file."""
