@@ -77,7 +77,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/scaler_misordered.py': (15961, (('MP310', 'scaler-misordered', 'ERROR', ('.scale(',), ('torch',), False, 'ScalerMisordered', False, False, True),)),
     'training/scaler_recreated.py': (8081, (('MP312', 'scaler-recreated', 'ERROR', ('Scaler(',), ('torch',), False, 'ScalerRecreated', False, False, True),)),
     'training/scaler_state_not_saved.py': (12610, (('MP307', 'scaler-state-not-saved', 'WARNING', ('GradScaler', 'NativeScaler', '.unscale_(', '.scale('), ('torch',), False, 'ScalerStateNotSaved', False, False, True),)),
-    'training/scaler_with_bfloat16.py': (23411, (('MP306', 'scaler-with-bfloat16', 'WARNING', ('Scaler(', 'LossScaleOptimizer'), ('torch', 'keras'), False, 'ScalerWithBfloat16', False, False, True),)),
+    'training/scaler_with_bfloat16.py': (25833, (('MP306', 'scaler-with-bfloat16', 'WARNING', ('Scaler(', 'LossScaleOptimizer'), ('torch', 'keras'), False, 'ScalerWithBfloat16', False, False, True),)),
     'training/scaler_without_autocast.py': (15076, (('MP309', 'scaler-without-autocast', 'WARNING', ('GradScaler(',), ('torch',), False, 'ScalerWithoutAutocast', False, False, True),)),
     'training/step_inside_autocast_region.py': (4221, (('MP311', 'step-inside-autocast-region', 'ERROR', ('autocast',), ('torch',), False, 'StepInsideAutocastRegion', False, False, True),)),
     'training/trainer_bypass.py': (5651, ()),

@@ -711,7 +711,7 @@ def is_size(unknown: Unknown) -> bool:
 
 
 def is_one_number(atom: Atom) -> bool:
-    """Whether something is a Python number of which nobody knows the value: one size, what `math` gives, an argument that is said to be one."""
+    """Whether something is a number of Python's that nobody knows: one size, what `math` gives, an argument that is said to be one."""
     if type(atom) is not Unknown:
         return False
     shown = atom.symbol.partition(IDENTITY)[0]
