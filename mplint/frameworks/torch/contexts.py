@@ -158,26 +158,28 @@ def run_in_context(m: Machine, found: Trace, paths: Iterable[str], ask: Ask) -> 
     nearby = Nearby(Units(m.project, known, ask), Ways(m), Candidates(m.project), callers)
     left = min(CONTEXT_STEPS + FILE_STEPS * len(files), MOST_STEPS)
     runs: list[Run] = []
-    waiting = [(path, statement, region) for path in files for statement, region in classes_of(m, path, offered, nearby)]
-    for number, (path, statement, region) in enumerate(waiting):
-        if left <= 0:
-            break
-        before, m.called = m.called, set()
-        m.limit = max(SMALLEST_RUN, min(OWN_STEPS, 2 * left // (len(waiting) - number)))
-        one = Run(Entry(path, statement[2], False, context=CALLERS if region.callers else "autocast"), region.cast)
-        run(m, found, one.entry, partial(forward, m, path, statement, region, one), home=path)
-        if m.left > 0:  # what a run that ran out of steps has reached, it has not seen through
-            one.reached = m.called
-        m.called = before | m.called
-        runs.append(one)
-        left -= m.limit - max(m.left, 0)
+    chosen = [(path, statement, states) for path in files for statement, states in classes_of(m, path, offered, nearby)]
+    for turn in range(2):
+        waiting = [(path, statement, states[turn]) for path, statement, states in chosen if len(states) > turn]
+        for number, (path, statement, region) in enumerate(waiting):
+            if left <= 0:
+                break
+            before, m.called = m.called, set()
+            m.limit = max(SMALLEST_RUN, min(OWN_STEPS, 2 * left // (len(waiting) - number)))
+            one = Run(Entry(path, statement[2], False, context=CALLERS if region.callers else "autocast"), region.cast)
+            run(m, found, one.entry, partial(forward, m, path, statement, region, one), home=path)
+            if m.left > 0:  # what a run that ran out of steps has reached, it has not seen through
+                one.reached = m.called
+            m.called = before | m.called
+            runs.append(one)
+            left -= m.limit - max(m.left, 0)
     m.limit = OWN_STEPS
     found.exhausted = found.exhausted or left <= 0
     forget_parts(found, runs)
 
 
-def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby) -> Iterable[tuple[IR, Region]]:
-    """The classes of a file, each with the nearest region of those that belong together with it, and a cast of its own or the nearest.
+def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby) -> Iterable[tuple[IR, tuple[Region, ...]]]:
+    """The classes of a file, each with a cast of its own, or the nearest region of those that belong together with it; and with a second one.
 
     A model that one program casts, another may run under autocast: these are two states.
     """
@@ -186,11 +188,14 @@ def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby)
     entered = nearby.nearest((region for region in offered if not region.cast), path)
     if casts is None and entered is None:
         entered = nearby.of_callers(path)
+    first = nearby.nearest([region for region in offered if region is casts or region is entered], path)
     ir = m.project.ir(path) if casts is not None or entered is not None or own else None
     for statement in definitions(ir[1]) if ir is not None else ():
         if statement[0] == "class":
-            chosen = (own.get(statement[2], casts), entered)
-            yield from ((statement, region) for region in chosen if region is not None)
+            states = (own.get(statement[2], casts), entered)
+            known = [region for region in states if region is not None]
+            if known:
+                yield statement, tuple(sorted(known, key=lambda region: (not region.classes, region is not first)))
 
 
 @dataclass(slots=True)
