@@ -150,7 +150,7 @@ def at_place(place: Place, cases: list[tuple[Event, Held, Stepped, Path]]) -> It
 
 def together(trace: Trace, path: Path, other: Path) -> Path | None:
     """A path with what another one says of switches, or None where they exclude each other."""
-    return extend(path, [(key, sense) for key, sense in other if key[0] in ("true", "in") and key[1] in trace.switches])
+    return extend(path, [(key, sense) for key, sense in other if key[0] in ("true", "in") and trace.switch(key[1]) is not None])
 
 
 def may_resume(trace: Trace, loads: list[Event], owner: Value, path: Path) -> bool:

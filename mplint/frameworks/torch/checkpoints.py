@@ -15,10 +15,12 @@ from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import EMPTY, Path, extend
 from mplint.program.expressions import bind, class_member, entries_of
 from mplint.program.machine import IDENTITY, Args, Exhausted, Machine
+from mplint.program.statements import put
 from mplint.program.values import (
     NONE,
     Atom,
     Class,
+    Constant,
     Entries,
     External,
     Function,
@@ -103,7 +105,10 @@ class Content:
         m = self.m
         if atom.kind == "state_dict":
             owner = m.read(atom.id, "#of")
-            self.held.append(Held(str(atom.type), owner if owner is not None else NONE, path, atom.made))
+            self.held.append(Held(str(atom.type), owner if owner is not None else NONE, path, entered_at(m, owner, atom.made)))
+            more = m.read(entries_key(atom), "#entries")
+            if more is not None:
+                self.add(more, path, key, depth + 1)
         elif is_scaler(m, atom):
             self.held.append(Held("scaler", atom, path, None))
         elif atom.kind in ("optimizer", "scheduler", "module"):
@@ -127,6 +132,51 @@ class Content:
             else:
                 for name, value in attributes_of(m, atom):
                     self.add(value, path, name, depth + 2)
+
+
+def entries_key(state: Object) -> Hashable:
+    """Under what the entries stand that a program adds to what a `state_dict()` gave it."""
+    return (state.id, state.made)
+
+
+def entry_added(m: Machine, atom: Atom, index: Value, value: Value, place: Place) -> bool:
+    """`state = optimizer.state_dict(); state["scaler"] = scaler.state_dict()`."""
+    if type(atom) is not Object or atom.kind != "state_dict":
+        return False
+    held = m.read(entries_key(atom), "#entries")
+    m.write(entries_key(atom), "#entries", m.each(held if held is not None else Entries(), lambda known: put(known, index, value)))
+    return True
+
+
+vocabulary.item_assigned.append(entry_added)
+
+
+@vocabulary.method("state_dict", "update")
+def entries_added(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
+    """`state.update(scaler=scaler.state_dict())`."""
+    given = [(key, value) for a in args.positional for key, value in (entries_of(m, a) or Entries()).entries]
+    for key, value in (*given, *args.named.items()):
+        if isinstance(key, str):
+            entry_added(m, receiver, Constant(key), value, place)
+    return NONE
+
+
+def entered_at(m: Machine, owner: Value | None, taken: Place | None) -> Place | None:
+    """Where an optimizer is put among the parts that are saved, if another file takes the state of any of these; else that place."""
+    noted = m.read(owner.id, "#entered") if type(owner) is Object else None
+    place = noted.data if type(noted) is State else None
+    return place if isinstance(place, Place) and taken is not None and place.path != taken.path else taken
+
+
+def enters_table(m: Machine, receiver: Atom, index: Value, value: Value, place: Place) -> bool:
+    """`self.parts["optimizer"] = optimizer`: the table that holds it may be what is saved."""
+    for atom in atoms(value):
+        if type(atom) is Object and atom.kind == "optimizer":
+            m.write(atom.id, "#entered", State(place))
+    return False
+
+
+vocabulary.item_assigned.append(enters_table)
 
 
 def attributes_of(m: Machine, instance: Object) -> list[tuple[str, Value]]:

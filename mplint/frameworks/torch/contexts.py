@@ -16,6 +16,7 @@ from mplint.frameworks.torch.callers import Callers, input_of
 from mplint.frameworks.torch.candidates import Candidates, Shape
 from mplint.frameworks.torch.functions import code_of
 from mplint.frameworks.torch.modules import cast_module, has_module_base
+from mplint.frameworks.torch.published import run_functions
 from mplint.frameworks.torch.tensors import is_module_name
 from mplint.frameworks.torch.units import Ask, Units
 from mplint.program.calls import instantiate
@@ -148,9 +149,15 @@ def is_unbound(event: Event) -> bool:
 
 def run_in_context(m: Machine, found: Trace, paths: Iterable[str], ask: Ask) -> None:
     """Run the modules of files that speak of numbers under the autocast state in which the project runs its models."""
-    offered = regions(found)
     known = list(paths)
     callers = Callers(m.project, ask)
+    run_modules(m, found, known, ask, callers)
+    run_functions(m, found, known, ask, callers)
+
+
+def run_modules(m: Machine, found: Trace, known: list[str], ask: Ask, callers: Callers) -> None:
+    """Run the modules of such files, each in the nearest region."""
+    offered = regions(found)
     heirs = {path for path in known if ask(path, derives_with_numbers) and callers.run_in_half(path)}
     files = [path for path in known if path in heirs or ask(path, speaks_of_numbers)]
     if not files or not (offered or heirs):
@@ -179,23 +186,35 @@ def run_in_context(m: Machine, found: Trace, paths: Iterable[str], ask: Ask) -> 
 
 
 def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby) -> Iterable[tuple[IR, tuple[Region, ...]]]:
-    """The classes of a file, each with a cast of its own, or the nearest region of those that belong together with it; and with a second one.
+    """The classes of a file, each with the states in which it is run, one or two, the nearest first.
 
-    A model that one program casts, another may run under autocast: these are two states.
+    A model that one program casts, another may run under autocast: a class has a cast of its own or the nearest one, and the nearest
+    region of those that belong together with it.
     """
     own = {cls.name: region for region in reversed(offered) for cls in region.classes if cls.path == path}
-    casts = nearby.nearest((region for region in offered if region.cast and not region.classes), path)
+    cast = nearby.nearest((region for region in offered if region.cast and not region.classes), path)
     entered = nearby.nearest((region for region in offered if not region.cast), path)
-    if casts is None and entered is None:
-        entered = nearby.of_callers(path)
-    first = nearby.nearest([region for region in offered if region is casts or region is entered], path)
-    ir = m.project.ir(path) if casts is not None or entered is not None or own else None
+    first = nearby.nearest((region for region in offered if region is cast or region is entered), path)
+    shared = [first, *(region for region in (cast, entered) if region is not first)]
+    if first is None and nearby.callers.run_in_half(path):
+        shared = [of_callers(path)]
+    ir = m.project.ir(path) if any(shared) or own else None
     for statement in definitions(ir[1]) if ir is not None else ():
-        if statement[0] == "class":
-            states = (own.get(statement[2], casts), entered)
-            known = [region for region in states if region is not None]
-            if known:
-                yield statement, tuple(sorted(known, key=lambda region: (not region.classes, region is not first)))
+        if statement[0] != "class":
+            continue
+        states = shared
+        if statement[2] in own:
+            states = [own[statement[2]], entered]
+        elif first is not None and nearby.callers.is_left_to_users(path, statement):
+            states = [of_callers(path)]
+        known = tuple(region for region in states if region is not None)
+        if known:
+            yield statement, known
+
+
+def of_callers(path: str) -> Region:
+    """The region that users of a library enter around a module of a file."""
+    return Region(Autocast("cuda", HALF), Place(path, 0), EMPTY, (), callers=True)
 
 
 @dataclass(slots=True)
@@ -268,11 +287,6 @@ class Nearby:
         """The nearest region that belongs together with a module's file, the surest first among equals."""
         near = [region for region in offered if self.reaches(region, path)]
         return max(near, key=lambda region: self.units.nearness(region.place.path, path), default=None)
-
-    def of_callers(self, path: str) -> Region | None:
-        """The region in which users of a library run what a file of it holds, where they do."""
-        half = Autocast("cuda", HALF)
-        return Region(half, Place(path, 0), EMPTY, (), callers=True) if self.callers.run_in_half(path) else None
 
     def reaches(self, region: Region, path: str) -> bool:
         """Whether what runs in a region may be a module of a file."""
