@@ -157,8 +157,8 @@ FOREIGN = frozenset(
     ]
 )
 
-# those of them that run what others of them compute: their own sources say what they do
-LAYERED = frozenset(["accelerate", "transformers", "diffusers", "peft", "lightning", "pytorch_lightning", "deepspeed", "apex"])
+# those of them that drive loops and hold no kernels or optimizers of their own: their sources say what they do
+LAYERED = frozenset(["accelerate", "lightning", "pytorch_lightning"])
 
 MODELS = ("model", "module", "net", "transformer", "backbone", "generator")  # in the names of models
 
