@@ -128,6 +128,12 @@ def decided(m: Machine, package: str, op: str, text: str, place: Place) -> Value
     return Test(("true", unknown.symbol), True) if type(unknown) is Unknown else None
 
 
+def pinned_below(m: Machine, package: str, version: str, place: Place) -> bool:
+    """Whether the project is for versions of a package that are all older than one."""
+    known = supported(m, place.path, package)
+    return known is not None and known.below(version)
+
+
 def newest(known: Versions | None) -> Versions:
     """The newest of some versions."""
     return NEWEST if known is None or known.upper is None else Versions(known.last, known.upper)

@@ -104,7 +104,7 @@ class CustomFunctionWithoutCustomFwd(Rule):
             if region is None or forward in told:
                 continue
             told.add(forward)
-            verdict = trace.verdict(item.entry, path)
+            verdict = self.verdict(trace, item.entry, path, half.first_line(forward))
             yield self.at(
                 trace,
                 half.first_line(forward),

@@ -18,6 +18,8 @@ from mplint.python.document import is_test_path
 from mplint.python.syntax import words_of
 from mplint.rule import Rule
 
+from .scalers_built_once import built_before
+
 WHY = "each new scaler starts at 65536 and has to find the scale that the model allows again, by overflows and skipped steps"
 
 GIVEN_AT = re.compile(rf"{IDENTITY}(?P<path>[^{IDENTITY}:]+):(?P<position>\d+)")  # the call that an unknown value comes from
@@ -66,7 +68,8 @@ class ScalerRecreated(Rule):
     ```
 
     ## Fix safety
-    No fix is applied: build the scaler once, where the optimizer is built, and pass it on.
+    The edits are shown and not applied: the scaler built before the loop, and handed to the function that steps by it where one loop of
+    the same file calls that.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp312.py
@@ -89,8 +92,8 @@ class ScalerRecreated(Rule):
         found: dict[Place, Finding] = {}
         for entry in trace.entries:
             for new in renewed(trace, entry):
-                verdict = trace.verdict(entry, new.path)
                 place = seen_from(new.made, new.step) if new.made.place.path != new.step.place.path else new.made.place
+                verdict = self.verdict(trace, entry, new.path, place)
                 if place in found or is_test_path(place.path) or verdict.dead:
                     continue
                 certain = verdict.proven and new.again is not None
@@ -104,6 +107,7 @@ class ScalerRecreated(Rule):
                     why=WHY,
                     help="build it once, where the optimizer is built, and pass it on",
                     steps=(*again, Step(new.step.place, "the optimizer that it steps lives on")),
+                    fix=built_before(trace, new.made.place, new.again),
                 )
         yield from found.values()
 

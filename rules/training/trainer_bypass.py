@@ -24,7 +24,7 @@ def past_trainers(rule: Rule, trace: Trace, entry: Entry) -> Iterator[Finding]:
             if found is None or event.data.get("threshold") is None:
                 continue
             made, path = found
-            verdict = trace.verdict(entry, path)
+            verdict = rule.verdict(trace, entry, path, event.place)
             yield rule.at(
                 trace,
                 event.place,
@@ -46,7 +46,7 @@ def past_trainers(rule: Rule, trace: Trace, entry: Entry) -> Iterator[Finding]:
             made, path = found
             if any(extend(path, other.path) is None for other in through):
                 continue  # the other branch goes through the trainer
-            verdict = trace.verdict(entry, path)
+            verdict = rule.verdict(trace, entry, path, where)
             yield rule.at(
                 trace,
                 where,
