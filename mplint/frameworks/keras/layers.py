@@ -903,7 +903,7 @@ def fitted(m: Machine, model: Object, name: str, args: Args, place: Place) -> Va
     return Unknown(f"history{IDENTITY}{place.path}:{place.position}")
 
 
-MULTIPLIES = re.compile(r"(?:Einsum)?Dense$|Conv[123]D(?:Transpose)?$")  # layers whose own weights read in the compute dtype
+MULTIPLIES = re.compile(r"keras\.layers\.(?:(?:Einsum)?Dense|Conv[123]D(?:Transpose)?)$")  # whose weights read in the compute dtype
 
 
 def layer_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
@@ -920,7 +920,7 @@ def layer_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | 
         return letters_of(m, policy_held(m, atom), variable_letter)
     if name in ("dtype_policy", "_dtype_policy"):
         return policy_object(m, policy_held(m, atom), place)
-    if name in ("kernel", "bias") and any(base.startswith("keras.layers.") and MULTIPLIES.match(last_of(base)) for base in bases_of(m, atom)):
+    if name in ("kernel", "bias") and any(MULTIPLIES.match(base) for base in bases_of(m, atom)):
         return join((guards, tensor(letter_of(a), tags=frozenset({WEIGHT}))) for guards, a in options(policy_held(m, atom)))
     if name == "optimizer" and is_model(m, atom):
         return Unknown(f"model.optimizer{IDENTITY}{atom.id!r}")
