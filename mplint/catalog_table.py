@@ -78,7 +78,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/scaler_misordered.py': (19792, (('MP310', 'scaler-misordered', 'ERROR', ('.scale(',), ('torch',), False, 'ScalerMisordered', False, False, True),)),
     'training/scaler_recreated.py': (11194, (('MP312', 'scaler-recreated', 'ERROR', ('Scaler(',), ('torch',), False, 'ScalerRecreated', False, False, True),)),
     'training/scaler_state_not_saved.py': (15077, (('MP307', 'scaler-state-not-saved', 'WARNING', ('GradScaler', 'NativeScaler', '.unscale_(', '.scale('), ('torch',), False, 'ScalerStateNotSaved', False, False, True),)),
-    'training/scaler_with_bfloat16.py': (23603, (('MP306', 'scaler-with-bfloat16', 'WARNING', ('Scaler(', 'LossScaleOptimizer'), ('torch', 'keras'), False, 'ScalerWithBfloat16', False, False, True),)),
+    'training/scaler_with_bfloat16.py': (26025, (('MP306', 'scaler-with-bfloat16', 'WARNING', ('Scaler(', 'LossScaleOptimizer'), ('torch', 'keras'), False, 'ScalerWithBfloat16', False, False, True),)),
     'training/scaler_without_autocast.py': (16793, (('MP309', 'scaler-without-autocast', 'WARNING', ('GradScaler(',), ('torch',), False, 'ScalerWithoutAutocast', False, False, True),)),
     'training/scalers_built_once.py': (3645, ()),
     'training/step_inside_autocast_region.py': (4297, (('MP311', 'step-inside-autocast-region', 'ERROR', ('autocast',), ('torch',), False, 'StepInsideAutocastRegion', False, False, True),)),

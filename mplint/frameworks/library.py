@@ -60,6 +60,7 @@ class Frameworks:
         self.attribute_assigned = [h for v in vocabularies for h in v.attribute_assigned]
         self.contexts = [h for v in vocabularies for h in v.contexts]
         self.left = [h for v in vocabularies for h in v.left]
+        self.raises = [h for v in vocabularies for h in v.raises]
         self.made = [h for v in vocabularies for h in v.made]
         self.decorators = [h for v in vocabularies for h in v.decorators]
         self.iterables = [h for v in vocabularies for h in v.elements]
@@ -88,6 +89,10 @@ class Frameworks:
             head, _, part = head.rpartition(".")
             tail = f"{part}.{tail}"
         return name
+
+    def knows(self, name: str) -> bool:
+        """Whether a dotted name of another package has a meaning of its own, or holds names that have one."""
+        return self.canonical(name) in self.known
 
     def unbound(self, name: str, stars: Sequence[str], words: frozenset[str]) -> str | None:
         """What a name means that nothing binds: what a star import brings, a package, or what the program speaks of."""
@@ -219,6 +224,11 @@ class Frameworks:
         """A with-statement has ended."""
         for handler in self.left:
             handler(m, context, place)
+
+    def raised(self, m: Machine, place: Place) -> None:
+        """A function raises, under the conditions of the path."""
+        for handler in self.raises:
+            handler(m, place)
 
     def instantiated(self, m: Machine, made: Object, bases: Sequence[str], args: Args, place: Place) -> Value | None:
         """An instance of a project's class with bases of other packages was made."""

@@ -314,8 +314,10 @@ def s_raise(m: Machine, ir: IR) -> bool:
     if frame.code is not None and len(frame.code.body) == 1:  # left to subclasses: what they do is not known
         name = frame.code.name
         leave(m, frame.exits, frame.depth, Unknown(f"{name}(){IDENTITY}{frame.path}:{ir[1]}{m.round()}"))
-    elif ir[2] is not None:
-        evaluate(m, ir[2])
+    else:
+        if ir[2] is not None:
+            evaluate(m, ir[2])
+        m.library.raised(m, m.here(ir[1]))
     return False
 
 
@@ -786,7 +788,8 @@ def s_from(m: Machine, ir: IR) -> bool:
         else:
             dotted = f"{module}.{name}"
             known = m.library.external(m, dotted, m.here(position))
-            bind_name(m, alias or name, known if known is not None else External(dotted))
+            own = m.project.own(frame.path, module) if known is None and not m.library.knows(dotted) else None
+            bind_name(m, alias or name, Lazy(own, name) if own is not None else known if known is not None else External(dotted))
     return True
 
 

@@ -14,7 +14,7 @@ from mplint.frameworks.derived import OpMeaning, torch_layer
 from mplint.frameworks.library import unknown_result
 from mplint.frameworks.packages import in_table, note, of_table
 from mplint.frameworks.torch.forwards import is_trained, note_called
-from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dtypes_given, named, spread
+from mplint.frameworks.torch.promotion import FLOATS, HALVES, SCALAR, UNKNOWN_TENSOR, dtypes_given, named, spread
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, zero_grad
 from mplint.frameworks.torch.tensors import (
     BUFFER,
@@ -195,7 +195,7 @@ def parameter(m: Machine, args: Args, place: Place) -> Value:
 
     def one(atom: Atom) -> Value:
         held = registered_at(atom, place) if type(atom) is Tensor else UNKNOWN_TENSOR
-        return held.but(tags=own | held.tags & {RATES, ROUNDED}, scaled=None, range=None)
+        return held.but(tags=own | held.tags & {RATES, ROUNDED, SCALAR}, scaled=None, range=None)
 
     return m.each(data, one)
 

@@ -83,7 +83,8 @@ ANGLES = "angles"  # tag: positions times rates that are powers of a large base,
 TURNING = "rates of angles"  # tag: such rates
 STEPS = "steps"  # tag: evenly spread numbers times one that bfloat16 does not hold all whole numbers up to: time steps of a diffusion
 ROUNDED = "rounded rates"  # tag: rates that were in half precision before they became angles, whatever they were cast to later
-SIZES = re.compile(r"(?:[\w.]+\.)?(?:shape\[[^\[\]]*\]|size\([^()]*\)(?:\[[^\[\]]*\])?|(?:dim|numel)\(\))|len\([\w.]*\)|(?:math\.)?sqrt\b")
+SIZES = re.compile(r"(?:[\w.]+\.)?(?:shape\[[^\[\]]*\]|size\([^()]*\)(?:\[[^\[\]]*\])?|(?:dim|numel)\(\))|len\([\w.…]*\)|(?:math\.)?sqrt\b")
+SEVERAL_SIZES = re.compile(r"\[slice\]|size\(\)(?!\[)")
 ARITHMETIC = re.compile(r"[\d\s.()+*/-]")
 FOLLOWING = "in a caller's dtype"  # tag: rates that took the dtype of something that a caller gives, and that may be half
 ARGUMENT = re.compile(r"[A-Za-z_]\w*")
@@ -440,10 +441,14 @@ class Operation:
         made = Tensor(letters, chain, made=Step(self.place, f"`{self.name}` creates it here"))
         if self.name in ("tensor", "as_tensor", "scalar_tensor") and (value := number_of(source)) is not None:
             made = made.but(range=(value, value), tags=frozenset({SCALAR}))
+        elif self.name in ("tensor", "as_tensor", "scalar_tensor") and source is not None and is_one_number(source):
+            made = made.but(tags=frozenset({SCALAR}))
         elif self.name == "full" and (value := number_of(self.argument(1, "fill_value"))) is not None:
             made = made.but(range=(value, value))
             if beyond_possible(made):
                 beyond(self.m, made, value, "raises", self.name, self.argument_place(1, "fill_value"), self.place)
+        elif self.name in ("ones", "zeros", "empty", "rand", "randn") and len(self.given) == 1 and is_empty(self.m, self.given[0]):
+            made = made.but(tags=frozenset({SCALAR}))
         if self.name in ("arange", "range", "linspace"):
             made = made.but(tags=frozenset({COUNTED, NORMALIZED} if self.name == "linspace" else {COUNTED}))
         if self.name in ("arange", "range") and self.is_long():
@@ -737,6 +742,16 @@ def is_size(unknown: Unknown) -> bool:
     return SIZES.search(shown) is not None and not ARITHMETIC.sub("", SIZES.sub("", shown))
 
 
+def is_one_number(atom: Atom) -> bool:
+    """Whether something is a number of Python's that nobody knows: one size, what `math` gives, an argument that is said to be one."""
+    if type(atom) is not Unknown:
+        return False
+    shown = atom.symbol.partition(IDENTITY)[0]
+    if atom.hint.rpartition(".")[2] in ("int", "float") or shown.startswith("math."):
+        return True
+    return is_size(atom) and SEVERAL_SIZES.search(shown) is None
+
+
 def sigmoid_of(tensor: object) -> Place | None:
     """Where the sigmoid was taken that a tensor is the result of."""
     return place_tagged(tensor, SIGMOID)
@@ -813,6 +828,11 @@ def forward_around(m: Machine, path: str) -> Place | None:
         if frame.code is not None and frame.code.name == "forward" and frame.owner is not None and frame.path == path:
             return Place(path, frame.code.place)
     return None
+
+
+def is_empty(m: Machine, shape: Atom) -> bool:
+    """Whether a shape, as a tuple or list, has no dimensions."""
+    return type(shape) in (Items, Object) and items_of(m, shape, 0) == []
 
 
 def kind_of_items(m: Machine, source: Atom | None, depth: int = 0) -> type | None:
@@ -1051,7 +1071,7 @@ def of_tensor(m: Machine, tensor: Tensor, name: str, args: Args, place: Place) -
     if name in ("requires_grad_", "retain_grad", "pin_memory", "share_memory_", "register_hook", "cuda", "xpu", "npu", "mps"):
         return tensor if name != "register_hook" else NONE
     if name in ("dim", "size", "numel", "element_size", "ndimension", "nelement", "get_device", "stride"):
-        return Unknown(f"{name}(){IDENTITY}{place.path}:{place.position}")
+        return Unknown(f"{name}({'…' if args.all() else ''}){IDENTITY}{place.path}:{place.position}")
     if name.startswith("new_"):
         return new_of(m, tensor, name, args, place)
     if name == "copy_":
