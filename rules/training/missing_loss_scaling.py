@@ -158,7 +158,7 @@ class MissingLossScaling(Rule):
                 severity=Severity.INFO if measures(event.place.path) else Severity.WARNING if is_chosen(entry, region) else None,
                 confidence=Confidence.HIGH if verdict.proven and entry.script else Confidence.MEDIUM,
                 steps=region,
-                fix=fixes[event.place.path],
+                fix=fixes[event.place],
             )
 
         yield from self.past_apex(trace)
