@@ -239,6 +239,9 @@ def globals_(m: Machine, name: str, args: Args, place: Place) -> Value:
     return Method(Module(place.path, place.path), "__dict__")
 
 
+STATEFUL = frozenset({"optimizer", "scaler", "scheduler"})  # kinds of objects whose state can be saved
+
+
 @call("builtins.hasattr")
 def hasattr_(m: Machine, name: str, args: Args, place: Place) -> Value:
     receiver, key = args.get(0), args.get(1)
@@ -250,6 +253,8 @@ def hasattr_(m: Machine, name: str, args: Args, place: Place) -> Value:
                 return TRUE
             if not external_bases(m, receiver.type):
                 return FALSE
+        if receiver.kind in STATEFUL and key.value in ("state_dict", "load_state_dict"):
+            return TRUE
     if takes_open_names(m, receiver, key):
         return TRUE  # of the names from outside those matter that the settings have
     shown = getattr(receiver, "symbol", "") or getattr(receiver, "name", "")

@@ -590,10 +590,13 @@ def keeps_state(ir: IR) -> bool:
 
 
 def inherited(m: Machine, cls: Class) -> list[Function]:
-    """The uncalled methods of a class's bases in the project that save or restore."""
+    """The uncalled methods of a class's bases in the project that save or restore, themselves or by others of these."""
     bases = {a.id for a in ancestors(m, cls) if type(a) is Class and a is not cls}
     members = [(slot[1], m.store.get(*slot)) for slot in m.store.slots.every() if slot[0] in bases] if bases else []
-    found = [v for name, v in members if type(v) is Function and not name.startswith("__") and not KEEPING.isdisjoint(v.code.words)]
+    methods = [v for name, v in members if type(v) is Function and not name.startswith("__")]
+    keeping = [v for v in methods if not KEEPING.isdisjoint(v.code.words)]
+    names = {v.code.name for v in keeping} - KEEPING
+    found = keeping + [v for v in methods if not names.isdisjoint(v.code.words) and v not in keeping]
     return [v for v in found if v.code not in m.called and v.code.name not in KEEPING][:4]
 
 

@@ -198,6 +198,7 @@ def set_item(m: Machine, receiver: Value, index: Value, value: Value, position: 
                 m.write(atom.id, "#entries", m.each(held, lambda e: put(e, index, value)))
             elif for_each is not None:
                 m.write(atom.id, "#entries", put(for_each, index, value))
+            m.library.assign_item(m, atom, index, value, m.here(position))
             return NONE
         if type(atom) is Object and atom.kind == "list":
             held = m.read(atom.id, "#items")

@@ -40,7 +40,7 @@ def settled(trace: Trace, entry: Entry, path: Path, happens: Happens) -> Verdict
     runs = MAX_SUPPOSED
     while (verdict := trace.verdict(entry, path)).symbols and verdict.symbols != before:
         before = verdict.symbols
-        names = {symbol: trace.switches[symbol].name for symbol in before}
+        names = {symbol: switch.name for symbol in before if (switch := trace.switch(symbol)) is not None}
         for precise, symbol in sorted((speaks_of_precision(name, ()), symbol) for symbol, name in names.items()):
             told = frozenset(literal for literal in path if speaks_of(literal, symbol))
             rest = path - told
@@ -95,7 +95,8 @@ def speaks_of(literal: Condition, symbol: str) -> bool:
 
 def at_default(trace: Trace, symbol: str, told: Path) -> Iterator[Path]:
     """What holds instead of literals of a switch that is left at its default."""
-    default = constant_of(trace.switches[symbol].default)
+    switch = trace.switch(symbol)
+    default = constant_of(switch.default) if switch is not None else None
     if default is not None:
         kinds = {key[0]: key for key, _ in sorted(told, key=repr)}
         found = {(("in", symbol, frozenset(default)), True)} if "in" in kinds else set()

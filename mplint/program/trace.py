@@ -219,9 +219,12 @@ class Trace:
     def switches_of(self, literals: Path) -> list[tuple[Switch, str]]:
         """The switches that a path speaks of, with their symbols, in the order of their names."""
         symbols = {key[1] for key, _ in literals if key[0] in ("true", "in")}
-        return sorted(
-            ((self.switches[s], s) for s in symbols if isinstance(s, str) and s in self.switches), key=lambda pair: (pair[0].name, pair[1])
-        )
+        found = ((self.switch(s), s) for s in symbols)
+        return sorted(((switch, s) for switch, s in found if switch is not None), key=lambda pair: (pair[0].name, pair[1]))
+
+    def switch(self, symbol: Hashable) -> Switch | None:
+        """The switch that a symbol stands for, alone or as one of several unknowns that were joined to one."""
+        return self.switches.get(symbol.rstrip("|")) if isinstance(symbol, str) else None
 
     def ways(self, clause: Path, literals: Path) -> list[str]:
         """What may be turned so that not all literals of a clause hold; none where the defaults, or the path, already see to it."""

@@ -21,7 +21,7 @@ class ScalerMisordered(Rule):
     ## What it does
     Finds `unscale_` or `step` called a second time, or after `step`, before `update`; `update` between the steps of two optimizers, or
     while the gradients of another one accumulate; and
-    `update` before any step. With gradient accumulation: `unscale_` on every micro-batch while `update` runs only every few.
+    `update` before any step. With gradient accumulation: `unscale_` on every micro-batch while the step or `update` runs only every few.
 
     ## Why is this bad?
     Between two updates each optimizer may be unscaled once and stepped once: the second call raises RuntimeError, an `update` without
@@ -171,6 +171,21 @@ class ScalerMisordered(Rule):
                 confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                 steps=(Step(other.place, "the optimizer is stepped only here" if update else "the scaler is updated only here"),),
                 fix=moved_behind(trace, event.place, other.place) if update else to_its_step(trace, entry, event),
+            )
+        for event, other, zeroed in mixed(entry):
+            verdict = trace.verdict(entry, event.path)
+            yield self.at(
+                trace,
+                event.place,
+                f"`{trace.text(event.place)}` runs in every round, but `{trace.text(other.place)}` does not{verdict.condition()}",
+                why="the next backward adds gradients that carry the scale to those that no longer do; unscaled together, the earlier ones "
+                "are divided by the scale twice and count for nothing",
+                help="unscale, clip and update under the condition of the step",
+                confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                steps=(
+                    Step(other.place, "the optimizer is stepped only here"),
+                    Step(zeroed.place, "the gradients are zeroed only here: until then they accumulate"),
+                ),
             )
 
 
@@ -328,6 +343,26 @@ def too_often(entry: Entry) -> Iterator[tuple[Event, Event]]:
             continue
         if same and all(counts(o.path - event.path) for o in same) and any(b.frame == event.frame for b in entry.of("loss scaled")):
             yield event, same[0]
+
+
+def mixed(entry: Entry) -> Iterator[tuple[Event, Event, Event]]:
+    """What unscales and updates in each round, the step that comes only in every few, and the zeroing that does.
+
+    Nothing raises, since each update follows its unscaling; the gradients that accumulate carry different scales.
+    """
+    zeroings = entry.of("gradients zeroed")
+    for event in entry.of("unscale"):
+        if counts(event.path):
+            continue
+        stepped, updates = (
+            [o for o in entry.of(kind) if o.data["scaler"] == event.data["scaler"] and is_beside(o, event)]
+            for kind in ("scaler step", "scaler update")
+        )
+        updated = any(not counts(o.path - event.path) for o in updates)
+        zeroed = [o for o in zeroings if o.loops == event.loops and o.calls[: len(event.calls)] == event.calls]
+        rare = all(counts(o.path - event.path) for o in (*stepped, *zeroed))
+        if stepped and updated and zeroed and rare and any(b.frame == event.frame for b in entry.of("loss scaled")):
+            yield event, stepped[0], zeroed[0]
 
 
 def is_beside(one: Event, other: Event) -> bool:

@@ -24,6 +24,7 @@ from .checkpoint_cases import (
     keys_of,
     lost_by_owners,
     missing_scalers,
+    never_written,
     not_restored,
     resumes,
     stepped_elsewhere,
@@ -39,7 +40,8 @@ class ScalerStateNotSaved(Rule):
 
     ## What it does
     Finds checkpoints that hold the state of an optimizer which a live GradScaler steps, and not the scaler's, in code that resumes
-    training. Also an optimizer class that holds a scaler and inherits its `state_dict`.
+    training. Also an optimizer class that holds a scaler and inherits its `state_dict`, and a scaler's state that is loaded from a key
+    under which no checkpoint of the program has it.
     Silent where the scaler only ever scales what bfloat16 computed: MP306 says that it should not be there.
 
     ## Why is this bad?
@@ -111,6 +113,8 @@ class ScalerStateNotSaved(Rule):
         """Report each checkpoint without the scaler's state, each owner that loses it, and each resume that forgets it."""
         found: dict[Place, Finding] = {}
         for entry in trace.entries:
+            for unwritten in never_written(trace, entry):
+                found.setdefault(unwritten.place, self._unwritten(trace, entry, unwritten))
             stepped = [pair for pair in steps_of(entry) or stepped_elsewhere(trace, entry) if not serves_bfloat16(entry, pair.scaler)]
             if not stepped:
                 continue
@@ -160,6 +164,18 @@ class ScalerStateNotSaved(Rule):
             why=WHY,
             help="load the scaler's state beside the optimizer's",
             confidence=Confidence.MEDIUM,
+            steps=case.steps,
+        )
+
+    def _unwritten(self, trace: Trace, entry: Entry, case: Case) -> Finding:
+        verdict = trace.verdict(entry, case.path)
+        return self.at(
+            trace,
+            case.place,
+            f"the scaler's state is loaded from the key `{case.name}`, which no checkpoint of this program has{verdict.condition()}",
+            why="resuming from a checkpoint of this program raises KeyError",
+            help="load it from the key under which it is saved",
+            confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
             steps=case.steps,
         )
 

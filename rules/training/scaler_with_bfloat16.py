@@ -282,6 +282,8 @@ def path_in_bfloat16(trace: Trace, scaling: Event, origin: Event) -> Path | None
         if type(atom) is not Tensor or atom.forward != {BFLOAT}:
             continue
         path = extend(scaling.path, guards)
+        if flag_for_bfloat16(guards) is not None and asks_for_float16(scaling.path | origin.path):
+            continue  # two flags that nobody gives together
         for literals in ways_on(origin.data["enabled"]) if path is not None else ():  # type: ignore[arg-type]
             on = origin.path | literals
             alone = on - guards - scaling.path  # what the region hangs on as well asks for no other dtype

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mplint.frameworks.options.namespaces import PLAIN, default_of, leaf
 from mplint.frameworks.vocabulary import Vocabulary
@@ -201,6 +201,15 @@ def leave_open(m: Machine, made: Object, place: Place) -> None:
             shown = f"{owner.name}.{name}"
             switch = Switch(shown, value, place, "setting", literals(annotation))
             m.write(made.id, name, leaf(m, shown, f"outside:{owner.path}:{owner.name}", switch))
+
+
+def filled_from_outside(m: Machine, instance: Object, bases: Sequence[str], args: Args, place: Place) -> None:
+    """Settings that are made of a table from outside (`Settings(**given)`): each field is the user's."""
+    if args.opaque and not bases and type(instance.type) is Class and holds_settings(m, instance.type):
+        leave_open(m, instance, place)
+
+
+vocabulary.made.append(filled_from_outside)
 
 
 def inner_class(m: Machine, default: Value | None, annotation: IR | None, owner: Class) -> Class | None:

@@ -10,7 +10,8 @@ from mplint.frameworks.libraries import Libraries
 from mplint.frameworks.torch.promotion import UNKNOWN_TENSOR
 from mplint.frameworks.torch.tensors import NAMES_WHOLE
 from mplint.frameworks.torch.units import Ask
-from mplint.program.entries import begins
+from mplint.program.entries import begins, words_in, words_of
+from mplint.program.lower import IR
 from mplint.program.machine import Args
 from mplint.program.project import Project
 from mplint.program.store import join
@@ -42,6 +43,7 @@ class Callers:
     ask: Ask
     libraries: Libraries = field(init=False)
     known: dict[str, bool] = field(default_factory=dict)
+    entered: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.libraries = Libraries(self.project, self.is_program)
@@ -60,13 +62,50 @@ class Callers:
             self.known[root] = self.has_float16_in_mind(root)
         return self.known[root]
 
+    def uses_autocast(self, path: str) -> bool:
+        """Whether a file belongs to a library whose own code or tests use autocast."""
+        if not self.libraries.holds(path):
+            return False
+        root = self.libraries.root_of(os.path.dirname(path)) or ""
+        if root not in self.entered:
+            self.entered[root] = any(self.ask(below, speaks_of_float16)[1] for below in self.below(root))
+        return self.entered[root]
+
+    def below(self, root: str) -> list[str]:
+        """The programs below a folder."""
+        return [path for path in self.project.paths if (not root or path.startswith(f"{root}/")) and path.endswith(".py")]
+
     def has_float16_in_mind(self, root: str) -> bool:
         """Whether the programs below a folder speak of float16, or of autocast and not of bfloat16 alone."""
-        below = [path for path in self.project.paths if not root or path.startswith(f"{root}/")]
-        answers = [self.ask(path, speaks_of_float16) for path in below if path.endswith(".py")]
+        answers = [self.ask(path, speaks_of_float16) for path in self.below(root)]
         if any(half for half, _, _ in answers):
             return True
         return any(autocast for _, autocast, _ in answers) and not any(bfloat for _, _, bfloat in answers)
+
+    def is_left_to_users(self, path: str, cls: IR) -> bool:
+        """Whether a class of a library is for its users alone: nothing in the project that imports it does more than pass its name on."""
+        if cls[5] or not self.run_in_half(path):
+            return False
+        return not any(mentions(self.project.ir(user), cls[2], user == path) for user in (path, *self.project.importers(path)))
+
+
+def mentions(ir: IR | None, name: str, own: bool) -> bool:
+    """Whether a module does something with a name beside importing it; `own`: the module that defines it."""
+    for statement in ir[1] if ir is not None else ():
+        if statement[0] == "from":
+            if any(name == given and alias is not None for given, alias in statement[4]):
+                return True
+        elif statement[0] in ("define", "class"):
+            if not (own and statement[2] == name) and name in words_of(statement):
+                return True
+        elif not (statement[0] == "import" or exports(statement)) and name in words_in(statement):
+            return True
+    return False
+
+
+def exports(statement: IR) -> bool:
+    """Whether a statement lists the names that a module offers."""
+    return statement[0] in ("assign", "augmented") and "__all__" in words_in(statement)
 
 
 def input_of(code: Code, guard: str) -> Args:

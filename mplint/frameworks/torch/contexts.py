@@ -16,6 +16,7 @@ from mplint.frameworks.torch.callers import Callers, input_of
 from mplint.frameworks.torch.candidates import Candidates, Shape
 from mplint.frameworks.torch.functions import code_of
 from mplint.frameworks.torch.modules import cast_module, has_module_base
+from mplint.frameworks.torch.published import run_functions
 from mplint.frameworks.torch.tensors import is_module_name
 from mplint.frameworks.torch.units import Ask, Units
 from mplint.program.calls import instantiate
@@ -148,9 +149,15 @@ def is_unbound(event: Event) -> bool:
 
 def run_in_context(m: Machine, found: Trace, paths: Iterable[str], ask: Ask) -> None:
     """Run the modules of files that speak of numbers under the autocast state in which the project runs its models."""
-    offered = regions(found)
     known = list(paths)
     callers = Callers(m.project, ask)
+    run_modules(m, found, known, ask, callers)
+    run_functions(m, found, known, ask, callers)
+
+
+def run_modules(m: Machine, found: Trace, known: list[str], ask: Ask, callers: Callers) -> None:
+    """Run the modules of such files, each in the nearest region."""
+    offered = regions(found)
     heirs = {path for path in known if ask(path, derives_with_numbers) and callers.run_in_half(path)}
     files = [path for path in known if path in heirs or ask(path, speaks_of_numbers)]
     if not files or not (offered or heirs):
@@ -184,7 +191,13 @@ def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby)
     for statement in definitions(ir[1]) if ir is not None else ():
         chosen = own.get(statement[2], region) if statement[0] == "class" else None
         if chosen is not None:
-            yield statement, chosen
+            left = chosen is region and not chosen.callers and nearby.callers.is_left_to_users(path, statement)
+            yield statement, of_callers(path) if left else chosen
+
+
+def of_callers(path: str) -> Region:
+    """The region that users of a library enter around a module of a file."""
+    return Region(Autocast("cuda", HALF), Place(path, 0), EMPTY, (), callers=True)
 
 
 @dataclass(slots=True)
@@ -256,7 +269,7 @@ class Nearby:
         """The nearest region that belongs together with a module's file, the surest first among equals; else one of a library's callers."""
         near = [region for region in offered if self.reaches(region, path)]
         if not near and self.callers.run_in_half(path):
-            return Region(Autocast("cuda", HALF), Place(path, 0), EMPTY, (), callers=True)
+            return of_callers(path)
         return max(near, key=lambda region: self.units.nearness(region.place.path, path), default=None)
 
     def reaches(self, region: Region, path: str) -> bool:

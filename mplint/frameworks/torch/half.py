@@ -18,7 +18,9 @@ from mplint.program.trace import CALLERS, Entry, Trace, Verdict
 from mplint.program.values import FALSE, Chain, Place, Step, Tensor
 
 # what is told of a library's modules that nobody in the project runs in half precision
-OF_CALLERS = frozenset({"constant beyond range", "epsilon lost", "integers in half", "frequencies in half"})
+OF_CALLERS = frozenset(
+    {"constant beyond range", "epsilon lost", "integers in half", "frequencies in half", "angles in half", "function breaks under autocast"}
+)
 REGION = re.compile(r"autocast|amp|ctx|context|precision", re.I)
 
 
