@@ -110,8 +110,8 @@ class IntegersInHalf(Rule):
                 if used == item.event.place
                 else f"these positions are {dtype} before `{item.event.data['name']}` takes them{under(item)}",
                 why=WHY,
-                help=HELP,
-                confidence=item.confidence,
+                help=HELP if item.event.get("what") is None else "keep positions and their angles in float32 and cast the result",
+                confidence=Confidence.MEDIUM if COMPUTE in tensor.dtypes else item.confidence,
                 steps=(*item.chain(tensor), *(() if used == item.event.place else (Step(used, "they are computed with here"),))),
             )
         told |= {place for place, ways in grown_tables(trace, "frequencies in half").items() if all(ways)}
