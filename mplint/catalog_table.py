@@ -76,7 +76,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/scaled_gradients_modified.py': (8470, (('MP314', 'scaled-gradients-modified', 'WARNING', ('.scale(', 'scale_loss', 'get_scaled_loss'), ('torch', 'keras'), False, 'ScaledGradientsModified', False, False, True),)),
     'training/scaled_loss_reported.py': (7350, (('MP315', 'scaled-loss-reported', 'INFO', ('.scale(', '.get_scaled_loss(', '.scale_loss('), ('torch', 'keras'), False, 'ScaledLossReported', False, False, True),)),
     'training/scaler_misordered.py': (19792, (('MP310', 'scaler-misordered', 'ERROR', ('.scale(',), ('torch',), False, 'ScalerMisordered', False, False, True),)),
-    'training/scaler_recreated.py': (10541, (('MP312', 'scaler-recreated', 'ERROR', ('Scaler(',), ('torch',), False, 'ScalerRecreated', False, False, True),)),
+    'training/scaler_recreated.py': (11194, (('MP312', 'scaler-recreated', 'ERROR', ('Scaler(',), ('torch',), False, 'ScalerRecreated', False, False, True),)),
     'training/scaler_state_not_saved.py': (15077, (('MP307', 'scaler-state-not-saved', 'WARNING', ('GradScaler', 'NativeScaler', '.unscale_(', '.scale('), ('torch',), False, 'ScalerStateNotSaved', False, False, True),)),
     'training/scaler_with_bfloat16.py': (23603, (('MP306', 'scaler-with-bfloat16', 'WARNING', ('Scaler(', 'LossScaleOptimizer'), ('torch', 'keras'), False, 'ScalerWithBfloat16', False, False, True),)),
     'training/scaler_without_autocast.py': (16793, (('MP309', 'scaler-without-autocast', 'WARNING', ('GradScaler(',), ('torch',), False, 'ScalerWithoutAutocast', False, False, True),)),

@@ -50,6 +50,7 @@ from mplint.program.values import (
     Unknown,
     Value,
     Wrapped,
+    alternatives,
     atoms,
     options,
 )
@@ -438,7 +439,8 @@ def scaler_method(m: Machine, scaler: Atom, name: str, args: Args, place: Place)
     if name == "unscale_":
         return when_enabled(m, scaler, lambda: unscale(m, scaler, args.get(0), place), lambda: NONE)
     if name == "step":
-        return when_enabled(m, scaler, lambda: scaler_step(m, scaler, args.get(0), place), lambda: optimizer_step(m, args.get(0), place))
+        optimizer = args.get(0)
+        return when_enabled(m, scaler, lambda: scaler_step(m, scaler, optimizer, place), lambda: disabled_step(m, scaler, optimizer, place))
     if name == "update":
         return when_enabled(m, scaler, lambda: update(m, scaler, place), lambda: NONE)
     if name == "state_dict":
@@ -592,6 +594,18 @@ def scaler_step(m: Machine, scaler: Atom, optimizer: Value | None, place: Place)
     remember(m, owner, key)
     mark_unscaled(m, owner, key, place)
     return NONE
+
+
+def disabled_step(m: Machine, scaler: Atom, optimizer: Value | None, place: Place) -> Value:
+    """`scaler.step(optimizer)` of a scaler that is switched off, which has scaled nothing either."""
+    owner = owner_of(scaler)
+    ways = [(guards, atom) for guards, atom in options(m.state("gradients")) if not is_scaled_by(atom, owner)]
+    return optimizer_step(m, optimizer, place, alternatives(ways) if ways else None)
+
+
+def is_scaled_by(gradients: Atom, owner: Hashable) -> bool:
+    """Whether gradients are those of a loss that a scaler has multiplied."""
+    return type(gradients) is State and isinstance(gradients.data, tuple) and gradients.data[:2] == ("scaled", owner)
 
 
 def mark_unscaled(m: Machine, owner: Hashable, key: str, place: Place) -> None:
@@ -763,11 +777,10 @@ def optimizer_method(m: Machine, optimizer: Atom, name: str, args: Args, place: 
     return None
 
 
-def optimizer_step(m: Machine, optimizer: Value | None, place: Place) -> Value:
-    """`optimizer.step()`."""
-    m.emit(
-        "optimizer step", place, optimizer=optimizer, key=key_of(optimizer), gradients=m.state("gradients"), autocast=m.state("autocast")
-    )
+def optimizer_step(m: Machine, optimizer: Value | None, place: Place, gradients: Value | None = None) -> Value:
+    """`optimizer.step()`; `gradients`: as far as more is known of them than the state says."""
+    told = gradients if gradients is not None else m.state("gradients")
+    m.emit("optimizer step", place, optimizer=optimizer, key=key_of(optimizer), gradients=told, autocast=m.state("autocast"))
     return NONE
 
 
