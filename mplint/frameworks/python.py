@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Sequence
 
 from mplint.frameworks.options.classes import leave_open, takes_open_names
@@ -231,6 +232,14 @@ def name_in_module(m: Machine, receiver: Atom, index: Value, place: Place) -> Va
 
 
 vocabulary.subscripts.append(name_in_module)
+
+
+@call("numpy.spacing")
+def spacing(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The distance from a number to the next."""
+    first = args.get(0)
+    known = type(first) is Constant and isinstance(first.value, (int, float))
+    return Constant(math.ulp(first.value)) if known else Unknown(f"numpy.spacing(){IDENTITY}{place.path}:{place.position}")
 
 
 @call("builtins.globals")
@@ -1009,6 +1018,7 @@ vocabulary.values.update(
         "typing.TYPE_CHECKING": FALSE,
         "builtins.NotImplemented": Unknown("NotImplemented"),
         "math.nan": Constant(float("nan")),
+        "sys.float_info.epsilon": Constant(sys.float_info.epsilon),
     }
 )
 
