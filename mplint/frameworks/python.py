@@ -103,7 +103,7 @@ def is_instance(m: Machine, atom: Atom, kind: Value) -> bool | None:
         bases = external_bases(m, atom.type)
         if wanted in bases:
             return True
-        return None if bases else False
+        return None if any(not base.startswith(("abc.", "typing.")) for base in bases) else False
     if type(atom) is Object and type(kind) is External and atom.kind in ("list", "dict", "set"):
         return kind.name == "builtins." + atom.kind or kind.name.endswith((".Iterable", ".Sequence", ".Mapping"))
     if type(atom) is Items and type(kind) is External:
