@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from mplint.configs.trainers.config_file import ConfigFile
     from mplint.graph.facts import GraphFacts
     from mplint.graph.model import Node, Tensor
-    from mplint.program.trace import Trace
+    from mplint.program.conditions import Path
+    from mplint.program.trace import Entry, Trace, Verdict
     from mplint.program.values import Chain, Place
     from mplint.python.file import SourceFile
     from mplint.python.neighbors import Neighbors
@@ -173,6 +174,22 @@ class Rule:
             related=numbered(trace.steps(steps)),
             fix=fix and fix._replace(title=sentence(fix.title).removesuffix(".")),
         )
+
+    def verdict(self, trace: Trace, entry: Entry, path: Path, place: Place) -> Verdict:
+        """How sure it is that this mistake is made at a place: switches that have no part in it are left out."""
+        from mplint.program.supposed import settled
+
+        if trace.told is not None:
+            verdict = trace.verdict(entry, path)
+            trace.told.append((place, verdict))
+            return verdict
+        return settled(trace, entry, path, lambda run: self.verdicts(trace, run, place))
+
+    def verdicts(self, trace: Trace, entry: Entry, place: Place) -> list[Verdict]:
+        """The verdicts of what this rule finds at a place where nothing but this entry happens."""
+        alone = trace.alone(entry)
+        locations = {finding.location for finding in type(self)().check_program(alone)}
+        return [verdict for where, verdict in alone.told or () if where == place and alone.location(where) in locations]
 
     @classmethod
     def checks(cls, method: str) -> bool:

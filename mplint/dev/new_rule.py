@@ -159,7 +159,7 @@ class <<class_name>>(Rule):
                     yield self._told(trace, entry, event, region)
 
     def _told(self, trace: Trace, entry: Entry, event: Event, region: Autocast) -> Finding:
-        verdict = trace.verdict(entry, event.path)
+        verdict = self.verdict(trace, entry, event.path, event.place)
         return self.at(
             trace,
             event.place,

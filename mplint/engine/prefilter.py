@@ -6,6 +6,7 @@ import os
 
 WORDS = (
     "autocast",
+    "custom_fwd",
     "Scaler",
     "scaler",
     "float16",

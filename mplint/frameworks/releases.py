@@ -108,10 +108,15 @@ def text_of(atom: Value) -> str | None:
     return None
 
 
+def supported(m: Machine, path: str, package: str) -> Versions | None:
+    """The versions of a package that the program of a path is for; None where nobody knows."""
+    question = m.project.kept.get(SUPPORTED)
+    return question(path, package) if callable(question) else None
+
+
 def decided(m: Machine, package: str, op: str, text: str, place: Place) -> Value | None:
     """Whether a package is of a version: what the newest that the project is for decides, where it is for several."""
-    supported = m.project.kept.get(SUPPORTED)
-    known = supported(place.path, package) if callable(supported) else None
+    known = supported(m, place.path, package)
     if NUMBERED.match(text) is None:
         holds: bool | None = op == "!="  # no version of the package, but of something that stands in for it
     else:
@@ -121,6 +126,12 @@ def decided(m: Machine, package: str, op: str, text: str, place: Place) -> Value
         return None
     unknown = decided_by_the_machine(m, f"{package}.__version__ {op} {text}{IDENTITY}{holds}", TRUE if holds else FALSE, "release")
     return Test(("true", unknown.symbol), True) if type(unknown) is Unknown else None
+
+
+def pinned_below(m: Machine, package: str, version: str, place: Place) -> bool:
+    """Whether the project is for versions of a package that are all older than one."""
+    known = supported(m, place.path, package)
+    return known is not None and known.below(version)
 
 
 def newest(known: Versions | None) -> Versions:

@@ -421,8 +421,11 @@ class Machine:
         return place
 
     def identity(self, place: Place) -> Hashable:
-        """What identifies an object made here: the place and the calls above it."""
-        found = (place, tuple(self.calls[-2:]), tuple(self.loops[-1:]))
+        """What identifies an object made here: the place and the calls above it, those before the last two as a checksum."""
+        before = 0
+        for call in self.calls[:-2]:
+            before = crc32(b"%s:%d" % (call.path.encode(), call.position), before)
+        found = (place, tuple(self.calls[-2:]), tuple(self.loops[-1:]), before)
         if self.calls and not self.imports.noting:
             self.own.add(found)
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from mplint.findings import Location, Span
@@ -62,12 +62,14 @@ class Verdict:
 
     `switches` are what a user may set (options, settings, parameters), shown as code; empty: it holds as the program stands.
     `kinds`: which kinds of switches they are. `dead`: one stays at its default whatever a user turns, so that nothing is proven.
+    `symbols`: what conditions call the switches.
     """
 
     script: bool
     switches: tuple[str, ...]
     kinds: tuple[str, ...] = ()
     dead: bool = False
+    symbols: frozenset[str] = frozenset()
 
     @property
     def proven(self) -> bool:
@@ -113,6 +115,11 @@ class Trace:
     lines: dict[str, list[str]] = field(default_factory=dict)
     ask: Callable[[str, Words], bool] | None = None  # whether the text of a program has some words
     held: dict[str, object] = field(default_factory=dict)  # what rules have worked out for all of them
+    told: list[tuple[Place, Verdict]] | None = None  # where this is a supposition: what rules ask of its paths, with the places
+
+    def alone(self, entry: Entry) -> Trace:
+        """The same programs, of which nothing is run but one entry, for questions what would be if."""
+        return replace(self, entries=[entry], held={}, told=[])
 
     def source(self, path: str) -> Source:
         """The program of a path."""
@@ -192,11 +199,13 @@ class Trace:
         literals = frozenset(path)
         words: dict[str, None] = {}
         kinds: dict[str, None] = {}
+        symbols: set[str] = set()
         dead = False
         for switch, symbol in self.switches_of(literals):
             needed = needs(switch, literals, symbol)
             if needed is not None:
                 words[needed] = None
+                symbols.add(symbol)
                 kinds[switch.kind] = None
                 dead = dead or symbol in self.unset
         for clause in sorted((key[1] for key, sense in literals if key[0] == "all" and not sense), key=repr):
@@ -204,7 +213,8 @@ class Trace:
             if ways:
                 words[" or ".join(ways)] = None
                 kinds["option"] = None
-        return Verdict(entry.script, tuple(words), tuple(sorted(kinds)), dead)
+                symbols.update(key[1] for key, _ in clause)
+        return Verdict(entry.script, tuple(words), tuple(sorted(kinds)), dead, frozenset(symbols))
 
     def switches_of(self, literals: Path) -> list[tuple[Switch, str]]:
         """The switches that a path speaks of, with their symbols, in the order of their names."""

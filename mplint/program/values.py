@@ -464,7 +464,7 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
         guards = frozenset.intersection(*(kept.pop(u) for u in unknown))
         hints = {u.hint for u in unknown}
         kept[Unknown(min(u.symbol for u in unknown) + "|", hints.pop() if len(hints) == 1 else "")] = guards
-    if len(kept) > Alternatives.LIMIT:
+    if len(kept) > Alternatives.LIMIT * (2 if all(type(a) is State for a in kept) else 1):
         return Unknown(MANY + ",".join(sorted({type(a).__name__ for a in kept})))
     if len(kept) == 1:
         atom, guards = next(iter(kept.items()))

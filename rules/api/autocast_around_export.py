@@ -76,7 +76,7 @@ class AutocastAroundExport(Rule):
                 if is_test_path(event.place.path) or not through_export(trace, event) or enters_autocast(event.data["model"]):
                     continue
                 for path, region in steps.in_half(event.data["autocast"], event.path)[:1]:
-                    verdict = trace.verdict(entry, path)
+                    verdict = self.verdict(trace, entry, path, event.place)
                     dtype = DTYPE_NAMES.get(region.dtype or "", "half precision")
                     yield self.at(
                         trace,

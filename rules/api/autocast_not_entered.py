@@ -73,10 +73,13 @@ class AutocastNotEntered(Rule):
         for call in sorted(made, key=lambda c: (c.lineno, c.col_offset)):
             if isinstance(file.syntax.parents[call], ast.Expr) and not is_probe(file, call):
                 yield self.dropped(file, call)
-        withs: list[ast.With | ast.AsyncWith] = [*file.syntax.all(ast.With), *file.syntax.all(ast.AsyncWith)] if made else []
+        withs: list[ast.With | ast.AsyncWith] = [*file.syntax.all(ast.With), *file.syntax.all(ast.AsyncWith)]
         for block in withs:
             for item in block.items:
-                if isinstance(item.context_expr, ast.BoolOp) and (lost := self.lost(file, item.context_expr, made)):
+                if not isinstance(item.context_expr, ast.BoolOp):
+                    continue
+                regions = {value for value in item.context_expr.values if value in made or is_trainers(value)}
+                if lost := self.lost(file, item.context_expr, regions):
                     yield self.joined(file, block, item, lost)
 
     def dropped(self, file: SourceFile, call: ast.Call) -> Finding:
@@ -103,7 +106,7 @@ class AutocastNotEntered(Rule):
             fix=self.comma(file, block, item),
         )
 
-    def lost(self, file: SourceFile, joined: ast.BoolOp, made: set[ast.Call]) -> list[ast.expr]:
+    def lost(self, file: SourceFile, joined: ast.BoolOp, made: set[ast.expr]) -> list[ast.expr]:
         """The operands that are built and never entered, where one of the operands is an autocast.
 
         `a and b` is `b` whatever `b` is, once `a` is a context manager: what stands before the last operand is lost for sure.
@@ -136,7 +139,8 @@ class AutocastNotEntered(Rule):
 
     def is_manager(self, file: SourceFile, value: ast.expr) -> bool:
         """Whether an expression is a context manager of torch, whichever arm of it is taken."""
-        return all(is_grad_mode(file, arm) or (isinstance(arm, ast.Call) and is_autocast(file, arm)) for arm in alternatives(value))
+        arms = alternatives(value)
+        return all(is_grad_mode(file, arm) or is_trainers(arm) or (isinstance(arm, ast.Call) and is_autocast(file, arm)) for arm in arms)
 
 
 def is_grad_mode(file: SourceFile, value: ast.expr) -> bool:
@@ -147,6 +151,11 @@ def is_grad_mode(file: SourceFile, value: ast.expr) -> bool:
 def is_autocast(file: SourceFile, call: ast.Call) -> bool:
     """Whether a call builds an autocast of torch."""
     return any(name in AUTOCASTS for name in file.names.candidates(call.func))
+
+
+def is_trainers(value: ast.expr) -> bool:
+    """Whether an expression that a `with` enters is the autocast of an accelerator or a Fabric."""
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "autocast" and not value.args
 
 
 def is_probe(file: SourceFile, node: ast.Call) -> bool:

@@ -80,7 +80,7 @@ class DataParallelLosesAutocastDtype(Rule):
                 for path, region in steps.in_half(event.data["autocast"], event.path):
                     if region.dtype != BFLOAT or region.device not in ("cuda", ""):
                         continue  # the replicas enter the autocast of CUDA devices, and no other
-                    verdict = trace.verdict(entry, path)
+                    verdict = self.verdict(trace, entry, path, made)
                     chosen = tuple(Step(step.place, "bfloat16 is chosen here") for step in region.chain[:1])
                     what = "`DataParallel` runs its replicas in float16, not in the bfloat16 of the autocast around them"
                     yield self.at(

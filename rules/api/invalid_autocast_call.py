@@ -120,7 +120,7 @@ class InvalidAutocastCall(Rule):
                     right.append(event)
                     continue
                 said, path = found
-                verdict = trace.verdict(entry, path)
+                verdict = self.verdict(trace, entry, path, said.place)
                 yield self.at(
                     trace,
                     said.place,
@@ -142,7 +142,7 @@ class InvalidAutocastCall(Rule):
                 yield self.at(
                     trace,
                     event.place,
-                    f"`{text}` calls an autocast object{trace.verdict(entry, event.path).condition()}",
+                    f"`{text}` calls an autocast object{self.verdict(trace, entry, event.path, event.place).condition()}",
                     why="The object takes the function that it decorates: without one the call raises TypeError.",
                     help=f"Enter it as it is: `with {text.removesuffix('()')}:`.",
                     steps=tuple(Step(step.place, "the autocast is built here") for step in built.chain[:1]),

@@ -105,7 +105,7 @@ class PolicyLostOnLoad(Rule):
             else "`compile()` adds no loss scaling"
         )
         own = save.event.place.path == load.event.place.path
-        verdict = trace.verdict(entry, load.event.path)
+        verdict = self.verdict(trace, entry, load.event.path, load.event.place)
         here = f"{' or '.join(sorted(names))}{verdict.condition()}"
         return self.at(
             trace,

@@ -185,7 +185,7 @@ class PolicySetTooLate(Rule):
         """Report policies that a program sets after it has built a model which it goes on to use."""
         for entry in trace.entries:
             for late in late_policies(trace, entry):
-                verdict = trace.verdict(entry, late.setter.path)
+                verdict = self.verdict(trace, entry, late.setter.path, late.setter.place)
                 building = late.places[1]
                 name = trace.text(building).partition("(")[0]
                 yield self.at(

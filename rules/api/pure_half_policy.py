@@ -99,7 +99,7 @@ class PureHalfPolicy(Rule):
                 confidence = trained(trace, entry, event) if path is not None else None
                 if path is None or confidence is None:
                     continue
-                verdict = trace.verdict(entry, path)
+                verdict = self.verdict(trace, entry, path, event.place)
                 torch = event.kind == "default dtype set"
                 what = "every new parameter float16" if torch else "every weight float16, not only the computation"
                 yield self.at(
@@ -125,7 +125,7 @@ class PureHalfPolicy(Rule):
                 continue
             chain = event.data["chain"]
             last = chain[-1]  # type: ignore[index]
-            verdict = trace.verdict(entry, event.path)
+            verdict = self.verdict(trace, entry, event.path, last.place)
             yield self.at(
                 trace,
                 last.place,

@@ -57,7 +57,8 @@ class Float16OnTpu(Rule):
     ```
 
     ## Fix safety
-    Safe: the policy becomes `"mixed_bfloat16"`, which TPUs run natively, and a trainer's precision its bfloat16 sibling.
+    Safe: the policy becomes `"mixed_bfloat16"`, which TPUs run natively, and a trainer's precision its bfloat16 sibling. An autocast region
+    for an XLA device gets `torch.bfloat16` where it is written with `torch.float16`; that is unsafe, since such a device may be a GPU.
 
     ## Evidence
     Shows only on a TPU; see the TensorFlow guide in the references.
@@ -124,6 +125,7 @@ class Float16OnTpu(Rule):
             help="use `dtype=torch.bfloat16`",
             severity=Severity.INFO if asked or choice.file.is_test else None,
             confidence=Confidence.HIGH if target else Confidence.MEDIUM,
+            fix=in_bfloat16(choice),
         )
 
     def check_config(self, file: ConfigFile) -> Iterator[Finding]:
@@ -147,6 +149,16 @@ class Float16OnTpu(Rule):
                 severity=Severity.INFO if file.is_test else None,
                 fix=Fix(f"use {new}", Applicability.SAFE, (change,)) if change is not None else None,
             )
+
+
+def in_bfloat16(choice: Choice) -> Fix | None:
+    """The dtype of a region that is written as `torch.float16` or `torch.half` in bfloat16."""
+    line, column, end_line, end_column = choice.span
+    text = choice.file.lines[line - 1][column:end_column] if line == end_line else ""
+    owner, _, name = text.rpartition(".")
+    if name not in ("float16", "half"):
+        return None
+    return Fix("compute in bfloat16", Applicability.UNSAFE, (Replace(choice.span, f"{owner}.bfloat16" if owner else "bfloat16"),))
 
 
 def is_tpu(targets: Targets) -> bool:

@@ -82,7 +82,8 @@ class ConstantOutOfRange(Rule):
 
     ## Fix safety
     Safe for fills and `where`: the smallest finite number of the tensor's own dtype masks just as well in every precision. Offered where
-    the tensor is a plain name.
+    the tensor is a plain name. Unsafe where a mask is multiplied: added to scores, the smallest number may still come to -inf in rows that
+    are masked throughout.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp204.py.
@@ -237,7 +238,7 @@ def program_fix(trace: Trace, event: Event, place: Place, value: float) -> Fix |
     number = (trace.node(place) or (None, None))[1]
     if file is None or not isinstance(number, ast.Constant | ast.UnaryOp | ast.Name | ast.Attribute):
         return None
-    name = None
+    name, dtype = None, ""
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="masked_fill" | "masked_fill_")) if owner != "torch":
             name = owner
@@ -247,11 +248,34 @@ def program_fix(trace: Trace, event: Event, place: Place, value: float) -> Fix |
             name = selected
         case ast.Call(func=ast.Attribute(attr="pad"), args=[ast.Name(id=padded), *_]):
             name = padded
+        case ast.BinOp(op=ast.Mult()):
+            dtype = dtype_beside(call, number)
     root = next((a.asname or "torch" for s in file.syntax.all(ast.Import) for a in s.names if a.name == "torch"), None)
-    if name is None or root is None:
+    dtype = f"{name}.dtype" if name is not None else dtype
+    if not dtype or root is None:
         return None
-    text = f"{root}.finfo({name}.dtype).{'min' if value < 0 else 'max'}"
-    return Fix(f"use `{text}`", Applicability.SAFE, (Replace(trace.span(place), text),))
+    text = f"{root}.finfo({dtype}).{'min' if value < 0 else 'max'}"
+    return Fix(f"use `{text}`", Applicability.SAFE if name is not None else Applicability.UNSAFE, (Replace(trace.span(place), text),))
+
+
+def dtype_beside(product: ast.BinOp, number: ast.expr) -> str:
+    """The text of the dtype that a mask has which is multiplied with a number: that it is cast to, or its own; "" where it has no name."""
+    mask = product.left if product.right is number else product.right if product.left is number else None
+    while isinstance(mask, ast.BinOp | ast.UnaryOp):
+        if isinstance(mask, ast.UnaryOp):
+            mask = mask.operand
+        else:
+            mask = mask.right if isinstance(mask.left, ast.Constant) else mask.left if isinstance(mask.right, ast.Constant) else None
+    match mask:
+        case ast.Name(id=name):
+            return f"{name}.dtype"
+        case ast.Call(func=ast.Attribute(attr="cast"), args=[_, given], keywords=[]) | ast.Call(
+            func=ast.Attribute(attr="to"), args=[given], keywords=[]
+        ) | ast.Call(func=ast.Attribute(attr="to" | "cast"), keywords=[ast.keyword(arg="dtype", value=given)]):
+            return ast.unparse(given) if isinstance(given, ast.Attribute) and given.attr == "dtype" else ""
+        case ast.Call(func=ast.Attribute(attr="type_as"), args=[ast.Name(id=name)]):
+            return f"{name}.dtype"
+    return ""
 
 
 def keras_fix(trace: Trace, operation: Place, place: Place, value: float) -> Fix | None:
@@ -265,6 +289,9 @@ def keras_fix(trace: Trace, operation: Place, place: Place, value: float) -> Fix
             pass
         case ast.Call(func=ast.Attribute(attr="where"), args=[_, other, ast.Name(id=name)]) if other is number:
             pass
+        case ast.BinOp(op=ast.Mult()) if isinstance(number, ast.expr) and (dtype := dtype_beside(call, number)):
+            text = f"{dtype}.{'min' if value < 0 else 'max'}"
+            return Fix(f"use `{text}`", Applicability.UNSAFE, (Replace(trace.span(place), text),))
         case _:
             return None
     text = f"{name}.dtype.{'min' if value < 0 else 'max'}"

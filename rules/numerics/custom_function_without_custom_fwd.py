@@ -21,7 +21,9 @@ class CustomFunctionWithoutCustomFwd(Rule):
 
     ## What it does
     Finds subclasses of `torch.autograd.Function` that multiply matrices in `forward` and, with the inputs they saved, in `backward`, are
-    applied under autocast, and have neither `custom_fwd` and `custom_bwd` nor casts of their own.
+    applied under autocast, and have neither `custom_fwd` and `custom_bwd` nor casts of their own. Where nothing of the project applies one
+    under autocast, but a distribution whose code or tests use autocast offers it, it is read as a caller runs it. So is one that gives a
+    compiled kernel what it gets beside a float32 tensor that it makes, where a function beside it that does the same is decorated.
 
     ## Why is this bad?
     Autocast is in force in `forward`, so the product is half precision and so is the gradient that comes back; in `backward` it is not,
@@ -86,7 +88,7 @@ class CustomFunctionWithoutCustomFwd(Rule):
     severity = Severity.WARNING
     fix = Applicability.SAFE
     frameworks = ("torch",)
-    tokens = ("save_for_backward",)
+    tokens = ("save_for_backward", "custom_fwd")
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
@@ -102,7 +104,7 @@ class CustomFunctionWithoutCustomFwd(Rule):
             if region is None or forward in told:
                 continue
             told.add(forward)
-            verdict = trace.verdict(item.entry, path)
+            verdict = self.verdict(trace, item.entry, path, half.first_line(forward))
             yield self.at(
                 trace,
                 half.first_line(forward),
@@ -112,6 +114,30 @@ class CustomFunctionWithoutCustomFwd(Rule):
                 confidence=item.confidence if verdict.proven and event.kind != "kernel called" else Confidence.MEDIUM,
                 steps=(*region.chain, *mistake.steps),
                 fix=decorators(trace, forward, region.device) if mistake.fixable and region.device else None,
+            )
+        yield from self.of_callers(trace, told)
+
+    def of_callers(self, trace: Trace, told: set[Place]) -> Iterator[Finding]:
+        """Functions that nothing of the project runs under autocast, and that their callers may."""
+        for item in half.found(trace, "function breaks under autocast"):
+            event = item.event
+            function, reason, product, kernel = (event.data[name] for name in ("function", "reason", "product", "kernel"))
+            if event.place in told or not isinstance(function, Class) or not isinstance(reason, Step):
+                continue
+            told.add(event.place)
+            if isinstance(product, Place):
+                mistake, way = of_product(product), "runs it under autocast"
+            else:
+                assert isinstance(kernel, Place)
+                mistake, way = of_kernel(kernel), "gives it what autocast has made half"
+            yield self.at(
+                trace,
+                half.first_line(event.place),
+                f"`{function.name}` breaks when a caller {way}: it has no `custom_fwd` and `custom_bwd`",
+                why=mistake.why,
+                help=mistake.help,
+                confidence=Confidence.MEDIUM,
+                steps=(reason, *mistake.steps),
             )
 
 
@@ -130,21 +156,11 @@ DECORATE = "decorate `forward` with `torch.amp.custom_fwd` and `backward` with `
 def mistake_of(event: Event) -> Mistake | None:
     """What goes wrong in the function of an event, or None."""
     if event.kind == "kernel called":
-        return Mistake(
-            "Autocast casts nothing for a compiled kernel: it gets half and float32 tensors side by side, and raises or misreads one.",
-            f"{DECORATE}, with `cast_inputs=torch.float32` where the kernel has no half version",
-            (Step(event.place, "the kernel gets half and float32 tensors here"),),
-            False,
-        )
+        return of_kernel(event.place)
     applied = Step(event.place, "it is applied here")
     product, again = event.data["product"], event.data["again"]
     if isinstance(product, Place):
-        return Mistake(
-            "`backward` runs without autocast: it gets a half gradient and float32 saved inputs, and their product raises.",
-            DECORATE,
-            (applied, Step(product, "half and float32 meet in this product")),
-            True,
-        )
+        return of_product(product, applied)
     if isinstance(again, Place):
         return Mistake(
             "`backward` runs without autocast: what it computes again is float32, at twice the memory, and not what `forward` computed.",
@@ -153,6 +169,26 @@ def mistake_of(event: Event) -> Mistake | None:
             True,
         )
     return None
+
+
+def of_kernel(place: Place) -> Mistake:
+    """A compiled kernel that gets tensors of two dtypes."""
+    return Mistake(
+        "Autocast casts nothing for a compiled kernel: it gets half and float32 tensors side by side, and raises or misreads one.",
+        f"{DECORATE}, with `cast_inputs=torch.float32` where the kernel has no half version",
+        (Step(place, "the kernel gets half and float32 tensors here"),),
+        False,
+    )
+
+
+def of_product(place: Place, *before: Step) -> Mistake:
+    """A product of the backward that gets tensors of two dtypes."""
+    return Mistake(
+        "`backward` runs without autocast: it gets a half gradient and float32 saved inputs, and their product raises.",
+        DECORATE,
+        (*before, Step(place, "half and float32 meet in this product")),
+        True,
+    )
 
 
 def region_of(event: Event) -> tuple[Path, Autocast | None]:

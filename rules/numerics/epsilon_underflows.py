@@ -73,8 +73,9 @@ class EpsilonUnderflows(Rule):
     ```
 
     ## Fix safety
-    Safe: an epsilon of 1e-4 is the same guard in float16, where the old one was 0 or close to it. Computing the guarded step in float32
-    is the other way out.
+    Unsafe. In an autocast region the guarded step is computed in float32, which costs memory; what comes of it is float32 until an
+    operation of the region casts it again. Elsewhere the epsilon becomes 1e-4, the same guard in float16, where the old one was 0 or
+    close to it: in float32 runs of the same code it is a larger one.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp205.py, for Keras by tests/witness/test_mp205_keras.py.
@@ -86,12 +87,12 @@ class EpsilonUnderflows(Rule):
     code = "MP205"
     name = "epsilon-underflows"
     severity = Severity.WARNING
-    fix = Applicability.SAFE
+    fix = Applicability.UNSAFE
     frameworks = ("torch", "keras")
     graphs = True
     tokens = ("float16", "half()", "autocast", "mixed_", "e-8", "e-08", "e-9", "e-09", "e-1")
     program = True
-    adoption = Consequence("the epsilon is one that float16 can hold", mends=True)
+    adoption = Consequence("the epsilon no longer vanishes in float16", mends=True)
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each epsilon that a float16 tensor of the program has lost where it was to guard a division or logarithm."""
@@ -126,16 +127,8 @@ class EpsilonUnderflows(Rule):
             help=f"{'' if value > HALFWAY else 'use 1e-4 or more here, or '}compute this step in float32 ({wide})",
             confidence=Confidence.MEDIUM if tensor.dtypes == {COMPUTE} or untold(trace, first.event.path) else first.confidence,
             steps=(*first.chain(tensor), *(Step(at, f"the {guard} that it was to guard") for at, guard in guarded_places(items))),
-            fix=self.larger(trace, place) if value < HALFWAY else None,
+            fix=in_float32(trace, place, items) or (larger(trace, place) if value < HALFWAY else None),
         )
-
-    def larger(self, trace: Trace, place: Place) -> Fix | None:
-        """An epsilon that float16 can hold, where the number is written out."""
-        try:
-            float(trace.text(place))
-        except ValueError:
-            return None
-        return Fix("use an epsilon that float16 can hold", Applicability.SAFE, (Replace(trace.span(place), "1e-4"),))
 
     def optimizers(self, trace: Trace) -> Iterator[Finding]:
         """Report optimizers that step float16 parameters, and add their epsilon to float16 state; fused ones compute in float32."""
@@ -149,7 +142,7 @@ class EpsilonUnderflows(Rule):
                     continue
                 told.add(maker.place)
                 name, value, place = lost
-                verdict = trace.verdict(entry, event.path)
+                verdict = self.verdict(trace, entry, event.path, place)
                 yield self.at(
                     trace,
                     place,
@@ -187,6 +180,56 @@ class EpsilonUnderflows(Rule):
                 confidence=Confidence.HIGH if value <= FLOAT16_ZERO else Confidence.MEDIUM,
                 related=((members[0].guarded, "this is what it guards"),),
             )
+
+
+def in_float32(trace: Trace, place: Place, items: Sequence[half.Found]) -> Fix | None:
+    """The guarded steps in float32, where a region casts what it needs in half again; None where one of them is not in sight."""
+    changes = []
+    for item in items:
+        tensor = item.event.data["tensor"]
+        began = tensor.half[0].place if isinstance(tensor, Tensor) and tensor.half else None
+        by_region = any(event.place == began for event in item.entry.of("autocast entered"))
+        file, step = trace.node(item.event.place) or (None, None)
+        if file is None or not by_region or item.event.place.path != place.path:
+            return None
+        while isinstance(step, ast.Constant | ast.Name | ast.Attribute | ast.keyword):
+            step = file.syntax.parents.get(step)  # the number, where that is what is known of the step
+        operand = guarded_by(step)
+        if operand is None:
+            return None
+        text = file.text(operand)
+        plain = isinstance(operand, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+        changes.append(Replace(file.span(operand), f"{text}.float()" if plain else f"({text}).float()"))
+    return Fix("compute this step in float32", Applicability.UNSAFE, tuple(changes))
+
+
+def guarded_by(step: ast.AST | None) -> ast.expr | None:
+    """The tensor in a step that an epsilon is added to, or that it bounds from below."""
+    match step:
+        case ast.BinOp(op=ast.Add() | ast.Sub(), left=left, right=ast.expr() as number) if is_epsilon(number):
+            return left
+        case ast.BinOp(op=ast.Add(), left=ast.expr() as number, right=right) if is_epsilon(number):
+            return right
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr="clamp"), args=[tensor, *_]):
+            return tensor
+        case ast.Call(func=ast.Attribute(value=tensor, attr="clamp" | "clamp_min")):
+            return tensor
+    return None
+
+
+def is_epsilon(node: ast.expr) -> bool:
+    """Whether an expression is a number, or a name of the kind that epsilons have."""
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return isinstance(node, ast.Constant) or "eps" in name.lower()
+
+
+def larger(trace: Trace, place: Place) -> Fix | None:
+    """An epsilon that float16 can hold, where the number is written out."""
+    try:
+        float(trace.text(place))
+    except ValueError:
+        return None
+    return Fix("use an epsilon that float16 can hold", Applicability.UNSAFE, (Replace(trace.span(place), "1e-4"),))
 
 
 def may_happen(trace: Trace, item: half.Found) -> bool:
@@ -232,7 +275,7 @@ def larger_default(trace: Trace, place: Place) -> Fix | None:
     file, call = trace.node(place) or (None, None)
     if file is None or not isinstance(call, ast.Call):
         return None
-    return Fix("use an epsilon that float16 can hold", Applicability.SAFE, (set_keyword(file, call, "eps", "1e-4"),))
+    return Fix("use an epsilon that float16 can hold", Applicability.UNSAFE, (set_keyword(file, call, "eps", "1e-4"),))
 
 
 def line(place: Place) -> int:

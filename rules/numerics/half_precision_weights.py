@@ -96,7 +96,7 @@ class HalfPrecisionWeights(Rule):
                     continue
                 path, scaler = scaling
                 last = chain[-1]  # type: ignore[index]
-                verdict = trace.verdict(entry, path)
+                verdict = self.verdict(trace, entry, path, last.place)
                 yield self.at(
                     trace,
                     last.place,
@@ -104,7 +104,7 @@ class HalfPrecisionWeights(Rule):
                     why='unscaling their gradients raises "Attempting to unscale FP16 gradients"',
                     help="keep the parameters that are trained in float32: autocast casts them for the computation",
                     confidence=Confidence.HIGH if entry.script and len(verdict.switches) <= 1 else Confidence.MEDIUM,
-                    steps=(*chain[:-1], scaler, Step(event.place, WHERE[str(event.data["how"])])),  # type: ignore[index]
+                    steps=(*chain[:-1], *dict.fromkeys((scaler, Step(event.place, WHERE[str(event.data["how"])])))),  # type: ignore[index]
                     fix=in_float32(trace, last.place, None),
                 )
 
@@ -130,7 +130,7 @@ class HalfPrecisionWeights(Rule):
 
     def _created(self, trace: Trace, entry: Entry, path: Path, place: Place, dtype: Place | None, trained: Step | None) -> Finding:
         """The finding for weights that a call creates; `trained`: where they are trained."""
-        verdict = trace.verdict(entry, path)
+        verdict = self.verdict(trace, entry, path, place)
         return self.at(
             trace,
             place,
@@ -169,7 +169,7 @@ def scaled_by(entry: Entry, event: Event) -> tuple[Path, Step] | None:
     """What unscales the gradients of these parameters, with the path on which it does."""
     if event.data["how"] == "scaler step":
         step = next((e for e in entry.of("scaler step") if e.place == event.place and extend(event.path, e.path) is not None), None)
-        return None if step is None else (event.path, Step(event.place, "the scaler steps the optimizer here"))
+        return None if step is None else (event.path, Step(event.place, WHERE["scaler step"]))
     if event.data["how"] == "optimizer step":
         return None
     for trainer in entry.of("trainer precision"):

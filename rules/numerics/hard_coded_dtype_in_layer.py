@@ -129,7 +129,7 @@ class HardCodedDtypeInLayer(Rule):
             return None  # code that asks for dtypes itself
         if letter == COMPUTE and not programs(trace).in_mind(event.place.path, entry):
             return None
-        verdict = trace.verdict(entry, event.path)
+        verdict = self.verdict(trace, entry, event.path, place)
         sure = letter != COMPUTE and verdict.proven and not untold(trace, event.path)
         dtype = "half" if letter == COMPUTE else DTYPE_NAMES[letter]
         where = told_by_user(trace, event) if letter == COMPUTE else verdict.condition()

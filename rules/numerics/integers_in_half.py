@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mplint.findings import Finding, Severity
+from mplint.findings import Confidence, Finding, Severity
 from mplint.frameworks.torch import half
 from mplint.frameworks.torch.tensors import FOLLOWING
 from mplint.program.trace import Trace, Words, shown_symbol
@@ -19,6 +19,13 @@ ROUNDED = (
     "Rounded to bfloat16 a frequency is off by up to 0.4 %, to float16 by up to 0.05 %: a thousand positions on its angle is off by some "
     "radians, by half a radian in float16. A cast to float32 that comes later does not bring it back."
 )
+ANGLES = (
+    "An angle of a thousand is off by up to 2 in bfloat16 and by up to 0.25 in float16: its sine and cosine are those of another angle."
+)
+STEPS = (
+    "From 256 on bfloat16 holds only every second whole number, from 512 on every fourth: the model gets the time step of another noise."
+)
+LATER = "keep the time steps in float32 up to the embedding, and cast what that gives"
 KEEP = "compute the frequencies in float32 where they are used, or bring them back to their values after the cast of the model"
 HELP = "keep positions and their angles in float32 and cast the result: `torch.outer`, which autocast leaves alone, or a region that is off"
 
@@ -30,8 +37,9 @@ class IntegersInHalf(Rule):
     Finds positions (`torch.arange` up to a length that nobody knows) that become float16 or bfloat16 before they are computed with: by a
     cast, also to the dtype of a buffer (`.type_as(self.inv_freq)`) of a model that is cast to half precision, buffers included, and by a
     product that autocast computes (`einsum`, `matmul`). And the frequencies of rotary and sinusoidal embeddings
-    (`1 / 10000 ** (torch.arange(0, dim, 2) / dim)`) that such a cast rounds before they become angles. Modules that a distribution offers,
-    and whose own code or tests speak of float16, are read as a caller runs them, under float16 autocast.
+    (`1 / 10000 ** (torch.arange(0, dim, 2) / dim)`) that such a cast rounds before they become angles, or the angles themselves. Time
+    steps of a diffusion (`scheduler.timesteps`, `torch.linspace(1, 0, count) * 1000`) that are cast to bfloat16. Modules that a
+    distribution offers, and whose own code or tests speak of float16, are read as a caller runs them, under float16 autocast.
 
     ## Why is this bad?
     float16 holds whole numbers up to 2048 exactly, bfloat16 up to 256. Beyond, neighbours become the same number: rotary and sinusoidal
@@ -79,9 +87,12 @@ class IntegersInHalf(Rule):
         for item in half.found(trace, "integers in half"):
             tensor, used = item.event.data["tensor"], item.event.data["used"]
             assert isinstance(tensor, Tensor) and isinstance(used, Place)
-            if item.event.place in told:
+            if item.event.place in told or (FOLLOWING in tensor.tags and not speaks_of_half(trace)):
                 continue
             told.add(item.event.place)
+            if FOLLOWING in tensor.tags:
+                yield self.of_borrowed(trace, item)
+                continue
             dtype = DTYPE_NAMES[next(iter(tensor.dtypes & {HALF, BFLOAT}), HALF)]
             yield self.at(
                 trace,
@@ -101,6 +112,42 @@ class IntegersInHalf(Rule):
                 continue
             told.add(item.event.place)
             yield self.of_frequencies(trace, item)
+        yield from self.of_casts(trace, told)
+
+    def of_casts(self, trace: Trace, told: set[Place]) -> Iterator[Finding]:
+        """Angles, and steps of a diffusion, that a cast rounds, wherever they are computed with."""
+        for kind, what, why, help in (("angles in half", "angles", ANGLES, HELP), ("steps in half", "time steps", STEPS, LATER)):
+            for item in half.found(trace, kind):
+                tensor = item.event.data["tensor"]
+                assert isinstance(tensor, Tensor)
+                if item.event.place in told:
+                    continue
+                told.add(item.event.place)
+                dtype = DTYPE_NAMES[next(iter(tensor.dtypes & {HALF, BFLOAT}), HALF)]
+                yield self.at(
+                    trace,
+                    item.event.place,
+                    f"these {what} are rounded to {dtype}{item.condition}",
+                    why=why,
+                    help=help,
+                    confidence=item.confidence if what == "angles" else Confidence.MEDIUM,
+                    steps=item.chain(),
+                )
+
+    def of_borrowed(self, trace: Trace, item: half.Found) -> Finding:
+        """Positions in the dtype of a tensor that a caller gives."""
+        used = item.event.data["used"]
+        assert isinstance(used, Place)
+        return self.at(
+            trace,
+            item.event.place,
+            "these positions take the dtype of the input, which rounds them where it is half, "
+            f"before `{item.event.data['name']}` takes them{item.condition}",
+            why=WHY,
+            help="make the positions in float32, and cast the cosine and sine",
+            confidence=item.confidence,
+            steps=(*item.chain(), Step(used, "they become angles here")),
+        )
 
     def of_frequencies(self, trace: Trace, item: half.Found) -> Finding:
         """Frequencies that were rounded before they became angles."""

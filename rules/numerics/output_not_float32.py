@@ -294,7 +294,7 @@ class OutputNotFloat32(Rule):
         if not probable and (not end.trained or FEATURES.search(end.name)):
             return None
         known = programs(trace)
-        verdict = trace.verdict(entry, end.path)
+        verdict = self.verdict(trace, entry, end.path, step.place)
         if not entry.script and ((not end.whole and parameters_decide(end.choice)) or comes_late(end.tensor)):
             return None
         dtype = DTYPE_NAMES[letter] if letter != COMPUTE else "half precision"

@@ -280,11 +280,10 @@ class UnstableOpInHalf(Rule):
         places: dict[object, list[half.Found]] = {}
         for item in half.found(trace, "loss added up in half"):
             tensor = item.event.data["tensor"]
-            if isinstance(tensor, Tensor) and item.event.place not in told and not told & {step.place for step in tensor.half}:
+            if isinstance(tensor, Tensor) and item.event.place not in told and not told & {step.place for step in reduced(item)}:
                 places.setdefault(item.event.data["taken"], []).append(item)
         for taken, items in places.items():
             first = min(items, key=lambda item: (not item.verdict.proven, item.event.place))
-            tensor = first.event.data["tensor"]
             more = tuple(Step(item.event.place, "so is this") for item in items if item is not first)
             asked = (Step(taken, "its gradients are taken here"),) if isinstance(taken, Place) else ()
             yield self.at(
@@ -294,7 +293,7 @@ class UnstableOpInHalf(Rule):
                 why="float16 ends at 65504: so does a square over 255, and a loss of 2 that is multiplied by the loss scale of 32768.",
                 help="cast what is added up to float32 before its squares or logarithms are taken",
                 confidence=Confidence.MEDIUM,
-                steps=(*(tensor.half if isinstance(tensor, Tensor) else ()), *more[:3], *asked),
+                steps=(*reduced(first), *more[:3], *asked),
             )
 
     def keras_loss(self, trace: Trace, item: half.Found, tensor: Tensor) -> Finding:
@@ -438,6 +437,14 @@ def rounded(event: Event, name: str) -> Tensor:
     tensor = given[0] if isinstance(given, tuple) and given else given
     in_half = isinstance(tensor, Tensor) and tensor.half and tensor.dtypes <= {HALF, BFLOAT}
     return tensor if in_half and isinstance(tensor, Tensor) else Tensor(frozenset())
+
+
+def reduced(item: half.Found) -> Chain:
+    """How what a reduction adds up came to be half: by the operation at its place, or else by the loss that it became a part of."""
+    done = (event.data["operands"] for event in item.entry.of("operation") if event.place == item.event.place)
+    tensor = item.event.data["tensor"]
+    given = next((t for operands in done for t in operands if HALF in t.dtypes), tensor)  # type: ignore[attr-defined]
+    return given.half if isinstance(given, Tensor) else ()
 
 
 def is_functional(event: Event) -> bool:

@@ -78,7 +78,7 @@ class XlaNotEnabled(Rule):
                     continue
                 for path, atom in possible(event.data["policy"], event.path):  # type: ignore[arg-type]
                     name, where = atom.data if type(atom) is State and isinstance(atom.data, tuple) else ("", None)
-                    verdict = trace.verdict(entry, path)
+                    verdict = self.verdict(trace, entry, path, event.place)
                     if compute_letter(str(name)) in (HALF, BFLOAT) and not verdict.dead:
                         yield self.at(
                             trace,

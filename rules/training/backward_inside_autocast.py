@@ -90,7 +90,7 @@ class BackwardInsideAutocast(Rule):
                 for path, region in steps.in_half(event.data["autocast"], event.path)[:1]:
                     if not region.chain or spans(entry, event, region):
                         continue
-                    verdict = trace.verdict(entry, path)
+                    verdict = self.verdict(trace, entry, path, event.place)
                     yield self.at(
                         trace,
                         event.place,

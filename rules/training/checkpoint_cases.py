@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mplint.frameworks.torch.checkpoints import Held
+from mplint.frameworks.torch.checkpoints import Held, key_read
 from mplint.frameworks.torch.protocol import key_of
 from mplint.program.conditions import Path, extend
 from mplint.program.lower import IR, span_of
@@ -236,6 +236,52 @@ def not_restored(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Iterator
             files = {entry.path, event.place.path, load.place.path, pair.event.place.path}
             if not loads_scaler(trace, entry, pair.scaler, files):
                 yield Case(load.place, path, True, pair.event.place, (Step(scalers[0].place, "the scaler's state is saved here"),))
+
+
+def never_written(trace: Trace, entry: Entry) -> Iterator[Case]:
+    """Where a scaler's state is taken from a key that no checkpoint of the program has, and is saved under another one.
+
+    `name` is the key. Where its presence is tested, nothing raises, and a checkpoint of other programs may have it.
+    """
+    written = [e for other in trace.entries for e in saves(other)]
+    if not written or any(e.data["keys"] is None for e in written):
+        return
+    loads = [(e, read) for e in entry.of("state loaded") if (read := key_read(e.data["state"])) is not None]  # type: ignore[arg-type]
+    keys = frozenset[str]().union(*(e.data["keys"] for e in written))  # type: ignore[arg-type]
+    for load, (key, checkpoint) in loads:
+        if load.data["what"] != "scaler" or key in keys or asks_for(load.path, key):
+            continue
+        siblings = {other for e, (other, source) in loads if source == checkpoint and e is not load}
+        own = [e for e in written if any(keys_of(h.owner) & keys_of(load.data["object"]) for h in holds(e, "scaler"))]
+        saved = next((e for e in own if e.place.path == load.place.path or siblings & e.data["keys"]), None)  # type: ignore[operator]
+        files = {entry.path, load.place.path, *(e.place.path for e in written)}
+        if saved is not None and not any(writes_key(trace, path, key) for path in sorted(files)):
+            yield Case(load.place, load.path, True, load.place, (Step(saved.place, "the scaler's state is saved here"),), key)
+
+
+def asks_for(path: Path, key: str) -> bool:
+    """Whether a path looks first whether a key is there."""
+    return any(repr(key) in str(literal[1]) for literal, _ in path if literal[0] == "true")
+
+
+def writes_key(trace: Trace, path: str, key: str) -> bool:
+    """Whether a file's code has a key in a dict, an item of that name that is set, or an argument of that name."""
+    pending: list[object] = [trace.project.ir(path) if trace.project is not None else None]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, tuple):
+            keys = [name for name, _ in node[2]] if node[:1] == ("dict",) else node[2] if node[:1] == ("assign",) else ()
+            if node[:1] == (key,) or any(has_constant(part, key) for part in keys):
+                return True
+            pending += [part for part in node if isinstance(part, tuple)]
+    return False
+
+
+def has_constant(ir: object, wanted: str) -> bool:
+    """Whether lowered code has a string in it."""
+    if not isinstance(ir, tuple):
+        return False
+    return (ir[:1] == ("constant",) and ir[2] == wanted) or any(has_constant(part, wanted) for part in ir)
 
 
 def loads_scaler(trace: Trace, entry: Entry, scaler: Value, files: set[str]) -> bool:

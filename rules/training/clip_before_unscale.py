@@ -94,7 +94,7 @@ class ClipBeforeUnscale(Rule):
         case = clipped_beside_masters(trace, entry, event)
         if case is not None and not is_measure(event):
             made, path = case
-            verdict = trace.verdict(entry, path)
+            verdict = self.verdict(trace, entry, path, event.place)
             yield self.at(
                 trace,
                 event.place,
@@ -107,13 +107,13 @@ class ClipBeforeUnscale(Rule):
             )
 
     def _told(self, trace: Trace, entry: Entry, event: Event, path: Path, scaled: Place | None, step: Event) -> Finding:
-        verdict = trace.verdict(entry, path)
         clips = event.kind == "clip" and not is_measure(event)
         chain = [Step(scaled, "the loss is scaled here")] if scaled is not None else []
         seen = steps.seen_from(event, step)
         if seen != event.place:
             chain.append(Step(seen, "this call leads there") if is_chosen(event.path) else Step(event.place, "it does so here"))
         told = event.place if is_chosen(event.path) else seen
+        verdict = self.verdict(trace, entry, path, told)
         name = trace.text(told).partition("(")[0]
         return self.at(
             trace,

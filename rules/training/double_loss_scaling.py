@@ -82,7 +82,7 @@ class DoubleLossScaling(Rule):
                     made, path = found
                     if are_alternatives(made.path, event.path):
                         continue
-                    verdict = trace.verdict(entry, path)
+                    verdict = self.verdict(trace, entry, path, event.place)
                     title = made.data["title"]
                     what = f"steps an optimizer that {title} steps by its own scaler" if steps else f"gets a loss that {title} scales again"
                     yield self.at(
@@ -136,7 +136,7 @@ class DoubleLossScaling(Rule):
         for event in entry.of("model compiled"):
             yield from self._compiled(trace, event)
         for event, later in keras_steps.divided_by_hand(entry):
-            verdict = trace.verdict(entry, event.path)
+            verdict = self.verdict(trace, entry, event.path, event.place)
             found = trace.node(event.place)
             yield self.at(
                 trace,

@@ -86,7 +86,7 @@ class GradientPenaltyUnscaled(Rule):
         best: dict[Place, tuple[tuple[object, ...], Penalty]] = {}
         for number, entry in enumerate(trace.entries):
             for event in entry.of("gradients taken"):
-                penalty = unscaled(trace, entry, event)
+                penalty = unscaled(self, trace, entry, event)
                 if penalty is not None:
                     rank = (len(penalty.verdict.switches), bool(entry.context), not entry.script, number)
                     if event.place not in best or rank < best[event.place][0]:
@@ -118,7 +118,7 @@ class Penalty(NamedTuple):
     verdict: Verdict
 
 
-def unscaled(trace: Trace, entry: Entry, event: Event) -> Penalty | None:
+def unscaled(rule: Rule, trace: Trace, entry: Entry, event: Event) -> Penalty | None:
     """The penalty that an event speaks of, where its outputs were computed in float16 and are not scaled, and the loss is."""
     graph = event.data.get("create_graph")
     outputs = event.data.get("outputs")
@@ -129,7 +129,7 @@ def unscaled(trace: Trace, entry: Entry, event: Event) -> Penalty | None:
             continue
         scaled = next((other for other, _ in steps.following(entry, event, path) if is_scaled_loss(entry, other, path)), None)
         if scaled is not None and not in_island(entry, event, path):
-            return Penalty(entry, event, atom, scaled, trace.verdict(entry, path))
+            return Penalty(entry, event, atom, scaled, rule.verdict(trace, entry, path, event.place))
     return None
 
 

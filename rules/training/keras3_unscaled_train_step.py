@@ -105,7 +105,7 @@ class Keras3UnscaledTrainStep(Rule):
                     yield self._divided(trace, entry, misused)
 
     def _divided(self, trace: Trace, entry: Entry, misused: Misused) -> Finding:
-        verdict = trace.verdict(entry, misused.path)
+        verdict = self.verdict(trace, entry, misused.path, misused.event.place)
         made = keras_steps.made_at(misused)
         factor = misused.event.data["factor"]
         held = loop_of(trace, misused.event, keras_steps.taken_at(entry, misused, plain=True))

@@ -90,7 +90,10 @@ def forwards_at(trace: Trace, file: SourceFile, place: Place, happened: Sequence
         for event in happened:
             if event.kind == "autocast made" and event.place == place:
                 old = event.data["name"] != "torch.amp.autocast"
-                device = "cuda" if event.data["name"] == "torch.cuda.amp.autocast" else text_of(event.data["device"])
+                of_cuda = event.data["name"] == "torch.cuda.amp.autocast"
+                told = "cuda" if of_cuda else text_of(event.data["device"])
+                given = argument(call, "device_type", 0)
+                device = f'"{told}"' if told else " ".join(file.text(given).split()) if given is not None else ""
                 flag = "" if is_on(event.data["enabled"]) else named(file, argument(call, "enabled", 0 if old else 2))
                 dtype = "" if is_float16(event.data["dtype"]) else named(file, argument(call, "dtype", 1))
                 yield Forward(call, device, flag, dtype)

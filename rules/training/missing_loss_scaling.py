@@ -146,7 +146,7 @@ class MissingLossScaling(Rule):
         found = [(entry, *case) for entry in trace.entries for case in unscaled_backwards(entry)]
         fixes = scalers_put_in(trace, [(event, region[0]) for _, event, region, _ in found])
         for entry, event, region, path in found:
-            verdict = trace.verdict(entry, path)
+            verdict = self.verdict(trace, entry, path, event.place)
             text = trace.text(event.place)
             yield self.at(
                 trace,
@@ -168,7 +168,7 @@ class MissingLossScaling(Rule):
         """Report backwards of models that apex runs in float16, past `amp.scale_loss`."""
         for entry in trace.entries:
             for place, made, path in backwards_past_apex(entry):
-                verdict = trace.verdict(entry, path)
+                verdict = self.verdict(trace, entry, path, place)
                 yield self.at(
                     trace,
                     place,
@@ -183,13 +183,14 @@ class MissingLossScaling(Rule):
         """Report modules that are sharded with a float16 policy, and trained without a scaler."""
         for entry in trace.entries:
             for event, backward, path in unscaled_shards(entry):
-                verdict = trace.verdict(entry, path)
+                given: Place = event.data["given"]  # type: ignore[assignment]
+                verdict = self.verdict(trace, entry, path, given)
                 policy = event.data["policy"]
                 made = policy.made if isinstance(policy, Object) else None
                 yield self.at(
                     trace,
-                    event.data["given"],  # type: ignore[arg-type]
-                    f"`{trace.text(event.data['given'])}` trains in float16, and nothing scales the loss{verdict.condition()}",  # type: ignore[arg-type]
+                    given,
+                    f"`{trace.text(given)}` trains in float16, and nothing scales the loss{verdict.condition()}",
                     why="float16 gradients below 6e-8 become 0; a loss scale, 65536 to begin with, would lift them",
                     help="scale the loss with `torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler`, or use a bfloat16 policy",
                     severity=Severity.WARNING if path else None,
@@ -206,7 +207,7 @@ class MissingLossScaling(Rule):
             for case in unscaled_tapes(trace, entry) if not is_test_path(entry.path) else ():  # tests set policies on purpose
                 yield self.tape(trace, entry, case)
             for training in unscaled_training(trace, entry):
-                verdict = trace.verdict(entry, training.path)
+                verdict = self.verdict(trace, entry, training.path, training.call.place)
                 text = trace.text(training.call.place).partition("(")[0]
                 yield self.at(
                     trace,
@@ -223,7 +224,7 @@ class MissingLossScaling(Rule):
         """Report one of them."""
         elsewhere = case.taken.place.path != case.applied.place.path
         place = steps.seen_from(case.taken, case.applied) if elsewhere else case.taken.place
-        verdict = trace.verdict(entry, case.path)
+        verdict = self.verdict(trace, entry, case.path, place)
         text = trace.text(place)
         file = trace.file(place.path)
         major = loop_major(file, trace.targets(place.path)) if file is not None else None

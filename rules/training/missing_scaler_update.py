@@ -78,7 +78,7 @@ class MissingScalerUpdate(Rule):
                 if step.place in told or not is_last(entry, step):
                     continue
                 told.add(step.place)
-                verdict = trace.verdict(entry, path)
+                verdict = self.verdict(trace, entry, path, step.place)
                 text = trace.text(step.place)
                 scaler = text.partition(".step(")[0]
                 late = late_update(entry, step)

@@ -116,7 +116,7 @@ class ScaledGradientsModified(Rule):
             for event in entry.of("scaled gradients measured"):
                 yield from self._measure(trace, entry, event)
             for misused, later in keras_steps.changed_scaled(entry):
-                verdict = trace.verdict(entry, misused.path)
+                verdict = self.verdict(trace, entry, misused.path, misused.event.place)
                 what = str(misused.event.data.get("what", THRESHOLD))
                 yield self.at(
                     trace,
@@ -136,7 +136,7 @@ class ScaledGradientsModified(Rule):
             step = steps.next_scaler_step(entry, event, scaled.path)
             if step is None:
                 continue
-            verdict = trace.verdict(entry, scaled.path)
+            verdict = self.verdict(trace, entry, scaled.path, event.place)
             what = str(event.data["what"])
             known = what in MESSAGES
             text = MESSAGES[what] if known else f"`{trace.text(event.place)}` changes gradients that are still multiplied by the loss scale"
@@ -157,7 +157,7 @@ class ScaledGradientsModified(Rule):
         taken = next((e for e in entry.of("gradients taken") if type(tensor) is Tensor and taken_at(e.place) in tensor.tags), None)
         if taken is None or is_test_path(taken.place.path):
             return
-        verdict = trace.verdict(entry, event.path)
+        verdict = self.verdict(trace, entry, event.path, taken.place)
         yield self.at(
             trace,
             taken.place,

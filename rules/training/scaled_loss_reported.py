@@ -71,7 +71,7 @@ class ScaledLossReported(Rule):
                     scaling = scaling_of(entry, event, loss)
                     if scaling is None or is_wanted(entry, event, loss) or divides(trace, event):
                         continue
-                    verdict = trace.verdict(entry, path)
+                    verdict = self.verdict(trace, entry, path, event.place)
                     yield self.at(
                         trace,
                         event.place,

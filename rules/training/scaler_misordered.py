@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mplint.findings import Applicability, Confidence, Finding, Severity
+from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
 from mplint.frameworks.torch import steps
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import Place, State, Step
 from mplint.rule import Rule
+
+from .calls_in_order import left_out, moved_behind, moved_to_the_step
 
 
 class ScalerMisordered(Rule):
@@ -19,7 +21,7 @@ class ScalerMisordered(Rule):
     ## What it does
     Finds `unscale_` or `step` called a second time, or after `step`, before `update`; `update` between the steps of two optimizers, or
     while the gradients of another one accumulate; and
-    `update` before any step. With gradient accumulation: `unscale_` on every micro-batch while `update` runs only every few.
+    `update` before any step. With gradient accumulation: `unscale_` on every micro-batch while the step or `update` runs only every few.
 
     ## Why is this bad?
     Between two updates each optimizer may be unscaled once and stepped once: the second call raises RuntimeError, an `update` without
@@ -61,7 +63,7 @@ class ScalerMisordered(Rule):
     ```
 
     ## Fix safety
-    No fix is applied: the help says where the call belongs.
+    The edits are shown and not applied: where the call belongs, or that it is one too many, within one function.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp310.py
@@ -91,7 +93,7 @@ class ScalerMisordered(Rule):
                 same_round = any(e.place == before and e.loops == event.loops for e in earlier if e.kind == "scaler step")
                 if what != "unscaled again" and not same_round:
                     continue  # the update that is missing is what is wrong
-                verdict = trace.verdict(entry, path)
+                verdict = self.verdict(trace, entry, path, event.place)
                 text = trace.text(event.place)
                 message, why, help_text = REPEATED[what]
                 yield self.at(
@@ -102,6 +104,7 @@ class ScalerMisordered(Rule):
                     help=help_text,
                     confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                     steps=(Step(before, "it was called here, and nothing has updated the scaler since"),) if before != event.place else (),
+                    fix=once(trace, entry, event, before),
                 )
             yield from self._updates(trace, entry)
             yield from self._in_each_round(trace, entry)
@@ -120,9 +123,10 @@ class ScalerMisordered(Rule):
                     Step(scaled, "gradients are multiplied by the scale here"),
                     Step(late.place, "they are applied here, after the update"),
                 ),
+                fix=left_out(trace, event.place) if updated_after(entry, late) else moved_behind(trace, event.place, late.place),
             )
         for event, late, before in updates_after_unscale(entry):
-            verdict = trace.verdict(entry, late.path | event.path)
+            verdict = self.verdict(trace, entry, late.path | event.path, event.place)
             yield self.at(
                 trace,
                 event.place,
@@ -131,9 +135,10 @@ class ScalerMisordered(Rule):
                 help="call `update()` once, after the step",
                 confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                 steps=(Step(before, "the gradients are unscaled here"), Step(late.place, "they are applied here, after the update")),
+                fix=moved_behind(trace, event.place, late.place),
             )
         for first, second in updates_twice(entry):
-            verdict = trace.verdict(entry, second.path | first.path)
+            verdict = self.verdict(trace, entry, second.path | first.path, first.place)
             yield self.at(
                 trace,
                 first.place,
@@ -145,13 +150,14 @@ class ScalerMisordered(Rule):
                 help="call `update()` once a round, after the last optimizer's step",
                 confidence=Confidence.MEDIUM,
                 steps=(Step(second.place, "the same scaler is updated again here"),),
+                fix=left_out(trace, first.place),
             )
 
     def _in_each_round(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
         """What comes with every micro-batch, where the step comes with every few."""
         for event, other in too_often(entry):
             update = event.kind == "scaler update"
-            verdict = trace.verdict(entry, event.path)
+            verdict = self.verdict(trace, entry, event.path, event.place)
             yield self.at(
                 trace,
                 event.place,
@@ -164,6 +170,22 @@ class ScalerMisordered(Rule):
                 else "unscale and clip under the condition of the step; where a step is skipped after unscale_, call update() all the same",
                 confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                 steps=(Step(other.place, "the optimizer is stepped only here" if update else "the scaler is updated only here"),),
+                fix=moved_behind(trace, event.place, other.place) if update else to_its_step(trace, entry, event),
+            )
+        for event, other, zeroed in mixed(entry):
+            verdict = trace.verdict(entry, event.path)
+            yield self.at(
+                trace,
+                event.place,
+                f"`{trace.text(event.place)}` runs in every round, but `{trace.text(other.place)}` does not{verdict.condition()}",
+                why="the next backward adds gradients that carry the scale to those that no longer do; unscaled together, the earlier ones "
+                "are divided by the scale twice and count for nothing",
+                help="unscale, clip and update under the condition of the step",
+                confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                steps=(
+                    Step(other.place, "the optimizer is stepped only here"),
+                    Step(zeroed.place, "the gradients are zeroed only here: until then they accumulate"),
+                ),
             )
 
 
@@ -194,6 +216,26 @@ REPEATED = {
         "call `update()` once after the last step of each round",
     ),
 }
+
+
+def once(trace: Trace, entry: Entry, event: Event, before: Place) -> Fix | None:
+    """Where a call that comes again belongs: nowhere, or, where it is the same call in another round, to the step."""
+    if event.kind == "scaler step":
+        return None
+    return left_out(trace, event.place) if before != event.place else to_its_step(trace, entry, event)
+
+
+def to_its_step(trace: Trace, entry: Entry, event: Event) -> Fix | None:
+    """An unscaling and the clipping behind it, moved to the next step of its scaler."""
+    later = entry.events[next(n for n, other in enumerate(entry.events) if other is event) :]
+    step = next((e for e in later if e.kind == "scaler step" and e.data["scaler"] == event.data["scaler"] and e.frame == event.frame), None)
+    return moved_to_the_step(trace, entry, event, step) if step is not None else None
+
+
+def updated_after(entry: Entry, step: Event) -> bool:
+    """Whether the scaler is updated after a step, in the same round."""
+    later = entry.events[next(n for n, other in enumerate(entry.events) if other is step) :]
+    return any(e.kind == "scaler update" and e.data["scaler"] == step.data["scaler"] and is_beside(e, step) for e in later)
 
 
 def repeated(event: Event) -> tuple[str, Place, Path] | None:
@@ -301,6 +343,26 @@ def too_often(entry: Entry) -> Iterator[tuple[Event, Event]]:
             continue
         if same and all(counts(o.path - event.path) for o in same) and any(b.frame == event.frame for b in entry.of("loss scaled")):
             yield event, same[0]
+
+
+def mixed(entry: Entry) -> Iterator[tuple[Event, Event, Event]]:
+    """What unscales and updates in each round, the step that comes only in every few, and the zeroing that does.
+
+    Nothing raises, since each update follows its unscaling; the gradients that accumulate carry different scales.
+    """
+    zeroings = entry.of("gradients zeroed")
+    for event in entry.of("unscale"):
+        if counts(event.path):
+            continue
+        stepped, updates = (
+            [o for o in entry.of(kind) if o.data["scaler"] == event.data["scaler"] and is_beside(o, event)]
+            for kind in ("scaler step", "scaler update")
+        )
+        updated = any(not counts(o.path - event.path) for o in updates)
+        zeroed = [o for o in zeroings if o.loops == event.loops and o.calls[: len(event.calls)] == event.calls]
+        rare = all(counts(o.path - event.path) for o in (*stepped, *zeroed))
+        if stepped and updated and zeroed and rare and any(b.frame == event.frame for b in entry.of("loss scaled")):
+            yield event, stepped[0], zeroed[0]
 
 
 def is_beside(one: Event, other: Event) -> bool:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.frameworks.torch.protocol import key_of
 from mplint.frameworks.torch.steps import seen_from
-from mplint.program.conditions import Path, extend
-from mplint.program.machine import Event
+from mplint.program.conditions import Condition, Path, extend
+from mplint.program.lower import span_of
+from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, shown_symbol
-from mplint.program.values import Place, Step, Unknown, atoms
+from mplint.program.values import Atom, Constant, Object, Place, Step, Unknown, atoms
 from mplint.python.document import is_test_path
 from mplint.python.syntax import words_of
 from mplint.rule import Rule
 
+from .scalers_built_once import built_before
+
 WHY = "each new scaler starts at 65536 and has to find the scale that the model allows again, by overflows and skipped steps"
+
+GIVEN_AT = re.compile(rf"{IDENTITY}(?P<path>[^{IDENTITY}:]+):(?P<position>\d+)")  # the call that an unknown value comes from
 
 
 class ScalerRecreated(Rule):
@@ -62,7 +68,8 @@ class ScalerRecreated(Rule):
     ```
 
     ## Fix safety
-    No fix is applied: build the scaler once, where the optimizer is built, and pass it on.
+    The edits are shown and not applied: the scaler built before the loop, and handed to the function that steps by it where one loop of
+    the same file calls that.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp312.py
@@ -85,8 +92,8 @@ class ScalerRecreated(Rule):
         found: dict[Place, Finding] = {}
         for entry in trace.entries:
             for new in renewed(trace, entry):
-                verdict = trace.verdict(entry, new.path)
                 place = seen_from(new.made, new.step) if new.made.place.path != new.step.place.path else new.made.place
+                verdict = self.verdict(trace, entry, new.path, place)
                 if place in found or is_test_path(place.path) or verdict.dead:
                     continue
                 certain = verdict.proven and new.again is not None
@@ -100,6 +107,7 @@ class ScalerRecreated(Rule):
                     why=WHY,
                     help="build it once, where the optimizer is built, and pass it on",
                     steps=(*again, Step(new.step.place, "the optimizer that it steps lives on")),
+                    fix=built_before(trace, new.made.place, new.again),
                 )
         yield from found.values()
 
@@ -125,10 +133,10 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
         if made is None or key in restored or is_conditional(trace, entry, made, step):
             continue
         path = extend(step.path, [literal for literal in made.path if literal[0][0] in ("true", "in")])
-        owners = list(atoms(step.data["optimizer"]))  # type: ignore[arg-type]
+        owners = [o for o in atoms(step.data["optimizer"]) if type(o) is not Constant]  # type: ignore[arg-type]  # None can't be stepped
         if path is None or not owners:
             continue
-        built = [optimizers.get(key_of(o)) for o in owners]
+        built = [birth_of(o, optimizers.get(key_of(o))) for o in owners]
         known = [b for b in built if b is not None]
         if any(b is None and type(o) is not Unknown for b, o in zip(built, owners, strict=True)):
             continue
@@ -137,13 +145,42 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
         outer = [place for place, _ in made.loops]
         inside = {place for b in known for place, _ in b.loops}
         again = next((place for place in reversed(outer) if place not in inside), None)
-        if again is not None and (known or not entry.script) and seen_again(entry, made, again):
+        lives_on = again is not None and (bool(known) or not entry.script or all(is_given_before(trace, o, again) for o in owners))
+        if again is not None and lives_on and seen_again(entry, made, again):
             yield Renewed(made, step, "batch" if len(step.loops) == len(made.loops) else "epoch", again, path)
         elif not outer and not entry.script and made.function != "__init__" and all(b.calls[:1] != made.calls[:1] for b in known):
             lasting = bool(known) or any("." in shown_symbol(o.symbol) for o in owners if type(o) is Unknown)
             period = period_of(made, step, lasting)
             if period is not None:
                 yield Renewed(made, step, period, None, path)
+
+
+class Birth(NamedTuple):
+    """When an object is made: within which loops, and by which calls."""
+
+    loops: tuple[tuple[Place, int], ...]
+    calls: tuple[Place, ...]
+
+
+def birth_of(optimizer: Atom, made: Event | None) -> Birth | None:
+    """When an optimizer is made: by its event or, for an object of a class of the project that is made in no loop, by its identity."""
+    if made is not None:
+        return Birth(made.loops, made.calls)
+    made_as = optimizer.id if type(optimizer) is Object and optimizer.kind == "instance" else None
+    identity = made_as[-1] if isinstance(made_as, tuple) else None
+    return Birth((), identity[1]) if isinstance(identity, tuple) and len(identity) == 4 and not identity[2] else None
+
+
+def is_given_before(trace: Trace, optimizer: Atom, loop: Place) -> bool:
+    """Whether an optimizer of another package comes from a call above a loop, in the function that the loop stands in."""
+    called = GIVEN_AT.search(optimizer.symbol) if type(optimizer) is Unknown else None
+    found = trace.node(loop)
+    if called is None or found is None or called["path"] != loop.path:
+        return False
+    file, node = found
+    line = span_of(int(called["position"])).line
+    home = file.syntax.function(node)
+    return (home.lineno if home is not None else 0) < line < span_of(loop.position).line
 
 
 def seen_again(entry: Entry, made: Event, loop: Place) -> bool:
@@ -153,9 +190,20 @@ def seen_again(entry: Entry, made: Event, loop: Place) -> bool:
 
 
 def is_conditional(trace: Trace, entry: Entry, made: Event, step: Event) -> bool:
-    """Whether the scaler is made under a condition that no setting decides: on the round, or on what is there already."""
-    rounds = [e.path ^ made.path for e in entry.of("scaler made") if e.place == made.place and e.loops != made.loops]
-    return any(key[0] in ("true", "in") and key[1] not in trace.switches for found in (made.path - step.path, *rounds) for key, _ in found)
+    """Whether the scaler is made under a condition that no setting decides: on the round, or on what is there already.
+
+    A condition of a round whose contrary ends the program, like an assertion's, is none of the scaler's.
+    """
+    own = {literal for literal in made.path - step.path if is_open(trace, literal)}
+    other = [e.path ^ made.path for e in entry.of("scaler made") if e.place == made.place and e.loops != made.loops]
+    of_rounds = {literal for found in other for literal in found if is_open(trace, literal)}
+    contrary = {(key, not held) for key, held in of_rounds}
+    return bool(own) or any(not contrary.isdisjoint(e.path) for e in entry.events if e.loops)
+
+
+def is_open(trace: Trace, literal: Condition) -> bool:
+    """Whether a literal is a condition that no setting decides."""
+    return literal[0][0] in ("true", "in") and literal[0][1] not in trace.switches
 
 
 def period_of(made: Event, step: Event, lasting: bool) -> str | None:

@@ -14,6 +14,8 @@ from mplint.python.file import SourceFile
 from mplint.python.names import Binding, position
 from mplint.python.syntax import FUNCTIONS, argument
 from mplint.recipes.scaler.checkpoint import loaded_after, saved_beside
+from mplint.recipes.scaler.handing import handed_on
+from mplint.recipes.scaler.plan import NoFix
 from mplint.rule import Rule
 
 from .checkpoint_cases import (
@@ -22,6 +24,7 @@ from .checkpoint_cases import (
     keys_of,
     lost_by_owners,
     missing_scalers,
+    never_written,
     not_restored,
     resumes,
     stepped_elsewhere,
@@ -37,7 +40,8 @@ class ScalerStateNotSaved(Rule):
 
     ## What it does
     Finds checkpoints that hold the state of an optimizer which a live GradScaler steps, and not the scaler's, in code that resumes
-    training. Also an optimizer class that holds a scaler and inherits its `state_dict`.
+    training. Also an optimizer class that holds a scaler and inherits its `state_dict`, and a scaler's state that is loaded from a key
+    under which no checkpoint of the program has it.
     Silent where the scaler only ever scales what bfloat16 computed: MP306 says that it should not be there.
 
     ## Why is this bad?
@@ -109,6 +113,8 @@ class ScalerStateNotSaved(Rule):
         """Report each checkpoint without the scaler's state, each owner that loses it, and each resume that forgets it."""
         found: dict[Place, Finding] = {}
         for entry in trace.entries:
+            for unwritten in never_written(trace, entry):
+                found.setdefault(unwritten.place, self._unwritten(trace, entry, unwritten))
             stepped = [pair for pair in steps_of(entry) or stepped_elsewhere(trace, entry) if not serves_bfloat16(entry, pair.scaler)]
             if not stepped:
                 continue
@@ -124,8 +130,8 @@ class ScalerStateNotSaved(Rule):
         yield from (finding for place, finding in found.items() if not is_test_path(place.path))
 
     def _missing(self, trace: Trace, entry: Entry, case: Case) -> Finding:
-        verdict = trace.verdict(entry, case.path)
-        told = trace.verdict(entry, of_scaler(entry, case))
+        verdict = self.verdict(trace, entry, case.path, case.place)
+        told = self.verdict(trace, entry, of_scaler(entry, case), case.place)
         return self.at(
             trace,
             case.place,
@@ -138,7 +144,7 @@ class ScalerStateNotSaved(Rule):
         )
 
     def _lost(self, trace: Trace, entry: Entry, case: Case) -> Finding:
-        verdict = trace.verdict(entry, case.path)
+        verdict = self.verdict(trace, entry, case.path, case.place)
         return self.at(
             trace,
             case.place,
@@ -150,7 +156,7 @@ class ScalerStateNotSaved(Rule):
         )
 
     def _forgotten(self, trace: Trace, entry: Entry, case: Case) -> Finding:
-        verdict = trace.verdict(entry, case.path)
+        verdict = self.verdict(trace, entry, case.path, case.place)
         return self.at(
             trace,
             case.place,
@@ -158,6 +164,18 @@ class ScalerStateNotSaved(Rule):
             why=WHY,
             help="load the scaler's state beside the optimizer's",
             confidence=Confidence.MEDIUM,
+            steps=case.steps,
+        )
+
+    def _unwritten(self, trace: Trace, entry: Entry, case: Case) -> Finding:
+        verdict = trace.verdict(entry, case.path)
+        return self.at(
+            trace,
+            case.place,
+            f"the scaler's state is loaded from the key `{case.name}`, which no checkpoint of this program has{verdict.condition()}",
+            why="resuming from a checkpoint of this program raises KeyError",
+            help="load it from the key under which it is saved",
+            confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
             steps=case.steps,
         )
 
@@ -178,14 +196,15 @@ def save_it(trace: Trace, entry: Entry, case: Case) -> Fix | None:
         return None
     (file, call), (_, step) = saved, stepped
     scaler = scaler_of(step)
-    here = name_at(trace, entry, case, file, scaler, call) if scaler is not None else None
-    if scaler is None or here is None or not isinstance(call, ast.Call):
+    if scaler is None or not isinstance(call, ast.Call):
         return None
-    added = saved_beside(file, call, store_of(file, call), here)
-    if added is None:
+    here = name_at(trace, entry, case, file, scaler, call)
+    handed = handed_to(trace, entry, case, file, scaler, call) if here is None else ()
+    added = saved_beside(file, call, store_of(file, call), here or file.text(scaler)) if handed is not None else None
+    if added is None or handed is None:
         return None
-    loaded = loading(trace, entry, case, file, scaler)
-    rest = " and load it" if loaded else "; loading it, where training resumes, is left to you"
+    loaded = (*handed, *loading(trace, entry, case, file, scaler))
+    rest = " and load it" if len(loaded) > len(handed) else "; loading it, where training resumes, is left to you"
     return Fix(f"Save the scaler's state too{rest}", Applicability.UNSAFE, (added, *loaded))
 
 
@@ -211,8 +230,31 @@ def loading(trace: Trace, entry: Entry, case: Case, file: SourceFile, scaler: as
         return ()
     call = found[1]
     here = name_at(trace, entry, case, file, scaler, call)
-    change = loaded_after(file, call, argument(call, "state_dict", 0), here) if here is not None else None
-    return (change,) if change is not None else ()
+    handed = handed_to(trace, entry, case, file, scaler, call) if here is None else ()
+    change = loaded_after(file, call, argument(call, "state_dict", 0), here or file.text(scaler)) if handed is not None else None
+    return (*handed, change) if change is not None and handed is not None else ()
+
+
+def handed_to(
+    trace: Trace, entry: Entry, case: Case, file: SourceFile, scaler: ast.expr, node: ast.AST
+) -> tuple[Change, ...] | None:
+    """What hands the scaler to the function around `node`, a helper that only this program calls; None where that can't be told."""
+    made = next((e for e in entry.of("scaler made") if e.data["scaler"] == case.scaler), None)
+    built = trace.node(made.place) if made is not None else None
+    helper = file.syntax.function(node)
+    if built is None or built[0] is not file or not isinstance(scaler, ast.Name) or helper is None:
+        return None
+    statement = file.syntax.statement(built[1])
+    named = isinstance(statement, ast.Assign) and [ast.unparse(target) for target in statement.targets] == [scaler.id]
+    home = file.syntax.function(built[1])
+    if not named or home is None or not is_plain(file, statement) or scaler.id in file.names.bindings.get(helper, {}):
+        return None
+    if any(program is not file for program in trace.programs(helper.name)):
+        return None
+    try:
+        return tuple(handed_on(file, built[1], scaler.id, [node]))
+    except NoFix:
+        return None
 
 
 def name_at(trace: Trace, entry: Entry, case: Case, file: SourceFile, scaler: ast.expr, node: ast.AST) -> str | None:

@@ -110,7 +110,7 @@ class ScalerWithBfloat16(Rule):
             if path is None:
                 continue
             for symbol, only in named_bfloat16(path, literals):
-                verdict = trace.verdict(entry, path - event.path if only else path)
+                verdict = self.verdict(trace, entry, path - event.path if only else path, event.place)
                 yield self.at(
                     trace,
                     event.place,
@@ -185,8 +185,8 @@ class ScalerWithBfloat16(Rule):
             if regions and region is None:
                 continue  # what runs on the CPU has bfloat16 by default
             seen.add(id(origin))
-            verdict = trace.verdict(entry, path)
             where = place_of(entry, origin, region)
+            verdict = self.verdict(trace, entry, path, where)
             steps = [Step(region.data["autocast"].chain[0].place, "autocast runs in bfloat16 here")] if region is not None else []  # type: ignore[attr-defined]
             yield self.at(
                 trace,
@@ -282,6 +282,8 @@ def path_in_bfloat16(trace: Trace, scaling: Event, origin: Event) -> Path | None
         if type(atom) is not Tensor or atom.forward != {BFLOAT}:
             continue
         path = extend(scaling.path, guards)
+        if flag_for_bfloat16(guards) is not None and asks_for_float16(scaling.path | origin.path):
+            continue  # two flags that nobody gives together
         for literals in ways_on(origin.data["enabled"]) if path is not None else ():  # type: ignore[arg-type]
             on = origin.path | literals
             alone = on - guards - scaling.path  # what the region hangs on as well asks for no other dtype

@@ -7,10 +7,25 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
-from mplint.program.conditions import Key, Path, extend, tells_arms_apart
+from mplint.program.conditions import Condition, Key, Path, extend, tells_arms_apart
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, possible, speaks_of_precision
-from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Place, Step, Tensor, Test, Unknown, atoms, options
+from mplint.program.values import (
+    BFLOAT,
+    HALF,
+    SINGLE,
+    Autocast,
+    Constant,
+    Method,
+    Place,
+    State,
+    Step,
+    Tensor,
+    Test,
+    Unknown,
+    atoms,
+    options,
+)
 from mplint.python.document import is_test_path
 from mplint.rule import Rule
 
@@ -122,7 +137,7 @@ class ScalerWithoutAutocast(Rule):
 
     def _told(self, trace: Trace, entry: Entry, made: Event, scaling: Event, plain: Plain) -> Finding:
         name = trace.text(made.place).partition("(")[0]
-        verdict = trace.verdict(entry, plain.path)
+        verdict = self.verdict(trace, entry, plain.path, made.place)
         scaled = Step(scaling.place, "the loss is scaled here")
         is_off = "is" if plain.path <= made.path | scaling.path or not verdict.proven else "may be"
         certain = verdict.proven and plain.path <= made.path | scaling.path
@@ -159,7 +174,7 @@ def is_float32(loss: object) -> bool:
 
 def plain_ways(entry: Entry, made: Event, scalings: list[Event]) -> Iterator[Plain]:
     """The ways on which all losses of a live scaler come from models that run in float32."""
-    if any(type(a) is Tensor and BFLOAT in a.forward for e in scalings for _, a in options(e.data["loss"])):  # type: ignore[arg-type]
+    if any(type(a) is Tensor and BFLOAT in a.forward for e in scalings for _, a in possible(e.data["loss"], e.path)):  # type: ignore[arg-type]
         return  # what is wrong is that it scales for bfloat16
     told = [(scaling, called) for scaling in scalings if (called := before(entry, scaling))]
     ways = [(scaling.path, [way for path in losses(scaling) for way in through(called, path)][:WAYS]) for scaling, called in told]
@@ -217,21 +232,34 @@ def losses(scaling: Event) -> Iterator[Path]:
 
 def through(called: list[Event], path: Path) -> list[Plain]:
     """The ways on which all models run outside of half precision: in regions that are off, or where nothing of theirs is unknown."""
-    ways = [Plain(path, None)]
-    known = True
+    ways = [(Plain(path, None), True)]
     for event in called:
-        known = known and bool(event.data["followed"])
-        further: list[Plain] = []
-        for way in ways:
+        further: list[tuple[Plain, bool]] = []
+        for way, known in ways:
             there = extend(way.path, event.path)
             if there is None:
-                further.append(way)
+                further.append((way, known))
                 continue
             for both, state in possible(event.data["autocast"], there):  # type: ignore[arg-type]
                 if type(state) is Autocast and state.dtype is None:
-                    further.append(Plain(both, way.region or switched_off(state)))
+                    region, followed = way.region or switched_off(state), known and bool(event.data["followed"])
+                    further += [(Plain(whole, region), followed) for whole in loaded_whole(event, both)]
         ways = further[:WAYS]
-    return [way for way in ways if way.region is not None or known]
+    return [way for way, known in ways if way.region is not None or known]
+
+
+def loaded_whole(event: Event, path: Path) -> list[Path]:
+    """The paths on which a model that was loaded has all of its weights in float32; the path itself for other models."""
+    held = event.data["weights"]
+    if held is None:
+        return [path]
+    return [both for both, state in possible(held, path) if is_whole(state)]  # type: ignore[arg-type]
+
+
+def is_whole(state: object) -> bool:
+    """Whether all groups of a model's weights are in float32."""
+    groups = state.data if type(state) is State and isinstance(state.data, tuple) else ()
+    return bool(groups) and all(group.dtype == SINGLE for group in groups)
 
 
 def switched_off(state: Autocast) -> Place | None:
@@ -269,12 +297,23 @@ def is_plain(entry: Entry, scaling: Event, path: Path) -> bool:
     if there is None:
         return True
     loss = [atom for _, atom in possible(scaling.data["loss"], there)]  # type: ignore[arg-type]
-    states = [state for event in before(entry, scaling) for state in states_at(event, there)]
-    return all(is_computed_plainly(atom) for atom in loss) and all(state.dtype is None for state in states)
+    called = before(entry, scaling)
+    states = [state for event in called for state in states_at(event, there)]
+    whole = all(is_whole_at(event, there) for event in called)
+    return whole and all(is_computed_plainly(atom) for atom in loss) and all(state.dtype is None for state in states)
+
+
+def is_whole_at(event: Event, path: Path) -> bool:
+    """Whether a model that was loaded has its weights in float32 wherever it is called on a path."""
+    there = extend(path, event.path)
+    held = event.data["weights"]
+    return there is None or held is None or all(is_whole(state) for _, state in possible(held, there))  # type: ignore[arg-type]
 
 
 def is_computed_plainly(atom: object) -> bool:
-    """Whether no region has computed a loss, as far as it is known."""
+    """Whether no region has computed a loss, or an output of which it is an attribute, as far as it is known."""
+    if type(atom) is Method:
+        return is_computed_plainly(atom.receiver)
     return type(atom) is Unknown or (type(atom) is Tensor and not atom.forward and HALF not in atom.dtypes)
 
 
@@ -295,9 +334,15 @@ def is_of_precision(key: Key) -> bool:
 
 def is_chosen(trace: Trace, path: Path, reached: Path) -> bool:
     """Whether nothing but the precision is chosen on a path to what is reached, by something that has a name, where there is a GPU."""
-    told = [literal for literal in path - reached if not tells_arms_apart(literal[0])]
+    told = [literal for literal in path - reached if not tells_arms_apart(literal[0]) and not follows(literal, path)]
     unsaid = not told and any(key[1] != "test" for key, _ in path - reached)
     return not trace.is_dead(path) and not unsaid and all(chooses_precision(trace, key, sense) for key, sense in told)
+
+
+def follows(literal: Condition, path: Path) -> bool:
+    """Whether a path says already that not all of some conditions hold."""
+    key, sense = literal
+    return key[0] == "all" and not sense and any((inner, not held) in path for inner, held in key[1])
 
 
 def chooses_precision(trace: Trace, key: Key, sense: bool) -> bool:

@@ -78,9 +78,9 @@ class StepInsideAutocastRegion(Rule):
                     if start is None or not region.cache or len(start.loops) >= len(event.loops):
                         continue
                     around = [place for place, _ in event.loops[len(start.loops) :]]
-                    if not any(place in {p for p, _ in other.loops} for other in entry.of("backward") for place in around):
+                    if not any(place in {p for p, _ in other.loops} for other in entry.of(*BACKWARDS) for place in around):
                         continue
-                    verdict = trace.verdict(entry, path)
+                    verdict = self.verdict(trace, entry, path, region.chain[0].place)
                     yield self.at(
                         trace,
                         region.chain[0].place,
@@ -93,4 +93,5 @@ class StepInsideAutocastRegion(Rule):
                     )
 
 
+BACKWARDS = ("backward", "backward handed on")
 FROZEN = "the half-precision copies of the weights are cached until it ends: after the first step the model trains no further"

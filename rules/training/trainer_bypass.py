@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace
 from mplint.frameworks.trainers.queries import in_float16
+from mplint.program.conditions import extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import Atom, Place, State, Step
@@ -23,7 +24,7 @@ def past_trainers(rule: Rule, trace: Trace, entry: Entry) -> Iterator[Finding]:
             if found is None or event.data.get("threshold") is None:
                 continue
             made, path = found
-            verdict = trace.verdict(entry, path)
+            verdict = rule.verdict(trace, entry, path, event.place)
             yield rule.at(
                 trace,
                 event.place,
@@ -35,8 +36,7 @@ def past_trainers(rule: Rule, trace: Trace, entry: Entry) -> Iterator[Finding]:
                 fix=through_trainer(trace, event.place, made),
             )
             break
-    if entry.of("trainer backward"):
-        return  # the other branch, or another model
+    through = entry.of("trainer backward")
     for event in entry.of("trainer step"):
         for path, state in possible(event.data["gradients"], event.path):  # type: ignore[arg-type]
             kind, _, where, _ = parts_of(state)
@@ -44,7 +44,9 @@ def past_trainers(rule: Rule, trace: Trace, entry: Entry) -> Iterator[Finding]:
             if found is None or found[0].data["title"] not in BY_SCALER:
                 continue
             made, path = found
-            verdict = trace.verdict(entry, path)
+            if any(extend(path, other.path) is None for other in through):
+                continue  # the other branch goes through the trainer
+            verdict = rule.verdict(trace, entry, path, where)
             yield rule.at(
                 trace,
                 where,

@@ -131,7 +131,7 @@ class UnscaledStep(Rule):
         text = trace.text(event.place)
         if (case := bypassing(entry, event)) is not None:
             scaled, again = case
-            verdict = trace.verdict(entry, scaled.path)
+            verdict = self.verdict(trace, entry, scaled.path, event.place)
             yield self.at(
                 trace,
                 event.place,
@@ -171,7 +171,7 @@ class UnscaledStep(Rule):
 
     def _never_scaled(self, trace: Trace, entry: Entry, step: Happening, backward: Happening) -> Finding:
         """The backward of a loss that should have been scaled."""
-        verdict = trace.verdict(entry, step.path)
+        verdict = self.verdict(trace, entry, step.path, backward.place)
         text, stepped = trace.text(backward.place), trace.text(step.place)
         scaler = stepped.rpartition(".step(")[0]
         loss, method, rest = text.rpartition(".backward(")
@@ -207,7 +207,7 @@ class UnscaledStep(Rule):
         self, trace: Trace, entry: Entry, misused: Misused, message: str, why: str, advice: str, cause: str, fix: Fix | None
     ) -> Finding:
         """A finding about a custom loop of Keras."""
-        verdict = trace.verdict(entry, misused.path)
+        verdict = self.verdict(trace, entry, misused.path, misused.event.place)
         return self.at(
             trace,
             misused.event.place,

@@ -102,7 +102,9 @@ def half_ways(entry: Entry, taken: Event) -> Iterator[tuple[Path, Place | None]]
             both = extend(taken.path, path)
             if HALF in loss.forward and both is not None:
                 in_force = next(mixed_ways(taken.data["policy"], both), None)
-                yield in_force or (both, setter_before(entry, taken, both))
+                setter = setter_before(entry, taken, both)
+                if in_force is not None or setter is not None or setter_before(entry, taken, frozenset()) is None:
+                    yield in_force or (both, setter)  # else it is float16 on other ways alone
     if unknown:
         yield from mixed_ways(taken.data["policy"], taken.path)
 

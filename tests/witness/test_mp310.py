@@ -59,3 +59,18 @@ def test_update_between_two_steps_unscales_the_second_with_the_wrong_scale() -> 
 
     assert second_weight_after(update_between=True) == 0.5
     assert second_weight_after(update_between=False) == 0.0
+
+
+def test_unscale_and_update_in_each_round_lose_all_rounds_but_the_last() -> None:
+    def gradient(in_each_round: bool) -> float:
+        weight, optimizer, scaler = parts()
+        for last in (False, True):
+            scaler.scale(weight.sum()).backward()
+            if in_each_round or last:
+                scaler.unscale_(optimizer)
+            if in_each_round and not last:
+                scaler.update()
+        return float(weight.grad)
+
+    assert gradient(in_each_round=False) == 2.0
+    assert gradient(in_each_round=True) == pytest.approx(1.0, abs=1e-3)

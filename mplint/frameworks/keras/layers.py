@@ -32,9 +32,10 @@ from mplint.frameworks.keras.tensors import (
     tensor,
     written_dtypes,
 )
+from mplint.frameworks.releases import supported
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.calls import instantiate
-from mplint.program.conditions import Path
+from mplint.program.conditions import Path, extend
 from mplint.program.expressions import class_member, entries_of, external_bases, items_of, new_dict
 from mplint.program.machine import IDENTITY, Args, Event, Machine
 from mplint.program.store import join
@@ -121,6 +122,8 @@ PROBABLE = frozenset({"activation:softmax", "activation:sigmoid"})
 PASSING = SHAPES | {"Activation", "Softmax", "ReLU", "LeakyReLU", "ELU", "PReLU"}  # of these the layer below counts as the maker
 MIXES_INTEGERS = SHAPES | {"Concatenate", "Lambda"}
 ACTIVATION_AT = {"Activation": 0, "Dense": 1}  # which argument the activation is, where it may be given without its name
+RESIZES = {"UpSampling2D": 2, "UpSampling3D": 2}  # which argument the interpolation is
+SINCE_KERAS_3 = (("keras", "3.0"), ("tensorflow", "2.16"))
 INTEGER_OUTPUT = frozenset(["StringLookup", "IntegerLookup", "TextVectorization", "Hashing", "Discretization"])
 
 
@@ -200,6 +203,8 @@ def made_layer(m: Machine, name: str, args: Args, place: Place) -> Object:
     if activation is not None:
         m.write(made.id, "#activation", activation)
         m.write(made.id, "#activation place", State(activation_place))
+    if last in RESIZES and (interpolation := args.get(RESIZES[last], "interpolation")) is not None:
+        m.write(made.id, "#interpolation", interpolation)
     if last in ("TimeDistributed", "Bidirectional", "Lambda", "RNN"):
         inner = args.get(0, "layer" if last != "Lambda" else "function")
         if inner is not None:
@@ -626,10 +631,15 @@ def output_of(m: Machine, layer: Object, last: str, given: Sequence[Tensor], pla
         return tensor(INTEGER, tags=symbolic)
     activation = activation_name(m, layer)
     below_made = frozenset(tag for t in given for tag in t.tags if tag.startswith("by:")) if last in PASSING else frozenset()
-    before: frozenset[str] = frozenset().union(*(t.forward for t in given))
     found_options: list[tuple[Path, Value]] = []
-    for guards, policy in options(policy_held(m, layer)):
+    policies = options(policy_held(m, layer))
+    every = given
+    for guards, policy in policies:
+        given = given_on(m, args, guards) if args is not None and len(policies) > 1 else every
+        before: frozenset[str] = frozenset().union(*(t.forward for t in given))
         letter = letter_of(policy)
+        if interpolates(m, layer, last, letter, place):
+            letter = ANY
         tags = frozenset({TF, f"layer:{last}", *(("shape",) if last in SHAPES else ())}) | symbolic
         tags |= {by(layer.made)} if layer.made is not None else set()
         tags |= below_made
@@ -666,6 +676,29 @@ def output_of(m: Machine, layer: Object, last: str, given: Sequence[Tensor], pla
                 (more, Tensor(frozenset({letter}), half=chain, tags=tags | tagged | below_tags, forward=before | {letter}))
             )
     return join(found_options)
+
+
+def given_on(m: Machine, args: Args, guards: Path) -> list[Tensor]:
+    """The tensors that a layer is called with where some conditions hold."""
+    path = extend(m.path, guards)
+    return [t for value in args.all() for _, t in held_in(m, value, path)] if path is not None else []
+
+
+def interpolates(m: Machine, layer: Object, last: str, letter: str, place: Place) -> bool:
+    """Whether a layer resizes images between their pixels: before Keras 3 that gives float32 whatever its policy."""
+    given = m.read(layer.id, "#interpolation") if last in RESIZES else None
+    return given is not None and letter in LOW and not is_constant(given, "nearest") and not keras_3(m, place)
+
+
+def is_constant(value: Value, text: str) -> bool:
+    """Whether a value is a text."""
+    return type(value) is Constant and value.value == text
+
+
+def keras_3(m: Machine, place: Place) -> bool:
+    """Whether a program is for Keras 3 alone, as far as its project says."""
+    known = ((supported(m, place.path, package), version) for package, version in SINCE_KERAS_3)
+    return any(versions is not None and versions.at_least(version) for versions, version in known)
 
 
 def activation_name(m: Machine, layer: Object) -> list[str]:
@@ -758,12 +791,26 @@ def layer_method(m: Machine, receiver: Atom, name: str, args: Args, place: Place
     if name in SAVES:
         saved(m, receiver, name, args.get(0, "filepath"), args, place)
         return Unknown(f"model.{name}(){IDENTITY}{place.path}:{place.position}")
-    if name in ("get_layer",):
-        return Unknown(f"model.{name}(){IDENTITY}{receiver.id!r}{place.position}")
+    if name == "get_layer":
+        return inner_layer(m, receiver, place) or Unknown(f"model.{name}(){IDENTITY}{receiver.id!r}{place.position}")
     return None
 
 
 vocabulary.atom_methods.append(layer_method)
+
+
+def inner_layer(m: Machine, model: Object, place: Place) -> Object | None:
+    """A layer of a model of `keras.applications`: all of them follow the policy that was in force when it was made."""
+    if not is_application(model):
+        return None
+    found = Object(("inner layer", model.id, m.identity(place)), "keras layer", str(model.type), place)
+    m.write(found.id, "#policy", policy_held(m, model))
+    return found
+
+
+def is_application(model: Object) -> bool:
+    """Whether a model is one of `keras.applications`."""
+    return model.kind == "keras model" and str(model.type).startswith("keras.applications.")
 
 
 @vocabulary.method("keras layer")
@@ -875,6 +922,10 @@ def layer_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | 
         return m.read(atom.id, "#output")
     if name in ("input", "inputs") and atom.kind == "keras model":
         return tensor(SINGLE, tags=frozenset({"symbolic"}))
+    if name == "layers" and is_application(atom):
+        return Items((), inner_layer(m, atom, place))
+    if name == "output" and str(atom.type).startswith("keras.applications."):
+        return join((guards, tensor(letter_of(policy), tags=frozenset({"symbolic"}))) for guards, policy in options(policy_held(m, atom)))
     if atom.kind in ("keras layer", "keras model") and name in (
         "trainable_variables",
         "trainable_weights",
@@ -908,7 +959,8 @@ def loss(m: Machine, name: str, args: Args, place: Place) -> Value | None:
         return made
     given = next((v for v in map(args.named.get, ("logits", "predictions")) if v is not None), None)
     predictions = gathered(m, given if given is not None else args.get(1, "y_pred"))
-    m.emit("loss taken", place, name=name, predictions=tuple(predictions), function=True, logits=args.named.get("from_logits"))
+    if not last.endswith("accuracy"):  # of which half precision keeps enough
+        m.emit("loss taken", place, name=name, predictions=tuple(predictions), function=True, logits=args.named.get("from_logits"))
     taken = met(m, name, [t for v in args.all() for t in gathered(m, v)], place, promotes=True)
     return added_up_here(taken, place) if taken is not None else None
 

@@ -99,13 +99,16 @@ def new_optimizer(m: Machine, name: str, args: Args, place: Place) -> Value | No
     return made
 
 
-def wrapped_by_compile(m: Machine, optimizer: Value, policy: Value, args: Args, place: Place) -> Value:
-    """What `compile()` makes of an optimizer: under a mixed_float16 policy of the model, one that scales the loss."""
-    named = Object(("keras optimizer", m.identity(place), "compile"), "keras optimizer", "compile", place)
+def wrapped_by_compile(m: Machine, optimizer: Value, policy: Value, args: Args, place: Place, number: int = 0) -> Value:
+    """What `compile()` makes of an optimizer, or of several: under a mixed_float16 policy of the model, what scales the loss."""
+    named = Object(("keras optimizer", m.identity(place), "compile", number), "keras optimizer", "compile", place)
     optimizer = m.each(optimizer, lambda atom: named if type(atom) is Constant and isinstance(atom.value, str) else atom)
     flag = args.named.get("auto_scale_loss")
     if type(flag) is Constant and flag.value is False:
         return optimizer
+    several = items_of(m, optimizer, place.position) if type(optimizer) in (Items, Object) else None
+    if several is not None:
+        return Items(tuple(wrapped_by_compile(m, item, policy, args, place, number) for number, item in enumerate(several)))
     found = []
     for guards, atom in options(policy):
         mixed = type(atom) is State and isinstance(atom.data, tuple) and atom.data[0] == "mixed_float16"
@@ -113,7 +116,7 @@ def wrapped_by_compile(m: Machine, optimizer: Value, policy: Value, args: Args, 
         if not mixed or scales:
             found.append((guards, optimizer))
             continue
-        made = Object(("loss scale optimizer", m.identity(place), "compile"), "loss scale optimizer", "compile", place)
+        made = Object(("loss scale optimizer", m.identity(place), "compile", number), "loss scale optimizer", "compile", place)
         m.write(made.id, "#inner", optimizer)
         m.write(made.id, "#by compile", TRUE)
         found.append((guards, made))
@@ -321,7 +324,9 @@ def optimizer_method(m: Machine, optimizer: Atom, name: str, args: Args, place: 
         m.emit("minimized", place, optimizer=optimizer, loss=loss, tape=tape, policy=m.state("policy"), ways=of_loss, factor=factor)
         return Unknown(f"minimize(){IDENTITY}{place.path}:{place.position}")
     if name in ("get_gradients", "compute_gradients"):
-        return gradients_of(m, args.get(0, "loss"), place, tape=args.named.get("tape") is not None)
+        gradients = gradients_of(m, args.get(0, "loss"), place, tape=args.named.get("tape") is not None)
+        scales = type(optimizer) is Object and optimizer.kind == "loss scale optimizer"
+        return unscaled_value(m, gradients) if scales else gradients  # which scales the loss by itself
     return None
 
 

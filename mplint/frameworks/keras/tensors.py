@@ -452,6 +452,12 @@ def written_dtypes(m: Machine, given: Value | None) -> tuple[tuple[Path, str], .
     return tuple((path, letter) for path, letter, how in dtype_options(m, given) if how == "written" and letter is not None)
 
 
+def made_half(m: Machine, value: Value | None) -> tuple[tuple[Path, str], ...]:
+    """The ways on which a value is a tensor that the program makes in float16 by itself."""
+    held = held_in(m, value, m.path) if value is not None else []
+    return tuple((path - m.path, HALF) for path, t in held if t.made is not None and t.dtypes == {HALF})
+
+
 def in_dtypes(
     m: Machine,
     name: str,
@@ -596,7 +602,7 @@ def of_value(m: Machine, name: str, args: Args, place: Place) -> Value:
         first = args.get(1, "value")
     given = args.get(index, "dtype")
     if kind == "variable":
-        ways, where = written_dtypes(m, given), argument_place(place, args, index, "dtype")
+        ways, where = written_dtypes(m, given) or made_half(m, first), argument_place(place, args, index, "dtype")
         m.emit("variable made", place, ways=ways, dtype=where, trainable=args.named.get("trainable"))
     if given is not None and not (type(given) is Constant and given.value is None):
         if last == "convert_to_tensor" and all(is_tensor(a) and NUMPY not in a.tags for a in atoms(first or NONE)):  # type: ignore[union-attr]
@@ -850,7 +856,23 @@ def operation(m: Machine, name: str, args: Args, place: Place) -> Value | None:
         ways = under(alternatives[0], m.path)
         made = join((path - m.path, result_of(m, name, [[(path, t)] for t in gathered(m, atom)], place, promotes)) for path, atom in ways)
         return bounded(m, last, args, operands, made, place)
-    return bounded(m, last, args, operands, result_of(m, name, groups, place, promotes), place) if operands else None
+    if not operands:
+        return None
+    ways_of_all = together(groups)
+    if len(ways_of_all) > 1:
+        made = join((path - m.path, result_of(m, name, restricted, place, promotes)) for path, restricted in ways_of_all)
+        return bounded(m, last, args, operands, made, place)
+    return bounded(m, last, args, operands, result_of(m, name, groups, place, promotes), place)
+
+
+def together(groups: Sequence[Operand]) -> list[tuple[Path, list[Operand]]]:
+    """What operands are at once, where one of them has several ways: each way of the first such, with all that they are on it."""
+    several = [group for group in groups if len({path for path, _ in group}) > 1]
+    found = []
+    for way in dict.fromkeys(path for path, _ in several[0]) if several else ():
+        restricted = [[(both, t) for path, t in group if (both := extend(way, path)) is not None] for group in groups]
+        found.append((way, restricted))
+    return found
 
 
 def result_of(m: Machine, name: str, groups: Sequence[Operand], place: Place, promotes: bool) -> Value:

@@ -143,18 +143,35 @@ def offered(m: Machine, place: Place, name: str) -> Object | None:
     return section(m, known, name, f"offered:{folder}", place) if isinstance(known, dict) else None
 
 
+def offered_by_hydra(m: Machine, folder: str, place: Place) -> Object | None:
+    """What hydra composes where its user names the configuration: what the files of its folder say together, each with its defaults."""
+    key = ("hydra", os.path.dirname(place.path), folder)
+    if key not in m.project.kept:
+        home = os.path.dirname(place.path)
+        top = os.path.normpath(os.path.join(home, folder))
+        trees = [tree for path in files_in(top) if (tree := read_by_hydra(m, home, folder, os.path.relpath(path, top))) is not None]
+        m.project.kept[key] = together(trees) if trees else None
+    known = m.project.kept[key]
+    return section(m, known, "", f"hydra:{folder}", place) if isinstance(known, dict) else None
+
+
 def configurations(folder: str) -> list[str]:
     """The configuration files in the nearest folder that is called so, as far as there are not too many of them."""
     for _ in range(FOLDERS_UP):
         for called in FOLDERS:
             top = os.path.join(folder, called)
             if os.path.isdir(top):
-                found = [os.path.join(home, file) for home, _, files in os.walk(top) for file in files if file.endswith((".yaml", ".yml"))]
-                return sorted(found) if 0 < len(found) <= MOST_FILES else []
+                return files_in(top)
         if not folder:
             break
         folder = os.path.dirname(folder)
     return []
+
+
+def files_in(top: str) -> list[str]:
+    """The YAML files under a folder; none where there are too many."""
+    found = [os.path.join(home, file) for home, _, files in os.walk(top) for file in files if file.endswith((".yaml", ".yml"))]
+    return sorted(found) if len(found) <= MOST_FILES else []
 
 
 def together(trees: Sequence[Mapping[str, object]], depth: int = 0) -> dict[str, object]:
@@ -300,19 +317,28 @@ def composed(m: Machine, folder: Value | None, name: Value | None, place: Place)
     """What hydra composes: the project's files, a class that the program has registered, or settings that nobody knows."""
     if type(name) is Constant and isinstance(name.value, str):
         if type(folder) is Constant and isinstance(folder.value, str):
-            key = ("hydra", os.path.dirname(place.path), folder.value, name.value)
-            if key not in m.project.kept:
-                reader = Reader(os.path.dirname(place.path))
-                read = reader.composed(folder.value, name.value)
-                m.project.looked_up.update(reader.paths)
-                m.project.kept[key] = read.tree if read is not None else None
-            tree = m.project.kept[key]
-            if isinstance(tree, dict):
+            tree = read_by_hydra(m, os.path.dirname(place.path), folder.value, name.value)
+            if tree is not None:
                 return section(m, tree, "", f"{folder.value}/{name.value}", place)
         registered = m.read(STORE, name.value.removesuffix(".yaml"))
         if type(registered) is Class:
             return open_instance(m, registered, place)
+    elif name in (None, NONE) and type(folder) is Constant and isinstance(folder.value, str):
+        offering = offered_by_hydra(m, folder.value, place)
+        if offering is not None:
+            return offering
     return root(m, "cfg", f"{place.path}:{place.position}", place)
+
+
+def read_by_hydra(m: Machine, home: str, folder: str, name: str) -> Tree | None:
+    """What hydra composes of one file for the programs in a folder, or None where it is not there."""
+    key = ("hydra", home, folder, name)
+    if key not in m.project.kept:
+        reader = Reader(home)
+        found = reader.composed(folder, name)
+        m.project.looked_up.update(reader.paths)
+        m.project.kept[key] = found.tree if found is not None else None
+    return m.project.kept[key]  # type: ignore[return-value]
 
 
 @vocabulary.call("hydra.compose", "hydra.experimental.compose")

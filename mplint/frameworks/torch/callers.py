@@ -43,6 +43,7 @@ class Callers:
     ask: Ask
     libraries: Libraries = field(init=False)
     known: dict[str, bool] = field(default_factory=dict)
+    entered: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.libraries = Libraries(self.project, self.is_program)
@@ -61,10 +62,22 @@ class Callers:
             self.known[root] = self.has_float16_in_mind(root)
         return self.known[root]
 
+    def uses_autocast(self, path: str) -> bool:
+        """Whether a file belongs to a library whose own code or tests use autocast."""
+        if not self.libraries.holds(path):
+            return False
+        root = self.libraries.root_of(os.path.dirname(path)) or ""
+        if root not in self.entered:
+            self.entered[root] = any(self.ask(below, speaks_of_float16)[1] for below in self.below(root))
+        return self.entered[root]
+
+    def below(self, root: str) -> list[str]:
+        """The programs below a folder."""
+        return [path for path in self.project.paths if (not root or path.startswith(f"{root}/")) and path.endswith(".py")]
+
     def has_float16_in_mind(self, root: str) -> bool:
         """Whether the programs below a folder speak of float16, or of autocast and not of bfloat16 alone."""
-        below = [path for path in self.project.paths if not root or path.startswith(f"{root}/")]
-        answers = [self.ask(path, speaks_of_float16) for path in below if path.endswith(".py")]
+        answers = [self.ask(path, speaks_of_float16) for path in self.below(root)]
         if any(half for half, _, _ in answers):
             return True
         return any(autocast for _, autocast, _ in answers) and not any(bfloat for _, _, bfloat in answers)

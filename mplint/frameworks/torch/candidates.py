@@ -95,8 +95,14 @@ class Candidates:
         return ir is not None and begins(ir)
 
     def loads_by_name(self, paths: Iterable[str]) -> bool:
-        """Whether one of some programs imports modules by names that it works out."""
-        return any(ir is not None and not ir[2].isdisjoint(LOADERS) for ir in map(self.project.ir, sorted(paths)))
+        """Whether one of some programs imports modules by names that it works out.
+
+        A function of their own that is only called like a loader, and takes a name out of what it is given, is none.
+        """
+        programs = [ir for path in sorted(paths) if (ir := self.project.ir(path)) is not None]
+        words = LOADERS.intersection(word for ir in programs for word in ir[2])
+        own = {s[2][2]: s[2][8] for ir in programs for s in definitions(ir[1]) if s[0] == "define" and s[2][2] in words} if words else {}
+        return any(word not in own or not own[word].isdisjoint(LOADERS) for word in words)
 
     def forwards_of(self, path: str) -> tuple[Sequence[IR], ...]:
         """The parameters of the `forward`s that the classes of a file define."""

@@ -1,7 +1,8 @@
 """Checkpoints: what is written to disk, and whose state it holds; owners of scalers that save themselves.
 
-Events: "checkpoint saved" (path, holds, unknown, handed) and "owner saved" (owner, scaler, holds, place of what saves it). `holds` are
-`Held`; `unknown` says that the checkpoint may hold more; `handed`: the objects themselves are given to something that nobody can read.
+Events: "checkpoint saved" (path, holds, keys, unknown, handed) and "owner saved" (owner, scaler, holds, place of what saves it).
+`holds` are `Held`; `keys` what the checkpoint has, None where it may have others; `unknown` says that it may hold more states;
+`handed`: the objects themselves are given to something that nobody can read.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import EMPTY, Path, extend
 from mplint.program.expressions import bind, class_member, entries_of
 from mplint.program.machine import IDENTITY, Args, Exhausted, Machine
+from mplint.program.statements import put
 from mplint.program.values import (
     NONE,
     Atom,
     Class,
+    Constant,
     Entries,
     External,
     Function,
@@ -37,6 +40,7 @@ vocabulary = Vocabulary()
 MAX_DEPTH = 7
 SAVERS = re.compile(r"(^|[._])(save|saver|saving|checkpoint|ckpt|snapshot|dump|persist)|save|checkpoint", re.I)
 NO_SAVERS = re.compile(r"load|resum|restor|latest|find|exists|path|dir|name|clean|image|fig|plot|video|audio|text|log|json|csv", re.I)
+READ = re.compile(r"checkpoint\['(\w+)'\]")
 SCALER_KEY = re.compile(r"scaler|(^|_)amp($|_)|loss_scale", re.I)
 
 
@@ -104,6 +108,9 @@ class Content:
         if atom.kind == "state_dict":
             owner = m.read(atom.id, "#of")
             self.held.append(Held(str(atom.type), owner if owner is not None else NONE, path, entered_at(m, owner, atom.made)))
+            more = m.read(entries_key(atom), "#entries")
+            if more is not None:
+                self.add(more, path, key, depth + 1)
         elif is_scaler(m, atom):
             self.held.append(Held("scaler", atom, path, None))
         elif atom.kind in ("optimizer", "scheduler", "module"):
@@ -127,6 +134,33 @@ class Content:
             else:
                 for name, value in attributes_of(m, atom):
                     self.add(value, path, name, depth + 2)
+
+
+def entries_key(state: Object) -> Hashable:
+    """Under what the entries stand that a program adds to what a `state_dict()` gave it."""
+    return (state.id, state.made)
+
+
+def entry_added(m: Machine, atom: Atom, index: Value, value: Value, place: Place) -> bool:
+    """`state = optimizer.state_dict(); state["scaler"] = scaler.state_dict()`."""
+    if type(atom) is not Object or atom.kind != "state_dict":
+        return False
+    held = m.read(entries_key(atom), "#entries")
+    m.write(entries_key(atom), "#entries", m.each(held if held is not None else Entries(), lambda known: put(known, index, value)))
+    return True
+
+
+vocabulary.item_assigned.append(entry_added)
+
+
+@vocabulary.method("state_dict", "update")
+def entries_added(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
+    """`state.update(scaler=scaler.state_dict())`."""
+    given = [(key, value) for a in args.positional for key, value in (entries_of(m, a) or Entries()).entries]
+    for key, value in (*given, *args.named.items()):
+        if isinstance(key, str):
+            entry_added(m, receiver, Constant(key), value, place)
+    return NONE
 
 
 def entered_at(m: Machine, owner: Value | None, taken: Place | None) -> Place | None:
@@ -159,8 +193,30 @@ def save(m: Machine, value: Value | None, path: Value | None, place: Place, hand
     content = Content(m)
     content.add(value, m.path)
     if content.held or ((content.unknown or content.opaque) and not handed):
-        m.emit("checkpoint saved", place, path=path, holds=tuple(content.held), unknown=content.unknown, handed=handed)
+        held = tuple(content.held)
+        m.emit("checkpoint saved", place, path=path, holds=held, keys=keys_written(m, value), unknown=content.unknown, handed=handed)
     return content
+
+
+def keys_written(m: Machine, value: Value) -> frozenset[str] | None:
+    """The keys that a checkpoint may have; None where it may have any."""
+    found: set[str] = set()
+    for atom in atoms(value):
+        held = m.read(atom.id, "#entries") if type(atom) is Object and atom.kind == "dict" else None
+        for entries in atoms(held) if held is not None else (NONE,):
+            if type(entries) is not Entries or entries.rest is not None:
+                return None
+            found.update(str(key) for key, _ in entries.entries)
+    return frozenset(found)
+
+
+def key_read(state: Value | None) -> tuple[str, str] | None:
+    """The key under which a state was taken from a checkpoint that was loaded, and what tells the checkpoint."""
+    if type(state) is not Unknown:
+        return None
+    shown, _, identity = state.symbol.partition(IDENTITY)
+    found = READ.fullmatch(shown)
+    return (found.group(1), identity) if found is not None else None
 
 
 @vocabulary.call(
@@ -237,7 +293,7 @@ def saver_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | No
                 save(m, Items((inner,)), None, place, handed=True)
     for key, value in args.named.items():
         if SCALER_KEY.search(key) and type(value) is Unknown:
-            m.emit("checkpoint saved", place, path=None, holds=(Held("scaler", value, m.path, None),), unknown=True, handed=True)
+            m.emit("checkpoint saved", place, path=None, holds=(Held("scaler", value, m.path, None),), keys=None, unknown=True, handed=True)
     return None
 
 

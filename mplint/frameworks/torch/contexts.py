@@ -16,6 +16,7 @@ from mplint.frameworks.torch.callers import Callers, input_of
 from mplint.frameworks.torch.candidates import Candidates, Shape
 from mplint.frameworks.torch.functions import code_of
 from mplint.frameworks.torch.modules import cast_module, has_module_base
+from mplint.frameworks.torch.published import run_functions
 from mplint.frameworks.torch.tensors import is_module_name
 from mplint.frameworks.torch.units import Ask, Units
 from mplint.program.calls import instantiate
@@ -148,9 +149,15 @@ def is_unbound(event: Event) -> bool:
 
 def run_in_context(m: Machine, found: Trace, paths: Iterable[str], ask: Ask) -> None:
     """Run the modules of files that speak of numbers under the autocast state in which the project runs its models."""
-    offered = regions(found)
     known = list(paths)
     callers = Callers(m.project, ask)
+    run_modules(m, found, known, ask, callers)
+    run_functions(m, found, known, ask, callers)
+
+
+def run_modules(m: Machine, found: Trace, known: list[str], ask: Ask, callers: Callers) -> None:
+    """Run the modules of such files, each in the nearest region."""
+    offered = regions(found)
     heirs = {path for path in known if ask(path, derives_with_numbers) and callers.run_in_half(path)}
     files = [path for path in known if path in heirs or ask(path, speaks_of_numbers)]
     if not files or not (offered or heirs):

@@ -10,6 +10,7 @@ from mplint.program.values import NONE, TRUE, Atom, Object, Place, Unknown, Valu
 
 FROM_ELSEWHERE = re.compile(r"[\w.]+\.[A-Z]\w*\([^)]*\)")
 PLAIN = ("torch.", "torchvision.", "torchmetrics.")
+PRETRAINED = ("transformers.", "diffusers.")  # whose models do so too
 PLAIN_MODELS = ("torch.nn.", "torchvision.models.", "timm.")  # whose models compute in the dtype of their parameters
 
 
@@ -20,13 +21,18 @@ def trains(m: Machine, module: Atom | Value) -> None:
 
 
 def note_called(m: Machine, module: Atom, args: Args, place: Place, cut_off: bool = False) -> None:
-    """Note that a model is called, once at each place. `followed`: what its forward does is known, or as good as known."""
+    """Note that a model is called, once at each place.
+
+    `followed`: what its forward does is known, or as good as known; `weights`: what it was loaded with, None for what was not loaded.
+    """
     if m.store.get("scalers", "#made") is None or not is_model(m, module, args):
         return
     slot = (("called", place, tuple(m.calls[-2:])), "#model")
     if cut_off or m.store.get(*slot) is None:
         m.write(*slot, NONE)
-        m.emit("model called", place, model=module, autocast=m.state("autocast"), followed=not cut_off and is_followed(module))
+        followed = not cut_off and is_followed(m, module)
+        held = m.read(module.id, "@weights") if is_loaded(module) else None  # type: ignore[union-attr]
+        m.emit("model called", place, model=module, autocast=m.state("autocast"), followed=followed, weights=held)
 
 
 def is_model(m: Machine, module: Atom, args: Args) -> bool:
@@ -48,8 +54,23 @@ def is_trained(m: Machine, atom: Atom) -> bool:
     return type(atom) is Unknown and (is_module_name(atom) or m.read(atom, "#trained") is not None)
 
 
-def is_followed(module: Atom) -> bool:
-    """Whether nothing in the forward of a model can be unknown to have entered a region."""
+def is_followed(m: Machine, module: Atom, depth: int = 0) -> bool:
+    """Whether nothing in the forward of a model, or of those that it holds, can be unknown to have entered a region."""
+    if type(module) is Object and not isinstance(module.type, str):
+        held = (a for name, value in m.store.slots.of(module.id) if not name.startswith(("@", "#")) for a in atoms(value))
+        return depth > 2 or all(is_followed(m, a, depth + 1) for a in held if may_be_model(m, a) and a != module)
     if type(module) is Object:
-        return not isinstance(module.type, str) or module.type.startswith(PLAIN_MODELS)
+        return is_loaded(module) or module.type.startswith(PLAIN_MODELS)  # type: ignore[union-attr]
     return type(module) is Unknown and module.symbol.partition(IDENTITY)[0].startswith(PLAIN_MODELS)
+
+
+def is_loaded(module: Atom) -> bool:
+    """Whether a model was loaded by a package whose models compute in the dtype of their weights."""
+    return type(module) is Object and module.kind == "model" and str(module.type).startswith(PRETRAINED)
+
+
+def may_be_model(m: Machine, atom: Atom) -> bool:
+    """Whether an attribute of a model may be another one: its class is the project's or another package's, or it is called like one."""
+    if type(atom) is Object:
+        return atom.kind in ("model", "pipeline") or (atom.kind == "instance" and not isinstance(atom.type, str))
+    return is_trained(m, atom)

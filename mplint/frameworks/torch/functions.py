@@ -5,12 +5,13 @@ Events: "custom function applied", and "kernel called" for a compiled function t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mplint.frameworks.packages import in_table
+from mplint.frameworks.torch.kernels import takes_both
 from mplint.frameworks.torch.modules import bounded, has_custom_fwd, with_inputs_cast
 from mplint.frameworks.torch.promotion import HALVES, SCALAR
-from mplint.frameworks.torch.tensors import SURE, inherit
+from mplint.frameworks.torch.tensors import NO_GRADIENT, SURE, inherit
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import extend
 from mplint.program.expressions import ancestors, class_member
@@ -84,6 +85,31 @@ def product_in(code: Code | None) -> Place | None:
     return Place(code.path, position) if position is not None else None
 
 
+def without_gradient(code: Code | None) -> frozenset[int]:
+    """Which arguments of a forward its backward gives nothing for, by their numbers: None stands there in each result."""
+    found: frozenset[int] | None = None
+    for value in results_of(code.body) if code is not None else ():
+        items = value[2] if value[0] == "tuple" else (value,)
+        stars = next((n for n, item in enumerate(items) if item[0] == "star"), len(items))
+        nothing = frozenset(n for n, item in enumerate(items[:stars]) if item[0] == "constant" and item[2] is None)
+        found = nothing if found is None else found & nothing
+    return found or frozenset()
+
+
+def results_of(body: Sequence[IR]) -> Iterator[IR]:
+    """What the return statements of lowered code give, those of functions inside left out."""
+    for statement in body:
+        if statement[0] == "return" and statement[2] is not None:
+            yield statement[2]
+        elif statement[0] not in ("define", "class"):
+            yield from results_of([part for block in statement if isinstance(block, tuple) for part in block if is_statement(part)])
+
+
+def is_statement(part: object) -> bool:
+    """Whether a part of lowered code is a statement, or a handler of exceptions."""
+    return isinstance(part, tuple) and len(part) > 2 and isinstance(part[0], str) and isinstance(part[1], int)
+
+
 def product_of(ir: object) -> int | None:
     """The first matrix product or convolution in lowered code."""
     if not isinstance(ir, tuple):
@@ -115,7 +141,7 @@ def applied(m: Machine, cls: Class, args: Args, place: Place) -> Value | None:
         decorated=has_custom_fwd(callee),
         autocast=m.state("autocast"),
     )
-    given = with_inputs_cast(m, callee, args, place)
+    given = marked(m, with_inputs_cast(m, callee, args, place), without_gradient(code_of(backward[0]) if backward is not None else None))
     context = Unknown(f"ctx{IDENTITY}{place.path}:{place.position}")
     while type(callee) is Wrapped and callee.how == "staticmethod":
         callee = callee.callee
@@ -130,6 +156,18 @@ def applied(m: Machine, cls: Class, args: Args, place: Place) -> Value | None:
     if found is not None and type(result) is Unknown:
         return found
     return result
+
+
+def marked(m: Machine, args: Args, numbers: frozenset[int]) -> Args:
+    """Arguments of which those of some numbers are tensors that get no gradient."""
+
+    def one(atom: Atom) -> Value:
+        return atom.but(tags=atom.tags | {NO_GRADIENT}) if type(atom) is Tensor else atom
+
+    if not numbers or args.opaque:
+        return args
+    given = [m.each(value, one) if n in numbers else value for n, value in enumerate(args.positional)]
+    return Args(given, args.named, args.places, args.named_places)
 
 
 def of_function(m: Machine, receiver: Atom, name: str, args: Args, place: Place) -> Value | None:
@@ -179,10 +217,16 @@ def kernel_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | N
     if type(running) is not State or not isinstance(running.data, tuple) or not is_kernel(atom):
         return None
     low = mixed(m, args)
-    if low is not None:
+    if low is not None and not takes_both(m.project, place.path, kernel_name(atom)):
         function, forward, decorated = running.data
         m.emit("kernel called", place, function=function, forward=forward, decorated=decorated, tensor=low, autocast=m.state("autocast"))
     return None
+
+
+def kernel_name(atom: Atom) -> str:
+    """What a compiled function is called, without arguments."""
+    shown = atom.name if type(atom) is External else atom.symbol.partition(IDENTITY)[0] if type(atom) is Unknown else ""
+    return shown.partition("(")[0]
 
 
 def mixed(m: Machine, args: Args) -> Tensor | None:
@@ -193,10 +237,14 @@ def mixed(m: Machine, args: Args) -> Tensor | None:
             if len(low.dtypes) != 1 or not low.dtypes <= HALVES or SURE not in low.tags:
                 continue
             for other in (*given[:number], *given[number + 1 :]):
-                for beside, full in other:
-                    if full.dtypes == {SINGLE} and not is_number(full) and extend(path, beside) is not None:
-                        return low
+                if any(is_full(full) and extend(path, beside) is not None for beside, full in other):
+                    return low
     return None
+
+
+def is_full(tensor: Tensor) -> bool:
+    """Whether a tensor is float32 and counts: coordinates for which a function gives no gradient are so on purpose."""
+    return tensor.dtypes == {SINGLE} and NO_GRADIENT not in tensor.tags and not is_number(tensor)
 
 
 def is_number(tensor: Tensor) -> bool:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from mplint.findings import Confidence, Span
 from mplint.frameworks.torch.tensors import FOLLOWING, GUESSED
 from mplint.program.conditions import Condition
 from mplint.program.lower import place_of, span_of
 from mplint.program.machine import Event
+from mplint.program.supposed import settled
 from mplint.program.trace import CALLERS, Entry, Trace, Verdict
 from mplint.program.values import FALSE, Chain, Place, Step, Tensor
 
 # what is told of a library's modules that nobody in the project runs in half precision
-OF_CALLERS = frozenset({"constant beyond range", "epsilon lost", "integers in half", "frequencies in half"})
+OF_CALLERS = frozenset(
+    {"constant beyond range", "epsilon lost", "integers in half", "frequencies in half", "angles in half", "function breaks under autocast"}
+)
 REGION = re.compile(r"autocast|amp|ctx|context|precision", re.I)
 
 
@@ -55,7 +59,7 @@ class Found:
 
 def found(trace: Trace, kind: str, wanted: Callable[[Event], bool] | None = None) -> Iterator[Found]:
     """The events of a kind that are `wanted`, one a place: the surest, those under a test of the dtype left out."""
-    best: dict[object, tuple[tuple[object, ...], Found]] = {}
+    best: dict[tuple[Place, object], tuple[tuple[object, ...], Found]] = {}
     for number, entry in enumerate(trace.entries):
         for event in entry.of(kind):
             if any(key[0] == "dtype" for key, _ in event.path) or (wanted is not None and not wanted(event)):
@@ -69,7 +73,14 @@ def found(trace: Trace, kind: str, wanted: Callable[[Event], bool] | None = None
             key = (event.place, event.get("name"))
             if key not in best or rank < best[key][0]:
                 best[key] = (rank, Found(entry, event, verdict))
-    yield from (item for _, item in best.values())
+    for key, (_, item) in best.items():
+        yield replace(item, verdict=settled(trace, item.entry, item.event.path, partial(verdicts, trace, kind, key, wanted)))
+
+
+def verdicts(trace: Trace, kind: str, key: tuple[Place, object], wanted: Callable[[Event], bool] | None, entry: Entry) -> list[Verdict]:
+    """How sure an entry's events of a kind are that are `wanted`, at one place."""
+    events = (event for event in entry.of(kind) if (event.place, event.get("name")) == key and (wanted is None or wanted(event)))
+    return [trace.verdict(entry, event.path) for event in events]
 
 
 def is_left_off(trace: Trace, literal: Condition) -> bool:

@@ -1101,6 +1101,8 @@ def unknown_methods(m: Machine, atom: Atom, name: str, args: Args, place: Place)
     shown = atom.symbol.partition(IDENTITY)[0].lower()
     last = shown.rpartition(".")[2]
     hint = atom.hint.lower()
+    if name == "backward" and len(args.positional) == 1:
+        m.emit("backward handed on", place, by=atom, loss=args.positional[0])
     if name == "backward" and len(args.positional) <= 1 and "accelerator" not in shown and "engine" not in shown and "fabric" not in shown:
         if args.positional and type(args.positional[0]) is Tensor:
             return None

@@ -1,7 +1,8 @@
 """Tensors: what operations do to dtypes, under autocast and without, and the constants that meet them.
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
-"loss in half", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half".
+"loss in half", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half",
+"angles in half", "steps in half".
 Each holds the tensor that it happens to.
 """
 
@@ -78,6 +79,9 @@ BUFFER = "buffer"  # tag: a buffer of a module, which is cast with it
 COUNTED = "counted"  # tag: made of whole numbers one after the other
 NORMALIZED = "normalized"  # tag: such numbers, divided by the last of them as a rule, or between two bounds
 RATES = "rates"  # tag: powers of such numbers, by which positions are multiplied to angles; and these angles
+ANGLES = "angles"  # tag: positions times rates that are powers of a large base, of which a sine and a cosine are taken
+TURNING = "rates of angles"  # tag: such rates
+STEPS = "steps"  # tag: evenly spread numbers times one that bfloat16 does not hold all whole numbers up to: time steps of a diffusion
 ROUNDED = "rounded rates"  # tag: rates that were in half precision before they became angles, whatever they were cast to later
 SIZES = re.compile(r"(?:[\w.]+\.)?(?:shape\[[^\[\]]*\]|size\([^()]*\)(?:\[[^\[\]]*\])?|(?:dim|numel)\(\))|len\([\w.]*\)|(?:math\.)?sqrt\b")
 ARITHMETIC = re.compile(r"[\d\s.()+*/-]")
@@ -140,6 +144,7 @@ NEUTRAL = frozenset(
 )
 PRODUCT = "product"  # tag: squares, or products of two tensors
 AVERAGED = "averaged product"  # tag: such products after a mean or a filter
+NO_GRADIENT = "without a gradient"  # tag: coordinates, offsets or marks for which a function's backward gives nothing
 SURE = "surely half"  # tag: what autocast lowered, and what is computed of that and nothing unknown
 GUESSED = "taken for logits"  # tag: half, as the last product of a model under autocast is
 SECOND_GUARDED = {"xlogy": ((1, "logarithm"),), "addcdiv": ((2, "division"),)}  # of other arguments than the first
@@ -173,20 +178,27 @@ ORIGINS = {  # what computing with a tensor tells of the result
 }
 RANDOM = frozenset({"randn", "randn_like", "rand", "rand_like", "normal", "randint_like"})
 MOVED_TAGS = frozenset(  # by views and casts
-    {INTEGERS, POSITIONS, COUNTED, NORMALIZED, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE}
+    {INTEGERS, POSITIONS, COUNTED, NORMALIZED, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE, NO_GRADIENT, STEPS}
 )
 CAST = "cast at "  # beginning of a tag: where a region's tensor was cast by hand to the dtype in which the region computes
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
 SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
 SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"})  # what keeps each value
 EXACT = 2048  # whole numbers up to this are exact in float16
+COARSE = 256  # and up to this in bfloat16
+BASE = 500  # from which on the base of a power is one of angles, and not of a slope
+OF_SCHEDULER = re.compile(
+    r"[\w.]*scheduler\.timesteps(?:\[[^\[\]]*\]|\.(?:expand|repeat|unsqueeze|reshape|view|cuda|flatten)\([^()]*\))*"
+)  # what is shown of the time steps of a scheduler that nobody knows, or of one of them
 PRODUCTS = frozenset({"matmul", "rmatmul", "einsum", "mm", "bmm"})
 COUNTING = PRODUCTS | {"mul", "rmul", "add", "radd", "sub", "rsub", "outer", "sin", "cos", "div", "truediv", "multiply"}
+TIMES = frozenset({"mul", "rmul", "multiply"})
 POWERS = frozenset({"pow", "rpow", "exp", "exp2", "float_power"})
 SCALED = frozenset({"mul", "rmul", "multiply", "div", "truediv", "divide", "rtruediv", "true_divide", "neg", "add", "radd", "sub", "rsub"})
 QUOTIENTS = frozenset({"div", "truediv", "divide", "true_divide"})
 ANGLED = SCALED | PRODUCTS | {"outer", "ger", "cat", "concat", "stack", "hstack", "reciprocal", "where", "tensordot"}
 TURNS = frozenset({"sin", "cos", "polar", "sincos"})
+OF_RATES = frozenset({RATES, ROUNDED, FOLLOWING, TURNING, ANGLES})
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
 LOG_PROBABILITIES = frozenset({"log_softmax", "LogSoftmax", "logsigmoid", "LogSigmoid"})
 NO_HALF = frozenset(  # operations without a half kernel, which raise
@@ -450,12 +462,16 @@ class Operation:
             made = made.but(tags=frozenset({COUNTED, NORMALIZED} if self.name == "linspace" else {COUNTED}))
         if self.name in ("arange", "range") and self.is_long():
             made = made.but(tags=frozenset({COUNTED, POSITIONS, INTEGERS} if letters & HALVES else {COUNTED, POSITIONS}))
+            dtype = self.named.get("dtype")
+            if type(dtype) is Unknown and (of := caller_of(dtype, self.name)):
+                made = borrowed(made, of, self.argument_place(-1, "dtype"))
         return made
 
     def is_long(self) -> bool:
         """Whether a range counts one by one to a length that nobody knows, and that is no width of a layer."""
-        given = [self.argument(i, name) for i, name in enumerate(("start", "end", "step")) if self.argument(i, name) is not None]
-        if len(self.given) > 2 or "step" in self.named:
+        given = [self.argument(i, name) for i, name in enumerate(("start", "end")) if self.argument(i, name) is not None]
+        step = self.argument(2, "step")
+        if step is not None and abs(number_of(step) or 0) != 1:
             return False
         if all((number_of(a) or 0) <= EXACT for a in given if type(a) is Constant) and all(type(a) is Constant for a in given):
             return False
@@ -492,11 +508,11 @@ class Operation:
         if forward and UNTRAINED not in tags and self.m.state(GRADIENTS_OFF) != FALSE:
             tags = tags | {UNTRAINED}
         if keeps:
-            tags = tags | (first.tags & MOVED_TAGS)
+            tags = tags | (first.tags & (MOVED_TAGS | {FOLLOWING} if POSITIONS in first.tags else MOVED_TAGS))
             if short in SHAPED:
                 tags = tags | {tag for tag in first.tags if tag.startswith(SIGMOID)}
         elif short in ("add", "radd", "sub"):
-            tags = tags | (first.tags & {POSITIONS})
+            tags = tags | (first.tags & {POSITIONS, FOLLOWING} if POSITIONS in first.tags else frozenset())
         tags = tags | self.rates(short, keeps)
         if short in ("mul", "multiply", "square", "pow") and is_product(short, self.given):
             tags = tags | {PRODUCT}
@@ -522,7 +538,7 @@ class Operation:
             next((t.scaled for t in tensors if t.scaled is not None), None),
             forward,
             epsilon,
-            first.made if keeps else None,
+            first.made if keeps or {POSITIONS, FOLLOWING} <= tags else None,
             first.range if keeps and short not in ("sum", "mean") else self.filled(short),
             tags,
         )
@@ -545,11 +561,17 @@ class Operation:
             if COUNTED in tensor.tags and short in SCALED:
                 found.add(COUNTED)
             if RATES in tensor.tags and (keeps or short in ANGLED):
-                found |= tensor.tags & {RATES, ROUNDED, FOLLOWING}
+                found |= tensor.tags & OF_RATES
+        if TURNING in found and any(POSITIONS in t.tags for t in self.tensors):
+            found.add(ANGLES)
         if short in POWERS and self.given and any(COUNTED in t.tags for t in operands_of(self.m, self.given[-1])):
             found.add(RATES)
+            if (number_of(self.given[0]) or 0) >= BASE:
+                found.add(TURNING)
         if any(NORMALIZED in t.tags for t in self.tensors):
-            found -= {RATES, ROUNDED, FOLLOWING}  # angles of a few turns
+            found -= OF_RATES  # angles of a few turns
+            if short in TIMES and any((number_of(a) or 0) > COARSE for a in self.given):
+                found.add(STEPS)
         if short in QUOTIENTS and len(self.tensors) > 1 and self.given and self.tensors[0] is self.given[0]:
             found |= {NORMALIZED} if COUNTED in self.tensors[0].tags else set()
         if short in SCALED and any(NORMALIZED in t.tags for t in self.tensors):
@@ -692,13 +714,19 @@ class Operation:
 
     def check_positions(self, kind: str) -> None:
         """Note positions that were cast to half before they are multiplied, or that autocast casts for a product."""
-        counted = next((t for t in self.tensors if INTEGERS in t.tags), None)
+        counted = next((t for t in self.tensors if INTEGERS in t.tags), None) or self.borrowed_positions()
         if counted is None and kind == "lower" and self.region.dtype in HALVES and short_of(self.name) in PRODUCTS:
             counted = next((t for t in self.tensors if POSITIONS in t.tags and not t.dtypes & HALVES), None)
             counted = counted and counted.but(dtypes=frozenset({self.region.dtype}), half=self.region.chain)
         if counted is not None:
-            made = counted.made if INTEGERS in counted.tags else None
+            made = counted.made if not counted.tags.isdisjoint((INTEGERS, FOLLOWING)) else None
             self.m.emit("integers in half", made.place if made is not None else self.place, name=self.name, tensor=counted, used=self.place)
+
+    def borrowed_positions(self) -> Tensor | None:
+        """Positions in the dtype of a caller's tensor that are multiplied with frequencies, to angles."""
+        if not any(RATES in t.tags for t in self.tensors):
+            return None
+        return next((t for t in self.tensors if {POSITIONS, FOLLOWING} <= t.tags and RATES not in t.tags), None)
 
     def check_constants(self, kind: str) -> None:
         """Note numbers beyond the range of a half tensor that they meet."""
@@ -1031,7 +1059,8 @@ def cast_of_unknown(m: Machine, atom: Unknown, args: Args, place: Place) -> Valu
     """`x.to(…)` of something unknown: a tensor of that dtype, or the same thing on another device."""
     given = [*args.positional, *(v for k, v in args.named.items() if k in ("dtype", "other"))]
     if any(type(a) in (DType, DTypeOf, Tensor) for v in given for a in atoms(v)):
-        return of_tensor(m, UNKNOWN_TENSOR, "to", args, place)
+        steps = OF_SCHEDULER.fullmatch(atom.symbol.partition(IDENTITY)[0]) is not None
+        return of_tensor(m, UNKNOWN_TENSOR.but(tags=frozenset({STEPS})) if steps else UNKNOWN_TENSOR, "to", args, place)
     return atom
 
 
@@ -1104,6 +1133,8 @@ def convert(m: Machine, tensor: Tensor, name: str, args: Args, place: Place) -> 
                 return cast(m, tensor, *asked, place, name)
             if type(atom) is Unknown and RATES in tensor.tags and FOLLOWING not in tensor.tags and (of := caller_of(atom, name)):
                 return following(tensor, of, place)
+            if type(atom) is Unknown and POSITIONS in tensor.tags and (of := caller_of(atom, name)):
+                return borrowed(tensor, of, place)
             legacy_name = atom.value if type(atom) is Constant else getattr(atom, "name", "")
             letter = LEGACY.get(str(legacy_name).rpartition(".")[2])
             if letter is not None:
@@ -1132,6 +1163,12 @@ def following(tensor: Tensor, of: str, place: Place) -> Tensor:
     return tensor.but(dtypes=frozenset({ANY}), half=(step,), made=step, tags=tensor.tags | {ROUNDED, FOLLOWING})
 
 
+def borrowed(tensor: Tensor, of: str, place: Place) -> Tensor:
+    """Positions in the dtype of an argument."""
+    step = Step(place, f"the positions take the dtype of `{of}` here")
+    return tensor.but(dtypes=frozenset({ANY}), half=(step,), made=step, tags=tensor.tags | {FOLLOWING})
+
+
 def cast(m: Machine, tensor: Tensor, letters: Letters, chain: tuple[Step, ...], place: Place, name: str) -> Value:
     """A tensor in another dtype."""
     tags = tensor.tags - {INTEGERS, BUFFER}
@@ -1145,6 +1182,10 @@ def cast(m: Machine, tensor: Tensor, letters: Letters, chain: tuple[Step, ...], 
         if RATES in tensor.tags and ROUNDED not in tensor.tags and tensor.dtypes != letters:
             tensor = tensor.but(made=Step(place, f"frequencies become {named(letter)} here"))
             tags = tags | {ROUNDED}
+            if ANGLES in tags:
+                m.emit("angles in half", place, tensor=tensor.but(dtypes=letters))
+        if STEPS in tensor.tags and letter == BFLOAT and tensor.dtypes != letters:
+            m.emit("steps in half", place, tensor=tensor.but(dtypes=letters))
         if not chain:
             chain = tensor.half if tensor.dtypes == letters and tensor.half else (Step(place, f"cast to {named(letter)} here"),)
         region = m.state("autocast")

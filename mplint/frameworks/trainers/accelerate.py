@@ -13,7 +13,7 @@ from mplint.frameworks.trainers.managed import (
 )
 from mplint.frameworks.trainers.settings import note
 from mplint.frameworks.vocabulary import Vocabulary
-from mplint.program.machine import IDENTITY, Args, Machine, derived
+from mplint.program.machine import IDENTITY, Args, Machine, Switch, derived
 from mplint.program.store import join
 from mplint.program.values import (
     FALSE,
@@ -46,6 +46,7 @@ def accelerator(m: Machine, name: str, args: Args, place: Place) -> Value:
     if precision is None or (type(precision) is Constant and precision.value is None):
         # what accelerate's own configuration says
         precision = Unknown(f"mixed_precision{IDENTITY}accelerate:{place.path}:{place.position}")
+        m.switches.setdefault(precision.symbol, Switch("mixed_precision", None, place, "setting", choices=("no", "fp16", "bf16", "fp8")))
     dtypes = dtypes_of_precision(precision, ("fp16",), ("bf16",))
     made = new_trainer(m, name, "accelerate", precision, dtypes, place)
     m.write(made.id, "mixed_precision", precision)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mplint.configs.trainers.duties import configured, kind_of
+from mplint.frameworks.releases import supported
 from mplint.frameworks.trainers.loops import switched
+from mplint.frameworks.trainers.models import adapted
 from mplint.frameworks.trainers.settings import note
-from mplint.frameworks.trainers.weights import note_half
+from mplint.frameworks.trainers.weights import note_half, weights
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import Path
 from mplint.program.expressions import attribute, truths
-from mplint.program.machine import Args, Machine
+from mplint.program.machine import IDENTITY, Args, Machine, Switch
 from mplint.program.values import (
     BFLOAT,
     HALF,
@@ -24,6 +26,7 @@ from mplint.program.values import (
     Unknown,
     Value,
     atoms,
+    options,
 )
 
 vocabulary = Vocabulary()
@@ -54,11 +57,15 @@ def arguments(m: Machine, name: str, args: Args, place: Place) -> Value | None:
 def trainer(m: Machine, made: Object, args: Args, place: Place) -> Object:
     """A trainer that is given a model and its arguments."""
     model, given = args.get(0, "model"), args.get(1, "args")
-    dtypes = flags(m, given, place) if given is not None else [(frozenset(), SINGLE)]
+    if model is not None and "peft_config" in args.named:
+        m.each(args.named["peft_config"], lambda config: model if config == NONE else adapted(m, model, Args(), place))
+    dtypes = [*flags(m, given, place), *alike(m, given, model, place)] if given is not None else [(frozenset(), SINGLE)]
     m.write(made.id, "#model", model if model is not None else NONE)
     m.emit("trainer precision", place, trainer=made, title="transformers", precision=given, dtypes=tuple(dtypes), model=model, scales=True)
     chosen: list[tuple[Atom, str]] = [(a, "") for a in atoms(model) if type(a) in (Object, Unknown)] if model is not None else []
-    note_half(m, chosen, made, place, "trainer made")
+    from_outside = given is not None and not all(type(a) is Object and a.kind == "training arguments" for a in atoms(given))
+    engine = from_outside and supported(m, place.path, "deepspeed") is not None  # it keeps masters of a whole model
+    note_half(m, chosen, made, place, "trainer made", only_added=engine)
     return made
 
 
@@ -73,6 +80,19 @@ def flags(m: Machine, given: Value, place: Place) -> list[tuple[Path, str]]:
         for flag, letter in (("fp16", HALF), ("bf16", BFLOAT)):
             value = attribute(m, atom, flag, place.position)
             found += [(literals, letter) for literals, on in truths(m, value) if on]
+    return found
+
+
+def alike(m: Machine, given: Value, model: Value | None, place: Place) -> list[tuple[Path, str]]:
+    """float16 by the flag of arguments that nobody knows, where the same flag decides in which dtype the program loads the model."""
+    found: list[tuple[Path, str]] = []
+    for atom in atoms(given):
+        value = attribute(m, atom, "fp16", place.position) if type(atom) is Unknown else None
+        on: Path = frozenset({(("true", value.symbol), True)}) if type(value) is Unknown else frozenset()
+        held = [guards for a in atoms(model or NONE) if type(a) is Object for guards, _ in options(weights(m, a))]
+        if type(value) is Unknown and any(on <= guards for guards in held):
+            m.switches.setdefault(value.symbol, Switch(value.symbol.partition(IDENTITY)[0], None, place, "setting"))
+            found.append((on, HALF))
     return found
 
 

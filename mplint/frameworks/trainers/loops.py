@@ -188,7 +188,9 @@ def methods(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Valu
         return trainer_step(m, atom, atom, place)
     if name in ("autocast", "optim_context"):
         return region_of(m, atom, place)
-    if name in ("no_backward_sync", "no_sync", "launch", "init_module", "device"):
+    if name == "launch":
+        return m.call(args.positional[0], Args((atom, *args.positional[1:]), args.named), place.position) if args.positional else NONE
+    if name in ("no_backward_sync", "no_sync", "init_module", "device"):
         return Context("null")
     if name == (kind.unscale or "unscale_gradients"):
         trainer_unscale(m, atom)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from typing import NamedTuple
 
+from mplint.frameworks.releases import pinned_below
 from mplint.frameworks.torch.protocol import dtype_of, map_value
 from mplint.frameworks.trainers.weights import (
     OWN,
@@ -181,6 +183,25 @@ def loaded_in(asked: Value | None, opaque: bool, place: Place) -> Value:
     return join(found)  # type: ignore[arg-type]
 
 
+# what makes loaders of models, and loaders by name: `load_model = ModelLoader[Model, Config](…)`, `load_model(card, dtype=…)`
+LOADER_MAKERS = ("ModelLoader", "StandardModelLoader", "DelegatingModelLoader")
+LOADER = re.compile(r"load_(\w+_)?model")
+
+
+@vocabulary.prefix("fairseq2.models.")
+def loader_of_models(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """A model that is loaded by name, in float32 unless a dtype is given, or an object that loads such models."""
+    last = name.rpartition(".")[2]
+    if LOADER.fullmatch(last):
+        return made_model(m, name, args, place)
+    return Object(("loader", m.identity(place)), "loader of models", name, place) if last in LOADER_MAKERS else None
+
+
+@vocabulary.invoke("loader of models")
+def load(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
+    return made_model(m, str(receiver.type), args, place)
+
+
 def unknown_loader(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
     """`model_class.from_pretrained(…)`, where nobody knows the class."""
     if type(atom) is not Unknown or name != "from_pretrained":
@@ -243,9 +264,9 @@ def get_peft_model(m: Machine, name: str, args: Args, place: Place) -> Value:
 
 
 def adapted(m: Machine, base: Value, args: Args, place: Place) -> Value:
-    """A model with adapters of peft."""
+    """A model with adapters of peft, which come in the model's dtype where it says so, and in all versions before 0.12."""
     casts = args.named.get("autocast_adapter_dtype")
-    keeps = type(casts) is Constant and casts.value is False
+    keeps = (type(casts) is Constant and casts.value is False) or pinned_below(m, "peft", "0.12", place)
     for atom in atoms(base):
         if type(atom) in (Object, Unknown):
             add_group(

@@ -34,14 +34,18 @@ def precision_around(trace: Trace, kind: Kind, path: str) -> tuple[frozenset[str
 
 
 def in_float16(trace: Trace, entry: Entry, trainer: object, path: Path) -> tuple[Event, Path] | None:
-    """How a trainer was made, and the path on which it then scales for float16; None where it can't, or nobody in the project says so."""
+    """How a trainer was made, and the path on which it then scales for float16; None where it can't, or nobody in the project says so.
+
+    A project that enters the trainer's own autocast means it to be run in half precision, by whatever its launcher is configured for.
+    """
     made = precision_of(trace, entry, trainer)
     if made is None or not made.data["scales"]:
         return None
     base = extend(path, made.path)
+    entered = {key for event in entry.of("autocast entered") for key, _ in event.path}
     for guards, letter in made.data["dtypes"] if base is not None else ():  # type: ignore[attr-defined]
         both = extend(base, guards) if base is not None and letter == HALF else None
-        if both is not None and all(is_set(trace, key) for key, _ in guards):
+        if both is not None and all(is_set(trace, key) or key in entered for key, _ in guards):
             return made, both
     return None
 

@@ -579,10 +579,14 @@ def stepped(m: Machine, event: Event) -> None:
         note_half(m, chosen, atom, event.place, event.kind)  # type: ignore[arg-type]
 
 
-def note_half(m: Machine, chosen: Sequence[tuple[Atom, str]], optimizer: Object, place: Place, how: str) -> None:
-    """Emit what parameters in float16 an optimizer holds."""
+def note_half(
+    m: Machine, chosen: Sequence[tuple[Atom, str]], optimizer: Object, place: Place, how: str, only_added: bool = False
+) -> None:
+    """Emit what parameters in float16 an optimizer holds; `only_added`: of those that were added to models, adapters."""
     base = m.path
     for path, model, group in half_groups(m, chosen):
+        if only_added and group.name == OWN:
+            continue
         m.path = path
         told = {"model": model, "group": group.name, "chain": group.chain, "created": group.created}
         m.emit("half parameters", place, **told, optimizer=optimizer, how=how)

@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """A region that computes the losses: the call that makes it, its device ("": not known), and the texts that switch it.
+    """A region that computes the losses: the call that makes it, the text of its device ("": none), and the texts that switch it.
 
     `flag`: it is on where that holds ("": always); `dtype`: it is in float16 where that is ("": always). None: they have no name.
     """
@@ -235,10 +235,12 @@ class Insertion:
         devices = {forward.device for forward in self.training.forwards}
         require(len(devices) == 1 and "" not in devices, "the device is not known")
         (device,) = devices
+        known = all(self._is_known(forward.call, part) for forward in self.training.forwards for part in parts_of(device))
+        require(known, "the device is not known where the scaler is built")
         switch = self._switch()
         enabled = f"enabled={switch}" if switch else ""
-        require(device == "cuda" or not self.targets.torch_lacks("2.3"), "this torch has a scaler for CUDA only")
-        return grad_scaler(self.targets, f'"{device}"', [enabled])
+        require(device == '"cuda"' or not self.targets.torch_lacks("2.3"), "this torch has a scaler for CUDA only")
+        return grad_scaler(self.targets, device, [enabled])
 
     def _switch(self) -> str:
         """The condition under which the regions run in float16, "" where they always do."""
@@ -254,9 +256,12 @@ class Insertion:
         if not flag.replace(".", "_").isidentifier():
             return False
         root, _, rest = flag.partition(".")
+        everywhere = self.file.names.bindings.get(self.syntax.tree, {}).get(root)
+        if everywhere and all(binding.target is not None for binding in everywhere):
+            return True  # an import
         if root == "self":
             owner = self.syntax.enclosing_class(node)
-            values = self.definitions.attributes.get((owner, rest), []) if owner is not None else []
+            values = self.definitions.attributes.get((owner, rest.partition(".")[0]), []) if owner is not None else []
             home = self.syntax.function(self.place.anchor)
             early = [v for v in values if self.syntax.function(v) is home and position(v) < position(self.place.anchor)]
             return self.place.scaler.startswith("self.") and len(values) == len(early) == 1
@@ -298,6 +303,19 @@ class Insertion:
         if function is home:
             return position(node) > position(self.place.anchor)
         return function in self._owners
+
+
+def parts_of(text: str) -> list[str]:
+    """The names, with their attributes, that an expression is made of."""
+    found: list[str] = []
+    waiting: list[ast.AST] = [ast.parse(text, mode="eval").body] if text else []
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).replace(".", "_").isidentifier():
+            found.append(ast.unparse(node))
+        else:
+            waiting += ast.iter_child_nodes(node)
+    return found
 
 
 def is_main(node: ast.AST) -> bool:

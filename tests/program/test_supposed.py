@@ -1,0 +1,83 @@
+"""Conditions that a message names: those without which the mistake vanishes, and no other."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mplint.program.conditions import EMPTY, Condition, extend
+from mplint.program.event import Event
+from mplint.program.machine import Switch
+from mplint.program.supposed import settled
+from mplint.program.trace import Entry, Trace, Verdict
+from mplint.program.values import FALSE, Constant, Place, alternatives
+
+NAMES = ("amp", "adam", "resume", "workers")
+WHERE = Place("train.py", 1)
+
+
+def given(name: str, sense: bool = True) -> Condition:
+    return ("true", name), sense
+
+
+def trace_of(*events: Event) -> tuple[Trace, Entry]:
+    entry = Entry("train.py", "<module>", True, events)
+    return Trace([entry], {name: Switch(f"--{name}", FALSE, None, "option") for name in NAMES}), entry
+
+
+def event(kind: str, literals: list[Condition], **data: object) -> Event:
+    path = extend(EMPTY, frozenset(literals))
+    assert path is not None
+    return Event(kind, WHERE, path, (), (), 0, "main", data)
+
+
+def verdict_of(trace: Trace, entry: Entry, path: frozenset[Condition]) -> Verdict:
+    return settled(trace, entry, path, lambda run: [trace.verdict(run, event.path) for event in run.of("mistake")])
+
+
+def test_both_arms_of_a_switch_lead_to_the_mistake() -> None:
+    trace, entry = trace_of(event("mistake", [given("amp"), given("adam")]), event("mistake", [given("amp"), given("adam", False)]))
+    assert verdict_of(trace, entry, entry.events[0].path).condition() == " when `--amp` is given"
+
+
+def test_a_switch_that_the_mistake_needs_stays() -> None:
+    trace, entry = trace_of(event("mistake", [given("resume"), given("adam")]))
+    assert verdict_of(trace, entry, entry.events[0].path).symbols == {"resume", "adam"}
+
+
+def test_another_switch_is_not_named_instead() -> None:
+    """Whichever of two is given leads there: neither can be left out for the other's sake."""
+    trace, entry = trace_of(event("mistake", [given("resume")]), event("mistake", [given("adam")]))
+    assert verdict_of(trace, entry, entry.events[0].path).symbols == {"resume"}
+
+
+def test_the_default_is_tried_where_other_values_need_more() -> None:
+    values = [(("in", "optimizer", frozenset({name})), True) for name in ("adagrad", "adam", "sgd")]
+    trace, entry = trace_of(*(event("mistake", [value]) for value in values))
+    trace.switches["optimizer"] = Switch("--optimizer", Constant("sgd"), None, "option")
+    assert verdict_of(trace, entry, entry.events[1].path).proven
+
+
+def test_what_puts_half_precision_in_force_has_a_part() -> None:
+    """The tensors of a run are merged: they seem to be half on both arms of the switch that makes them so."""
+    policy = alternatives([(frozenset({given("amp")}), Constant("mixed_float16")), (frozenset({given("amp", False)}), Constant("float32"))])
+    trace, entry = trace_of(event("mistake", [], policy=policy))
+    assert verdict_of(trace, entry, frozenset({given("amp")})).symbols == {"amp"}
+    assert verdict_of(trace, entry, frozenset({given("amp"), given("adam")})).symbols == {"amp"}
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_what_is_named_is_needed_and_enough(seed: int) -> None:
+    chance = random.Random(seed)
+    told = [[given(name, chance.random() < 0.6) for name in NAMES if chance.random() < 0.7] for _ in range(chance.randint(1, 6))]
+    trace, entry = trace_of(*(event("mistake", literals) for literals in told))
+
+    def wrong(on: frozenset[str]) -> bool:
+        return any(all((key[1] in on) is sense for key, sense in literals) for literals in told)
+
+    for happened in entry.events:
+        symbols = verdict_of(trace, entry, happened.path).symbols
+        assert symbols <= trace.verdict(entry, happened.path).symbols
+        assert wrong(symbols)
+        assert not any(wrong(symbols - {symbol}) for symbol in symbols)
