@@ -238,8 +238,12 @@ vocabulary.subscripts.append(name_in_module)
 def spacing(m: Machine, name: str, args: Args, place: Place) -> Value:
     """The distance from a number to the next."""
     first = args.get(0)
-    known = type(first) is Constant and isinstance(first.value, (int, float))
-    return Constant(math.ulp(first.value)) if known else Unknown(f"numpy.spacing(){IDENTITY}{place.path}:{place.position}")
+    if type(first) is Constant and isinstance(first.value, (int, float)):
+        try:
+            return Constant(math.ulp(first.value))
+        except OverflowError:
+            pass
+    return Unknown(f"numpy.spacing(){IDENTITY}{place.path}:{place.position}")
 
 
 @call("builtins.globals")

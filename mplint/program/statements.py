@@ -81,10 +81,15 @@ def s_expression(m: Machine, ir: IR) -> bool:
 def changed_in_place(m: Machine, method: IR, value: Value) -> None:
     """`x.add_(1)` as a statement: what a variable or an attribute holds has become what the method gives."""
     _, _, receiver, name = method
-    changes = name[-1:] == "_" != name[:1] and receiver[0] in ("name", "attribute")
-    if changes and value and all(type(a) is Tensor for a in atoms(value)):
-        if all(type(a) is Tensor for a in atoms(evaluate(m, receiver))):
-            assign(m, receiver, value)
+    if not (name[-1:] == "_" != name[:1] and receiver[0] in ("name", "attribute")):
+        return
+    if are_tensors(value) and are_tensors(evaluate(m, receiver)):
+        assign(m, receiver, value)
+
+
+def are_tensors(value: Value) -> bool:
+    """Whether a value is a tensor, whatever the conditions."""
+    return all(type(a) is Tensor for a in atoms(value))
 
 
 def s_assign(m: Machine, ir: IR) -> bool:
