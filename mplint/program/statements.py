@@ -72,7 +72,24 @@ def block(m: Machine, statements: Sequence[IR]) -> bool:
 
 
 def s_expression(m: Machine, ir: IR) -> bool:
-    return evaluate(m, ir[2]) is not LEAVES
+    value = evaluate(m, ir[2])
+    if ir[2][0] == "call" and ir[2][2][0] == "attribute":
+        changed_in_place(m, ir[2][2], value)
+    return value is not LEAVES
+
+
+def changed_in_place(m: Machine, method: IR, value: Value) -> None:
+    """`x.add_(1)` as a statement: what a variable or an attribute holds has become what the method gives."""
+    _, _, receiver, name = method
+    if not (name[-1:] == "_" != name[:1] and receiver[0] in ("name", "attribute")):
+        return
+    if are_tensors(value) and are_tensors(evaluate(m, receiver)):
+        assign(m, receiver, value)
+
+
+def are_tensors(value: Value) -> bool:
+    """Whether a value is a tensor, whatever the conditions."""
+    return all(type(a) is Tensor for a in atoms(value))
 
 
 def s_assign(m: Machine, ir: IR) -> bool:
