@@ -106,12 +106,12 @@ class IntegersInHalf(Rule):
             yield self.at(
                 trace,
                 item.event.place,
-                f"`{item.event.data['name']}` takes positions in {dtype}{item.condition}"
+                f"`{item.event.data['name']}` takes positions in {dtype}{under(item)}"
                 if used == item.event.place
-                else f"these positions are {dtype} before `{item.event.data['name']}` takes them{item.condition}",
+                else f"these positions are {dtype} before `{item.event.data['name']}` takes them{under(item)}",
                 why=WHY,
-                help=HELP,
-                confidence=item.confidence,
+                help=HELP if item.event.get("what") is None else "keep positions and their angles in float32 and cast the result",
+                confidence=Confidence.MEDIUM if COMPUTE in tensor.dtypes else item.confidence,
                 steps=(*item.chain(tensor), *(() if used == item.event.place else (Step(used, "they are computed with here"),))),
             )
         told |= {place for place, ways in grown_tables(trace, "frequencies in half").items() if all(ways)}
@@ -164,7 +164,7 @@ class IntegersInHalf(Rule):
         return self.at(
             trace,
             item.event.place,
-            f"this number of elements is float16, which ends at 65504{item.condition}",
+            f"this number of elements is float16, which ends at 65504{under(item)}",
             why="A map of 64 x 64 with 16 channels has more elements: the number is inf, and what is divided by it is 0.",
             help="divide in float32, or by a float32 number and cast the result",
             confidence=Confidence.MEDIUM,
@@ -197,6 +197,13 @@ class IntegersInHalf(Rule):
             confidence=item.confidence,
             steps=(*item.chain(tensor), Step(used, "their angles are taken here")),
         )
+
+
+def under(item: half.Found) -> str:
+    """What has to be turned for it, or the policy that callers of a layer may set."""
+    tensor = item.event.data["tensor"]
+    caller = isinstance(tensor, Tensor) and COMPUTE in tensor.dtypes
+    return item.condition or (" under a mixed policy" if caller else "")
 
 
 def reaches(trace: Trace, item: half.Found) -> bool:

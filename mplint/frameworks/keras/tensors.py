@@ -76,6 +76,7 @@ COUNTED = "counted"  # of whole numbers: positions up to a length, as `tf.range`
 ELEMENTS = "elements"  # or how many elements something has
 EXACT = 2048  # up to which float16 has every whole number
 TURNS = frozenset({"sin", "cos"})
+EXPONENTIALS = frozenset({"pow", "power", "exp"})  # whose results are rates, and no positions
 ROUNDED = "positions rounded at "  # beginning of a tag: where positions became half, of all that is computed of them
 ADDED_UP = "added up at "  # beginning of a tag: where float16 values became a sum or mean
 HISTORY = (GRADIENTS, "unscaled", "of an unknown loss")
@@ -942,6 +943,8 @@ def result_of(m: Machine, name: str, groups: Sequence[Operand], place: Place, pr
         return result.but(tags=result.tags | {NEST})
     if last in ("reduce_prod", "prod") and result.dtypes == {INTEGER}:
         return result.but(tags=result.tags | {ELEMENTS})
+    if last in EXPONENTIALS:
+        return result.but(tags=frozenset(tag for tag in result.tags if not tag.startswith(ROUNDED)))
     if last in OF_FIRST:
         return result.but(tags=result.tags | {tag for group in groups for _, t in group for tag in t.tags & {COUNTED, ELEMENTS}})
     if last in SUMS:
@@ -1069,11 +1072,13 @@ def binary(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place:
         if type(number) is Object and number.kind == "tensor array":
             return None
         if type(number) in (Constant, Unknown, Tensor) or number is NONE:
-            kept = known.tags & KEPT_TAGS | history(known)
+            kept = known.tags & (KEPT_TAGS | {COUNTED} if op in ("+", "-") else KEPT_TAGS) | history(known)
+            if op == "**":
+                kept = frozenset(tag for tag in kept if not tag.startswith(ROUNDED))  # an exponent is no position
             if known.dtypes == {INTEGER} and type(number) is Constant and isinstance(number.value, float):
                 return unknown(op, place)
             if type(number) is Unknown and known.dtypes == {INTEGER}:
-                return unknown(op, place)
+                return tensor(ANY, tags=frozenset({COUNTED})) if COUNTED in kept else unknown(op, place)
             scaled = known.scaled
             if type(number) is Unknown and "scale" in number.symbol.partition(IDENTITY)[0].lower():
                 scaled = "by hand"

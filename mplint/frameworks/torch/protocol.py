@@ -363,6 +363,20 @@ def scaler_made(m: Machine, made: Object, name: str, args: Args, place: Place) -
     m.emit("scaler made", place, scaler=made, enabled=enabled if enabled is not None else TRUE, name=name, args=args)
 
 
+def raised(m: Machine, place: Place) -> None:
+    """Note that a function raises which holds a scaler: `scalers` are the variables that do."""
+    code = m.frames[-1].code
+    if code is None or m.store.get("scalers", "#made") is None:
+        return
+    held = [(name, m.read(m.frames[-1].id, name)) for name in sorted(code.locals)]
+    scalers = tuple((name, value) for name, value in held if value is not None and any(is_scaler(m, a) for a in atoms(value)))
+    if scalers:
+        m.emit("scaler refused", place, scalers=scalers)
+
+
+vocabulary.raises.append(raised)
+
+
 def of_base(m: Machine, made: Object, bases: object, args: Args, place: Place) -> None:
     """Instances of project classes that extend a scaler, an optimizer or a Function of PyTorch."""
     names = list(bases)  # type: ignore[call-overload]
