@@ -160,48 +160,6 @@ train("last.pt", loader)
     assert 'scaler.load_state_dict(kept["scaler"])' in found
 
 
-def test_a_model_of_the_object_says_on_which_device_it_trains() -> None:
-    text = """\
-import torch
-from pairs import loader
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.layer(x)
-
-
-class Agent:
-    def __init__(self, net, moves):
-        self.net = net
-        self.moves = moves
-
-    def learn(self, seen, wanted):
-        loss = nn.functional.mse_loss(self.net(seen), wanted)
-        self.moves.zero_grad()
-        loss.backward()
-        self.moves.step()
-
-
-def main(pairs):
-    net = Net().to("cuda" if len(pairs) > 9 else "cpu")
-    agent = Agent(net, torch.optim.Adam(net.parameters()))
-    for seen, wanted in pairs:
-        agent.learn(seen, wanted)
-
-
-main(loader)
-"""
-    found = after(text)
-    assert "torch.autocast(device_type=next(self.net.parameters()).device.type, dtype=torch.float16)" in found
-    assert "self.scaler = torch.amp.GradScaler(next(self.net.parameters()).device.type)" in found
-
-
 SPECTRUM = """\
 import torch
 
