@@ -179,8 +179,10 @@ class UnstableOpInHalf(Rule):
         """Losses that are trained with, in the float16 in which a model that was cast as a whole gives its outputs."""
         for item in half.found(trace, "loss in half", of_half_model):
             tensor = item.event.data["tensor"]
-            if not isinstance(tensor, Tensor) or region_left(item) or is_test_path(item.event.place.path) or not trained(trace, item):
+            if not isinstance(tensor, Tensor) or is_test_path(item.event.place.path) or not trained(trace, item):
                 continue
+            if item.entry.of(*WRAPS):
+                continue  # which may cast the outputs of models back, or run them in a region
             yield self.at(
                 trace,
                 item.event.place,
@@ -355,6 +357,7 @@ OFF = {
     "float16": "float16 has 11 bits: log-probabilities are off by up to 0.05 %;",
 }
 LEARNS = ("backward", "trainer backward", "optimizer step", "trainer step", "scaler step", "optimizer made", "trainer precision")
+WRAPS = ("autocast entered", "apex initialized", "trainer made", "trainer precision", "trainer backward", "trainer step")
 TRAINS = ("optimizer step", "scaler step", "trainer step", "gradients zeroed", "loss scaled")
 
 
