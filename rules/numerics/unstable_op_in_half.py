@@ -43,7 +43,8 @@ class UnstableOpInHalf(Rule):
     softmax, exp, pow, norm and losses on tensors that an explicit cast made float16 (or that `dtype=torch.float16` asks for); in Keras
     a softmax or sigmoid under a mixed policy whose result is cast to float32, instead of what it is computed from, and functional losses
     (`keras.losses.mse`) on predictions that a model gives in half precision. In programs that train, log-probabilities
-    (`log_softmax`, `logsigmoid`) of what a model that was loaded or cast in half precision gives.
+    (`log_softmax`, `logsigmoid`) of what a model that was loaded or cast in half precision gives, and losses of what a model gives that was
+    cast to float16 as a whole.
     In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and in
     float32 graphs the results that leave the range of float16 for inputs within their declared range.
 
@@ -141,6 +142,7 @@ class UnstableOpInHalf(Rule):
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report losses on half outputs outside of their region, what is asked to compute in half, and casts that come too late."""
         yield from self.late_losses(trace)
+        yield from self.half_model_losses(trace)
         yield from self.cancellations(trace)
         yield from self.log_probabilities(trace)
         yield from self.asked(trace)
@@ -171,6 +173,25 @@ class UnstableOpInHalf(Rule):
                 confidence=item.confidence if event.data["certain"] else Confidence.MEDIUM,
                 steps=(*steps, Step(event.place, "the loss is computed here")) if beside else steps,
                 fix=enter(trace, item) if not beside else None,
+            )
+
+    def half_model_losses(self, trace: Trace) -> Iterator[Finding]:
+        """Losses that are trained with, in the float16 in which a model that was cast as a whole gives its outputs."""
+        for item in half.found(trace, "loss in half", of_half_model):
+            tensor = item.event.data["tensor"]
+            if not isinstance(tensor, Tensor) or is_test_path(item.event.place.path) or not trained(trace, item):
+                continue
+            if item.entry.of(*WRAPS):
+                continue  # which may cast the outputs of models back, or run them in a region
+            yield self.at(
+                trace,
+                item.event.place,
+                f"`{item.event.data['name']}` computes in float16, in which the model gives its outputs{item.condition}",
+                why="float16 has 11 bits and ends at 65504: a loss over 1 leaves its range as soon as it is scaled by 65536.",
+                help="take the loss of `.float()` outputs",
+                confidence=Confidence.MEDIUM,
+                steps=item.chain(tensor),
+                fix=on_float32(trace, item.event),
             )
 
     def log_probabilities(self, trace: Trace) -> Iterator[Finding]:
@@ -336,6 +357,7 @@ OFF = {
     "float16": "float16 has 11 bits: log-probabilities are off by up to 0.05 %;",
 }
 LEARNS = ("backward", "trainer backward", "optimizer step", "trainer step", "scaler step", "optimizer made", "trainer precision")
+WRAPS = ("autocast entered", "apex initialized", "trainer made", "trainer precision", "trainer backward", "trainer step")
 TRAINS = ("optimizer step", "scaler step", "trainer step", "gradients zeroed", "loss scaled")
 
 
@@ -344,6 +366,13 @@ def switched_off(event: Event, tensor: Tensor) -> bool:
     region = event.data["autocast"]
     off = isinstance(region, Autocast) and region.dtype is None and region.device != ""
     return off and bool(tensor.half) and HALF in tensor.forward and SURE in tensor.tags
+
+
+def of_half_model(event: Event) -> bool:
+    """Whether a loss is taken, with gradients, of what a model gives that a cast of the whole has put in float16."""
+    tensor = event.data["tensor"]
+    cast = isinstance(tensor, Tensor) and bool(tensor.half) and tensor.half[0].words.startswith("the model is cast to")
+    return cast and event.data["certain"] is True and event.data["trained"] is True
 
 
 def trained(trace: Trace, item: half.Found) -> bool:
@@ -376,8 +405,6 @@ def region_left(item: half.Found) -> Chain:
 def enter(trace: Trace, item: half.Found) -> Fix | None:
     """The loss moved to the end of the region that it follows, else a cast of its input."""
     file, call = trace.node(item.event.place) or (None, None)
-    given = item.event.data["given"]
-    late = (trace.node(given) or (None, None))[1] if isinstance(given, Place) else None
     if file is None or call is None:
         return None
     statement = file.syntax.statement(call)
@@ -389,7 +416,14 @@ def enter(trace: Trace, item: half.Found) -> Fix | None:
     if inside and isinstance(statement, ast.Assign) and "bce" not in file.text(call).lower():
         move = MoveStatement(file.span(statement), file.span(inside[-1]), after=True)
         return Fix("compute the loss inside the autocast region", Applicability.UNSAFE, (move,))
-    if not isinstance(late, ast.Name):
+    return on_float32(trace, item.event)
+
+
+def on_float32(trace: Trace, event: Event) -> Fix | None:
+    """A loss on its input in float32, where that has a name."""
+    given = event.data["given"]
+    file, late = trace.node(given) or (None, None) if isinstance(given, Place) else (None, None)
+    if file is None or not isinstance(late, ast.Name):
         return None
     return Fix(f"compute the loss on `{late.id}.float()`", Applicability.UNSAFE, (float32_tensor(file, late),))
 
