@@ -50,6 +50,7 @@ class Frameworks:
         self.values = {name: value for v in reversed(vocabularies) for name, value in v.values.items()}
         self.aliases = {name: other for v in reversed(vocabularies) for name, other in v.aliases.items()}
         self.prefixes = [p for v in vocabularies for p in v.prefixes]
+        self.begun: dict[str, list[Callable[[Machine, str, Args, Place], Value | None]]] = {}  # by names: what their prefixes mean
         self.atom_methods = [h for v in vocabularies for h in v.atom_methods]
         self.atom_attributes = [h for v in vocabularies for h in v.atom_attributes]
         self.atom_calls = [h for v in vocabularies for h in v.atom_calls]
@@ -118,11 +119,13 @@ class Frameworks:
 
     def by_prefix(self, m: Machine, name: str, args: Args, place: Place) -> Value:
         """Call a canonical name as what its prefix says, where no table has the name itself."""
-        for prefix, other in self.prefixes:
-            if name.startswith(prefix):
-                value = other(m, name, args, place)
-                if value is not None:
-                    return value
+        known = self.begun.get(name)
+        if known is None:
+            known = self.begun[name] = [other for prefix, other in self.prefixes if name.startswith(prefix)]
+        for handler in known:
+            value = handler(m, name, args, place)
+            if value is not None:
+                return value
         return self.invoke(m, External(name), args, place)
 
     def method(self, m: Machine, receiver: Atom, name: str, args: Args, place: Place) -> Value:
