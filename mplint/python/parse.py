@@ -63,8 +63,6 @@ def _tree(text: str) -> ast.Module:
         except SyntaxError as error:
             plain = _without_alias(tried, error.lineno or 0) if sys.version_info < (3, 12) else None
             if plain is None:
-                if tried is not text:
-                    return ast.parse(text)  # raises with the first mistake
                 raise
             tried = plain
 

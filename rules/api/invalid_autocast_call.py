@@ -66,9 +66,9 @@ class InvalidAutocastCall(Rule):
     ## What it does
     Finds calls of `torch.autocast` (and `torch.amp.autocast`) whose arguments are wrong: no device type, a `torch.device` or a bool as
     first argument, a positional `enabled` where `dtype` stands, a decorator without parentheses, a dtype given as a string, a dtype
-    that the device does not take, a device type for the old `torch.cuda.amp.autocast` or `torch.cuda.amp.GradScaler`, keywords that the class
-    does not have (`torch.amp.GradScaler(device_type=…)`: it is `device` there), and a device or dtype fixed in the call although the
-    script has an option for it.
+    that the device does not take, a device type for the old `torch.cuda.amp.autocast` or `torch.cuda.amp.GradScaler`, keywords that
+    the class does not have (`torch.amp.GradScaler(device_type=…)`: it is `device` there), and a device or dtype fixed in the call
+    although the script has an option for it.
 
     ## Why is this bad?
     The first parameter of the old `torch.cuda.amp.autocast` was `enabled`, that of `torch.autocast` is `device_type`, a string.
