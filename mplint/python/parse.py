@@ -14,6 +14,7 @@ _PYTHON_2 = re.compile(
     r"Missing parentheses in call to '(print|exec)'|multiple exception types must be parenthesized"
     r"|(Lambda expression|Function) parameters cannot be parenthesized"
 )
+_ALIAS = re.compile(r"(\s*)type (\w+)(?=\s*=)")
 
 
 def parse(document: Document) -> ast.Module:
@@ -36,7 +37,7 @@ def parse_text(text: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(text)
+            return _tree(text)
     except SyntaxError as error:
         last = text.count("\n") + 1
         line = min(max(error.lineno or 1, 1), last)
@@ -51,6 +52,29 @@ def parse_text(text: str) -> ast.Module:
     finally:
         if collecting:
             gc.enable()
+
+
+def _tree(text: str) -> ast.Module:
+    """The tree of a program; the names of types (`type Mode = str`, Python 3.12) are plain assignments to a Python that lacks them."""
+    tried = text
+    while True:
+        try:
+            return ast.parse(tried)
+        except SyntaxError as error:
+            plain = _without_alias(tried, error.lineno or 0) if sys.version_info < (3, 12) else None
+            if plain is None:
+                raise
+            tried = plain
+
+
+def _without_alias(text: str, number: int) -> str | None:
+    """The program with the type statement of a line as an assignment of the same width; None where there is none."""
+    lines = text.split("\n")
+    found = _ALIAS.match(lines[number - 1]) if 0 < number <= len(lines) else None
+    if found is None:
+        return None
+    lines[number - 1] = f"{found[1]}{found[2]}     {lines[number - 1][found.end(2) :]}"
+    return "\n".join(lines)
 
 
 def _explain(message: str) -> str:

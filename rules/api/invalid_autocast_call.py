@@ -24,10 +24,19 @@ if TYPE_CHECKING:
 NEW = "torch.amp.autocast"
 OLD = ("torch.cuda.amp.autocast", "torch.cpu.amp.autocast")
 OLD_SCALERS = ("torch.cuda.amp.GradScaler", "torch.cpu.amp.GradScaler")
+REGION = ("enabled", "dtype", "cache_enabled")
+SCALER = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
+PARAMETERS = {
+    NEW: ("device_type", *REGION),
+    **dict.fromkeys(OLD, REGION),
+    "torch.amp.GradScaler": ("device", *SCALER),
+    **dict.fromkeys(OLD_SCALERS, SCALER),
+}
 DTYPES = frozenset(("float16", "bfloat16", "float32", "float64"))
 NOT_DEVICES = {"gpu", "GPU", "CUDA", "tpu", "half", "fp16", "bf16", "float", "fp32", "double", *DTYPES}
 DEVICES = ("cuda", "cpu", "mps", "xpu")
 GUARD = re.compile(r"device|cuda|gpu|cpu|amp|backend", re.I)
+ASKED = re.compile(r"signature|getfullargspec|co_varnames")
 TRIED = 12  # lines of a try-statement that only tries something
 CHECKED_DEVICES = {"cpu", "mps", "xpu", "hpu", "xla"}  # where autocast accepts no dtype but float16 and bfloat16
 
@@ -57,8 +66,9 @@ class InvalidAutocastCall(Rule):
     ## What it does
     Finds calls of `torch.autocast` (and `torch.amp.autocast`) whose arguments are wrong: no device type, a `torch.device` or a bool as
     first argument, a positional `enabled` where `dtype` stands, a decorator without parentheses, a dtype given as a string, a dtype
-    that the device does not take, a device type for the old `torch.cuda.amp.autocast` or `torch.cuda.amp.GradScaler`, and a device or
-    dtype fixed in the call although the script has an option for it.
+    that the device does not take, a device type for the old `torch.cuda.amp.autocast` or `torch.cuda.amp.GradScaler`, keywords that
+    the class does not have (`torch.amp.GradScaler(device_type=…)`: it is `device` there), and a device or dtype fixed in the call
+    although the script has an option for it.
 
     ## Why is this bad?
     The first parameter of the old `torch.cuda.amp.autocast` was `enabled`, that of `torch.autocast` is `device_type`, a string.
@@ -267,6 +277,9 @@ def mistake(trace: Trace, event: Event) -> tuple[Mistake, Path] | None:
     if event.kind == "autocast without parentheses":
         return without_parentheses(trace, event.place, name), event.path
     args = args_of(event)
+    unknown = unknown_argument(trace, event, args, name)
+    if unknown is not None:
+        return unknown, event.path
     if event.kind == "scaler made":
         device = device_as_scale(trace, event, args, name)
         return (device, event.path) if device is not None else None
@@ -310,13 +323,37 @@ def written(trace: Trace, event: Event, parameter: str, index: int) -> Written |
     return Written(node[0], node[1], value) if value is not None else None
 
 
+def unknown_argument(trace: Trace, event: Event, args: Args, name: str) -> Mistake | None:
+    """A keyword that the class does not have, where nothing on the way asks what it takes."""
+    known = PARAMETERS.get(name)
+    if known is None or any(ASKED.search(str(key)) for key, _ in event.path):
+        return None
+    for given, position in args.named_places.items():
+        if given not in known:
+            return Mistake(
+                Place(event.place.path, position),
+                f"`{name}` takes no `{given}`",
+                f"It takes ({', '.join(known)}): the call raises TypeError.",
+                better_argument(given, name, known),
+            )
+    return None
+
+
+def better_argument(given: str, name: str, known: tuple[str, ...]) -> str:
+    """What to write for an argument that a class does not have."""
+    if given in ("device", "device_type"):
+        other = next((parameter for parameter in known if parameter.startswith("device")), None)
+        if other is not None:
+            return f"Write `{other}=`."
+        new = "torch.autocast" if name in OLD else "torch.amp.GradScaler"
+        return f"Use `{new}`, whose first argument is the device type."
+    return "Leave it out."
+
+
 def of_the_new(trace: Trace, event: Event, args: Args, name: str) -> Mistake | None:
     """An old autocast that gets the device type (or the dtype), as `torch.autocast` does."""
     help = "Use `torch.autocast`, whose first argument is the device type."
     takes = f"`{name}` takes (enabled, dtype, cache_enabled): "
-    given = args.place(-1, "device_type")
-    if given is not None:
-        return Mistake(Place(event.place.path, given), f"`{name}` takes no `device_type`", f"{takes}the call raises TypeError.", help)
     first, position = args.get(0), args.place(0)
     if first is None or position is None or not all(is_name_or_dtype(atom) for _, atom in possible(first, event.path)):
         return None

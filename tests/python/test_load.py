@@ -84,6 +84,14 @@ def test_a_syntax_error_is_shown_in_characters() -> None:
     assert "syntax error" in error.message
 
 
+def test_a_type_statement_is_read_by_every_python() -> None:
+    text = b"type Mode = str\nif Mode:\n    type Table  =  dict[str, Mode]\n"
+    tree = parse(load("a.py", text))
+    assert [(n.lineno, n.col_offset) for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == "str"] == [(1, 12), (3, 24)]
+    error = failure(text + b"last = = 1\n")
+    assert (error.line, error.column) == (4, 8)
+
+
 def test_python_2_is_recognized() -> None:
     assert "Python 2" in failure(b"import os\nprint 'x'\n").message
     assert "Python 2" in failure(b"swap = lambda (a, b): (b, a)\n").message

@@ -1009,6 +1009,8 @@ def finfo(m: Machine, name: str, args: Args, place: Place) -> Value:
         letter = ANY
         if type(atom) is DType:
             letter = atom.letter
+        elif type(atom) is DTypeOf and len(atom.tensor.dtypes) == 1:
+            letter = next(iter(atom.tensor.dtypes))
         elif type(atom) is Constant and isinstance(atom.value, str):
             letter = LETTERS.get(atom.value.removeprefix("torch."), NUMPY.get(atom.value, ANY))
         elif type(atom) is External:
