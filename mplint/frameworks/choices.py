@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from mplint.configs.trainers.setup import Option
+from mplint.configs.trainers.setup import BFLOAT_SUPPORT, Option
 from mplint.findings import Location, Span
 from mplint.frameworks.trainers.modes import Mode, modes
 from mplint.frameworks.trainers.settings import Section
@@ -31,7 +31,6 @@ WEIGHTS = ("transformers.", "diffusers.")
 CAPABILITY = frozenset(
     ["get_device_capability", "get_arch_list", "compute_capability", "check_compute_capability", "is_bfloat16_supported"]
 )  # the last is unsloth's, which asks for compute capability 8
-EMULATED = re.compile(r"is_bf16_supported\(\)|is_torch_bf16_gpu_available\(\)|is_torch_bf16_available\(\)|is_bf16_available\(\)")
 ASKED = re.compile(r"capab|ampere|support|(?:bf16|bfloat(?:16)?|fp16|half|amp)_?(?:ready|ok|avail)|has_(?:bf16|bfloat|fp16|tensor)", re.I)
 NAMED = {
     "float16": re.compile(r"(?<!b)(?:fp|float)_?16|half", re.I),
@@ -276,7 +275,7 @@ def supported(trace: Trace, found: Configured) -> Iterator[tuple[Option, Path]]:
     setting, option = section.get("bf16"), options.option("bf16")
     for guards, held in setting.ways if setting is not None and option is not None else ():
         path = extend(found.path, guards)
-        if type(held) is Unknown and path is not None and EMULATED.search(shown_symbol(held.symbol)):
+        if type(held) is Unknown and path is not None and BFLOAT_SUPPORT.search(shown_symbol(held.symbol)):
             on = extend(path, [(("true", held.symbol), True)])
             if on is not None and option is not None:
                 yield option, on
@@ -299,7 +298,7 @@ def texts(path: Path) -> tuple[tuple[str, bool, bool], ...]:
     """What the literals of a path say, as text: with its truth, and whether it names values."""
     found = []
     for key, sense in path:
-        if key[0] in ("true", "in") and not EMULATED.search(said := shown_symbol(key[1])):
+        if key[0] in ("true", "in") and not BFLOAT_SUPPORT.search(said := shown_symbol(key[1])):
             if said.startswith("isinstance("):
                 said += f", {str(key[1]).rpartition(', ')[2]}"
             values = " ".join(sorted(map(str, key[2]))) if key[0] == "in" else ""
@@ -314,7 +313,7 @@ def is_asked(path: Path) -> bool:
 
 def counts_emulation(path: Path) -> bool:
     """Whether a path is taken where torch says that it supports bfloat16, by emulation."""
-    return any(key[0] == "true" and sense and EMULATED.search(shown_symbol(key[1])) for key, sense in path)
+    return any(key[0] == "true" and sense and BFLOAT_SUPPORT.search(shown_symbol(key[1])) for key, sense in path)
 
 
 def is_requested(trace: Trace, path: Path, dtype: str) -> bool:
@@ -323,7 +322,7 @@ def is_requested(trace: Trace, path: Path, dtype: str) -> bool:
     for key, sense in path:
         switch = trace.switches.get(key[1]) if key[0] in ("true", "in") else None
         default = getattr(switch.default, "value", None) if switch is not None else None
-        if key[0] == "true" and sense and not default and word.search(EMULATED.sub("", shown_symbol(key[1]))):
+        if key[0] == "true" and sense and not default and word.search(BFLOAT_SUPPORT.sub("", shown_symbol(key[1]))):
             return True
         if key[0] == "in" and sense and default not in key[2] and word.search(" ".join(map(str, key[2]))):
             return True

@@ -9,7 +9,7 @@ from mplint.frameworks import batches, filepaths, options, packages, parts, pyth
 from mplint.frameworks.keras import vocabulary as keras
 from mplint.frameworks.library import Frameworks
 from mplint.frameworks.releases import Supported
-from mplint.frameworks.relevance import FOREIGN, casts_numbers, speaks_of_training
+from mplint.frameworks.relevance import FOREIGN, LAYERED, casts_numbers, speaks_of_training
 from mplint.frameworks.torch import vocabulary as torch
 from mplint.frameworks.torch.contexts import run_in_context
 from mplint.frameworks.torch.units import Ask
@@ -49,7 +49,7 @@ def project_of(
     imports: Mapping[str, tuple[str, ...]],
 ) -> Project:
     """A project whose imports of known packages lead out of it."""
-    return Project(paths, lowered, FOREIGN, root, folders, imports)
+    return Project(paths, lowered, FOREIGN, root, folders, imports, LAYERED)
 
 
 def interpret(

@@ -50,6 +50,7 @@ class Frameworks:
         self.values = {name: value for v in reversed(vocabularies) for name, value in v.values.items()}
         self.aliases = {name: other for v in reversed(vocabularies) for name, other in v.aliases.items()}
         self.prefixes = [p for v in vocabularies for p in v.prefixes]
+        self.begun: dict[str, list[Callable[[Machine, str, Args, Place], Value | None]]] = {}  # by names: what their prefixes mean
         self.atom_methods = [h for v in vocabularies for h in v.atom_methods]
         self.atom_attributes = [h for v in vocabularies for h in v.atom_attributes]
         self.atom_calls = [h for v in vocabularies for h in v.atom_calls]
@@ -60,6 +61,7 @@ class Frameworks:
         self.attribute_assigned = [h for v in vocabularies for h in v.attribute_assigned]
         self.contexts = [h for v in vocabularies for h in v.contexts]
         self.left = [h for v in vocabularies for h in v.left]
+        self.raises = [h for v in vocabularies for h in v.raises]
         self.made = [h for v in vocabularies for h in v.made]
         self.decorators = [h for v in vocabularies for h in v.decorators]
         self.iterables = [h for v in vocabularies for h in v.elements]
@@ -89,6 +91,10 @@ class Frameworks:
             tail = f"{part}.{tail}"
         return name
 
+    def knows(self, name: str) -> bool:
+        """Whether a dotted name of another package has a meaning of its own, or holds names that have one."""
+        return self.canonical(name) in self.known
+
     def unbound(self, name: str, stars: Sequence[str], words: frozenset[str]) -> str | None:
         """What a name means that nothing binds: what a star import brings, a package, or what the program speaks of."""
         if name in PACKAGES:
@@ -113,11 +119,13 @@ class Frameworks:
 
     def by_prefix(self, m: Machine, name: str, args: Args, place: Place) -> Value:
         """Call a canonical name as what its prefix says, where no table has the name itself."""
-        for prefix, other in self.prefixes:
-            if name.startswith(prefix):
-                value = other(m, name, args, place)
-                if value is not None:
-                    return value
+        known = self.begun.get(name)
+        if known is None:
+            known = self.begun[name] = [other for prefix, other in self.prefixes if name.startswith(prefix)]
+        for handler in known:
+            value = handler(m, name, args, place)
+            if value is not None:
+                return value
         return self.invoke(m, External(name), args, place)
 
     def method(self, m: Machine, receiver: Atom, name: str, args: Args, place: Place) -> Value:
@@ -219,6 +227,11 @@ class Frameworks:
         """A with-statement has ended."""
         for handler in self.left:
             handler(m, context, place)
+
+    def raised(self, m: Machine, place: Place) -> None:
+        """A function raises, under the conditions of the path."""
+        for handler in self.raises:
+            handler(m, place)
 
     def instantiated(self, m: Machine, made: Object, bases: Sequence[str], args: Args, place: Place) -> Value | None:
         """An instance of a project's class with bases of other packages was made."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Sequence
 
 from mplint.frameworks.options.classes import leave_open, takes_open_names
@@ -57,6 +58,7 @@ from mplint.program.values import (
 )
 
 vocabulary = Vocabulary()
+OF_FUNCTIONS = frozenset({"Callable", "FunctionType", "LambdaType", "MethodType", "Hashable", "object"})  # what functions are instances of
 OPEN_PART = re.compile(r"\{[^{}]*\}")
 call = vocabulary.call
 method = vocabulary.method
@@ -102,11 +104,13 @@ def is_instance(m: Machine, atom: Atom, kind: Value) -> bool | None:
         bases = external_bases(m, atom.type)
         if wanted in bases:
             return True
-        return None if bases else False
+        return None if any(not base.startswith(("abc.", "typing.")) for base in bases) else False
     if type(atom) is Object and type(kind) is External and atom.kind in ("list", "dict", "set"):
         return kind.name == "builtins." + atom.kind or kind.name.endswith((".Iterable", ".Sequence", ".Mapping"))
     if type(atom) is Items and type(kind) is External:
         return kind.name in ("builtins.tuple", "collections.abc.Sequence", "collections.abc.Iterable", "typing.Sequence")
+    if type(atom) is Function and wanted is not None:
+        return wanted.rpartition(".")[2] in OF_FUNCTIONS
     if type(atom) is Object and isinstance(atom.type, str) and type(kind) is Class:
         return False
     if type(atom) is Object and isinstance(atom.type, str) and type(kind) is External:
@@ -231,6 +235,18 @@ def name_in_module(m: Machine, receiver: Atom, index: Value, place: Place) -> Va
 
 
 vocabulary.subscripts.append(name_in_module)
+
+
+@call("numpy.spacing")
+def spacing(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The distance from a number to the next."""
+    first = args.get(0)
+    if type(first) is Constant and isinstance(first.value, (int, float)):
+        try:
+            return Constant(math.ulp(first.value))
+        except OverflowError:
+            pass
+    return Unknown(f"numpy.spacing(){IDENTITY}{place.path}:{place.position}")
 
 
 @call("builtins.globals")
@@ -1009,6 +1025,7 @@ vocabulary.values.update(
         "typing.TYPE_CHECKING": FALSE,
         "builtins.NotImplemented": Unknown("NotImplemented"),
         "math.nan": Constant(float("nan")),
+        "sys.float_info.epsilon": Constant(sys.float_info.epsilon),
     }
 )
 

@@ -157,6 +157,8 @@ FOREIGN = frozenset(
     ]
 )
 
+# those of them that drive loops and hold no kernels or optimizers of their own: their sources say what they do
+LAYERED = frozenset(["accelerate", "lightning", "pytorch_lightning"])
 
 MODELS = ("model", "module", "net", "transformer", "backbone", "generator")  # in the names of models
 

@@ -45,6 +45,7 @@ class Vocabulary:
         self.attribute_assigned: list[Callable[[Machine, Atom, str, Value, Place], None]] = []
         self.contexts: list[Callable[[Machine, Atom, Place], Entered | None]] = []
         self.left: list[Callable[[Machine, Atom, Place], None]] = []
+        self.raises: list[Callable[[Machine, Place], None]] = []
         self.made: list[Callable[[Machine, Object, Sequence[str], Args, Place], None]] = []
         self.decorators: list[Callable[[Machine, Value, Atom, Place], Value | None]] = []
         self.elements: list[Callable[[Machine, Atom, Place], Sequence[Value] | Value | None]] = []

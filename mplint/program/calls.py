@@ -378,7 +378,10 @@ def default_value(m: Machine, function: Function, default: IR) -> Value:
 def optional(m: Machine, function: Function, name: str, default: IR) -> Value:
     """A parameter with a default that somebody unknown may give: flags, names, None, 0 and {} stay open, the rest is the default."""
     if default[0] == "dict" and not default[2]:
-        return Unknown(symbol_of_parameter(function, name))
+        symbol = symbol_of_parameter(function, name)
+        made = Object(("given", symbol), "dict", "builtins.dict", Place(function.code.path, default[1]))
+        m.write(made.id, "#entries", Entries((), Unknown(f"{name}[]{IDENTITY}{symbol}")))
+        return made
     value = default_value(m, function, default)
     if type(value) is Constant and (not value.value or isinstance(value.value, (bool, str))):
         symbol = symbol_of_parameter(function, name)

@@ -145,7 +145,7 @@ def has_numbers(bounds: Iterable[tuple[str, float]], excluded: Iterable[Any]) ->
     upper, below = min(((number, op != "<") for op, number in bounds if op in ("<", "<=")), default=(math.inf, True))
     if lower >= 1 and isinstance(lower, int) and isinstance(upper, int):
         whole = range(lower + above, upper + below)
-        return len(whole) > MAX_COUNTED or any(number not in set(excluded) for number in whole)
+        return whole.stop - whole.start > MAX_COUNTED or any(number not in set(excluded) for number in whole)
     return lower < upper or (lower == upper and not above and below and lower not in set(excluded))
 
 

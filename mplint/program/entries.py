@@ -445,6 +445,7 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
     if opening is None and not pending and not (init is not None and relevant(init[2][8]) and Code(path, init[2]) not in m.called):
         return
     m.frames.append(frame)
+    before = set(m.called)
     made = instantiate(m, cls, Args(opaque=True), statement[1])
     reached = set(m.called)
     if opening is not None and type(made) is Object:
@@ -475,7 +476,7 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
             m.store.drop(STATE, "autocast")  # it ended in the midst of a region
         m.path = frozenset()
     if methods and type(made) is Object:
-        for function in inherited(m, cls):
+        for function in inherited(m, cls, m.called - before):
             m.call(bind(m, function, made, cls, function.owner or cls, statement[1]), Args(opaque=True), statement[1])
             m.path = frozenset()
     m.frames.pop()
@@ -589,15 +590,15 @@ def keeps_state(ir: IR) -> bool:
     return not KEEPING.isdisjoint(ir[8]) and ir[2] not in ("state_dict", "load_state_dict")
 
 
-def inherited(m: Machine, cls: Class) -> list[Function]:
-    """The uncalled methods of a class's bases in the project that save or restore, themselves or by others of these."""
+def inherited(m: Machine, cls: Class, called: set[Code]) -> list[Function]:
+    """The methods of a class's bases that save or restore, themselves or by others of these, but for some that were called just now."""
     bases = {a.id for a in ancestors(m, cls) if type(a) is Class and a is not cls}
     members = [(slot[1], m.store.get(*slot)) for slot in m.store.slots.every() if slot[0] in bases] if bases else []
     methods = [v for name, v in members if type(v) is Function and not name.startswith("__")]
     keeping = [v for v in methods if not KEEPING.isdisjoint(v.code.words)]
     names = {v.code.name for v in keeping} - KEEPING
     found = keeping + [v for v in methods if not names.isdisjoint(v.code.words) and v not in keeping]
-    return [v for v in found if v.code not in m.called and v.code.name not in KEEPING][:4]
+    return [v for v in found if v.code not in called and v.code.name not in KEEPING][:4]
 
 
 def is_factory(ir: IR) -> bool:

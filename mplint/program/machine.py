@@ -170,6 +170,10 @@ class Library(Protocol):
         """The dotted name that a name means which nothing binds, in a program with these words that imports everything of `stars`."""
         ...
 
+    def knows(self, name: str) -> bool:
+        """Whether a dotted name of another package has a meaning of its own, or holds names that have one."""
+        ...
+
     def external(self, m: Machine, name: str, place: Place) -> Value | None:
         """What a dotted name stands for, where that is a value (a dtype, a constant); None for the name itself."""
         ...
@@ -200,6 +204,10 @@ class Library(Protocol):
 
     def leave(self, m: Machine, context: Atom, place: Place) -> None:
         """The with-statement of a context manager has ended."""
+        ...
+
+    def raised(self, m: Machine, place: Place) -> None:
+        """A function raises, under the conditions of the path."""
         ...
 
     def instantiated(self, m: Machine, made: Object, bases: Sequence[str], args: Args, place: Place) -> Value | None:

@@ -20,7 +20,8 @@ class Project:
 
     `lowered` gives the module of a path, or None where it can't be read or parsed. `foreign`: roots of packages that are not the project's.
     `root`: a folder below which further files are looked up on disk, by their names, as imports ask for them. `folders`: those that
-    programs add to the import path; `imports`: the dotted names that each mentions.
+    programs add to the import path; `imports`: the dotted names that each mentions. `layered`: those of the foreign packages that are
+    programs over others of them, and are read as such where the project is one.
     """
 
     def __init__(
@@ -31,12 +32,14 @@ class Project:
         root: str | None = None,
         folders: Mapping[str, tuple[str, ...]] | None = None,
         imports: Mapping[str, tuple[str, ...]] | None = None,
+        layered: frozenset[str] = frozenset(),
     ) -> None:
         self.paths = sorted(paths)
         self.graph = ImportGraph({path: (imports or {}).get(path, ()) for path in self.paths}, folders)
         self.modules = self.graph.modules
         self.adding = frozenset(folders or ())
         self.foreign = foreign
+        self.layered = layered
         self.root = root
         self.kept: dict[Hashable, object] = {}  # what a library has read for this project
         self.looked_up: set[str] = set()  # the other files that were looked for, whether they are there or not
@@ -114,6 +117,15 @@ class Project:
         if found is not None and found.path == path and os.path.basename(os.path.dirname(path)) == module:
             return self.at(os.path.dirname(os.path.dirname(path)), [module])  # the package around it, not the file itself
         return found
+
+    def own(self, path: str, module: str) -> Module | None:
+        """The module of a layered package that the project is itself, as a file of that package imports it by its whole name."""
+        head = module.partition(".")[0]
+        if head not in self.layered or f"/{head}/" not in f"/{path}":
+            return None
+        found = self.modules.find(module, path)
+        home = f"/{found}".partition(f"/{head}/")[0] if found is not None else None
+        return Module(module, found) if found is not None and f"/{path}".startswith(f"{home}/{head}/") else None
 
     def _absolute(self, path: str, module: str) -> Module | None:
         parts = module.split(".")

@@ -72,7 +72,24 @@ def block(m: Machine, statements: Sequence[IR]) -> bool:
 
 
 def s_expression(m: Machine, ir: IR) -> bool:
-    return evaluate(m, ir[2]) is not LEAVES
+    value = evaluate(m, ir[2])
+    if ir[2][0] == "call" and ir[2][2][0] == "attribute":
+        changed_in_place(m, ir[2][2], value)
+    return value is not LEAVES
+
+
+def changed_in_place(m: Machine, method: IR, value: Value) -> None:
+    """`x.add_(1)` as a statement: what a variable or an attribute holds has become what the method gives."""
+    _, _, receiver, name = method
+    if not (name[-1:] == "_" != name[:1] and receiver[0] in ("name", "attribute")):
+        return
+    if are_tensors(value) and are_tensors(evaluate(m, receiver)):
+        assign(m, receiver, value)
+
+
+def are_tensors(value: Value) -> bool:
+    """Whether a value is a tensor, whatever the conditions."""
+    return all(type(a) is Tensor for a in atoms(value))
 
 
 def s_assign(m: Machine, ir: IR) -> bool:
@@ -314,8 +331,10 @@ def s_raise(m: Machine, ir: IR) -> bool:
     if frame.code is not None and len(frame.code.body) == 1:  # left to subclasses: what they do is not known
         name = frame.code.name
         leave(m, frame.exits, frame.depth, Unknown(f"{name}(){IDENTITY}{frame.path}:{ir[1]}{m.round()}"))
-    elif ir[2] is not None:
-        evaluate(m, ir[2])
+    else:
+        if ir[2] is not None:
+            evaluate(m, ir[2])
+        m.library.raised(m, m.here(ir[1]))
     return False
 
 
@@ -786,7 +805,8 @@ def s_from(m: Machine, ir: IR) -> bool:
         else:
             dotted = f"{module}.{name}"
             known = m.library.external(m, dotted, m.here(position))
-            bind_name(m, alias or name, known if known is not None else External(dotted))
+            own = m.project.own(frame.path, module) if known is None and not m.library.knows(dotted) else None
+            bind_name(m, alias or name, Lazy(own, name) if own is not None else known if known is not None else External(dotted))
     return True
 
 

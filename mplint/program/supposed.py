@@ -1,7 +1,8 @@
 """Which conditions of a path have a part in a mistake: those without which it vanishes.
 
 A path holds whatever the program tested on its way: `--resume` and `--adam` beside `--amp`. What has no part in a mistake is left out of
-its message. A switch has none where the mistake is still made, with no other switch turned, on a run that supposes the opposite of it.
+its message. A switch has none where the mistake is still made, with no other switch turned, on a run that supposes the opposite of it,
+whatever else happens there.
 What puts half precision in force must still be so there: values that a run has merged tell no more which branch they come from.
 """
 
@@ -44,8 +45,9 @@ def settled(trace: Trace, entry: Entry, path: Path, happens: Happens) -> Verdict
             told = frozenset(literal for literal in path if speaks_of(literal, symbol))
             rest = path - told
             others = trace.verdict(entry, rest).symbols - {symbol}
+            turned = frozenset(literal for literal in rest if any(speaks_of(literal, other) for other in others))
             for literals in dict.fromkeys((*at_default(trace, symbol, told), *opposites(told))):
-                supposed = extend(rest, literals)
+                supposed = extend(turned, literals)
                 if supposed is None or not runs or not is_kept(entry, path, supposed, each=precise):
                     continue
                 runs -= 1

@@ -259,12 +259,18 @@ def needs(switch: Switch, literals: Path, symbol: str) -> str | None:
     default = constant_of(switch.default)
     if default is None:
         if (truth or allowed) and (speaks_of_precision(switch.name, allowed) or switch.offered):
-            return words_of(switch, truth, allowed, excluded)
+            return words_of(switch, truth, allowed, excluded, file_of(symbol))
         return None
     (value,) = default
     if (truth is None or bool(value) is truth) and (allowed is None or value in allowed) and value not in excluded:
         return None
-    return words_of(switch, truth, allowed, excluded)
+    return words_of(switch, truth, allowed, excluded, file_of(symbol))
+
+
+def file_of(symbol: str) -> str:
+    """The configuration file that says a setting; "" where none does, or one of several."""
+    path = symbol.partition(f"{IDENTITY}file:")[2]
+    return path if path.endswith((".yaml", ".yml", ".json", ".toml")) else ""
 
 
 def demands(literals: Path, symbol: str) -> tuple[bool | None, frozenset[Hashable] | None, frozenset[Hashable]]:
@@ -300,9 +306,14 @@ def speaks_of_precision(name: str, values: Iterable[Hashable] | None) -> bool:
     return any(PRECISION.search(str(text)) for text in (name, *(values or ())))
 
 
-def words_of(switch: Switch, truth: bool | None, allowed: Iterable[Hashable] | None, excluded: Iterable[Hashable]) -> str:
-    """What a user has to do with a switch."""
+def words_of(
+    switch: Switch, truth: bool | None, allowed: Iterable[Hashable] | None, excluded: Iterable[Hashable], file: str = ""
+) -> str:
+    """What a user has to do with a switch, as a line of the file that says it where one does."""
     name = f"`{switch.name}`"
+    values = [str(truth).lower()] if allowed is None and truth is not None else [shown_values([v]).strip("`") for v in allowed or ()]
+    if file and len(values) == 1 and not switch.test:
+        return f"{file} says `{switch.name}: {values[0]}`"
     if switch.test:
         return name if truth else f"not {name}"
     if allowed is not None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from mplint.configs.trainers.config_file import ConfigFile
 from mplint.findings import Applicability, Confidence, Finding, Severity
-from mplint.frameworks.trainers.written import setups
+from mplint.frameworks.trainers.written import Configured, setups
 from mplint.program.trace import Trace
-from mplint.program.values import TRUE
+from mplint.program.values import TRUE, Place
 from mplint.python.document import is_test_path
 from mplint.python.file import SourceFile
 from mplint.rule import Rule
@@ -74,10 +74,19 @@ class ConflictingTrainerPrecision(Rule):
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report conflicting settings, then the program's own regions and scalers inside trainers."""
+        ways: dict[Place, list[list[Conflict]]] = {}
+        told: list[tuple[Configured, Conflict]] = []
         for found in setups(trace):
-            for conflict in conflicts(found.setup, trace.targets(trace.path_of(found.file)), built_with(trace, found.event.place.path)):
-                said = conflict._replace(message=conflict.message + found.verdict.condition())
-                yield self._report(found.file, said, sure=found.verdict.proven)
+            clashing = list(conflicts(found.setup, trace.targets(trace.path_of(found.file)), built_with(trace, found.event.place.path)))
+            ways.setdefault(found.event.place, []).append(clashing)
+            told += [(found, conflict) for conflict in clashing]
+        for found, conflict in told:
+            always = all(any(other.place == conflict.place for other in way) for way in ways[found.event.place])
+            said = conflict._replace(
+                message=conflict.message + found.verdict.condition(),
+                fix=conflict.fix if always else None,  # other runs need what it takes out
+            )
+            yield self._report(found.file, said, sure=found.verdict.proven)
         for own in (*plugin_scalers(trace), *regions(trace)):
             yield self.at(
                 trace,

@@ -94,7 +94,9 @@ class Float16OnTpu(Rule):
         target = is_tpu(targets_of(trace, choice))
         used = [event for event in choice.entry.of("tpu used") if extend(choice.path, event.path) is not None]
         used = [e for e in used if not e.path or trace.file(e.place.path) is choice.file]  # helpers of others try out what there is
-        if is_requested(trace, choice.path, "float16") or not (target or used) or not (target or not excludes_tpu(choice.path)):
+        if is_fallback(choice) or is_requested(trace, choice.path, "float16"):
+            return
+        if not (target or (used and not excludes_tpu(choice.path))):
             return
         literals = [c for c in choice.file.syntax.all(ast.Constant) if isinstance(c.value, str) and choice.file.span(c) == choice.span]
         text = str(literals[0].value) if literals else ""
@@ -164,6 +166,12 @@ def in_bfloat16(choice: Choice) -> Fix | None:
 def is_tpu(targets: Targets) -> bool:
     """Whether a file is checked for a TPU."""
     return targets.hardware is not None and targets.hardware.kind == "tpu"
+
+
+def is_fallback(choice: Choice) -> bool:
+    """Whether a policy is set only where setting another one has raised."""
+    failed = {key for key, sense in choice.path if key[0] == "place" and key[2] == "try" and not sense}
+    return any((key, True) in event.path for event in choice.entry.of("policy set") for key in failed)
 
 
 def excludes_tpu(path: Path) -> bool:

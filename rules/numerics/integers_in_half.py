@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator
 
 from mplint.findings import Confidence, Finding, Severity
+from mplint.frameworks.keras.evidence import excluded, programs, untold
+from mplint.frameworks.keras.tensors import ELEMENTS
 from mplint.frameworks.torch import half
 from mplint.frameworks.torch.tensors import FOLLOWING
 from mplint.program.trace import Trace, Words, shown_symbol
-from mplint.program.values import BFLOAT, DTYPE_NAMES, HALF, Place, Step, Tensor
+from mplint.program.values import BFLOAT, COMPUTE, DTYPE_NAMES, HALF, Place, Step, Tensor
 from mplint.rule import Rule
 
 HALF_WORDS = Words(("float16", "bfloat16", "bf16", "fp16", "autocast(", ".half()"))
@@ -40,6 +42,8 @@ class IntegersInHalf(Rule):
     (`1 / 10000 ** (torch.arange(0, dim, 2) / dim)`) that such a cast rounds before they become angles, or the angles themselves. Time
     steps of a diffusion (`scheduler.timesteps`, `torch.linspace(1, 0, count) * 1000`) that are cast to bfloat16. Modules that a
     distribution offers, and whose own code or tests speak of float16, are read as a caller runs them, under float16 autocast.
+    In Keras and TensorFlow: positions (`tf.range`) that are cast to the compute dtype before their sine or cosine is taken, and numbers
+    of elements (`tf.size`, the product of a shape) that become float16.
 
     ## Why is this bad?
     float16 holds whole numbers up to 2048 exactly, bfloat16 up to 256. Beyond, neighbours become the same number: rotary and sinusoidal
@@ -77,8 +81,8 @@ class IntegersInHalf(Rule):
     code = "MP212"
     name = "integers-in-half"
     severity = Severity.WARNING
-    frameworks = ("torch",)
-    tokens = ("arange",)
+    frameworks = ("torch", "keras")
+    tokens = ("arange", "range", "reduce_prod", "size")
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
@@ -94,15 +98,20 @@ class IntegersInHalf(Rule):
                 yield self.of_borrowed(trace, item)
                 continue
             dtype = DTYPE_NAMES[next(iter(tensor.dtypes & {HALF, BFLOAT}), HALF)]
+            if item.event.get("what") is not None and not reaches(trace, item):
+                continue
+            if item.event.get("what") == ELEMENTS:
+                yield self.of_elements(trace, item)
+                continue
             yield self.at(
                 trace,
                 item.event.place,
-                f"`{item.event.data['name']}` takes positions in {dtype}{item.condition}"
+                f"`{item.event.data['name']}` takes positions in {dtype}{under(item)}"
                 if used == item.event.place
-                else f"these positions are {dtype} before `{item.event.data['name']}` takes them{item.condition}",
+                else f"these positions are {dtype} before `{item.event.data['name']}` takes them{under(item)}",
                 why=WHY,
-                help=HELP,
-                confidence=item.confidence,
+                help=HELP if item.event.get("what") is None else "keep positions and their angles in float32 and cast the result",
+                confidence=Confidence.MEDIUM if COMPUTE in tensor.dtypes else item.confidence,
                 steps=(*item.chain(tensor), *(() if used == item.event.place else (Step(used, "they are computed with here"),))),
             )
         told |= {place for place, ways in grown_tables(trace, "frequencies in half").items() if all(ways)}
@@ -149,6 +158,19 @@ class IntegersInHalf(Rule):
             steps=(*item.chain(), Step(used, "they become angles here")),
         )
 
+    def of_elements(self, trace: Trace, item: half.Found) -> Finding:
+        """How many elements something has, in float16."""
+        tensor = item.event.data["tensor"]
+        return self.at(
+            trace,
+            item.event.place,
+            f"this number of elements is float16, which ends at 65504{under(item)}",
+            why="A map of 64 x 64 with 16 channels has more elements: the number is inf, and what is divided by it is 0.",
+            help="divide in float32, or by a float32 number and cast the result",
+            confidence=Confidence.MEDIUM,
+            steps=item.chain(tensor if isinstance(tensor, Tensor) else None),
+        )
+
     def of_frequencies(self, trace: Trace, item: half.Found) -> Finding:
         """Frequencies that were rounded before they became angles."""
         tensor, used = item.event.data["tensor"], item.event.data["used"]
@@ -175,6 +197,22 @@ class IntegersInHalf(Rule):
             confidence=item.confidence,
             steps=(*item.chain(tensor), Step(used, "their angles are taken here")),
         )
+
+
+def under(item: half.Found) -> str:
+    """What has to be turned for it, or the policy that callers of a layer may set."""
+    tensor = item.event.data["tensor"]
+    caller = isinstance(tensor, Tensor) and COMPUTE in tensor.dtypes
+    return item.condition or (" under a mixed policy" if caller else "")
+
+
+def reaches(trace: Trace, item: half.Found) -> bool:
+    """Whether half precision reaches whole numbers of a program of Keras: by its policy, or by what it has in mind."""
+    tensor = item.event.data["tensor"]
+    if excluded(item.event.path) or untold(trace, item.event.path):
+        return False
+    known = isinstance(tensor, Tensor) and COMPUTE not in tensor.dtypes
+    return known or programs(trace).in_mind(item.event.place.path, item.entry)
 
 
 def speaks_of_half(trace: Trace) -> bool:

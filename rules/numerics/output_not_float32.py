@@ -15,7 +15,7 @@ from mplint.program.conditions import Path
 from mplint.program.lower import line_of
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, tensors_of
-from mplint.program.values import BFLOAT, COMPUTE, DTYPE_NAMES, HALF, SINGLE, Place, State, Tensor
+from mplint.program.values import BFLOAT, COMPUTE, DTYPE_NAMES, HALF, SINGLE, Function, Place, State, Tensor, atoms
 from mplint.program.values import Step as PlaceStep
 from mplint.python.document import is_test_path, measures
 from mplint.recipes.float32 import float32_layers
@@ -33,6 +33,7 @@ NUMBERS = {
 }
 
 
+BY_NAME = re.compile(r"\bb?float16\b|\bhalf\b")
 HEADS = frozenset(f"layer:{name}" for name in ("Dense", "EinsumDense", "Conv1D", "Conv2D", "Conv3D", "Conv2DTranspose", "Conv3DTranspose"))
 IDLE = State(None)  # of a tape that is not open
 
@@ -157,6 +158,16 @@ def loose_ends(entry: Entry) -> list[End]:
             if is_tensor(atom) and is_low(atom) and atom.half and not atom.tags.isdisjoint(PROBABLE):
                 found.append(End(atom, path, path, "", False, True))
     return found
+
+
+def is_met_in_half(trace: Trace, entry: Entry) -> bool:
+    """Whether a loss of the program's own casts to half what it computes with the output: in float32 that would raise."""
+    losses = (event.data["loss"] for event in entry.of("model compiled"))
+    functions = (atom for loss in losses for atom in atoms(loss) if type(atom) is Function)  # type: ignore[arg-type]
+    compiled = (trace.node(Place(function.code.path, function.code.place)) for function in functions)
+    if any(found is not None and BY_NAME.search(found[0].text(found[1])) for found in compiled):
+        return True
+    return any(event.data["letter"] == HALF and event.function not in ("call", "") for event in entry.of("cast"))
 
 
 def in_float32(trace: Trace, end: End) -> Fix | None:
@@ -324,5 +335,5 @@ class OutputNotFloat32(Rule):
             else Severity.WARNING,
             confidence=Confidence.HIGH if sure and entry.script and probable else Confidence.MEDIUM,
             steps=reasons,
-            fix=in_float32(trace, end),
+            fix=in_float32(trace, end) if not is_met_in_half(trace, entry) else None,
         )

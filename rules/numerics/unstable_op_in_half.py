@@ -277,12 +277,13 @@ class UnstableOpInHalf(Rule):
 
     def added_up(self, trace: Trace, told: set[Place]) -> Iterator[Finding]:
         """Losses whose gradients a tape takes, and which are means or sums of float16 values; `told`: what other findings speak of."""
-        places: dict[object, list[half.Found]] = {}
+        places: dict[tuple[object, tuple[Place, ...]], list[half.Found]] = {}
         for item in half.found(trace, "loss added up in half"):
             tensor = item.event.data["tensor"]
             if isinstance(tensor, Tensor) and item.event.place not in told and not told & {step.place for step in reduced(item)}:
-                places.setdefault(item.event.data["taken"], []).append(item)
-        for taken, items in places.items():
+                taken = item.event.data["taken"]
+                places.setdefault((taken, item.event.calls[-1:]), []).append(item)  # of each loss that a helper takes gradients of
+        for (taken, _), items in places.items():
             first = min(items, key=lambda item: (not item.verdict.proven, item.event.place))
             more = tuple(Step(item.event.place, "so is this") for item in items if item is not first)
             asked = (Step(taken, "its gradients are taken here"),) if isinstance(taken, Place) else ()

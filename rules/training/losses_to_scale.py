@@ -19,12 +19,19 @@ from mplint.recipes.scaler.looks import gradients_read
 LOOKS = ("clip", "gradients read", "gradients changed")
 
 
-def scalers_put_in(trace: Trace, cases: Sequence[tuple[Event, Step]]) -> dict[str, Fix | None]:
-    """The fixes by the paths of the programs: `cases` are backward passes and where the regions of their forward passes are made."""
+def scalers_put_in(trace: Trace, cases: Sequence[tuple[Event, Step]]) -> dict[Place, Fix | None]:
+    """The fixes by the backward passes: `cases` are those, and where the regions of their forward passes are made.
+
+    One fix mends a program. Where there is none, one mends what a function does: another's loss that can't be scaled does not matter to it.
+    """
     by_path: dict[str, list[tuple[Event, Step]]] = {}
+    by_function: dict[tuple[str, str], list[tuple[Event, Step]]] = {}
     for event, region in cases:
         by_path.setdefault(event.place.path, []).append((event, region))
-    return {path: scaler_put_in(trace, path, found) for path, found in by_path.items()}
+        by_function.setdefault((event.place.path, event.function), []).append((event, region))
+    whole = {path: scaler_put_in(trace, path, found) for path, found in by_path.items()}
+    parts = {(path, name): scaler_put_in(trace, path, found) for (path, name), found in by_function.items() if whole[path] is None}
+    return {event.place: whole[event.place.path] or parts.get((event.place.path, event.function)) for event, _ in cases}
 
 
 def scaler_put_in(trace: Trace, path: str, cases: Sequence[tuple[Event, Step]]) -> Fix | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from mplint.configs.trainers.duties import takes_over
 from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.frameworks.keras.evidence import untold
 from mplint.frameworks.keras.versions import loop_major
@@ -157,7 +158,7 @@ class MissingLossScaling(Rule):
                 severity=Severity.INFO if measures(event.place.path) else Severity.WARNING if is_chosen(entry, region) else None,
                 confidence=Confidence.HIGH if verdict.proven and entry.script else Confidence.MEDIUM,
                 steps=region,
-                fix=fixes[event.place.path],
+                fix=fixes[event.place],
             )
 
         yield from self.past_apex(trace)
@@ -260,11 +261,14 @@ def unscaled_backwards(entry: Entry) -> list[tuple[Event, Chain, Path]]:
     ]
     if not regions or any(is_managed(event) for event in entry.events):
         return []
+    hosted = bool(entry.of("trainer precision"))
     found: dict[object, tuple[Event, Chain, Path]] = {}
     backwards: dict[object, list[Event]] = {}
     for event in entry.of("backward"):
         backwards.setdefault(event.place, []).append(event)
     for step in entry.of("optimizer step"):
+        if hosted and not all(type(atom) is Object and atom.made is not None for atom in atoms(step.data["optimizer"])):  # type: ignore[arg-type]
+            continue
         for path, state in possible(step.data["gradients"], step.path):  # type: ignore[arg-type]
             if type(state) is not State or not isinstance(state.data, tuple) or state.data[0] != "plain":
                 continue
@@ -355,8 +359,10 @@ def stepped(event: Event) -> Chain:
 
 
 def is_managed(event: Event) -> bool:
-    """Whether something scales the loss or manages the optimizer: a trainer, or a scaler that is not only made but used."""
-    return event.kind in ("loss scaled", "scaler handed on", "scaler step", "unscale", "trainer precision", "optimizer managed")
+    """Whether something scales the loss or manages the optimizer: a trainer, or a scaler that is used."""
+    if event.kind == "trainer precision":
+        return takes_over(str(event.data["title"]))
+    return event.kind in ("loss scaled", "scaler handed on", "scaler step", "unscale", "optimizer managed")
 
 
 def has_word_for_scaling(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -148,7 +149,9 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
         lives_on = again is not None and (bool(known) or not entry.script or all(is_given_before(trace, o, again) for o in owners))
         if again is not None and lives_on and seen_again(entry, made, again):
             yield Renewed(made, step, "batch" if len(step.loops) == len(made.loops) else "epoch", again, path)
-        elif not outer and not entry.script and made.function != "__init__" and all(b.calls[:1] != made.calls[:1] for b in known):
+        elif outer or entry.script or made.function == "__init__" or is_set_beside(trace, made.place, step.place):
+            continue
+        elif all(b.calls[:1] != made.calls[:1] for b in known):
             lasting = bool(known) or any("." in shown_symbol(o.symbol) for o in owners if type(o) is Unknown)
             period = period_of(made, step, lasting)
             if period is not None:
@@ -181,6 +184,16 @@ def is_given_before(trace: Trace, optimizer: Atom, loop: Place) -> bool:
     line = span_of(int(called["position"])).line
     home = file.syntax.function(node)
     return (home.lineno if home is not None else 0) < line < span_of(loop.position).line
+
+
+def is_set_beside(trace: Trace, made: Place, step: Place) -> bool:
+    """Whether the function that makes a scaler sets what the scaler is to step as well."""
+    match trace.node(step), trace.node(made):
+        case (stepping, ast.Call(args=[given, *_])), (file, node):
+            name, home = stepping.text(given), file.syntax.function(node)
+            targets = (target for n in ast.walk(home) if isinstance(n, ast.Assign) for target in n.targets) if home is not None else ()
+            return any(file.text(target) == name for target in targets)
+    return False
 
 
 def seen_again(entry: Entry, made: Event, loop: Place) -> bool:

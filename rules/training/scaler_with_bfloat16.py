@@ -100,6 +100,7 @@ class ScalerWithBfloat16(Rule):
                 yield from found or self._compared_with_bfloat16(trace, event)
             if made:
                 yield from self._scales_bfloat16(trace, entry, made)
+                yield from self._refused(trace, entry, made)
             for event in entry.of("loss scale optimizer made"):
                 yield from self._in_keras(trace, event)
 
@@ -199,6 +200,28 @@ class ScalerWithBfloat16(Rule):
                 fix=switched_off(trace, origin, region, is_always(origin, scaling, path)),
             )
 
+    def _refused(self, trace: Trace, entry: Entry, made: list[Event]) -> Iterator[Finding]:
+        """A scaler that is made whatever the precision, and that the program itself refuses for bfloat16."""
+        by_scaler = {event.data["scaler"]: event for event in made}
+        for event in entry.of("scaler refused"):
+            asked = next((symbol for symbol, only in named_bfloat16(event.path, event.path) if only), None)
+            held = event.data["scalers"] if asked is not None and isinstance(event.data["scalers"], tuple) else ()
+            for name, value in held:
+                for path, scaler in possible(value, event.path):
+                    origin = by_scaler.pop(scaler, None) if is_asked_about(trace, event.place, name) else None
+                    if origin is None or not is_made_by_default(origin, name, path):
+                        continue
+                    yield self.at(
+                        trace,
+                        origin.place,
+                        f"`{name_of(origin)}` is made where `{asked}` asks for bfloat16 too, and the program raises then",
+                        severity=Severity.ERROR,
+                        why=f"{WHY}; here bfloat16 cannot be chosen at all",
+                        help="make the scaler for float16 only",
+                        confidence=Confidence.MEDIUM,
+                        steps=(Step(event.place, f"a scaler is refused here where `{asked}` asks for bfloat16"),),
+                    )
+
     def _in_keras(self, trace: Trace, event: Event) -> Iterator[Finding]:
         """A LossScaleOptimizer that is made where layers compute in bfloat16."""
         policies = [a for _, a in possible(event.data["policy"], event.path)]  # type: ignore[arg-type]
@@ -219,6 +242,23 @@ class ScalerWithBfloat16(Rule):
 
 BFLOAT_WORDS = frozenset({"bf16", "bfloat16", "bf16-mixed", "amp_bf16", "amp_bfloat16", "torch.bfloat16", "dtype:b", "mixed_bfloat16"})
 FLOAT_WORDS = frozenset({"fp16", "float16", "half", "16", "16-mixed", "amp_fp16", "torch.float16", "dtype:h", "mixed_float16", 16})
+
+
+def is_asked_about(trace: Trace, raised: Place, name: str) -> bool:
+    """Whether the condition under which something is raised reads a variable."""
+    found = trace.node(raised)
+    if found is None:
+        return False
+    file, node = found
+    function = file.syntax.function(node)
+    around = [n for n in file.syntax.ancestors(node) if isinstance(n, ast.If) and file.syntax.function(n) is function]
+    return any(isinstance(n, ast.Name) and n.id == name for test in around for n in ast.walk(test.test))
+
+
+def is_made_by_default(made: Event, name: str, path: Path) -> bool:
+    """Whether a scaler is made wherever no other is given and the machine has what it takes: no setting asks for it."""
+    shown = [shown_symbol(key[1]) for key, _ in made.path if not tells_arms_apart(key)]
+    return made.path <= path and all(text == name or "(" in text for text in shown)
 
 
 def ways_on(value: Value) -> Iterator[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mplint.program.conditions import Bound, Condition, extend
+from mplint.program.conditions import Bound, Condition, extend, has_numbers
 
 
 def compared(op: str, number: float, sense: bool = True) -> Condition:
@@ -47,3 +47,8 @@ def test_comparisons_that_exclude_each_other_contradict(one: Condition, other: C
 def test_comparisons_that_some_number_meets_hold_together(one: Condition, other: Condition) -> None:
     assert extend(frozenset({one}), frozenset({other})) is not None
     assert extend(frozenset({other}), frozenset({one})) is not None
+
+
+def test_bounds_wider_than_a_machine_word_hold_numbers() -> None:
+    assert has_numbers([(">=", 1), ("<", 10**30)], [])
+    assert not has_numbers([(">", 3), ("<", 4)], [])

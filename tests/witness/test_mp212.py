@@ -49,3 +49,20 @@ def test_rounded_frequencies_turn_away(dtype: str, off: float) -> None:
     angles = 1000 * module.speeds.double()  # what a cast to a wider dtype does not bring back
     assert (angles - 1000 * exact).abs().max() > off
     assert (1000 * exact.float().double() - 1000 * exact).abs().max() < 1e-3
+
+
+def test_sines_of_half_positions_are_off_in_tensorflow() -> None:
+    tf = pytest.importorskip("tensorflow")
+    positions = tf.range(1000)
+    exact = tf.sin(tf.cast(positions, tf.float32) * 0.75)
+    rounded = tf.sin(tf.cast(positions, tf.float16) * tf.constant(0.75, tf.float16))
+    assert float(tf.reduce_max(tf.abs(exact - tf.cast(rounded, tf.float32)))) > 0.1
+    late = tf.cast(exact, tf.float16)
+    assert float(tf.reduce_max(tf.abs(exact - tf.cast(late, tf.float32)))) < 0.001
+
+
+def test_a_number_of_elements_is_infinite_in_float16() -> None:
+    tf = pytest.importorskip("tensorflow")
+    count = tf.reduce_prod(tf.constant([64, 64, 16, 2]))
+    assert tf.math.is_inf(tf.cast(count, tf.float16))
+    assert float(tf.constant(3.0, tf.float16) / tf.cast(count, tf.float16)) == 0

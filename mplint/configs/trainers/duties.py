@@ -108,6 +108,11 @@ def trainer(key: str) -> Kind:
     return next(kind for kind in kinds() if kind.key == key)
 
 
+def takes_over(title: str) -> bool:
+    """Whether a trainer steps optimizers that a program hands to it and steps in its own loops, where it runs not only its own."""
+    return not any(kind.title == title and kind.hosts and not kind.prepares for kind in kinds())
+
+
 @lru_cache(maxsize=1024)
 def kind_of(name: str) -> Kind | None:
     """The trainer to which a dotted name belongs, or None."""

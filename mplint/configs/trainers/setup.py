@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -17,13 +18,18 @@ class Open:
 OPEN = Open()
 
 
+# what asks the machine for bfloat16
+BFLOAT_SUPPORT = re.compile(r"([\w.]+\.)?(is_bf16_supported|is_torch_bf16_gpu_available|is_torch_bf16_available|is_bf16_available)\(\)")
+
+
 class Option(NamedTuple):
     """One setting: where its name and its value stand, and the value.
 
     `value` is a constant, the settings of a section, or `OPEN`. `fixed`: no edit is offered, since the text stands for other places, too.
     `sure`: nothing but this text decides it (a flag's default is not sure; then `setting` names the flag or setting with its default).
     `place` is what a report underlines. `made` is the last name of the class that the value is an instance of, "" where it is none;
-    `held` are those of a list's items. `varies`: it is something else on other ways through the program.
+    `held` are those of a list's items. `varies`: it is something else on other ways through the program. `asked`: the expression that
+    decides it when the program runs, as far as one is shown.
     """
 
     name: str
@@ -36,6 +42,7 @@ class Option(NamedTuple):
     held: tuple[str, ...] = ()
     setting: str = ""
     varies: bool = False
+    asked: str = ""
 
     @property
     def on(self) -> bool:

@@ -6,6 +6,7 @@ dtype and gives that dtype. `half` of a tensor that a layer gives ends with the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from mplint.frameworks.keras.tensors import (
     LOW,
     NEST,
     TF,
+    WEIGHT,
     added_up_here,
     argument_place,
     gathered,
@@ -854,7 +856,7 @@ def weight(m: Machine, layer: Object, args: Args, place: Place) -> Value:
     letter = next((letter for _, letter, _ in dtype_options(m, given)), None)
     if letter in (INTEGER, "?b"):
         return tensor(INTEGER)
-    found = [(guards, tensor(letter_of(a), tags=frozenset({"weight"}))) for guards, a in options(policy_held(m, layer))]
+    found = [(guards, tensor(letter_of(a), tags=frozenset({WEIGHT}))) for guards, a in options(policy_held(m, layer))]
     return join(found)
 
 
@@ -901,8 +903,11 @@ def fitted(m: Machine, model: Object, name: str, args: Args, place: Place) -> Va
     return Unknown(f"history{IDENTITY}{place.path}:{place.position}")
 
 
+MULTIPLIES = re.compile(r"keras\.layers\.(?:(?:Einsum)?Dense|Conv[123]D(?:Transpose)?)$")  # whose weights read in the compute dtype
+
+
 def layer_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
-    """Dtypes of layers."""
+    """Dtypes of layers, and weights that the layer which a class extends makes for itself."""
     if type(atom) is not Object or not is_layer(m, atom):
         return None
     if name in ("compute_dtype", "_compute_dtype", "_compute_dtype_object"):
@@ -915,6 +920,8 @@ def layer_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | 
         return letters_of(m, policy_held(m, atom), variable_letter)
     if name in ("dtype_policy", "_dtype_policy"):
         return policy_object(m, policy_held(m, atom), place)
+    if name in ("kernel", "bias") and any(MULTIPLIES.match(base) for base in bases_of(m, atom)):
+        return join((guards, tensor(letter_of(a), tags=frozenset({WEIGHT}))) for guards, a in options(policy_held(m, atom)))
     if name == "optimizer" and is_model(m, atom):
         return Unknown(f"model.optimizer{IDENTITY}{atom.id!r}")
     if name in ("output", "outputs") and atom.kind == "keras model":

@@ -178,11 +178,10 @@ def gradients_of(m: Machine, loss: Value | None, place: Place, tape: bool = True
             emit_on(m, path, "loss added up in half", reduction, tensor=t, taken=place)
     factors = {tag for _, t in held for tag in t.tags if tag.startswith(FACTOR)} if tape else {FACTOR + ANYTHING}
     tags = frozenset({TF, GRADIENTS, f"taken:{place.path}:{place.position}", *factors, *(() if held else ("of an unknown loss",))})
-    ways = {t.scaled: path for path, t in held} or {None: m.path}
-    if len(ways) < 2 or not scaled:
-        by = next((s for s in ways if s is not None), None)
+    if len({t.scaled for _, t in held}) < 2:
+        by = held[0][1].scaled if held else None
         return Tensor(frozenset({SINGLE}), scaled=by, forward=forward, tags=tags)
-    return join((path - m.path, Tensor(frozenset({SINGLE}), scaled=by, forward=forward, tags=tags)) for by, path in ways.items())
+    return join((path - m.path, Tensor(frozenset({SINGLE}), scaled=t.scaled, forward=t.forward, tags=tags)) for path, t in held)
 
 
 # the torch backend

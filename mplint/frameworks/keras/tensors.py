@@ -72,6 +72,12 @@ MULTI = "multi-backend"  # of what `keras.ops` and `keras.random` make
 LOW = (COMPUTE, HALF, BFLOAT)
 LARGEST = {HALF: 65504.0, COMPUTE: 65504.0, BFLOAT: 3.39e38}
 NOISE = "noise"  # of random numbers
+COUNTED = "counted"  # of whole numbers: positions up to a length, as `tf.range` gives them,
+ELEMENTS = "elements"  # or how many elements something has
+EXACT = 2048  # up to which float16 has every whole number
+TURNS = frozenset({"sin", "cos"})
+EXPONENTIALS = frozenset({"pow", "power", "exp"})  # whose results are rates, and no positions
+ROUNDED = "positions rounded at "  # beginning of a tag: where positions became half, of all that is computed of them
 ADDED_UP = "added up at "  # beginning of a tag: where float16 values became a sum or mean
 HISTORY = (GRADIENTS, "unscaled", "of an unknown loss")
 KEPT_TAGS = frozenset({TF, NUMPY, MULTI, ISLAND, FOLLOWED, NOISE})
@@ -113,6 +119,7 @@ OF_KERAS: dict[str, int] = {
     "random_uniform_variable": 3,
 }
 OF_KERAS_VALUES = {"constant": 1, "variable": 1, "arange": 3}
+OF_OPS_VALUES = {"arange": 3}
 OF_OPS: dict[str, int] = {"zeros": 1, "ones": 1, "eye": 3, "linspace": 5, "one_hot": 3, "full": 2, "tri": 3, "identity": 1}
 OF_RANDOM = {"normal": 3, "uniform": 3, "truncated_normal": 3, "gamma": 2, "beta": 3, "binomial": 3}
 INTEGERS = frozenset(
@@ -309,10 +316,17 @@ def gathered(m: Machine, value: Value | None, depth: int = 0) -> list[Tensor]:
     for atom in atoms(value) if value is not None else ():
         if is_tensor(atom):
             found.append(atom)  # type: ignore[arg-type]
-        elif depth < 2 and (type(atom) is Items or (type(atom) is Object and atom.kind in ("list", "set"))):
-            for item in items_of(m, atom, 0) or ():
+        elif depth < 2:
+            for item in held_items(m, atom):
                 found += gathered(m, item, depth + 1)
     return found
+
+
+def held_items(m: Machine, atom: Atom) -> list[Value]:
+    """What a tuple, list or set holds, also where nobody knows how many there are."""
+    held = m.read(atom.id, "#items") if type(atom) is Object and atom.kind in ("list", "set") else atom
+    known = held if type(held) is Items else None
+    return [*known.items, *([known.rest] if known.rest is not None else [])] if known is not None else []
 
 
 def operands_of(m: Machine, value: Value) -> list[Operand]:
@@ -327,8 +341,8 @@ def held_in(m: Machine, value: Value, path: Path, depth: int = 0) -> Operand:
     for both, atom in under(value, path):
         if is_tensor(atom):
             found.append((both, atom))  # type: ignore[arg-type]
-        elif depth < 2 and (type(atom) is Items or (type(atom) is Object and atom.kind in ("list", "set"))):
-            for item in items_of(m, atom, 0) or ():
+        elif depth < 2:
+            for item in held_items(m, atom):
                 found += held_in(m, item, both, depth + 1)
     return found
 
@@ -392,7 +406,7 @@ def emit_on(m: Machine, path: Path, kind: str, place: Place, **data: object) -> 
 
 def history(tensor: Tensor) -> frozenset[str]:
     """The tags that tell of what a tensor was computed: of gradients, of a loss with a factor, or of what was added up in half."""
-    return frozenset(tag for tag in tensor.tags if tag in HISTORY or tag.startswith(("taken:", FACTOR, ADDED_UP)))
+    return frozenset(tag for tag in tensor.tags if tag in HISTORY or tag.startswith(("taken:", FACTOR, ADDED_UP, ROUNDED)))
 
 
 def added_up_here(made: Tensor, place: Place) -> Tensor:
@@ -549,12 +563,23 @@ def cast_atom(
             return before
     if before is not None:
         tags |= history(before)  # type: ignore[arg-type]
+        tags |= of_whole_numbers(m, name, before, letter, place)  # type: ignore[arg-type]
     if letter == COMPUTE or how == "followed":
         return tensor(letter, half=chain_of(given), tags=tags | {"cast"})
     if letter in (SINGLE, HALF) and name.startswith("keras.ops."):
         return tensor(letter, tags=tags)
     made = made_here(m, name, place, letter, where, "cast", tags, how)
     return made.but(half=(Step(place, "cast to float16 here"),)) if letter == HALF else made
+
+
+def of_whole_numbers(m: Machine, name: str, before: Tensor, letter: str, place: Place) -> frozenset[str]:
+    """What is told of positions and numbers of elements that are cast."""
+    if letter not in LOW:
+        return before.tags & {COUNTED, ELEMENTS}
+    if ELEMENTS in before.tags and letter != BFLOAT:
+        asked = tensor(letter, half=(Step(place, "cast to float16 here"),) if letter == HALF else ())
+        m.emit("integers in half", place, name=short(name), tensor=asked, used=place, what=ELEMENTS)
+    return frozenset({rounded_at(place)}) if COUNTED in before.tags else frozenset()
 
 
 def island(m: Machine, name: str, before: Tensor, letter: str, place: Place, where: Place | None, tags: frozenset[str]) -> Tensor:
@@ -595,7 +620,7 @@ def of_value(m: Machine, name: str, args: Args, place: Place) -> Value:
     """A tensor (or variable) of given values."""
     keras = name.startswith("keras.backend.")
     last = name.rpartition(".")[2]
-    index = OF_KERAS_VALUES.get(last, 1) if keras else OF_VALUES[last]
+    index = OF_KERAS_VALUES.get(last, 1) if keras else OF_OPS_VALUES[last] if last in OF_OPS_VALUES else OF_VALUES[last]
     kind = "variable" if last in ("Variable", "variable", "get_variable") else "value"
     first = args.get(0, "initial_value" if last == "Variable" else "value")
     if last == "fill":
@@ -607,16 +632,13 @@ def of_value(m: Machine, name: str, args: Args, place: Place) -> Value:
     if given is not None and not (type(given) is Constant and given.value is None):
         if last == "convert_to_tensor" and all(is_tensor(a) and NUMPY not in a.tags for a in atoms(first or NONE)):  # type: ignore[union-attr]
             return cast(m, name, Args((first or NONE, given), None, (0, args.place(index, "dtype") or 0)), place)
-        return in_dtypes(m, name, args, place, index, None, kind)
-    if last == "arange" and keras:
-        return tensor(INTEGER)
-    if last in ("range",):
-        letters = {letter_of_number(m, v) for v in args.positional[:3]}
-        return (
-            tensor(SINGLE if SINGLE in letters and letters <= {SINGLE, INTEGER} else INTEGER)
-            if letters <= {SINGLE, INTEGER}
-            else unknown(name, place)
-        )
+        made = in_dtypes(m, name, args, place, index, None, kind)
+        return counted(m, args, made, place) if last in ("range", "arange") else made
+    if last in ("range", "arange"):
+        letters = {INTEGER if is_length(v) else letter_of_number(m, v) for v in args.positional[:3]}
+        if last == "arange" or letters <= {SINGLE, INTEGER}:
+            return counted(m, args, tensor(SINGLE if SINGLE in letters else INTEGER), place)
+        return unknown(name, place)
     if last == "get_variable":
         return tensor(ANY)  # in the dtype of its scope, or of the getter that the scope is given
 
@@ -639,6 +661,37 @@ def of_value(m: Machine, name: str, args: Args, place: Place) -> Value:
     return m.each(first if first is not None else NONE, one)
 
 
+def is_length(value: Value) -> bool:
+    """Whether a value is a whole number that a program has: a length of a tensor."""
+    if type(value) is Unknown:
+        return value.symbol.startswith("tensor.shape")
+    return is_tensor(value) and value.dtypes == {INTEGER}  # type: ignore[union-attr]
+
+
+def counted(m: Machine, args: Args, made: Value, place: Place) -> Value:
+    """Positions up to a length that nobody knows, or that half precision cannot tell apart."""
+    known = [v.value for v in args.positional[:3] if type(v) is Constant and isinstance(v.value, (int, float))]
+    few = len(known) == len(args.positional[:3]) and all(abs(number) <= EXACT for number in known)
+
+    def one(atom: Atom) -> Value:
+        if type(atom) is not Tensor or few:
+            return atom
+        return atom.but(tags=atom.tags | {rounded_at(place) if is_low(atom) else COUNTED})
+
+    return m.each(made, one)
+
+
+def rounded_at(place: Place) -> str:
+    """The tag of all that is computed of positions which became half at a place."""
+    return f"{ROUNDED}{place.path}:{place.position}"
+
+
+def rounded_places(tensor: Tensor) -> list[Place]:
+    """Where positions became half that a tensor is computed of."""
+    found = [tag.removeprefix(ROUNDED).rpartition(":") for tag in sorted(tensor.tags) if tag.startswith(ROUNDED)]
+    return [Place(path, int(position)) for path, _, position in found]
+
+
 def variable(m: Machine, name: str, args: Args, place: Place) -> Value:
     """A variable, to which other tensors may be assigned later."""
     tag = f"{VARIABLE}{m.identity(place)}"
@@ -651,6 +704,8 @@ for last in OF_VALUES:
 for last in OF_KERAS_VALUES:
     vocabulary.calls[f"keras.backend.{last}"] = of_value
 vocabulary.calls["keras.backend.convert_to_tensor"] = of_value
+for last in OF_OPS_VALUES:
+    vocabulary.calls[f"keras.ops.{last}"] = of_value
 
 
 def unknown(name: str, place: Place) -> Unknown:
@@ -820,7 +875,7 @@ def operation(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     if not last or last in OPAQUE or last[0].isupper():
         return None
     if last in INTEGERS:
-        return tensor(INTEGER) if gathered(m, args.get(0)) else None
+        return tensor(INTEGER, tags=frozenset({ELEMENTS}) if last == "size" else frozenset()) if gathered(m, args.get(0)) else None
     if last in TESTS:
         return tensor(BOOLEAN) if any(gathered(m, v) for v in args.all()) else None
     dtype = args.named.get("dtype") or args.named.get("out_type")
@@ -839,6 +894,9 @@ def operation(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     m.emit("operation", place, name=name, operands=tuple(operands), args=args)
     numbers_beside(m, last, args, groups, place)
     checked(m, last, args, place)
+    for path, angle in groups[0] if last in TURNS and groups else ():
+        for cast_at in rounded_places(angle):
+            emit_on(m, path, "integers in half", cast_at, name=short(name), tensor=angle, used=place, what=COUNTED)
     if last in REDUCED and dtype is None:
         for path, low in groups[0] if groups else ():
             if low.dtypes == {HALF}:
@@ -883,6 +941,12 @@ def result_of(m: Machine, name: str, groups: Sequence[Operand], place: Place, pr
         return unknown(name, place)
     if last in ("split", "unstack", "meshgrid", "moments", "top_k", "nest"):
         return result.but(tags=result.tags | {NEST})
+    if last in ("reduce_prod", "prod") and result.dtypes == {INTEGER}:
+        return result.but(tags=result.tags | {ELEMENTS})
+    if last in EXPONENTIALS:
+        return result.but(tags=frozenset(tag for tag in result.tags if not tag.startswith(ROUNDED)))
+    if last in OF_FIRST:
+        return result.but(tags=result.tags | {tag for group in groups for _, t in group for tag in t.tags & {COUNTED, ELEMENTS}})
     if last in SUMS:
         return added_up_here(result, place)
     if last == "square":
@@ -1008,11 +1072,13 @@ def binary(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place:
         if type(number) is Object and number.kind == "tensor array":
             return None
         if type(number) in (Constant, Unknown, Tensor) or number is NONE:
-            kept = known.tags & KEPT_TAGS | history(known)
+            kept = known.tags & (KEPT_TAGS | {COUNTED} if op in ("+", "-") else KEPT_TAGS) | history(known)
+            if op == "**":
+                kept = frozenset(tag for tag in kept if not tag.startswith(ROUNDED))  # an exponent is no position
             if known.dtypes == {INTEGER} and type(number) is Constant and isinstance(number.value, float):
                 return unknown(op, place)
             if type(number) is Unknown and known.dtypes == {INTEGER}:
-                return unknown(op, place)
+                return tensor(ANY, tags=frozenset({COUNTED})) if COUNTED in kept else unknown(op, place)
             scaled = known.scaled
             if type(number) is Unknown and "scale" in number.symbol.partition(IDENTITY)[0].lower():
                 scaled = "by hand"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from mplint.frameworks.keras import excerpts, guards, layers, loops, policies, tensors
+from mplint.frameworks.keras import distributions, excerpts, guards, layers, loops, policies, tensors
 from mplint.frameworks.vocabulary import Vocabulary
 
 
 def vocabularies() -> tuple[Vocabulary, ...]:
     """Policies first, which layers take; then loops, layers and the tensors that they give."""
-    return (policies.vocabulary, loops.vocabulary, layers.vocabulary, guards.vocabulary, tensors.vocabulary, excerpts.vocabulary)
+    modules = (policies, loops, layers, guards, distributions, tensors, excerpts)
+    return tuple(module.vocabulary for module in modules)

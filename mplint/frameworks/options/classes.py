@@ -205,7 +205,8 @@ def leave_open(m: Machine, made: Object, place: Place) -> None:
 
 def filled_from_outside(m: Machine, instance: Object, bases: Sequence[str], args: Args, place: Place) -> None:
     """Settings that are made of a table from outside (`Settings(**given)`): each field is the user's."""
-    if args.opaque and not bases and type(instance.type) is Class and holds_settings(m, instance.type):
+    own = all(base.startswith("abc.") for base in bases)
+    if args.opaque and own and type(instance.type) is Class and holds_settings(m, instance.type):
         leave_open(m, instance, place)
 
 

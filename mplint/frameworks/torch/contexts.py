@@ -165,34 +165,51 @@ def run_modules(m: Machine, found: Trace, known: list[str], ask: Ask, callers: C
     nearby = Nearby(Units(m.project, known, ask), Ways(m), Candidates(m.project), callers)
     left = min(CONTEXT_STEPS + FILE_STEPS * len(files), MOST_STEPS)
     runs: list[Run] = []
-    waiting = [(path, statement, region) for path in files for statement, region in classes_of(m, path, offered, nearby)]
-    for number, (path, statement, region) in enumerate(waiting):
-        if left <= 0:
-            break
-        before, m.called = m.called, set()
-        m.limit = max(SMALLEST_RUN, min(OWN_STEPS, 2 * left // (len(waiting) - number)))
-        one = Run(Entry(path, statement[2], False, context=CALLERS if region.callers else "autocast"))
-        run(m, found, one.entry, partial(forward, m, path, statement, region, one), home=path)
-        if m.left > 0:  # what a run that ran out of steps has reached, it has not seen through
-            one.reached = m.called
-        m.called = before | m.called
-        runs.append(one)
-        left -= m.limit - max(m.left, 0)
+    chosen = [(path, statement, states) for path in files for statement, states in classes_of(m, path, offered, nearby)]
+    for turn in range(2):
+        waiting = [(path, statement, states[turn]) for path, statement, states in chosen if len(states) > turn]
+        for number, (path, statement, region) in enumerate(waiting):
+            if left <= 0:
+                break
+            before, m.called = m.called, set()
+            m.limit = max(SMALLEST_RUN, min(OWN_STEPS, 2 * left // (len(waiting) - number)))
+            one = Run(Entry(path, statement[2], False, context=CALLERS if region.callers else "autocast"), region.cast)
+            run(m, found, one.entry, partial(forward, m, path, statement, region, one), home=path)
+            if m.left > 0:  # what a run that ran out of steps has reached, it has not seen through
+                one.reached = m.called
+            m.called = before | m.called
+            runs.append(one)
+            left -= m.limit - max(m.left, 0)
     m.limit = OWN_STEPS
     found.exhausted = found.exhausted or left <= 0
     forget_parts(found, runs)
 
 
-def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby) -> Iterable[tuple[IR, Region]]:
-    """The classes of a file, each with a cast of its own, or the nearest region of those that belong together with it."""
+def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby) -> Iterable[tuple[IR, tuple[Region, ...]]]:
+    """The classes of a file, each with the states in which it is run, one or two, the nearest first.
+
+    A model that one program casts, another may run under autocast: a class has a cast of its own or the nearest one, and the nearest
+    region of those that belong together with it.
+    """
     own = {cls.name: region for region in reversed(offered) for cls in region.classes if cls.path == path}
-    region = nearby.region([region for region in offered if not region.classes], path)
-    ir = m.project.ir(path) if region is not None or own else None
+    cast = nearby.nearest((region for region in offered if region.cast and not region.classes), path)
+    entered = nearby.nearest((region for region in offered if not region.cast), path)
+    first = nearby.nearest((region for region in offered if region is cast or region is entered), path)
+    shared = [first, *(region for region in (cast, entered) if region is not first)]
+    if first is None and nearby.callers.run_in_half(path):
+        shared = [of_callers(path)]
+    ir = m.project.ir(path) if any(shared) or own else None
     for statement in definitions(ir[1]) if ir is not None else ():
-        chosen = own.get(statement[2], region) if statement[0] == "class" else None
-        if chosen is not None:
-            left = chosen is region and not chosen.callers and nearby.callers.is_left_to_users(path, statement)
-            yield statement, of_callers(path) if left else chosen
+        if statement[0] != "class":
+            continue
+        states = shared
+        if statement[2] in own:
+            states = [own[statement[2]], entered]
+        elif first is not None and nearby.callers.is_left_to_users(path, statement):
+            states = [of_callers(path)]
+        known = tuple(region for region in states if region is not None)
+        if known:
+            yield statement, known
 
 
 def of_callers(path: str) -> Region:
@@ -205,14 +222,15 @@ class Run:
     """A module that was run by itself, its `forward`, and the functions that it saw through."""
 
     entry: Entry
+    cast: bool
     own: Code | None = None
     reached: set[Code] = field(default_factory=set)
 
 
 def forget_parts(found: Trace, runs: Sequence[Run]) -> None:
     """Leave out modules that others of the project call: there they have been run in the state that these give them."""
-    counts = Counter(code for one in runs for code in one.reached)
-    parts = {id(one.entry) for one in runs if one.own is not None and counts[one.own] > (one.own in one.reached)}
+    counts = Counter((one.cast, code) for one in runs for code in one.reached)
+    parts = {id(one.entry) for one in runs if one.own is not None and counts[one.cast, one.own] > (one.own in one.reached)}
     found.entries[:] = [entry for entry in found.entries if id(entry) not in parts]
 
 
@@ -265,11 +283,9 @@ class Nearby:
     candidates: Candidates
     callers: Callers
 
-    def region(self, offered: Iterable[Region], path: str) -> Region | None:
-        """The nearest region that belongs together with a module's file, the surest first among equals; else one of a library's callers."""
+    def nearest(self, offered: Iterable[Region], path: str) -> Region | None:
+        """The nearest region that belongs together with a module's file, the surest first among equals."""
         near = [region for region in offered if self.reaches(region, path)]
-        if not near and self.callers.run_in_half(path):
-            return of_callers(path)
         return max(near, key=lambda region: self.units.nearness(region.place.path, path), default=None)
 
     def reaches(self, region: Region, path: str) -> bool:

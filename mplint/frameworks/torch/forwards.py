@@ -61,7 +61,8 @@ def is_followed(m: Machine, module: Atom, depth: int = 0) -> bool:
         return depth > 2 or all(is_followed(m, a, depth + 1) for a in held if may_be_model(m, a) and a != module)
     if type(module) is Object:
         return is_loaded(module) or module.type.startswith(PLAIN_MODELS)  # type: ignore[union-attr]
-    return type(module) is Unknown and module.symbol.partition(IDENTITY)[0].startswith(PLAIN_MODELS)
+    shown = module.symbol.partition(IDENTITY)[0] if type(module) is Unknown else ""
+    return shown.startswith(PLAIN_MODELS) and "__" not in shown  # what classes tell of themselves are the project's own
 
 
 def is_loaded(module: Atom) -> bool:

@@ -14,7 +14,7 @@ from mplint.frameworks.derived import OpMeaning, torch_layer
 from mplint.frameworks.library import unknown_result
 from mplint.frameworks.packages import in_table, note, of_table
 from mplint.frameworks.torch.forwards import is_trained, note_called
-from mplint.frameworks.torch.promotion import FLOATS, HALVES, UNKNOWN_TENSOR, dtypes_given, named, spread
+from mplint.frameworks.torch.promotion import FLOATS, HALVES, SCALAR, UNKNOWN_TENSOR, dtypes_given, named, spread
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, zero_grad
 from mplint.frameworks.torch.tensors import (
     BUFFER,
@@ -195,7 +195,7 @@ def parameter(m: Machine, args: Args, place: Place) -> Value:
 
     def one(atom: Atom) -> Value:
         held = registered_at(atom, place) if type(atom) is Tensor else UNKNOWN_TENSOR
-        return held.but(tags=own | held.tags & {RATES, ROUNDED}, scaled=None, range=None)
+        return held.but(tags=own | held.tags & {RATES, ROUNDED, SCALAR}, scaled=None, range=None)
 
     return m.each(data, one)
 
@@ -561,6 +561,8 @@ def loaded_weights(state: Atom, made: Place | None) -> Tensor | None:
 
 def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
     """Calls of unknown values with tensors or unknown arguments: models, criteria, methods that compute."""
+    if type(atom) is Tensor:
+        note_called(m, atom, args, place)  # what `to(dtype)` gives of a value that nobody knows was a model
     if type(atom) is not Unknown:
         return None
     if not any(type(a) in (Unknown, Tensor, Items, Object) for v in args.all() for a in atoms(v)) and not args.opaque:

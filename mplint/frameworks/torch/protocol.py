@@ -50,6 +50,7 @@ from mplint.program.values import (
     Unknown,
     Value,
     Wrapped,
+    alternatives,
     atoms,
     options,
 )
@@ -362,6 +363,20 @@ def scaler_made(m: Machine, made: Object, name: str, args: Args, place: Place) -
     m.emit("scaler made", place, scaler=made, enabled=enabled if enabled is not None else TRUE, name=name, args=args)
 
 
+def raised(m: Machine, place: Place) -> None:
+    """Note that a function raises which holds a scaler: `scalers` are the variables that do."""
+    code = m.frames[-1].code
+    if code is None or m.store.get("scalers", "#made") is None:
+        return
+    held = [(name, m.read(m.frames[-1].id, name)) for name in sorted(code.locals)]
+    scalers = tuple((name, value) for name, value in held if value is not None and any(is_scaler(m, a) for a in atoms(value)))
+    if scalers:
+        m.emit("scaler refused", place, scalers=scalers)
+
+
+vocabulary.raises.append(raised)
+
+
 def of_base(m: Machine, made: Object, bases: object, args: Args, place: Place) -> None:
     """Instances of project classes that extend a scaler, an optimizer or a Function of PyTorch."""
     names = list(bases)  # type: ignore[call-overload]
@@ -440,7 +455,8 @@ def scaler_method(m: Machine, scaler: Atom, name: str, args: Args, place: Place)
     if name == "unscale_":
         return when_enabled(m, scaler, lambda: unscale(m, scaler, args.get(0), place), lambda: NONE)
     if name == "step":
-        return when_enabled(m, scaler, lambda: scaler_step(m, scaler, args.get(0), place), lambda: optimizer_step(m, args.get(0), place))
+        optimizer = args.get(0)
+        return when_enabled(m, scaler, lambda: scaler_step(m, scaler, optimizer, place), lambda: disabled_step(m, scaler, optimizer, place))
     if name == "update":
         return when_enabled(m, scaler, lambda: update(m, scaler, place), lambda: NONE)
     if name == "state_dict":
@@ -594,6 +610,18 @@ def scaler_step(m: Machine, scaler: Atom, optimizer: Value | None, place: Place)
     remember(m, owner, key)
     mark_unscaled(m, owner, key, place)
     return NONE
+
+
+def disabled_step(m: Machine, scaler: Atom, optimizer: Value | None, place: Place) -> Value:
+    """`scaler.step(optimizer)` of a scaler that is switched off, which has scaled nothing either."""
+    owner = owner_of(scaler)
+    ways = [(guards, atom) for guards, atom in options(m.state("gradients")) if not is_scaled_by(atom, owner)]
+    return optimizer_step(m, optimizer, place, alternatives(ways) if ways else None)
+
+
+def is_scaled_by(gradients: Atom, owner: Hashable) -> bool:
+    """Whether gradients are those of a loss that a scaler has multiplied."""
+    return type(gradients) is State and isinstance(gradients.data, tuple) and gradients.data[:2] == ("scaled", owner)
 
 
 def mark_unscaled(m: Machine, owner: Hashable, key: str, place: Place) -> None:
@@ -765,11 +793,10 @@ def optimizer_method(m: Machine, optimizer: Atom, name: str, args: Args, place: 
     return None
 
 
-def optimizer_step(m: Machine, optimizer: Value | None, place: Place) -> Value:
-    """`optimizer.step()`."""
-    m.emit(
-        "optimizer step", place, optimizer=optimizer, key=key_of(optimizer), gradients=m.state("gradients"), autocast=m.state("autocast")
-    )
+def optimizer_step(m: Machine, optimizer: Value | None, place: Place, gradients: Value | None = None) -> Value:
+    """`optimizer.step()`; `gradients`: as far as more is known of them than the state says."""
+    told = gradients if gradients is not None else m.state("gradients")
+    m.emit("optimizer step", place, optimizer=optimizer, key=key_of(optimizer), gradients=told, autocast=m.state("autocast"))
     return NONE
 
 

@@ -13,14 +13,14 @@ from functools import partial
 from typing import NamedTuple
 
 from mplint.frameworks.torch.callers import Callers
-from mplint.frameworks.torch.functions import PRODUCTS, applied, code_of, is_function, product_in, without_gradient
+from mplint.frameworks.torch.functions import PRODUCTS, applied, code_of, is_function, without_gradient
 from mplint.frameworks.torch.promotion import UNKNOWN_TENSOR
 from mplint.frameworks.torch.tensors import COUNTS, SURE, tensors_in
 from mplint.frameworks.torch.units import Ask
 from mplint.program.entries import definitions, run, words_in
 from mplint.program.expressions import class_member
 from mplint.program.lower import IR
-from mplint.program.machine import STATE, Args, Machine
+from mplint.program.machine import STATE, Args, Event, Machine
 from mplint.program.trace import CALLERS, Entry, Trace
 from mplint.program.values import HALF, SINGLE, Autocast, Class, Code, Module, Place, Step, Unknown, Value, atoms
 from mplint.python.document import is_test_path
@@ -28,12 +28,10 @@ from mplint.python.document import is_test_path
 FUNCTION = re.compile(rb"Function\)\s*:")
 DECORATED = re.compile(rb"\bcustom_fwd\b")
 # words of code that minds the dtypes of its tensors
-MINDFUL = frozenset(
-    [
-        *("float", "half", "bfloat16", "double", "to", "type", "type_as", "dtype", "float32", "float16", "force_fp32", "auto_fp16"),
-        *("autocast", "custom_fwd", "custom_bwd", "is_autocast_enabled", "get_autocast_gpu_dtype", "set_autocast_enabled"),
-    ]
-)
+REGIONS = frozenset(["autocast", "custom_fwd", "custom_bwd", "is_autocast_enabled", "get_autocast_gpu_dtype", "set_autocast_enabled"])
+MINDFUL = REGIONS | {
+    *("float", "half", "bfloat16", "double", "to", "type", "type_as", "dtype", "float32", "float16", "force_fp32", "auto_fp16")
+}
 PRODUCT = "a product"
 COMMON = frozenset({"torch", "ctx", "F", "np", "numpy", "math", "einops", "dist", "triton", "tl", "self", "nn"})  # no compiled modules
 STEPS = 60_000  # of all such runs
@@ -53,7 +51,8 @@ def run_functions(m: Machine, found: Trace, paths: Iterable[str], ask: Ask, call
     """Run the Functions that nothing is known to run under autocast, as a caller would who does."""
     known = [path for path in paths if not is_test_path(path)]
     offered = Offered(m, known, ask, callers)
-    told = {event.data["forward"] for entry in found.entries for event in entry.of("custom function applied")}
+    entries = (entry for entry in found.entries if entry.context != CALLERS)
+    told = {event.data["forward"] for entry in entries for event in entry.of("custom function applied") if is_in_region(event)}
     left = STEPS
     for path in known:
         for statement, reason in offered.of(path) if ask(path, defines_function) else ():
@@ -62,6 +61,12 @@ def run_functions(m: Machine, found: Trace, paths: Iterable[str], ask: Ask, call
             entry = Entry(path, statement[2], False, context=CALLERS)
             run(m, found, entry, partial(run_function, m, path, statement, reason, told), home=path)
             left -= m.limit - max(m.left, 0)
+
+
+def is_in_region(event: Event) -> bool:
+    """Whether autocast may be on at an event."""
+    state = event.data["autocast"]
+    return any(type(a) is Autocast and a.dtype is not None for a in atoms(state))  # type: ignore[arg-type]
 
 
 class Reason(NamedTuple):
@@ -160,18 +165,11 @@ def calls_of(cls: IR) -> frozenset[str]:
 
 def work_in(ir: object) -> Iterator[str]:
     """The kinds of work in lowered code."""
-    if not isinstance(ir, tuple):
-        return
-    if len(ir) > 3 and ir[0] == "binary" and ir[2] == "@":
-        yield PRODUCT
-    elif len(ir) > 3 and ir[0] == "call" and isinstance(ir[2], tuple) and ir[2][0] == "attribute":
-        _, _, owner, name = ir[2]
-        if name in PRODUCTS:
+    for part in parts_of(ir, "binary", "call"):
+        if is_product(part):
             yield PRODUCT
-        elif owner[0] == "name" and owner[2] not in COMMON:
-            yield owner[2]
-    for part in ir:
-        yield from work_in(part)
+        elif part[0] == "call" and part[2][0] == "attribute" and part[2][2][0] == "name" and part[2][2][2] not in COMMON:
+            yield part[2][2][2]
 
 
 def run_function(m: Machine, path: str, statement: IR, reason: Reason, told: set[object]) -> None:
@@ -183,15 +181,14 @@ def run_function(m: Machine, path: str, statement: IR, reason: Reason, told: set
     if cls is None or not is_function(m, cls):
         return
     forward, backward = (code_of(member[0]) if (member := class_member(m, cls, n)) is not None else None for n in ("forward", "backward"))
-    if forward is None or backward is None or forward.path != path or not MINDFUL.isdisjoint(forward.words):
+    if forward is None or backward is None or forward.path != path or not REGIONS.isdisjoint(forward.words | backward.words):
         return
     begun = Place(path, forward.place)
     if begun in told:
         return
     m.frames.append(frame)
     product = product_met(m, cls, forward, backward, begun)
-    learns = 0 not in without_gradient(backward)
-    kernel = kernel_met(m, cls, forward, begun) if product is None and reason.beside and learns else None
+    kernel = kernel_met(m, cls, forward, begun) if product is None and reason.beside and 0 not in without_gradient(backward) else None
     m.events.clear()
     if product is not None or kernel is not None:
         m.emit("function breaks under autocast", begun, function=cls, forward=begun, product=product, kernel=kernel, reason=reason.step)
@@ -199,9 +196,9 @@ def run_function(m: Machine, path: str, statement: IR, reason: Reason, told: set
 
 
 def product_met(m: Machine, cls: Class, forward: Code, backward: Code, place: Place) -> Place | None:
-    """Where backward multiplies a half gradient with what forward has saved in float32; None where forward gives no half."""
-    again = product_in(backward)
-    if again is None or not MINDFUL.isdisjoint(backward.words):
+    """Where backward multiplies a half gradient with what forward was given in float32; None where forward gives no half."""
+    again = product_with(backward, kept_as_given(forward, backward)) if MINDFUL.isdisjoint(backward.words) else None
+    if again is None:
         return None
     full = UNKNOWN_TENSOR.but(dtypes=frozenset({SINGLE}))
     result = under_autocast(m, cls, Args([full if is_float(name) else Unknown(name) for name in given_to(forward)]), place)
@@ -209,10 +206,51 @@ def product_met(m: Machine, cls: Class, forward: Code, backward: Code, place: Pl
     return again if made and all(t.dtypes == {HALF} for t in made) else None
 
 
+def kept_as_given(forward: Code, backward: Code) -> frozenset[str]:
+    """What a backward calls the tensors that its forward has saved as they were given."""
+    assigned = {name for ir in parts_of(forward.body, "assign") for target in ir[2] for name in words_in(target)}
+    own = {name for name, *_ in forward.parameters} - assigned
+    saved = [ir for ir in parts_of(forward.body, "call") if ir[2][-1] == "save_for_backward"]
+    taken = [ir for ir in parts_of(backward.body, "assign") if ir[3][0] == "attribute" and ir[3][3] in ("saved_tensors", "saved_variables")]
+    if len(saved) != 1 or len(taken) != 1 or taken[0][2][0][0] != "tuple":
+        return frozenset()
+    pairs = zip(taken[0][2][0][2], saved[0][3], strict=False)
+    return frozenset(to[2] for to, of in pairs if to[0] == of[0] == "name" and of[2] in own)
+
+
+def product_with(backward: Code, kept: frozenset[str]) -> Place | None:
+    """The first product of a backward that takes one of some tensors and something that is computed of the gradient."""
+    grown = {name for name, *_ in backward.parameters[1:]}
+    for ir in parts_of(backward.body, "assign"):
+        if ir[3][0] != "attribute" and not grown.isdisjoint(words_in(ir[3])):
+            grown |= {name for target in ir[2] for name in words_in(target)}
+    for ir in parts_of(backward.body, "call", "binary"):
+        factors = ir[3:5] if ir[0] == "binary" else ir[2:4]
+        words = words_in(factors)
+        if is_product(ir) and not words.isdisjoint(kept) and not words.isdisjoint(grown - kept):
+            return Place(backward.path, ir[1])
+    return None
+
+
+def is_product(ir: IR) -> bool:
+    """Whether a lowered expression multiplies matrices."""
+    return bool(ir[2] == "@") if ir[0] == "binary" else ir[2][-1] in PRODUCTS
+
+
+def parts_of(ir: object, *kinds: str) -> Iterator[IR]:
+    """The parts of lowered code that are of some kinds, in order."""
+    if not isinstance(ir, tuple):
+        return
+    if len(ir) > 3 and ir[0] in kinds and isinstance(ir[1], int):
+        yield ir
+    for part in ir:
+        yield from parts_of(part, *kinds)
+
+
 def kernel_met(m: Machine, cls: Class, forward: Code, place: Place) -> Place | None:
     """Where forward hands a compiled function the half tensor that it was given beside a float32 one that it has made."""
     names = given_to(forward)
-    if not names or not is_float(names[0]):
+    if not names or not is_float(names[0]) or not MINDFUL.isdisjoint(forward.words):
         return None
     half = UNKNOWN_TENSOR.but(dtypes=frozenset({HALF}), tags=frozenset({SURE}))
     under_autocast(m, cls, Args([half, *(Unknown(name) for name in names[1:])]), place)

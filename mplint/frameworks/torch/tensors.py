@@ -84,7 +84,8 @@ TURNING = "rates of angles"  # tag: such rates
 STEPS = "steps"  # tag: evenly spread numbers times one that bfloat16 does not hold all whole numbers up to: time steps of a diffusion
 DISTRIBUTION = "distribution"  # tag: what a softmax gives: numbers one by one that it weighs are its bins, and few
 ROUNDED = "rounded rates"  # tag: rates that were in half precision before they became angles, whatever they were cast to later
-SIZES = re.compile(r"(?:[\w.]+\.)?(?:shape\[[^\[\]]*\]|size\([^()]*\)(?:\[[^\[\]]*\])?|(?:dim|numel)\(\))|len\([\w.]*\)|(?:math\.)?sqrt\b")
+SIZES = re.compile(r"(?:[\w.]+\.)?(?:shape\[[^\[\]]*\]|size\([^()]*\)(?:\[[^\[\]]*\])?|(?:dim|numel)\(\))|len\([\w.…]*\)|(?:math\.)?sqrt\b")
+SEVERAL_SIZES = re.compile(r"\[slice\]|size\(\)(?!\[)")
 ARITHMETIC = re.compile(r"[\d\s.()+*/-]")
 FOLLOWING = "in a caller's dtype"  # tag: rates that took the dtype of something that a caller gives, and that may be half
 ARGUMENT = re.compile(r"[A-Za-z_]\w*")
@@ -148,6 +149,13 @@ AVERAGED = "averaged product"  # tag: such products after a mean or a filter
 NO_GRADIENT = "without a gradient"  # tag: coordinates, offsets or marks for which a function's backward gives nothing
 SURE = "surely half"  # tag: what autocast lowered, and what is computed of that and nothing unknown
 GUESSED = "taken for logits"  # tag: half, as the last product of a model under autocast is
+SECOND_GUARDED = {"xlogy": ((1, "logarithm"),), "addcdiv": ((2, "division"),)}  # of other arguments than the first
+GUARDS = {  # what puts a small number in the place of 0, with the positions and names of that number
+    **dict.fromkeys(("add", "radd", "maximum", "max"), ((0, ""), (1, "other"))),
+    **dict.fromkeys(("clamp", "clip", "clamp_min"), ((1, "min"),)),
+    "masked_fill": ((2, "value"),),
+    "where": ((1, "input"), (2, "other")),
+}
 UP_TO_ONE = "rounded up to one"  # tag: bounded from above by a number that half precision rounds to 1
 FROM_MINUS_ONE = "rounded down to minus one"  # tag: the negative of such
 IN_PLACE = "sum in place"  # what is done with a number that a product brings into a half tensor
@@ -274,6 +282,13 @@ def number_of(atom: Atom | None) -> float | None:
     if type(atom) is Tensor and atom.range is not None and atom.range[0] == atom.range[1]:
         return atom.range[0]
     return None
+
+
+def number_by_default(m: Machine, atom: Atom | None) -> float | None:
+    """The number that a value holds as the program stands: of an option, its default."""
+    switch = m.switches.get(atom.symbol) if type(atom) is Unknown else None
+    default = switch.default if switch is not None else None
+    return number_of(default if type(default) is Constant else atom)
 
 
 def operate(
@@ -441,10 +456,14 @@ class Operation:
         made = Tensor(letters, chain, made=Step(self.place, f"`{self.name}` creates it here"))
         if self.name in ("tensor", "as_tensor", "scalar_tensor") and (value := number_of(source)) is not None:
             made = made.but(range=(value, value), tags=frozenset({SCALAR}))
+        elif self.name in ("tensor", "as_tensor", "scalar_tensor") and source is not None and is_one_number(source):
+            made = made.but(tags=frozenset({SCALAR}))
         elif self.name == "full" and (value := number_of(self.argument(1, "fill_value"))) is not None:
             made = made.but(range=(value, value))
             if beyond_possible(made):
                 beyond(self.m, made, value, "raises", self.name, self.argument_place(1, "fill_value"), self.place)
+        elif self.name in ("ones", "zeros", "empty", "rand", "randn") and len(self.given) == 1 and is_empty(self.m, self.given[0]):
+            made = made.but(tags=frozenset({SCALAR}))
         if self.name in ("arange", "range", "linspace"):
             made = made.but(tags=frozenset({COUNTED, NORMALIZED} if self.name == "linspace" else {COUNTED}))
         if self.name in ("arange", "range") and self.is_long():
@@ -528,7 +547,7 @@ class Operation:
             forward,
             epsilon,
             first.made if keeps or {POSITIONS, FOLLOWING} <= tags else None,
-            first.range if keeps and short not in ("sum", "mean") else None,
+            first.range if keeps and short not in ("sum", "mean") else self.filled(short),
             tags,
         )
         if ROUNDED in tags:
@@ -537,6 +556,11 @@ class Operation:
             self.m.emit("cancellation in half", self.place, tensor=made, module=forward_around(self.m, self.place.path))
         made = self.guard_added(made)
         return self.several(made)
+
+    def filled(self, short: str) -> tuple[float, float] | None:
+        """The number that all of the result is, where it is made of one."""
+        value = number_of(self.argument(1, "fill_value")) if short == "full_like" else None
+        return (value, value) if value is not None else None
 
     def rates(self, short: str, keeps: bool) -> frozenset[str]:
         """What the result has of numbers in a row, of their powers, and of the angles that positions make of these."""
@@ -611,15 +635,9 @@ class Operation:
         made = self.bounded(made, short)
         if made.dtypes != {HALF}:
             return made.but(epsilon=None) if made.epsilon is not None and short in ("add", "radd") else made
-        if short in ("add", "radd", "maximum"):
-            candidates = [(i, number_of(a)) for i, a in enumerate(self.given[:2])]
-        elif short in ("clamp", "clip", "clamp_min"):
-            candidates = [(1, number_of(self.argument(1, "min")))]
-        else:
-            return made
-        for index, value in candidates:
+        for index, name in GUARDS.get(short, ()):
+            value = number_by_default(self.m, self.argument(index, name))
             if is_lost(value):
-                name = "min" if short.startswith("cl") else ""
                 return made.but(epsilon=Step(self.argument_place(index, name), repr(value)))
         return made
 
@@ -650,6 +668,15 @@ class Operation:
         guard = GUARDED.get(short)
         if guard is not None and self.tensors and self.tensors[0].epsilon is not None:
             lost(m, self.tensors[0], guard, self.place)
+        if short == "logit" and kind != "float32" and self.tensors and self.tensors[0].dtypes == {HALF}:
+            within = number_of(self.argument(1, "eps"))
+            if within is not None and is_lost(within):
+                bound = Step(self.argument_place(1, "eps"), repr(within))
+                lost(m, self.tensors[0].but(epsilon=bound), "logarithm", self.place)
+        for index, what in SECOND_GUARDED.get(short, ()):
+            below = self.argument(index)
+            if type(below) is Tensor and below.epsilon is not None:
+                lost(m, below, what, self.place)
         if short in DIVISIONS and len(self.given) > 1:
             below = self.given[1]
             if type(below) is Tensor and below.epsilon is not None:
@@ -742,6 +769,16 @@ def is_size(unknown: Unknown) -> bool:
     return SIZES.search(shown) is not None and not ARITHMETIC.sub("", SIZES.sub("", shown))
 
 
+def is_one_number(atom: Atom) -> bool:
+    """Whether something is a number of Python's that nobody knows: one size, what `math` gives, an argument that is said to be one."""
+    if type(atom) is not Unknown:
+        return False
+    shown = atom.symbol.partition(IDENTITY)[0]
+    if atom.hint.rpartition(".")[2] in ("int", "float") or shown.startswith("math."):
+        return True
+    return is_size(atom) and SEVERAL_SIZES.search(shown) is None
+
+
 def sigmoid_of(tensor: object) -> Place | None:
     """Where the sigmoid was taken that a tensor is the result of."""
     return place_tagged(tensor, SIGMOID)
@@ -818,6 +855,11 @@ def forward_around(m: Machine, path: str) -> Place | None:
         if frame.code is not None and frame.code.name == "forward" and frame.owner is not None and frame.path == path:
             return Place(path, frame.code.place)
     return None
+
+
+def is_empty(m: Machine, shape: Atom) -> bool:
+    """Whether a shape, as a tuple or list, has no dimensions."""
+    return type(shape) in (Items, Object) and items_of(m, shape, 0) == []
 
 
 def kind_of_items(m: Machine, source: Atom | None, depth: int = 0) -> type | None:
@@ -1051,12 +1093,12 @@ def of_tensor(m: Machine, tensor: Tensor, name: str, args: Args, place: Place) -
     """A method of a tensor."""
     if name in CASTS and not (name == "type" and args.positional):
         return cast(m, tensor, frozenset({CASTS[name]}), (), place, name)
-    if name in ("to", "type", "type_as", "cuda", "cpu", "to_dense", "new_tensor"):
+    if name in ("to", "type", "type_as", "cuda", "cpu", "to_dense"):
         return convert(m, tensor, name, args, place)
     if name in ("requires_grad_", "retain_grad", "pin_memory", "share_memory_", "register_hook", "cuda", "xpu", "npu", "mps"):
         return tensor if name != "register_hook" else NONE
     if name in ("dim", "size", "numel", "element_size", "ndimension", "nelement", "get_device", "stride"):
-        return Unknown(f"{name}(){IDENTITY}{place.path}:{place.position}")
+        return Unknown(f"{name}({'…' if args.all() else ''}){IDENTITY}{place.path}:{place.position}")
     if name.startswith("new_"):
         return new_of(m, tensor, name, args, place)
     if name == "copy_":
@@ -1094,6 +1136,8 @@ def new_of(m: Machine, tensor: Tensor, name: str, args: Args, place: Place) -> V
                 if beyond_possible(made):
                     beyond(m, made, value, "raises", name, Place(place.path, args.place(1, "fill_value") or place.position), place)
                 made = made.but(range=(value, value))
+        elif name == "new_tensor" and (value := number_of(next(iter(atoms(args.get(0, "data") or NONE))))) is not None:
+            made = made.but(range=(value, value), tags=frozenset({SCALAR}))
         return made
 
     return spread(m, [args.named.get("dtype", NONE), args.get(1, "fill_value") or NONE], run)

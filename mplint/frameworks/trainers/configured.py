@@ -64,8 +64,10 @@ def trainer(m: Machine, made: Object, args: Args, place: Place) -> Object:
     m.emit("trainer precision", place, trainer=made, title="transformers", precision=given, dtypes=tuple(dtypes), model=model, scales=True)
     chosen: list[tuple[Atom, str]] = [(a, "") for a in atoms(model) if type(a) in (Object, Unknown)] if model is not None else []
     from_outside = given is not None and not all(type(a) is Object and a.kind == "training arguments" for a in atoms(given))
-    engine = from_outside and supported(m, place.path, "deepspeed") is not None  # it keeps masters of a whole model
-    note_half(m, chosen, made, place, "trainer made", only_added=engine)
+    ir = m.project.ir(place.path)
+    if not from_outside or ir is None or "deepspeed" not in ir[2]:  # the arguments may choose that engine, which keeps masters of all
+        engine = from_outside and supported(m, place.path, "deepspeed") is not None  # it keeps masters of a whole model
+        note_half(m, chosen, made, place, "trainer made", only_added=engine)
     return made
 
 
@@ -79,6 +81,7 @@ def flags(m: Machine, given: Value, place: Place) -> list[tuple[Path, str]]:
             continue
         for flag, letter in (("fp16", HALF), ("bf16", BFLOAT)):
             value = attribute(m, atom, flag, place.position)
+            register(m, value, place)
             found += [(literals, letter) for literals, on in truths(m, value) if on]
     return found
 
@@ -91,9 +94,16 @@ def alike(m: Machine, given: Value, model: Value | None, place: Place) -> list[t
         on: Path = frozenset({(("true", value.symbol), True)}) if type(value) is Unknown else frozenset()
         held = [guards for a in atoms(model or NONE) if type(a) is Object for guards, _ in options(weights(m, a))]
         if type(value) is Unknown and any(on <= guards for guards in held):
-            m.switches.setdefault(value.symbol, Switch(value.symbol.partition(IDENTITY)[0], None, place, "setting"))
+            register(m, value, place)
             found.append((on, HALF))
     return found
+
+
+def register(m: Machine, value: Value, place: Place) -> None:
+    """That a flag is a setting, which findings name."""
+    for atom in atoms(value):
+        if type(atom) is Unknown:
+            m.switches.setdefault(atom.symbol, Switch(atom.symbol.partition(IDENTITY)[0], None, place, "setting"))
 
 
 def is_plain(m: Machine, arguments: Object, place: Place) -> bool:

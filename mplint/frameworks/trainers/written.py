@@ -13,7 +13,7 @@ from mplint.findings import Change, Replace, Span
 from mplint.frameworks.trainers.settings import Held, Made, Section, Setting
 from mplint.program.conditions import Path, allowed_values, extend
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace, Verdict, constant_of
+from mplint.program.trace import Entry, Trace, Verdict, constant_of, shown_symbol
 from mplint.program.values import Constant, Place, Test, Unknown
 from mplint.python.arguments import drop_argument, drop_entry
 
@@ -136,7 +136,14 @@ class WrittenOptions:
             held=made.names if made is not None and made.listed else (),
             setting=f"`{switch}`" if switch else "",
             varies=len(setting.ways) > 1,
+            asked=self.asked_of(held),
         )
+
+    def asked_of(self, held: Held | None) -> str:
+        """The expression that decides a setting when the program runs, unless this way through the program says that it is off."""
+        if not isinstance(held, Unknown) or extend(self.path, [(("true", held.symbol), True)]) is None:
+            return ""
+        return shown_symbol(held.symbol)
 
     def value_of(self, held: Held | None) -> tuple[Plain | WrittenOptions | Open, str]:
         """What a setting is, and the switch by whose default it is that."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import TypeAlias
 
-from mplint.configs.trainers.setup import Open, Option, Options, Setup, get, is_on
+from mplint.configs.trainers.setup import BFLOAT_SUPPORT, Open, Option, Options, Setup, get, is_on
 from mplint.findings import Applicability, Fix, Location, Severity, Span
 from mplint.targets import Targets
 
@@ -62,6 +62,16 @@ def _transformers(setup: Setup, targets: Targets) -> Iterator[Conflict]:
                 _without(options, went),
                 sure=went.sure and kept.sure,
             )
+        asked = get(options, bf16) if half is not None and brain is None and not _lacks_bfloat16(targets) else None
+        if half is not None and asked is not None and _is_on_where_supported(asked):
+            yield Conflict(
+                asked.place,
+                f"`{fp16}` is on, and so is `{bf16}` where the GPU has bfloat16: `{setup.title}` takes one of them",
+                'There it raises ValueError: "At most one of fp16 and bf16 can be True, but not both".',
+                f"Let `{fp16}` be on only where `{bf16}` is not.",
+                ((half.place, "on whatever the GPU has"),),
+                sure=False,
+            )
     tf32, target = is_on(options, "tf32"), targets.hardware
     if tf32 is not None and target is not None and target.kind == "cuda" and not target.tf32:
         why = 'It raises ValueError: "--tf32 requires Ampere or a newer GPU arch, cuda>=11 and torch>=1.7".'
@@ -81,6 +91,12 @@ def _deepspeed_mismatch(options: Options) -> Iterator[Conflict]:
                 'Write "auto" in the DeepSpeed configuration, which then follows the arguments.',
                 ((theirs.place, f"`{other}` is enabled here"),),
             )
+
+
+def _is_on_where_supported(option: Option) -> bool:
+    """Whether a setting is what the machine says of its bfloat16; a text that nobody evaluates is true as well."""
+    text = option.asked or (option.value if isinstance(option.value, str) else "")
+    return BFLOAT_SUPPORT.fullmatch(text.strip()) is not None
 
 
 def _deepspeed(options: Options, targets: Targets) -> Iterator[Conflict]:
