@@ -22,7 +22,7 @@ from mplint.frameworks.names import unbound
 from mplint.frameworks.relevance import speaks_of_training
 from mplint.program.lower import IR, lower
 from mplint.program.machine import Recorder
-from mplint.program.trace import Trace, Words
+from mplint.program.trace import Trace
 from mplint.python.document import Document, InputError
 from mplint.python.file import SourceFile
 from mplint.python.load import load
@@ -99,7 +99,7 @@ def traced(
     clipping = [path for path in programs.paths() if programs.ask(path, clips_gradients)]
     found = interpret(project, named, programs.ask, recorder, clipping, programs.supported, relevant)
     found.sources = programs.document
-    found.ask = programs.mentioned
+    found.ask = programs.answered
     found.parsed = programs.parsed
     found.targets_of = programs.targets_of
     found.words = programs.words
@@ -191,9 +191,8 @@ class Programs:
         known = {"torch": targets.torch, "keras": targets.keras, "tensorflow": targets.tensorflow}
         return known[package] if package in known else targets.trainer(package)
 
-    def mentioned(self, path: str, words: Words) -> bool:
-        """Whether the text of a program has one of some words."""
-        question: Callable[[bytes], bool] = words
+    def answered(self, path: str, question: Callable[[bytes], bool]) -> bool:
+        """What the text of a program answers to a question."""
         return self.ask(path, question)
 
     def mentions(self, path: str) -> bool:

@@ -709,7 +709,32 @@ def one_way(arms: list[Path]) -> tuple[Path, bool]:
             if all(len(arm) == 1 for arm in others):
                 negated = frozenset([(key, not sense), *((k, not s) for arm in others for k, s in arm)])
                 return shared | {(("all", negated), False)}, True
+        chosen = by_choice(rest)
+        if chosen is not None:
+            return shared | chosen, True
     return shared, False
+
+
+def by_choice(arms: list[Path]) -> Path | None:
+    """The clauses of ways of which some need a literal and the others its negation: what follows from either."""
+    common = frozenset.intersection(*(frozenset(key for key, _ in arm) for arm in arms))
+    for key in sorted(common, key=repr):
+        told: set[Condition] = set()
+        for sense in (True, False):
+            literal = (key, sense)
+            inner, exact = one_way([arm - {literal} for arm in arms if literal in arm] or [frozenset()])
+            if not exact or not inner:
+                break
+            for follows, truth in inner:
+                denied = follows[1] if follows[0] == "all" and not truth else frozenset({(follows, not truth)})
+                told.add((("all", denied | {literal}), False))
+        else:
+            if len(told) <= MAX_CLAUSES:
+                return frozenset(told)
+    return None
+
+
+MAX_CLAUSES = 4
 
 
 def ways(m: Machine, ir: IR) -> list[tuple[Path, bool]]:

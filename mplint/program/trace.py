@@ -113,7 +113,7 @@ class Trace:
     files: dict[str, SourceFile | None] = field(default_factory=dict)
     aims: dict[str, Targets] = field(default_factory=dict)
     lines: dict[str, list[str]] = field(default_factory=dict)
-    ask: Callable[[str, Words], bool] | None = None  # whether the text of a program has some words
+    ask: Callable[[str, Callable[[bytes], bool]], bool] | None = None  # what the text of a program answers to a question
     held: dict[str, object] = field(default_factory=dict)  # what rules have worked out for all of them
     told: list[tuple[Place, Verdict]] | None = None  # where this is a supposition: what rules ask of its paths, with the places
 

@@ -40,7 +40,7 @@ class HardCodedDtypeInLayer(Rule):
     What gives float32 whatever it is given counts as well, such as `tf.image.resize`, and a cast to float32 that is never cast back.
     Silent in a program that never sets a mixed policy, and in code that has no half precision in mind: neither its file, nor those that
     run together with it. Layers that a distribution (setup.py, setup.cfg, pyproject.toml) offers to others are run under the policies
-    of its users, and are reported at medium confidence.
+    of its users, and are reported at medium confidence, if its code, tests or examples speak of half precision under Keras anywhere.
 
     ## Why is this bad?
     Under `mixed_float16` a layer's inputs and weights are float16 inside `call`, and TensorFlow does not mix dtypes: "cannot compute

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -35,9 +37,27 @@ MINDFUL = frozenset(
 )
 # words that code has which only gets along with whatever policy its users set
 OBLIGING = frozenset(["compute_dtype", "_compute_dtype", "dtype_policy", "_dtype_policy", "float16", "bfloat16", "amp", "global_policy"])
+# words that code for another framework has as well, and that say nothing of Keras in a file that imports that one
+SHARED = frozenset(["fp16", "float16", "bfloat16", "amp", "use_fp16", "mixed_precision", "use_mixed_precision"])
+OTHERS = frozenset(["torch", "apex", "jax", "mxnet", "paddle"])
+# what code says that is run in half precision under Keras or TensorFlow, or ready to be
+HALF_WORDS = re.compile(
+    rb"\bmixed_precision\b|\bmixed_b?float16\b|\b_?compute_dtype\b|\b_?dtype_policy\b|\bglobal_policy\b"
+    rb"|\b(?:tf|tensorflow|dtypes)\.(?:b?float16|half)\b|[\"'](?:b?float16|half)[\"']|\bfp16\b"
+)
+COMMENT = re.compile(rb"(?m)#.*$|^\s*>>>.*$")
+KERAS = re.compile(rb"\b(?:tensorflow|keras)\b")
+TORCH = re.compile(rb"(?m)^\W*(?:from|import) torch\b")
 TRAINS = frozenset(["fit", "fit_generator", "GradientTape", "compile", "train_on_batch", "__name__"])
 HALVES = frozenset(["float16", "bfloat16"])
+PRIVATE = "tensorflow.python"  # parts of TensorFlow that serve its graphs as well
+UNTOLD = HALVES | frozenset(MIXED)
 GRAPHS = ("tensorflow.compat.v1", "tensorflow.contrib")
+
+
+def speaks_of_half(data: bytes) -> bool:
+    """Whether a program of TensorFlow or Keras says anything of half precision."""
+    return KERAS.search(data) is not None and TORCH.search(data) is None and HALF_WORDS.search(COMMENT.sub(b"", data)) is not None
 
 
 class Policy(NamedTuple):
@@ -100,6 +120,7 @@ class Programs:
                         self.used.setdefault(other, set()).add(path)
         self.policies = policies(trace)
         self.libraries = Libraries(self.project, self.is_program)
+        self.spoken: dict[str, bool] = {}
 
     def meant(self, path: str, module: str, level: int, names: tuple[str, ...]) -> list[str]:
         """The files that an import means."""
@@ -113,6 +134,14 @@ class Programs:
         """Whether the code of a file has half precision in mind."""
         ir = self.loaded.get(path)
         return ir is not None and not ir[2].isdisjoint(words)
+
+    def speaks(self, path: str) -> bool:
+        """Whether the code of a file speaks of half precision under Keras: what one of torch says is about torch."""
+        ir = self.loaded.get(path)
+        if ir is None:
+            return False
+        about_others = any(module.partition(".")[0] in OTHERS for module, level, _ in imports(ir) if not level)
+        return not ir[2].isdisjoint(MINDFUL - OBLIGING - SHARED if about_others else MINDFUL - OBLIGING)
 
     def connected_mention(self, path: str, words: frozenset[str]) -> bool:
         """Whether a file, or one that runs together with it, mentions something."""
@@ -146,12 +175,23 @@ class Programs:
         """Whether a file belongs to a package that is installed and used under policies of its users."""
         return self.libraries.holds(path)
 
+    def is_run_in_half(self, path: str) -> bool:
+        """Whether a file belongs to a library that has half precision in mind somewhere: in its code, its tests or its examples."""
+        if not self.is_library(path) or self.trace.ask is None:
+            return False
+        root = self.libraries.root_of(os.path.dirname(path)) or ""
+        if root not in self.spoken:
+            below = (other for other in self.project.paths if not root or other.startswith(f"{root}/"))
+            self.spoken[root] = any(self.trace.ask(other, speaks_of_half) for other in below)
+        return self.spoken[root]
+
     def builds_graphs(self, path: str) -> bool:
         """Whether a file is written for TensorFlow 1, whose graphs no policy of Keras reaches."""
         ir = self.project.ir(path)
         named = {module for module, level, _ in imports(ir) if not level} if ir is not None else set()
         of_graphs = {module for module in named if module.startswith(GRAPHS)}
-        return bool(of_graphs) and not any(f"{module}.".startswith(("tensorflow.", "keras.", "tf_keras.")) for module in named - of_graphs)
+        others = [f"{module}." for module in named - of_graphs if not module.startswith(PRIVATE) or ".keras" in module]
+        return bool(of_graphs) and not any(module.startswith(("tensorflow.", "keras.", "tf_keras.")) for module in others)
 
     def sets_policy(self, path: str) -> bool:
         """Whether a run of this file as a script sets a half policy."""
@@ -160,15 +200,15 @@ class Programs:
     def in_mind(self, path: str, entry: Entry | None = None) -> bool:
         """Whether the code of a file may meet a mixed policy: its program, or those that run together with it, have one in mind.
 
-        Of a library, the layers and models that it offers; `entry`: where it was met, if not there.
+        Of a library that speaks of half precision anywhere, the layers and models that it offers; `entry`: where it was met, if not there.
         """
         if self.is_program(path):
             return self.sets_policy(path)
         if self.builds_graphs(path):
             return self.mentions(path, MINDFUL - OBLIGING)
-        if self.mentions(path) or (self.is_library(path) and (entry is None or bool(entry.of("layer used", "model made")))):
+        if self.mentions(path) or (self.is_run_in_half(path) and (entry is None or bool(entry.of("layer used", "model made")))):
             return True
-        return any(self.mentions(other, MINDFUL - OBLIGING) for other in sorted(self.connected(path)))
+        return any(self.speaks(other) for other in sorted(self.connected(path)))
 
 
 def programs(trace: Trace) -> Programs:
@@ -185,9 +225,9 @@ def excluded(path: Iterable[Condition]) -> bool:
 
 
 def untold(trace: Trace, path: Path) -> bool:
-    """Whether the policy's name is computed from something that no option or setting of the program tells."""
+    """Whether the policy's name, or the dtype's, is computed from something that no option or setting of the program tells."""
     return any(
-        key[0] == "in" and sense and key[1] not in trace.switches and isinstance(key[2], frozenset) and bool(key[2] & set(MIXED))
+        key[0] == "in" and sense and key[1] not in trace.switches and isinstance(key[2], frozenset) and bool(key[2] & UNTOLD)
         for key, sense in path
     )
 

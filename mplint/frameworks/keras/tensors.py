@@ -640,7 +640,7 @@ def of_value(m: Machine, name: str, args: Args, place: Place) -> Value:
             return counted(m, args, tensor(SINGLE if SINGLE in letters else INTEGER), place)
         return unknown(name, place)
     if last == "get_variable":
-        return made_here(m, name, place, SINGLE, None, kind, frozenset())
+        return tensor(ANY)  # in the dtype of its scope, or of the getter that the scope is given
 
     def one(atom: Atom) -> Value:
         if type(atom) is Tensor and TF in atom.tags:

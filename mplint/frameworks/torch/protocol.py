@@ -407,13 +407,15 @@ def is_scaler(m: Machine, value: Value) -> bool:
 
 
 def book_read(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
-    """A scaler's own book of what it has done for each optimizer: what is done in view of that is not followed."""
+    """What a scaler's own methods read: whether it is on, and its book of optimizers; what is done in view of that is not followed."""
     if name == "_per_optimizer_states" and (type(atom) is Unknown or is_scaler(m, atom)):
         owner = owner_of(atom)
         for key in met(m, owner):
             m.write(owner, f"@optimizer:{key}", UNTOLD)
         m.write(owner, "@handed on", UNTOLD)
         m.set_state("gradients", ENTRY)
+    if name == "_enabled" and type(atom) is Object and is_scaler(m, atom):
+        return m.read(atom.id, "#enabled") or TRUE
     return None
 
 

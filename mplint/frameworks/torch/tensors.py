@@ -82,6 +82,7 @@ RATES = "rates"  # tag: powers of such numbers, by which positions are multiplie
 ANGLES = "angles"  # tag: positions times rates that are powers of a large base, of which a sine and a cosine are taken
 TURNING = "rates of angles"  # tag: such rates
 STEPS = "steps"  # tag: evenly spread numbers times one that bfloat16 does not hold all whole numbers up to: time steps of a diffusion
+DISTRIBUTION = "distribution"  # tag: what a softmax gives: numbers one by one that it weighs are its bins, and few
 ROUNDED = "rounded rates"  # tag: rates that were in half precision before they became angles, whatever they were cast to later
 SIZES = re.compile(r"(?:[\w.]+\.)?(?:shape\[[^\[\]]*\]|size\([^()]*\)(?:\[[^\[\]]*\])?|(?:dim|numel)\(\))|len\([\w.…]*\)|(?:math\.)?sqrt\b")
 SEVERAL_SIZES = re.compile(r"\[slice\]|size\(\)(?!\[)")
@@ -531,6 +532,8 @@ class Operation:
             tags = tags | {SCALAR}
         if short in SIGMOIDS:
             tags = tags | {f"{SIGMOID}{self.place.path}:{self.place.position}"}
+        if short in ("softmax", "Softmax"):
+            tags = tags | {DISTRIBUTION}
         if self.is_of_logits():
             tags = tags | {GUESSED}
         if self.is_sure(keeps):
@@ -720,6 +723,8 @@ class Operation:
     def check_positions(self, kind: str) -> None:
         """Note positions that were cast to half before they are multiplied, or that autocast casts for a product."""
         counted = next((t for t in self.tensors if INTEGERS in t.tags), None) or self.borrowed_positions()
+        if any(DISTRIBUTION in t.tags for t in self.tensors):
+            return
         if counted is None and kind == "lower" and self.region.dtype in HALVES and short_of(self.name) in PRODUCTS:
             counted = next((t for t in self.tensors if POSITIONS in t.tags and not t.dtypes & HALVES), None)
             counted = counted and counted.but(dtypes=frozenset({self.region.dtype}), half=self.region.chain)
