@@ -273,6 +273,7 @@ OF_FIRST = frozenset(
         "dynamic_partition", "top_k", "sort", "from_value_rowids", "from_row_splits", "from_row_lengths",
         "from_row_starts", "from_row_limits", "from_nested_row_splits", "from_tensor", "from_dense",
         "extract_patches", "crop_to_bounding_box", "pad_to_bounding_box",
+        "adjust_brightness", "adjust_contrast", "adjust_saturation", "adjust_hue",
     }
 )  # fmt: skip
 # operations of which only some arguments share a dtype: by position and name
