@@ -108,14 +108,14 @@ def traced(
 
 def ask(found: Trace, rules: Iterable[Entry], given: dict[str, str], faults: set[Fault]) -> dict[str, list[Finding]]:
     """What rules say of a trace, at places in the given programs; one finding of a code at a place."""
-    by_path: dict[str, dict[tuple[str, int | None, int | None], Finding]] = {}
+    by_path: dict[str, dict[tuple[str, int | None, int | None, int | None], Finding]] = {}
     known = set(given.values())
     for rule in rules:
         try:
             for finding in rule.load()().check_program(found):
                 path = finding.location.path
                 if path in known:
-                    key = (finding.code, finding.location.line, finding.location.cell)
+                    key = (finding.code, finding.location.cell, finding.location.line, finding.location.column)
                     kept = by_path.setdefault(path, {}).get(key)
                     if kept is None or finding.confidence.rank > kept.confidence.rank:
                         by_path[path][key] = finding
