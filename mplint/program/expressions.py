@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from typing import NamedTuple
@@ -653,7 +653,7 @@ def branches(m: Machine, ir: IR) -> list[tuple[Path, bool]]:
     """
     found = ways(m, ir)
     both = {truth: [literals for literals, t in found if t is truth] for truth in (True, False)}
-    told = {truth: one_way(arms) for truth, arms in both.items() if arms}
+    told = {truth: one_way(arms, m.switches) for truth, arms in both.items() if arms}
     if len(told) < 2 or all(exact for _, exact in told.values()):
         return [(literals, truth) for truth, (literals, _) in told.items()]
     asked = question(m, ir)
@@ -690,7 +690,7 @@ def held_by(m: Machine, name: str) -> Value | None:
     return None
 
 
-def one_way(arms: list[Path]) -> tuple[Path, bool]:
+def one_way(arms: list[Path], switches: Container[object]) -> tuple[Path, bool]:
     """Several ways to one truth as a single set of literals: what they share, and that not all fail; and whether that tells all."""
     if len(arms) == 1:
         return arms[0], True
@@ -709,20 +709,22 @@ def one_way(arms: list[Path]) -> tuple[Path, bool]:
             if all(len(arm) == 1 for arm in others):
                 negated = frozenset([(key, not sense), *((k, not s) for arm in others for k, s in arm)])
                 return shared | {(("all", negated), False)}, True
-        chosen = by_choice(rest)
+        chosen = by_choice(rest, switches)
         if chosen is not None:
             return shared | chosen, True
     return shared, False
 
 
-def by_choice(arms: list[Path]) -> Path | None:
-    """The clauses of ways of which some need a literal and the others its negation: what follows from either."""
+def by_choice(arms: list[Path], switches: Container[object]) -> Path | None:
+    """The clauses of ways that a user chooses, some of which need a literal and the others its negation: what follows from either."""
+    if any(key[0] not in ("true", "in") or key[1] not in switches for arm in arms for key, _ in arm):
+        return None
     common = frozenset.intersection(*(frozenset(key for key, _ in arm) for arm in arms))
     for key in sorted(common, key=repr):
         told: set[Condition] = set()
         for sense in (True, False):
             literal = (key, sense)
-            inner, exact = one_way([arm - {literal} for arm in arms if literal in arm] or [frozenset()])
+            inner, exact = one_way([arm - {literal} for arm in arms if literal in arm] or [frozenset()], switches)
             if not exact or not inner:
                 break
             for follows, truth in inner:
