@@ -36,7 +36,7 @@ def check_text(
     `targets` may hold "torch", "keras" and "tensorflow" versions and a hardware name under "target". A rule that fails is
     an InternalErrorWarning, and the findings of the others are returned.
     """
-    result = check_paths(["-"], config_for(targets or {}, select), stdin=text.encode(), stdin_filename=path)
+    result = check_paths([], config_for(targets or {}, select), given={path: text.encode()})
     _warn_of(result.faults)
     return list(result.findings)
 
@@ -51,9 +51,9 @@ def fix_text(
 ) -> str:
     """A program given as text after its fixes; the arguments are those of `check_text`, and unsafe fixes are taken unless refused."""
     config = config_for(targets or {}, select)
-    result = fix_paths(["-"], config, unsafe=unsafe, apply=False, stdin=text.encode(), stdin_filename=path)
+    result = fix_paths([], config, unsafe=unsafe, apply=False, given={path: text.encode()})
     _warn_of(result.faults)
-    return text if result.output is None else result.output.decode()
+    return result.output[path].decode()
 
 
 def config_for(targets: Mapping[str, str], select: Collection[str]) -> Config:

@@ -21,6 +21,7 @@ class Config(NamedTuple):
     codes, names or "ALL"; an empty `select` means the default rules. `root` is the folder that the
     patterns are relative to and `source` the file that the settings were read from (None: nowhere).
     `runtime` names what will run the models (see data/runtimes.toml) and `input_ranges` bounds their inputs.
+    `baseline` is the file of the findings that are known and not reported.
     `target` names hardware; `torch`, `keras` and `tensorflow` are version requirements ("2.3", ">=2.1,<3").
     """
 
@@ -39,6 +40,7 @@ class Config(NamedTuple):
     cache: bool = True
     runtime: str | None = None
     input_ranges: tuple[tuple[str, tuple[float, float]], ...] = ()
+    baseline: str | None = None
     isolated: bool = False
     root: str = "."
     source: str | None = None
@@ -202,6 +204,11 @@ def _kind(value: object) -> str:
             return "a date or time"
 
 
+def _beside(config: Config, path: str) -> str:
+    """A path that the configuration gives relative to its own folder."""
+    return os.path.normpath(os.path.join(config.root, path))
+
+
 _TARGETS = {"hardware": "Tesla T4", "torch": "2.3", "keras": "3.5", "tensorflow": "2.16"}
 
 _KEYS: dict[str, Callable[[Config, object], Config]] = {
@@ -213,6 +220,7 @@ _KEYS: dict[str, Callable[[Config, object], Config]] = {
     "target": _target,
     "min-confidence": lambda config, value: config._replace(min_confidence=Confidence(_choice(value, [c.value for c in Confidence]))),
     "fail-on": lambda config, value: config._replace(fail_on=Severity(_choice(value, [s.value for s in Severity]))),
+    "baseline": lambda config, value: config._replace(baseline=_beside(config, _string(value, "", "mplint-baseline.json"))),
     "plugins": lambda config, value: config._replace(plugins=_strings(value)),
     "cache": lambda config, value: config._replace(cache=_boolean(value)),
 }

@@ -33,9 +33,11 @@ class Result(NamedTuple):
     failures: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
-    output: bytes | None = None
+    output: dict[str, bytes] = {}
     notes: tuple[str, ...] = ()
     profiles: tuple[object, ...] = ()
+    known: int = 0
+    stale: dict[object, int] = {}
 
 
 @dataclass
@@ -235,7 +237,7 @@ def test_standard_input_is_read_once_it_is_named(run: Run, engine: Engine, monke
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"clip(x)\n")))
     engine.result = Result((clip_before_unscale(Location("src/a.py", 1, 1, 1, 8), related=()),))
     _, out, _ = run("check", "-", "--stdin-filename", "src/a.py")
-    assert engine.options == {"stdin": b"clip(x)\n", "stdin_filename": "src/a.py", "models": []}
+    assert engine.options == {"given": {"src/a.py": b"clip(x)\n"}, "models": []}
     assert "1 | clip(x)\n" in out
 
 
@@ -290,7 +292,7 @@ def test_fix_apply_reports_what_is_left(run: Run, engine: Engine, tmp_path: Path
 
 def test_fix_apply_of_standard_input_prints_the_fixed_program_alone(run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"clip(x)\r\n")))
-    engine.result = Result(output=b"unscale()\r\n", diffs=(DIFF,), changed=("<stdin>",), applied=1)
+    engine.result = Result(output={"<stdin>": b"unscale()\r\n"}, diffs=(DIFF,), changed=("<stdin>",), applied=1)
     assert run("fix", "--apply", "-") == (0, "unscale()\r\n", "Fixed 1 finding in 1 file.\n")
 
 

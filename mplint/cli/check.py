@@ -38,20 +38,25 @@ def run(options: Namespace) -> int:
     """Check, report, and return the exit code."""
     if options.statistics and options.output_format not in ("text", "concise"):
         raise UsageError("--statistics goes with --output-format text or concise")
-    config, stdin = prepare(options)
+    config, paths, given = prepare(options)
     from mplint.engine.run import check_paths
     from mplint.report.formats import Reported, report
 
     models = _models(options.model)
-    paths = options.paths or ([] if models else ["."])
-    result = check_paths(paths, config, stdin=stdin, stdin_filename=options.stdin_filename, models=models)
+    if models and not options.paths:
+        paths = ()
+    result = check_paths(paths, config, given=given, models=models)
     faults = [str(fault) for fault in result.faults]
-    reported = Reported(result, config, stdin, options.stdin_filename, faults, style_of(options, sys.stdout))
+    reported = Reported(result, config, given, faults, style_of(options, sys.stdout))
     text, more = report(reported, options.output_format, statistics=options.statistics)
     sys.stdout.write(text)
     faults += more
     for note in result.notes:
         complain(f"note: {note}")
+    if result.stale:
+        gone = sum(result.stale.values())
+        what = "1 known finding is" if gone == 1 else f"{gone} known findings are"
+        complain(f"note: {config.baseline}: {what} gone; `mplint baseline prune` drops them")
     show_faults(faults)
     return exit_code(result.findings, bool(faults), config, options.exit_zero)
 

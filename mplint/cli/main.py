@@ -19,6 +19,7 @@ INTERRUPTED, CLOSED = 130, 141
 COMMANDS = {
     "check": "find mistakes in programs, notebooks, configurations and models",
     "fix": "show the fixes as a diff, or apply them",
+    "baseline": "write down the findings of now, so that only new ones are reported",
     "explain": "print the documentation of rules",
     "rules": "list the rules",
     "convert": "convert a model to a mixed-precision policy, and prove it",
@@ -122,6 +123,10 @@ def _module(name: str) -> Command:
             from mplint.cli import convert
 
             return convert
+        case "baseline":
+            from mplint.cli import baseline
+
+            return baseline
         case "explain":
             from mplint.cli import explain
 

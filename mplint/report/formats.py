@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from mplint.config import Config
     from mplint.engine.run import CheckResult
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 class Reported(NamedTuple):
     """What a report is about: the result of a run, and where the text of its findings comes from.
 
-    `stdin` is what standard input held under the name `stdin_filename`, `faults` are what failed on the way to the result.
+    `given` are the texts, by path, that were checked in the place of files; `faults` are what failed on the way to the result.
     """
 
     result: CheckResult
     config: Config
-    stdin: bytes | None
-    stdin_filename: str | None
+    given: Mapping[str, bytes]
     faults: Sequence[str]
     style: Style
 
@@ -46,16 +45,17 @@ def report(reported: Reported, output_format: str, *, statistics: bool = False) 
         case "text" if not findings:
             from mplint.report.summary import summary_text
 
-            return summary_text(findings, files, reported.style), []
+            return summary_text(findings, files, reported.style, reported.result.known), []
     from mplint.engine.select import known_rules, loaded_rules
     from mplint.report.sources import Sources
 
-    sources = Sources(reported.stdin, reported.stdin_filename or "<stdin>")
+    sources = Sources(reported.given)
     match output_format:
         case "json":
             from mplint.report.json import json_report
 
-            text = json_report(findings, files, known_rules(reported.config), sources)
+            known = reported.result.known if reported.config.baseline else None
+            text = json_report(findings, files, known_rules(reported.config), sources, known)
         case "sarif":
             from mplint.report.sarif import sarif_report
 
@@ -63,7 +63,7 @@ def report(reported: Reported, output_format: str, *, statistics: bool = False) 
         case _:
             from mplint.report.text import text_report
 
-            text = text_report(findings, files, sources, reported.style)
+            text = text_report(findings, files, sources, reported.style, reported.result.known)
     return text, sources.faults
 
 
@@ -71,7 +71,7 @@ def _statistics(reported: Reported) -> str:
     from mplint.report.summary import statistics, summary_text
 
     findings = reported.result.findings
-    text = statistics(findings) + summary_text(findings, reported.result.files, reported.style)
+    text = statistics(findings) + summary_text(findings, reported.result.files, reported.style, reported.result.known)
     if reported.result.profiles:
         from mplint.report.profile import profile_text
 

@@ -55,11 +55,12 @@ def statistics(findings: Sequence[Finding]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def summary_text(findings: Sequence[Finding], files: int, style: Style) -> str:
-    """How many findings there are, how many of them `fix` can mend, and where to read more."""
+def summary_text(findings: Sequence[Finding], files: int, style: Style, known: int = 0) -> str:
+    """How many findings there are beside the `known` ones of the baseline, how many of them `fix` can mend, and where to read more."""
+    held = f"; {known} known {'one is' if known == 1 else 'ones are'} in the baseline" if known else ""
     if not findings:
         nothing = "Nothing to check: no Python files, notebooks or models found.\n"
-        return f"No mixed-precision mistakes found in {counted(files, 'file')}.\n" if files else nothing
+        return f"No {'new ' * bool(known)}mixed-precision mistakes found in {counted(files, 'file')}{held}.\n" if files else nothing
     summary = summarize(findings, files)
     kinds = [
         style.paint(counted(number, kind), kind)
@@ -68,7 +69,7 @@ def summary_text(findings: Sequence[Finding], files: int, style: Style) -> str:
     ]
     affected = len({finding.location.path for finding in findings})
     where = counted(files, "file") if affected == files else f"{affected} of {counted(files, 'file')}"
-    lines = [f"Found {_listed(kinds)} in {where}."]
+    lines = [f"Found {_listed(kinds)} in {where}{held}."]
     if summary.safe:
         more = f", {summary.unsafe} more with `--unsafe-fixes`" if summary.unsafe else ""
         lines.append(f"{summary.safe} can be fixed by `mplint fix --apply`{more}; without `--apply` it shows a diff.")
