@@ -18,7 +18,8 @@ class Config(NamedTuple):
     """What to check and how to judge it.
 
     `select`, `extend_select`, `ignore` and the values of `per_file_ignores` hold codes, prefixes of
-    codes, names or "ALL"; an empty `select` means the default rules. `root` is the folder that the
+    codes, names or "ALL"; an empty `select` means the default rules. `exclude` leaves out what lies in folders, and with `force_exclude`
+    files that are named as well. `root` is the folder that the
     patterns are relative to and `source` the file that the settings were read from (None: nowhere).
     `runtime` names what will run the models (see data/runtimes.toml) and `input_ranges` bounds their inputs.
     `baseline` is the file of the findings that are known and not reported.
@@ -30,6 +31,7 @@ class Config(NamedTuple):
     ignore: tuple[str, ...] = ()
     per_file_ignores: PerFileIgnores = ()
     exclude: tuple[str, ...] = ()
+    force_exclude: bool = False
     target: str | None = None
     torch: str | None = None
     keras: str | None = None
@@ -217,6 +219,7 @@ _KEYS: dict[str, Callable[[Config, object], Config]] = {
     "ignore": lambda config, value: config._replace(ignore=_strings(value)),
     "per-file-ignores": _per_file_ignores,
     "exclude": lambda config, value: config._replace(exclude=_strings(value)),
+    "force-exclude": lambda config, value: config._replace(force_exclude=_boolean(value)),
     "target": _target,
     "min-confidence": lambda config, value: config._replace(min_confidence=Confidence(_choice(value, [c.value for c in Confidence]))),
     "fail-on": lambda config, value: config._replace(fail_on=Severity(_choice(value, [s.value for s in Severity]))),

@@ -201,8 +201,13 @@ def test_exit_code_is_1_for_findings_at_or_above_the_failing_severity(
     assert run("check", *argv)[0] == code
 
 
-def test_an_unreadable_input_is_exit_code_2_even_with_exit_zero(run: Run, engine: Engine) -> None:
+def test_an_unreadable_input_is_exit_code_2_and_0_with_exit_zero(run: Run, engine: Engine) -> None:
     engine.result = Result((unreadable(), clip_before_unscale()))
+    assert (run("check")[0], run("check", "--exit-zero")[0]) == (2, 0)
+
+
+def test_a_fault_of_mplint_is_exit_code_2_even_with_exit_zero(run: Run, engine: Engine) -> None:
+    engine.result = Result(faults=(Fault("a.py", "MP304", "ValueError: bad"),))
     assert run("check", "--exit-zero")[0] == 2
 
 

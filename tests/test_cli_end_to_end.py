@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -32,6 +33,21 @@ def test_findings_exit_with_1_and_a_clean_file_with_0(project: Path, capsys: pyt
     assert main(["check"]) == 1
     assert "warning[MP101] deprecated-torch-amp" in capsys.readouterr().out
     assert main(["check", "--fail-on", "error"]) == main(["check", "--exit-zero"]) == main(["check", "--ignore", "MP101"]) == 0
+
+
+def test_excluded_files_are_read_where_they_are_named_unless_forced(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "mplint.toml").write_text('exclude = ["train.py"]\n')
+    assert main(["check", "train.py"]) == 1
+    assert main(["check", "train.py", "--force-exclude"]) == 0
+    (project / "mplint.toml").write_text('exclude = ["train.py"]\nforce-exclude = true\n')
+    assert main(["check", "train.py"]) == 0
+    for arguments in (["check"], ["fix", "--apply"]):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(OLD_API.encode())))
+        capsys.readouterr()
+        assert main([*arguments, "-", "--stdin-filename", "train.py"]) == 0
+    assert capsys.readouterr().out == OLD_API
 
 
 def test_a_missing_path_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:

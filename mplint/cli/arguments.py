@@ -50,6 +50,7 @@ def configuration(options: argparse.Namespace) -> Config:
         "extend_select": config.extend_select + _split(options.extend_select),
         "ignore": config.ignore + _split(options.ignore),
         "exclude": config.exclude + tuple(options.exclude),
+        "force_exclude": config.force_exclude or options.force_exclude,
         "per_file_ignores": config.per_file_ignores + _per_file_ignores(options.per_file_ignores),
         "target": config.target if options.target is None else options.target,
         "isolated": options.isolated,
@@ -127,6 +128,7 @@ def add_common(parser: Parser) -> None:
     files.add_argument(
         "--exclude", action="append", default=[], metavar="GLOB", help="leave these out, besides what configuration excludes"
     )
+    files.add_argument("--force-exclude", action="store_true", help="leave them out where they are named, too")
     files.add_argument("--stdin-filename", metavar="NAME", help="the name of what is read from standard input")
     parser.add_argument(
         "--target", metavar="HARDWARE", help='a GPU ("Tesla T4"), a compute capability ("7.5"), tpu, cpu, or auto to ask this machine'
@@ -138,7 +140,7 @@ def add_common(parser: Parser) -> None:
     exits.add_argument(
         "--fail-on", choices=[s.value for s in Severity], metavar="SEVERITY", help="error, warning or info (default: warning)"
     )
-    exits.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever is found")
+    exits.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever is found, files that can't be read too")
     add_source_of_configuration(parser)
     parser.add_argument("--no-cache", action="store_true", help="don't use or write the cache")
     add_color(parser)

@@ -13,7 +13,7 @@ from mplint.catalog import Entry
 from mplint.config import Config
 from mplint.engine.builtin_rules import unreadable
 from mplint.engine.check import check_data
-from mplint.engine.discovery import discover
+from mplint.engine.discovery import discover, kept
 from mplint.engine.job import Job
 from mplint.engine.results import Fault, FileResult
 from mplint.engine.select import FileIgnores, asked_for, known_rules, selected
@@ -78,8 +78,10 @@ def absolute(paths: Iterable[str]) -> frozenset[str]:
 def examine(paths: Sequence[str], job: Job, resolver: TargetResolver, contents: Mapping[str, bytes]) -> list[FileResult]:
     """What each of `contents` (texts by path, whatever lies on disk) and each file under `paths` gives by itself."""
     config = job.config
+    if config.force_exclude and contents:
+        contents = {path: contents[path] for path in kept(contents, config.exclude, root=config.root)}
     results = [check_data(path, data, resolver.targets(path), job.rules()) for path, data in contents.items()]
-    files = discover(paths, config.exclude, root=config.root) if paths else []
+    files = discover(paths, config.exclude, root=config.root, force_exclude=config.force_exclude) if paths else []
     files = [path for path in files if path not in contents]
     models = [path for path in files if is_model(path)]
     if not models:
