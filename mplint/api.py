@@ -7,22 +7,27 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mplint.config import Config
+from mplint.engine.changes import check_changes
 from mplint.engine.fix import FixResult, fix_paths
 from mplint.engine.run import CheckResult, check_paths
-from mplint.errors import InternalErrorWarning
+from mplint.errors import InternalErrorWarning, UsageError
 from mplint.findings import Finding
 
 
-def check(target: object, config: Config | None = None) -> CheckResult:
+def check(target: object, config: Config | None = None, *, since: str | None = None) -> CheckResult:
     """Check files, folders and globs, one or several, or a model: a live keras.Model or torch.nn.Module, or a ModelGraph.
 
-    Raises UsageError for a missing path or an unknown code, GraphError for an object that is no model.
+    With `since`, a commit that git knows, only findings on lines changed since then, and those that were not there then.
+    Raises UsageError for a missing path, an unknown code or an unknown commit, GraphError for an object that is no model.
     """
     config = config or Config()
     if isinstance(target, str | os.PathLike):
-        return check_paths([os.fsdecode(target)], config)
+        target = [target]
     if isinstance(target, list | tuple | set | frozenset):
-        return check_paths([os.fsdecode(path) for path in target], config)
+        paths = [os.fsdecode(path) for path in target]
+        return check_paths(paths, config) if since is None else check_changes(paths, config, since)[0]
+    if since is not None:
+        raise UsageError("`since` goes with files, not with a model")
     from mplint.graph.load import load_graph
 
     return check_paths([], config, models=[load_graph(target)])

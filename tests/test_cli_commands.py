@@ -38,6 +38,7 @@ class Result(NamedTuple):
     profiles: tuple[object, ...] = ()
     known: int = 0
     stale: dict[object, int] = {}
+    older: int = 0
 
 
 @dataclass

@@ -37,7 +37,8 @@ COLLECT_EVERY = 64
 class CheckResult(NamedTuple):
     """Findings in report order, the number of files checked, mplint's own faults, notes on files passed over, profiles of models.
 
-    `known` counts the findings left out because the baseline holds them, `stale` the entries of the baseline that no longer hold.
+    `known` counts the findings left out because the baseline holds them, `stale` the entries of the baseline that no longer hold, `older`
+    counts those left out because they were there before a change.
     """
 
     findings: tuple[Finding, ...]
@@ -47,6 +48,7 @@ class CheckResult(NamedTuple):
     profiles: tuple[Profile, ...] = ()
     known: int = 0
     stale: Mapping[Key, int] = {}
+    older: int = 0
 
 
 def check_paths(

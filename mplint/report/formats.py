@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mplint.config import Config
     from mplint.engine.run import CheckResult
     from mplint.report.style import Style
+    from mplint.report.summary import LeftOut
 
 
 class Reported(NamedTuple):
@@ -30,9 +31,12 @@ def report(reported: Reported, output_format: str, *, statistics: bool = False) 
 
     With `statistics`, which goes with "text" and "concise", it counts the findings of each rule, and sums up the precision of models.
     """
+    from mplint.report.summary import LeftOut
+
     findings, files = reported.result.findings, reported.result.files
+    left_out = LeftOut(reported.result.known, reported.result.older)
     if statistics:
-        return _statistics(reported), []
+        return _statistics(reported, left_out), []
     match output_format:
         case "concise":
             from mplint.report.lines import concise_report
@@ -45,7 +49,7 @@ def report(reported: Reported, output_format: str, *, statistics: bool = False) 
         case "text" if not findings:
             from mplint.report.summary import summary_text
 
-            return summary_text(findings, files, reported.style, reported.result.known), []
+            return summary_text(findings, files, reported.style, left_out), []
     from mplint.engine.select import known_rules, loaded_rules
     from mplint.report.sources import Sources
 
@@ -63,15 +67,15 @@ def report(reported: Reported, output_format: str, *, statistics: bool = False) 
         case _:
             from mplint.report.text import text_report
 
-            text = text_report(findings, files, sources, reported.style, reported.result.known)
+            text = text_report(findings, files, sources, reported.style, left_out)
     return text, sources.faults
 
 
-def _statistics(reported: Reported) -> str:
+def _statistics(reported: Reported, left_out: LeftOut) -> str:
     from mplint.report.summary import statistics, summary_text
 
     findings = reported.result.findings
-    text = statistics(findings) + summary_text(findings, reported.result.files, reported.style, reported.result.known)
+    text = statistics(findings) + summary_text(findings, reported.result.files, reported.style, left_out)
     if reported.result.profiles:
         from mplint.report.profile import profile_text
 
