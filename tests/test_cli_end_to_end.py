@@ -70,6 +70,16 @@ def test_an_unreadable_file_is_mp001_at_its_place_and_the_rest_goes_on(
     assert main(["check"]) == 2
 
 
+@pytest.mark.parametrize("name", ["argparse", "json", "re", "typing"])
+def test_a_project_with_folders_called_like_the_library_is_checked_all_the_same(project: Path, name: str) -> None:
+    (project / name).mkdir()
+    (project / name / "__init__.py").touch()
+    command = [sys.executable, "-m", "mplint", "check", ".", "--output-format", "json", "--no-cache"]
+    where = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, env=where)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_two_runs_print_the_same_bytes(capsys: pytest.CaptureFixture[str]) -> None:
     outputs = []
     for arguments in (["--no-cache"], [], []):
