@@ -23,6 +23,7 @@ COMMANDS = {
     "explain": "print the documentation of rules",
     "rules": "list the rules",
     "convert": "convert a model to a mixed-precision policy, and prove it",
+    "server": "answer an editor: findings as you type, fixes, what is in force on a line",
     "dev": "work on mplint itself: make its data, see what it understands",
 }
 
@@ -131,6 +132,10 @@ def _module(name: str) -> Command:
             from mplint.cli import explain
 
             return explain
+        case "server":
+            from mplint.cli import server
+
+            return server
         case "dev":
             from mplint.cli import dev
 

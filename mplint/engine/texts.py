@@ -18,6 +18,10 @@ class Texts:
         self.lines = lru_cache(maxsize=16)(self._lines)
         self.document = lru_cache(maxsize=4)(self._document)
 
+    def holds(self, path: str, data: bytes) -> bool:
+        """Whether `data` is the text given for a path."""
+        return self._given.get(path) == data
+
     def line(self, location: Location) -> str | None:
         """The line of a place, without its end; None where there is none."""
         lines = self.lines(location.path, location.cell)
