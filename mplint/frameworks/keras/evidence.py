@@ -40,7 +40,7 @@ OBLIGING = frozenset(["compute_dtype", "_compute_dtype", "dtype_policy", "_dtype
 # words that code for another framework has as well, and that say nothing of Keras in a file that imports that one
 SHARED = frozenset(["fp16", "float16", "bfloat16", "amp", "use_fp16", "mixed_precision", "use_mixed_precision"])
 OTHERS = frozenset(["torch", "apex", "jax", "mxnet", "paddle"])
-# what code says that is run in half precision under Keras or TensorFlow, or ready to be; `_compute_dtype` stands in what is copied from Keras
+# what code says that is run in half precision under Keras or TensorFlow, or ready to be; `_compute_dtype` stands in copies of Keras
 HALF_WORDS = re.compile(
     rb"\bmixed_precision\b|\bmixed_b?float16\b|\bcompute_dtype\b|\b_?dtype_policy\b|\bglobal_policy\b"
     rb"|\b(?:tf|tensorflow|dtypes)\.(?:b?float16|half)\b|[\"'](?:b?float16|half)[\"']|--fp16\b|\bfp16\b(?![\"'`\\])"
