@@ -445,7 +445,7 @@ def key_of(value: Value | None) -> str:
 
 
 def slot_key_of(m: Machine, optimizer: Value | None) -> str:
-    """The key of what a scaler knows of an optimizer: where one object stands for several, each round of a loop may take another of them."""
+    """The key of what a scaler knows of an optimizer: where one object stands for several, each round of a loop may take another one."""
     key = key_of(optimizer)
     return f"{key}{m.round()}" if m.loops and optimizer is not None and any(is_several(m, atom) for atom in atoms(optimizer)) else key
 
