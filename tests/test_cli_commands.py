@@ -36,6 +36,7 @@ class Result(NamedTuple):
     output: bytes | None = None
     notes: tuple[str, ...] = ()
     profiles: tuple[object, ...] = ()
+    unjudged: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass

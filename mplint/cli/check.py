@@ -52,6 +52,9 @@ def run(options: Namespace) -> int:
     faults += more
     for note in result.notes:
         complain(f"note: {note}")
+    if options.output_format == "concise" and not options.statistics:
+        for path, reason in result.unjudged:
+            complain(f"note: {path}: not judged: {reason}")
     show_faults(faults)
     return exit_code(result.findings, bool(faults), config, options.exit_zero)
 

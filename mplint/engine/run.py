@@ -34,13 +34,17 @@ COLLECT_EVERY = 64
 
 
 class CheckResult(NamedTuple):
-    """Findings in report order, the number of files checked, mplint's own faults, notes on files passed over, profiles of models."""
+    """Findings in report order, the number of files checked, mplint's own faults, notes on files passed over, profiles of models.
+
+    `unjudged` pairs paths of models with what could not be judged in them.
+    """
 
     findings: tuple[Finding, ...]
     files: int
     faults: tuple[Fault, ...] = ()
     notes: tuple[str, ...] = ()
     profiles: tuple[Profile, ...] = ()
+    unjudged: tuple[tuple[str, str], ...] = ()
 
 
 def check_paths(
@@ -220,7 +224,8 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
     checked = sum(1 for result in results if not result.note)
     profiles = tuple(result.profile for result in results if result.profile is not None)
     notes = notes_of(results) + remarks_of(results, job.named)
-    return CheckResult(ordered, checked, tuple(sorted(faults)), notes, profiles)
+    unjudged = tuple((r.path, text) for r in results for text in (*r.unjudged, *((f"not checked: {r.note}",) if r.note else ())))
+    return CheckResult(ordered, checked, tuple(sorted(faults)), notes, profiles, tuple(sorted(unjudged)))
 
 
 def spot(finding: Finding) -> tuple[object, ...]:

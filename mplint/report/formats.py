@@ -31,7 +31,7 @@ def report(reported: Reported, output_format: str, *, statistics: bool = False) 
 
     With `statistics`, which goes with "text" and "concise", it counts the findings of each rule, and sums up the precision of models.
     """
-    findings, files = reported.result.findings, reported.result.files
+    findings, files, unjudged = reported.result.findings, reported.result.files, reported.result.unjudged
     if statistics:
         return _statistics(reported), []
     match output_format:
@@ -42,11 +42,11 @@ def report(reported: Reported, output_format: str, *, statistics: bool = False) 
         case "github":
             from mplint.report.lines import github_report
 
-            return github_report(findings), []
+            return github_report(findings, unjudged), []
         case "text" if not findings:
             from mplint.report.summary import summary_text
 
-            return summary_text(findings, files, reported.style), []
+            return summary_text(findings, files, reported.style, unjudged), []
     from mplint.engine.select import known_rules, loaded_rules
     from mplint.report.sources import Sources
 
@@ -55,15 +55,15 @@ def report(reported: Reported, output_format: str, *, statistics: bool = False) 
         case "json":
             from mplint.report.json import json_report
 
-            text = json_report(findings, files, known_rules(reported.config), sources)
+            text = json_report(findings, files, known_rules(reported.config), sources, unjudged)
         case "sarif":
             from mplint.report.sarif import sarif_report
 
-            text = sarif_report(findings, loaded_rules(reported.config), sources, list(reported.faults))
+            text = sarif_report(findings, loaded_rules(reported.config), sources, list(reported.faults), unjudged)
         case _:
             from mplint.report.text import text_report
 
-            text = text_report(findings, files, sources, reported.style)
+            text = text_report(findings, files, sources, reported.style, unjudged)
     return text, sources.faults
 
 
@@ -71,7 +71,7 @@ def _statistics(reported: Reported) -> str:
     from mplint.report.summary import statistics, summary_text
 
     findings = reported.result.findings
-    text = statistics(findings) + summary_text(findings, reported.result.files, reported.style)
+    text = statistics(findings) + summary_text(findings, reported.result.files, reported.style, reported.result.unjudged)
     if reported.result.profiles:
         from mplint.report.profile import profile_text
 

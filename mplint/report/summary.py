@@ -55,11 +55,13 @@ def statistics(findings: Sequence[Finding]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def summary_text(findings: Sequence[Finding], files: int, style: Style) -> str:
-    """How many findings there are, how many of them `fix` can mend, and where to read more."""
+def summary_text(findings: Sequence[Finding], files: int, style: Style, unjudged: Sequence[tuple[str, str]] = ()) -> str:
+    """How many findings there are, how many of them `fix` can mend, where to read more, and what could not be judged."""
+    left = unjudged_text(unjudged, style)
     if not findings:
         nothing = "Nothing to check: no Python files, notebooks or models found.\n"
-        return f"No mixed-precision mistakes found in {counted(files, 'file')}.\n" if files else nothing
+        where = "what could be judged of " if unjudged else ""
+        return (f"No mixed-precision mistakes found in {where}{counted(files, 'file')}.\n" if files else nothing) + left
     summary = summarize(findings, files)
     kinds = [
         style.paint(counted(number, kind), kind)
@@ -75,7 +77,19 @@ def summary_text(findings: Sequence[Finding], files: int, style: Style) -> str:
     elif summary.unsafe:
         lines.append(f"{summary.unsafe} can be fixed by `mplint fix --apply --unsafe-fixes`; without `--apply` it shows a diff.")
     lines.append(f"`mplint explain {findings[0].code}` tells more; so it does for every code and name above.")
-    return "".join(f"{line}\n" for part in lines for line in style.wrap(part))
+    return "".join(f"{line}\n" for part in lines for line in style.wrap(part)) + left
+
+
+def unjudged_text(unjudged: Sequence[tuple[str, str]], style: Style) -> str:
+    """What could not be judged, the same reason once for all the files that it holds for."""
+    paths: dict[str, list[str]] = {}
+    for path, reason in unjudged:
+        paths.setdefault(reason, []).append(path)
+    lines = ["Not judged:"] if paths else []
+    for reason, found in paths.items():
+        more = f" and {counted(len(found) - 1, 'other')}" if len(found) > 1 else ""
+        lines += [f"  {line}" for line in style.wrap(f"{found[0]}{more}: {reason}")]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def place(location: Location) -> str:

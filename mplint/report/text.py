@@ -17,10 +17,10 @@ _HOW = {
 }
 
 
-def text_report(findings: Sequence[Finding], files: int, sources: Sources, style: Style) -> str:
-    """Every finding with its source lines, then a summary."""
+def text_report(findings: Sequence[Finding], files: int, sources: Sources, style: Style, unjudged: Sequence[tuple[str, str]] = ()) -> str:
+    """Every finding with its source lines, then a summary and what could not be judged."""
     parts = ["\n".join(describe(finding, sources, style)) + "\n\n" for finding in findings]
-    return "".join(parts) + summary_text(findings, files, style)
+    return "".join(parts) + summary_text(findings, files, style, unjudged)
 
 
 def describe(finding: Finding, sources: Sources, style: Style) -> list[str]:
