@@ -55,6 +55,7 @@ def configuration(options: argparse.Namespace) -> Config:
         "isolated": options.isolated,
         "cache": config.cache and not options.no_cache,
         "runtime": _runtime(getattr(options, "runtime", None)),
+        "policy": getattr(options, "policy", None) or config.policy,
         "input_ranges": tuple(map(input_range, getattr(options, "input_range", ()))),
     }
     if options.min_confidence:

@@ -98,7 +98,7 @@ class Bfloat16BeforeAmpere(Rule):
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield a model that computes in bfloat16 where the target has no units for it."""
         target = graph.targets.hardware
-        nodes = [n for n in graph.heavy or graph.nodes if n.compute_dtype == "bfloat16"]
+        nodes = [n for n in graph.heavy or graph.working if n.compute_dtype == "bfloat16"]
         if target is None or target.bf16_native is not False or not nodes:
             return
         yield self.graph_finding(

@@ -25,8 +25,8 @@ class UnsupportedHardware(Rule):
     ## What it does
     With a known target (`--target "Tesla P100"`, `--target 6.1`, `--target auto`, or `target` in the configuration), finds float8 that
     the device can't compute in, and float16 on devices without Tensor Cores: NVIDIA GPUs below compute capability 7.0, GTX 16xx and their
-    like, CPUs. The finding says what float16 comes to there: twice the float32 rate at best, no gain, or 1/64 of it. Looks at autocast, Keras policies, the precision options of trainers (Lightning, transformers, trl,
-    accelerate) in programs and in their JSON and YAML files, sharding policies and float8 libraries. Says nothing without a target, nor
+    like, CPUs. The finding says what float16 comes to there: twice the float32 rate at best, no gain, or 1/64 of it. Looks at autocast,
+    Keras policies, the precision options of trainers (Lightning, transformers, trl, accelerate) in programs and in their JSON and YAML files, sharding policies and float8 libraries. Says nothing without a target, nor
     where the file reads the compute capability itself.
     In model graphs: what the products and convolutions compute in.
 
@@ -86,15 +86,16 @@ class UnsupportedHardware(Rule):
         target = graph.targets.hardware
         if target is None:
             return
-        for dtype in sorted({n.compute_dtype for n in graph.heavy or graph.nodes if n.compute_dtype}):
+        for dtype in sorted({n.compute_dtype for n in graph.heavy or graph.working if n.compute_dtype}):
             slow = dtype == "float16" and target.half_fast is False
             if not slow and not (dtype.startswith("float8") and target.fp8 is False):
                 continue
-            nodes = [n for n in graph.heavy or graph.nodes if n.compute_dtype == dtype]
+            among = f"{len(graph.heavy or graph.working)} {'heavy ' if graph.heavy else ''}nodes"
+            nodes = [n for n in graph.heavy or graph.working if n.compute_dtype == dtype]
             yield self.graph_finding(
                 graph,
                 nodes[0],
-                f"{len(nodes)} of {len(graph.heavy or graph.nodes)} heavy nodes compute in {dtype}, the first is {nodes[0].described}; "
+                f"{len(nodes)} of {among} compute in {dtype}, the first is {nodes[0].described}; "
                 + (f"that {pace(target)} on {target.label}" if slow else f"{target.label} has no float8 units"),
                 why=slowness(target) if slow else f"float8 needs compute capability 8.9 (Ada, Hopper) or an Instinct MI300{has(target)}.",
                 help=shipping(target) if slow else "Ship a float16 or bfloat16 model for this device.",
@@ -207,7 +208,7 @@ def slowness(target: Target) -> str:
     rate = target.float16_rate or 0
     if target.capability is not None and target.capability >= (7, 0):
         cores = "Its cores do two float16 operations in the time of one in float32, and products with float32 sums gain nothing."
-        return f"It has compute capability {target.version} but, unlike other Turing GPUs, no Tensor Cores, which make float16 fast. {cores}"
+        return f"It has compute capability {target.version} but, unlike other Turing GPUs, no Tensor Cores, which make it fast. {cores}"
     plain = "its cores convert float16 to float32 for every operation"
     if rate:
         plain = "its cores do two float16 operations in the time of one in float32, and products with float32 sums gain nothing"
