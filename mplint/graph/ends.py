@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mplint.graph.facts import GraphFacts, makers, source, users
+from mplint.graph.facts import GraphFacts
+from mplint.graph.flow import makers, source, users
 from mplint.graph.model import HALF, Node, OpKind, Tensor
 from mplint.graph.operations import operation
 
@@ -29,15 +30,11 @@ _MADE_UP = re.compile(r"/|::|^(?:Identity|StatefulPartitionedCall|PartitionedCal
 
 
 class End(NamedTuple):
-    """An input or output, and the name that people know it by: "" where an exporter made it up."""
+    """An input or output, what a finding calls it, and the name that tells what it is: "" where an exporter made it up."""
 
-    name: str
     tensor: Tensor
-
-    @property
-    def shown(self) -> str:
-        """What a finding calls it."""
-        return self.name or self.tensor.name
+    shown: str
+    name: str
 
 
 def half_outputs(graph: GraphFacts) -> Iterator[tuple[str, Tensor, Node]]:
@@ -64,14 +61,14 @@ def half_inputs(graph: GraphFacts) -> Iterator[tuple[str, Tensor]]:
 def _ends(graph: GraphFacts) -> tuple[list[End], list[End]]:
     """The inputs and the outputs of a model."""
     public, ends = graph.model.graph.public, graph.model.graph
-    given = [End(public.get(id(tensor), tensor.name), tensor) for tensor in ends.inputs]
     named = graph.model.format not in UNNAMED
-    made = [End(public.get(id(tensor), tensor.name if named else ""), tensor) for tensor in ends.outputs]
-    return [_told(end) for end in given], [_told(end) for end in made]
+    given = [_end(tensor, public.get(id(tensor), tensor.name)) for tensor in ends.inputs]
+    made = [_end(tensor, public.get(id(tensor), tensor.name), told=named or id(tensor) in public) for tensor in ends.outputs]
+    return given, made
 
 
-def _told(end: End) -> End:
-    return end._replace(name="") if _MADE_UP.search(end.name) else end
+def _end(tensor: Tensor, shown: str, *, told: bool = True) -> End:
+    return End(tensor, shown, shown if told and not _MADE_UP.search(shown) else "")
 
 
 def is_state(end: End, beside: list[End], across: list[End]) -> bool:

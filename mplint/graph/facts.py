@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mplint.findings import Severity
-from mplint.graph.model import FLOATS, HALF, HEAVY, ModelGraph, Node, OpKind, Tensor
-from mplint.graph.operations import computes, handed
+from mplint.graph.model import FLOATS, HALF, HEAVY, ModelGraph, Node, Tensor
+from mplint.graph.operations import computes
 
 if TYPE_CHECKING:
     from mplint.graph.operands import Operand, Operands
     from mplint.graph.ranges import Range
     from mplint.targets import Targets
 
-PASSING = (OpKind.MOVE, OpKind.CAST)
+TORCH = ("torch-export", "torchscript")
 
 
 class GraphFacts:
@@ -57,7 +56,7 @@ class GraphFacts:
     def _operands(self) -> Operands:
         from mplint.graph.operands import Operands
 
-        return Operands(self.range_of)
+        return Operands(self.range_of, torch=self.model.format in TORCH)
 
     def half_of(self, node: Node) -> str | None:
         """The half dtype that matters for a node: that it computes in, or that a conversion of a float32 model would give it.
@@ -114,69 +113,3 @@ class GraphFacts:
         """Whether all work on floats is done in float32: a model that may be converted one day."""
         dtypes = {node.compute_dtype for node in self.working} & FLOATS
         return bool(dtypes) and not dtypes & HALF
-
-
-def source(tensor: Tensor, through: tuple[OpKind, ...] = PASSING) -> Tensor:
-    """The tensor that `tensor` is a moved or cast copy of, on the way back through bodies of calls and out of them."""
-    for _ in range(1000):
-        if len(tensor.inside) == 1:
-            tensor = tensor.inside[0]
-            continue
-        node = tensor.producer
-        if node is None:
-            if len(tensor.given) != 1:
-                break
-            tensor = tensor.given[0]
-            continue
-        before = handed(node)
-        if before is None or (node.kind in PASSING and node.kind not in through):
-            break
-        tensor = before
-    return tensor
-
-
-def makers(tensor: Tensor) -> list[Node]:
-    """The operations that compute a tensor, behind casts, moves and concatenations, inside of calls, regions, branches and wrappers."""
-    found: list[Node] = []
-    stack, seen = [tensor], set[int]()
-    while stack and len(seen) < 1000:
-        origin = source(stack.pop())
-        if id(origin) in seen:
-            continue
-        seen.add(id(origin))
-        node = origin.producer
-        if origin.inside:
-            stack += reversed(origin.inside)
-        elif node is None:
-            stack += reversed(origin.given)
-        elif node.kind is OpKind.MOVE:
-            stack += [t for t in reversed(node.inputs) if t is not None and t.dtype in FLOATS]
-        elif node not in found:
-            found.append(node)
-    return found
-
-
-def users(tensor: Tensor, through: tuple[OpKind, ...] = (OpKind.MOVE,)) -> Iterator[Node]:
-    """The operations that read `tensor`, also by way of nodes that only move it, in the bodies of calls and behind them."""
-    seen = {id(tensor)}
-    stack = [tensor]
-    while stack:
-        current = stack.pop()
-        following = [*current.passed, *current.shown]
-        for node in current.consumers:
-            if node.kind is OpKind.CHECK or _is_entered(current, node):
-                continue
-            if node.kind not in through and not (handed(node) is current and node.kind not in PASSING):
-                yield node
-                continue
-            following += node.outputs
-        for output in following:
-            if id(output) not in seen:
-                seen.add(id(output))
-                stack.append(output)
-
-
-def _is_entered(tensor: Tensor, node: Node) -> bool:
-    """Whether a node reads a tensor only to hand it to its bodies, whose own nodes read it there."""
-    bodies = (*node.graphs.values(), *node.callees)
-    return bool(bodies) and (bool(tensor.passed) or any(tensor is inner for body in bodies for inner in body.inputs))

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mplint.graph.facts import GraphFacts, source, users
+from mplint.graph.facts import GraphFacts
+from mplint.graph.flow import source, users
 from mplint.graph.model import HALF, Node, OpKind, Tensor
 from mplint.graph.operands import Operand
 from mplint.graph.operations import computes, operation

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mplint.graph.facts import source
+from mplint.graph.flow import source
 from mplint.graph.model import FLOATS, Literal, OpKind, Tensor
 from mplint.graph.operations import chunks
 from mplint.graph.ranges import Range
@@ -42,15 +42,16 @@ class Operand(NamedTuple):
         return self.low if abs(self.low) > abs(self.high) else self.high
 
     def rounded(self, dtype: str) -> bool:
-        """Whether the values are kept in `dtype`, and what it can't hold is lost already."""
+        """Whether the values are kept in `dtype`, so that what it can't hold is lost already."""
         return self.tensor.dtype == dtype and not isinstance(self.tensor.weights, Literal)
 
 
 class Operands:
-    """The constant operands of one model, each looked at once."""
+    """The constant operands of one model, each looked at once; `torch`: a constant without shape is as exact as a number."""
 
-    def __init__(self, range_of: Callable[[Tensor], Range]) -> None:
+    def __init__(self, range_of: Callable[[Tensor], Range], *, torch: bool) -> None:
         self.range_of = range_of
+        self.torch = torch
         self.left = SCANNED
         self.found: dict[int, Operand | None] = {}
 
@@ -71,7 +72,8 @@ class Operands:
         if not size or size > self.left or (tensor.dtype not in FLOATS and (size > FREE or tensor.dtype not in INTEGERS)):
             return None
         self.left -= size if size > FREE else 0
-        return _scanned(tensor)
+        found = _scanned(tensor)
+        return found._replace(exact=True) if found is not None and self.torch and tensor.shape == () else found
 
     def _folded(self, tensor: Tensor, depth: int) -> Operand | None:
         """A constant expression of constants."""

@@ -26,8 +26,8 @@ class UnsupportedHardware(Rule):
     With a known target (`--target "Tesla P100"`, `--target 6.1`, `--target auto`, or `target` in the configuration), finds float8 that
     the device can't compute in, and float16 on devices without Tensor Cores: NVIDIA GPUs below compute capability 7.0, GTX 16xx and their
     like, CPUs. The finding says what float16 comes to there: twice the float32 rate at best, no gain, or 1/64 of it. Looks at autocast,
-    Keras policies, the precision options of trainers (Lightning, transformers, trl, accelerate) in programs and in their JSON and YAML files, sharding policies and float8 libraries. Says nothing without a target, nor
-    where the file reads the compute capability itself.
+    Keras policies, the precision options of trainers (Lightning, transformers, trl, accelerate) in programs and in their JSON and YAML
+    files, sharding policies and float8 libraries. Says nothing without a target, nor where the file reads the compute capability itself.
     In model graphs: what the products and convolutions compute in.
 
     ## Why is this bad?

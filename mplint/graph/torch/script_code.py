@@ -22,6 +22,7 @@ WEIGHTED = (OpKind.MATMUL, OpKind.CONV, OpKind.RECURRENT, OpKind.EMBEDDING)
 SIZES = frozenset(("size", "dim", "len", "numel", "format", "is_floating_point", "dtype", "device", "warn", "item", "NumToTensor"))
 MAKERS = frozenset(("arange", "linspace", "logspace", "eye"))
 BOOLS = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "isnan", "isinf"))
+INDEXED = frozenset(("gather", "index", "index_select", "index_put", "take", "take_along_dim", "masked_select", "scatter", "index_fill"))
 UNKNOWN = object()
 
 Make = Callable[[str, object], Tensor | None]
@@ -244,7 +245,15 @@ def _result(plain: str, kind: OpKind, arguments: list[object], keywords: dict[st
         return next((t.dtype for t in reversed(tensors) if t.dtype in FLOATS and t.weights is not None), _promoted(tensors))
     if kind is OpKind.OPAQUE or not tensors:
         return None
-    return _promoted(tensors)
+    return _promoted(_data(plain, arguments) or tensors)
+
+
+def _data(plain: str, arguments: list[object]) -> list[Tensor]:
+    """The tensors whose dtypes make that of the result: no conditions, masks and indices; none where all count."""
+    if plain in INDEXED:
+        return [value for value in arguments[:1] if isinstance(value, Tensor)]
+    named = operands_of(plain)
+    return [value for place, value in enumerate(arguments) if isinstance(value, Tensor) and argument_at(plain, place) in named]
 
 
 def _promoted(tensors: list[Tensor]) -> str | None:
