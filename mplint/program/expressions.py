@@ -8,7 +8,7 @@ from functools import partial
 from itertools import product
 from typing import NamedTuple
 
-from mplint.program.conditions import COMPARISONS, MIRRORED, Bound, Condition, Path, extend
+from mplint.program.conditions import COMPARISONS, MIRRORED, Bound, Condition, Path, either_way, extend
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, Args, Frame, Machine, derived
 from mplint.program.store import choose, join, under
@@ -691,28 +691,13 @@ def held_by(m: Machine, name: str) -> Value | None:
 
 
 def one_way(arms: list[Path], switches: Container[object]) -> tuple[Path, bool]:
-    """Several ways to one truth as a single set of literals: what they share, and that not all fail; and whether that tells all."""
-    if len(arms) == 1:
-        return arms[0], True
-    shared = frozenset.intersection(*arms)
-    rest = [arm - shared for arm in arms]
-    if all(len(arm) == 1 for arm in rest):
-        negated = frozenset((key, not sense) for arm in rest for key, sense in arm)
-        if not any((key, not sense) in negated for key, sense in negated):
-            return shared | {(("all", negated), False)}, True
-    elif all(rest):
-        # a or (not a and b): the later ways repeat the negation of the earlier ones
-        first = next((arm for arm in rest if len(arm) == 1), None)
-        if first is not None:
-            ((key, sense),) = first
-            others = [arm - {(key, not sense)} for arm in rest if arm != first]
-            if all(len(arm) == 1 for arm in others):
-                negated = frozenset([(key, not sense), *((k, not s) for arm in others for k, s in arm)])
-                return shared | {(("all", negated), False)}, True
+    """Several ways to one truth as a single set of literals, and whether that tells all of them."""
+    shared, exact = either_way(arms)
+    if not exact and all(rest := [arm - shared for arm in arms]):
         chosen = by_choice(rest, switches)
         if chosen is not None:
             return shared | chosen, True
-    return shared, False
+    return shared, exact
 
 
 def by_choice(arms: list[Path], switches: Container[object]) -> Path | None:

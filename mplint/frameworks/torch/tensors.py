@@ -164,7 +164,7 @@ LOGITS = re.compile(r"logit", re.I)
 LARGE = "times "  # beginning of a tag: the number beyond float16 by which something that float16 need not hold was multiplied
 FACTOR = re.compile(r"^\((.*) \* (-?[\d.]+(?:e[+-]?\d+)?)\)$|^\((-?[\d.]+(?:e[+-]?\d+)?) \* (.*)\)$", re.S)
 BY_HAND = "scaled by hand"  # tag: a loss multiplied by a number of the program's own
-UNTRAINED = "without gradients"  # tag: computed where gradients are off
+UNTRAINED = "without gradients"  # tag: computed where gradients are off, or detached
 KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED, UNTRAINED})
 ORIGINS = {  # what computing with a tensor tells of the result
     "gradient": "made of gradients",
@@ -511,7 +511,7 @@ class Operation:
         epsilon = first.epsilon if keeps else self.epsilon_kept()
         tags = (first.tags & KEPT_TAGS) if tensors else frozenset()
         tags = tags | origins(short, tensors)
-        if forward and UNTRAINED not in tags and self.m.state(GRADIENTS_OFF) != FALSE:
+        if forward and UNTRAINED not in tags and (short == "detach" or self.m.state(GRADIENTS_OFF) != FALSE):
             tags = tags | {UNTRAINED}
         if keeps:
             tags = tags | (first.tags & (MOVED_TAGS | {FOLLOWING} if POSITIONS in first.tags else MOVED_TAGS))
@@ -1472,8 +1472,8 @@ def tensors_in(m: Machine, value: Value, depth: int = 0) -> list[Tensor]:
 
 
 def inherit(m: Machine, values: Sequence[Value]) -> Tensor | None:
-    """A tensor of unknown dtype with the history of what it was computed of; None where there is no history."""
-    found = [t for v in values for t in tensors_in(m, v)]
+    """A tensor of unknown dtype with the history of what it was computed of, as far as a backward runs through it; None where there is none."""
+    found = [t for v in values for t in tensors_in(m, v) if UNTRAINED not in t.tags]
     forward = frozenset().union(*(t.forward for t in found)) if found else frozenset()
     scaled = next((t.scaled for t in found if t.scaled is not None), None)
     if not forward and scaled is None:
