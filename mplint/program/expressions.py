@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from typing import NamedTuple
@@ -653,7 +653,7 @@ def branches(m: Machine, ir: IR) -> list[tuple[Path, bool]]:
     """
     found = ways(m, ir)
     both = {truth: [literals for literals, t in found if t is truth] for truth in (True, False)}
-    told = {truth: one_way(arms, m.switches) for truth, arms in both.items() if arms}
+    told = {truth: one_way(arms) for truth, arms in both.items() if arms}
     if len(told) < 2 or all(exact for _, exact in told.values()):
         return [(literals, truth) for truth, (literals, _) in told.items()]
     asked = question(m, ir)
@@ -690,26 +690,26 @@ def held_by(m: Machine, name: str) -> Value | None:
     return None
 
 
-def one_way(arms: list[Path], switches: Container[object]) -> tuple[Path, bool]:
+def one_way(arms: list[Path]) -> tuple[Path, bool]:
     """Several ways to one truth as a single set of literals, and whether that tells all of them."""
     shared, exact = either_way(arms)
     if not exact and all(rest := [arm - shared for arm in arms]):
-        chosen = by_choice(rest, switches)
+        chosen = by_choice(rest)
         if chosen is not None:
             return shared | chosen, True
     return shared, exact
 
 
-def by_choice(arms: list[Path], switches: Container[object]) -> Path | None:
-    """The clauses of ways that a user chooses, some of which need a literal and the others its negation: what follows from either."""
-    if any(key[0] not in ("true", "in") or key[1] not in switches for arm in arms for key, _ in arm):
+def by_choice(arms: list[Path]) -> Path | None:
+    """The clauses of ways of which some need a literal and the others its negation: what follows from either. All of them have names."""
+    if any(key[0] not in ("true", "in") for arm in arms for key, _ in arm):
         return None
     common = frozenset.intersection(*(frozenset(key for key, _ in arm) for arm in arms))
     for key in sorted(common, key=repr):
         told: set[Condition] = set()
         for sense in (True, False):
             literal = (key, sense)
-            inner, exact = one_way([arm - {literal} for arm in arms if literal in arm] or [frozenset()], switches)
+            inner, exact = one_way([arm - {literal} for arm in arms if literal in arm] or [frozenset()])
             if not exact or not inner:
                 break
             for follows, truth in inner:
@@ -820,7 +820,7 @@ def compare(m: Machine, op: str, left: Value, right: Value, position: int) -> Va
     known = m.library.binary(m, op, left, right, m.here(position))
     if known is not None:
         return known
-    if op in ("<", "<=", ">", ">=", "==", "!=", "is", "is not") and (type(left) is Unknown or type(right) is Unknown):
+    if op in ("<", "<=", ">", ">=", "==", "!=", "is", "is not") and (type(left) in NAMED or type(right) in NAMED):
         text = f"{symbol_of(left)} {op} {symbol_of(right)}{IDENTITY}{identity_of(left)}{identity_of(right)}"[:240]
         if type(left) is Unknown and type(right) is Constant:
             m.follow(text, left.symbol, f"{{}} {op} {right.value!r}", lambda value: OPERATORS[op](value, right.value), True)
@@ -831,13 +831,16 @@ def compare(m: Machine, op: str, left: Value, right: Value, position: int) -> Va
     return Test(("place", m.here(position), m.round()), True)
 
 
+NAMED = (Unknown, External)  # what has a name of its own by which comparisons of it are the same wherever they stand
+
+
 def bound_of(op: str, left: Value, right: Value) -> Bound | None:
     """What a comparison of an unknown with a number says."""
     if type(left) is Constant:
         left, right, op = right, left, MIRRORED.get(op, "")
-    if op not in COMPARISONS or type(left) is not Unknown or type(right) is not Constant or type(right.value) not in (int, float):
+    if op not in COMPARISONS or type(left) not in NAMED or type(right) is not Constant or type(right.value) not in (int, float):
         return None
-    return Bound(left.symbol, op, right.value)  # type: ignore[arg-type]
+    return Bound(left.symbol if type(left) is Unknown else left.name, op, right.value)  # type: ignore[union-attr, arg-type]
 
 
 def equal(m: Machine, left: Value, right: Value) -> Value | None:

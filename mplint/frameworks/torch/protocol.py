@@ -650,7 +650,7 @@ def update(m: Machine, scaler: Atom, place: Place) -> Value:
 
 # objects around a scaler, which scale, step and update when they are called with a loss and its optimizer
 
-WRAPPERS = re.compile(r"(^|[.])(Native|Apex)Scaler\w*$|(^|[.])GradScaler$")
+WRAPPERS = re.compile(r"(^|[.])NativeScaler\w*$|(^|[.])GradScaler$")
 
 
 def new_wrapper(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:

@@ -1472,7 +1472,7 @@ def tensors_in(m: Machine, value: Value, depth: int = 0) -> list[Tensor]:
 
 
 def inherit(m: Machine, values: Sequence[Value]) -> Tensor | None:
-    """A tensor of unknown dtype with the history of what it was computed of, as far as a backward runs through it; None where there is none."""
+    """A tensor of unknown dtype with the history of what it was computed of, but for what no backward runs through; None where none is."""
     found = [t for v in values for t in tensors_in(m, v) if UNTRAINED not in t.tags]
     forward = frozenset().union(*(t.forward for t in found)) if found else frozenset()
     scaled = next((t.scaled for t in found if t.scaled is not None), None)
