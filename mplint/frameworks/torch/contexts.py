@@ -16,6 +16,7 @@ from mplint.frameworks.torch.callers import Callers, input_of
 from mplint.frameworks.torch.candidates import Candidates, Shape
 from mplint.frameworks.torch.functions import code_of
 from mplint.frameworks.torch.modules import cast_module, has_module_base
+from mplint.frameworks.torch.protocol import GRADIENTS_OFF
 from mplint.frameworks.torch.published import run_functions
 from mplint.frameworks.torch.tensors import is_module_name
 from mplint.frameworks.torch.units import Ask, Units
@@ -30,7 +31,9 @@ from mplint.program.values import (
     ANY,
     BFLOAT,
     DTYPE_NAMES,
+    FALSE,
     HALF,
+    TRUE,
     Autocast,
     Class,
     Code,
@@ -61,7 +64,8 @@ class Region:
 
     `cast`: no region, but a model that is cast to the dtype, weights and buffers. `trainer`: who enters it, around what steps a model
     has of its own. `classes`: the only ones that run in it, where these are known. `shape`: what the model is given, where it is called
-    in a program that begins in the file `begun`. `callers`: users of a library enter it, of whom nobody knows.
+    in a program that begins in the file `begun`. `callers`: users of a library enter it, of whom nobody knows. `trained`: gradients are
+    computed there, so that a backward may follow.
     """
 
     autocast: Autocast
@@ -74,6 +78,7 @@ class Region:
     shape: Shape | None = None
     begun: str = ""
     callers: bool = False
+    trained: bool = True
 
 
 def regions(found: Trace) -> list[Region]:
@@ -89,11 +94,13 @@ def regions(found: Trace) -> list[Region]:
                 model = event.data["model"]
                 shown = model.symbol.partition(IDENTITY)[0] if type(model) is Unknown else "model"
                 chain = (*region.chain[:1], Step(event.place, "a model that is chosen at run time is called here"))
-                rank = (RANKS[region.dtype], MODEL.search(shown) is None, len(path), not entry.script, number)
+                trained = event.data["trained"] is True
+                rank = (RANKS[region.dtype], MODEL.search(shown) is None, not trained, len(path), not entry.script, number)
                 letter = BFLOAT if region.dtype == BFLOAT else HALF
                 shape = shape_of(model, event.data["args"])
                 begun = entry.path if entry.script else chain[0].place.path
-                result.append(Region(replace(region, dtype=letter, chain=chain), event.place, path, rank, shape=shape, begun=begun))
+                entered = replace(region, dtype=letter, chain=chain)
+                result.append(Region(entered, event.place, path, rank, shape=shape, begun=begun, trained=trained))
         for event in entry.of("trainer precision"):
             given = event.data["dtypes"]
             for guards, letter in given if isinstance(given, tuple) else ():
@@ -101,14 +108,14 @@ def regions(found: Trace) -> list[Region]:
                 if letter == HALF and both is not None:
                     chain = (Step(event.place, "the trainer computes in float16"),)
                     region = Autocast("cuda", HALF, chain)
-                    rank = (0, False, len(both), not entry.script, number)
+                    rank = (0, False, False, len(both), not entry.script, number)
                     result.append(Region(region, event.place, both, rank, trainer=str(event.data["title"])))
         for event in entry.of("float16 offered"):
             guards = event.data["guards"]
             both = extend(event.path, guards) if isinstance(guards, frozenset) else None
             if both is not None:
                 region = Autocast("cuda", HALF, (Step(event.place, f"{event.data['title']} runs the model in float16"),))
-                result.append(Region(region, event.place, both, (0, False, len(both), not entry.script, number)))
+                result.append(Region(region, event.place, both, (0, False, False, len(both), not entry.script, number)))
         result += casts(entry, number)
     return sorted(result, key=lambda region: region.rank)
 
@@ -129,7 +136,7 @@ def casts(entry: Entry, number: int) -> Iterable[Region]:
         if known and letters in ({HALF}, {BFLOAT}) and not is_test_path(event.place.path):
             letter = HALF if letters == {HALF} else BFLOAT
             region = Autocast("cuda", letter, (Step(event.place, f"a model is cast to {DTYPE_NAMES[letter]} here"),))
-            rank = (RANKS[letter] + 3, False, len(event.path), not entry.script, number)
+            rank = (RANKS[letter] + 3, False, False, len(event.path), not entry.script, number)
             yield Region(region, event.place, event.path, rank, cast=True, classes=classes)
 
 
@@ -340,7 +347,8 @@ def forward(m: Machine, path: str, statement: IR, region: Region, one: Run) -> N
         if region.callers:
             begun = Place(path, one.own.place if one.own is not None else statement[1])
             entered = replace(entered, chain=(Step(begun, "a caller runs this module under float16 autocast"),))
-        m.scoped((STATE, "autocast"), entered, body)
+        off = FALSE if region.trained else TRUE
+        m.scoped((STATE, "autocast"), entered, lambda: m.scoped((STATE, GRADIENTS_OFF), off, body))
     m.frames.pop()
 
 

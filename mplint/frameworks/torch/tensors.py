@@ -29,7 +29,7 @@ from mplint.frameworks.torch.promotion import (
     spread,
     widest,
 )
-from mplint.frameworks.torch.protocol import GRADIENTS_OFF, LETTERS
+from mplint.frameworks.torch.protocol import LETTERS, gradients_off
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
 from mplint.program.expressions import items_of
@@ -511,7 +511,7 @@ class Operation:
         epsilon = first.epsilon if keeps else self.epsilon_kept()
         tags = (first.tags & KEPT_TAGS) if tensors else frozenset()
         tags = tags | origins(short, tensors)
-        if forward and UNTRAINED not in tags and (short == "detach" or self.m.state(GRADIENTS_OFF) != FALSE):
+        if forward and UNTRAINED not in tags and (short == "detach" or gradients_off(self.m)):
             tags = tags | {UNTRAINED}
         if keeps:
             tags = tags | (first.tags & (MOVED_TAGS | {FOLLOWING} if POSITIONS in first.tags else MOVED_TAGS))
@@ -1486,7 +1486,7 @@ QUIET = ("builtins.", "logging.", "time.", "os.", "sys.", "wandb.", "tqdm.", "ra
 
 def note_late(m: Machine, name: str, late: Tensor, place: Place, given: Place) -> None:
     """Note a loss that is taken of what left its region in half precision; `certain`: it surely is."""
-    trained = m.state(GRADIENTS_OFF) == FALSE and UNTRAINED not in late.tags
+    trained = not gradients_off(m) and UNTRAINED not in late.tags
     m.emit("loss in half", place, name=name, tensor=late, certain=late.dtypes == {HALF}, trained=trained, given=given)
 
 
