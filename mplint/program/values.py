@@ -10,6 +10,8 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, dataclass_transform, final
 
+from mplint.program.conditions import either_way
+
 if TYPE_CHECKING:
     from mplint.program.conditions import Condition, Key
     from mplint.program.lower import IR
@@ -445,21 +447,25 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
     """One value of guarded atoms: equal atoms are joined, and too many become one. Of constants and dtypes each way to them is kept."""
     kept: dict[Atom, frozenset[Condition]] = {}
     ways: dict[Atom, list[frozenset[Condition]]] = {}
+    several: dict[Atom, list[frozenset[Condition]]] = {}
     for guards, atom in found:
         if atom in kept:
-            kept[atom] = kept[atom] & guards
             if type(atom) in CHOICES:
                 add_way(ways[atom], guards)
+            else:
+                several.setdefault(atom, [kept[atom]]).append(guards)
+            kept[atom] = kept[atom] & guards
         else:
             kept[atom] = guards
             if type(atom) in CHOICES:
                 ways[atom] = [guards]
+    for atom, all_of in several.items():
+        kept[atom] = either_way(all_of)[0]
     if not kept:
         return Unknown("nothing")
-    if len(kept) > Alternatives.LIMIT:
-        join_alike(kept, lambda t: t.scaled)  # a loss that was scaled is not one that was not
-    if len(kept) > Alternatives.LIMIT:
-        join_alike(kept, lambda t: None)
+    for of in (lambda t: (t.scaled, t.forward), lambda t: t.scaled, lambda t: None):
+        if len(kept) > Alternatives.LIMIT:  # a loss that was scaled is not one that was not, nor is one of a float16 forward any other
+            join_alike(kept, of)
     unknown = [a for a in kept if type(a) is Unknown and not a.hint]
     if len(unknown) > 1:
         guards = frozenset.intersection(*(kept.pop(u) for u in unknown))
@@ -483,7 +489,7 @@ def join_alike(kept: dict[Atom, frozenset[Condition]], of: Callable[[Tensor], Ha
             groups.setdefault(of(atom), []).append(atom)
     for tensors in groups.values():
         if len(tensors) > 1:
-            guards = frozenset.intersection(*(kept.pop(t) for t in tensors))
+            guards, _ = either_way([kept.pop(t) for t in tensors])
             kept[join_tensors(tensors)] = guards
 
 

@@ -29,7 +29,7 @@ from mplint.frameworks.torch.promotion import (
     spread,
     widest,
 )
-from mplint.frameworks.torch.protocol import GRADIENTS_OFF, LETTERS
+from mplint.frameworks.torch.protocol import LETTERS, gradients_off
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
 from mplint.program.expressions import items_of
@@ -164,7 +164,7 @@ LOGITS = re.compile(r"logit", re.I)
 LARGE = "times "  # beginning of a tag: the number beyond float16 by which something that float16 need not hold was multiplied
 FACTOR = re.compile(r"^\((.*) \* (-?[\d.]+(?:e[+-]?\d+)?)\)$|^\((-?[\d.]+(?:e[+-]?\d+)?) \* (.*)\)$", re.S)
 BY_HAND = "scaled by hand"  # tag: a loss multiplied by a number of the program's own
-UNTRAINED = "without gradients"  # tag: computed where gradients are off
+UNTRAINED = "without gradients"  # tag: computed where gradients are off, or detached
 KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED, UNTRAINED})
 ORIGINS = {  # what computing with a tensor tells of the result
     "gradient": "made of gradients",
@@ -519,7 +519,7 @@ class Operation:
         epsilon = first.epsilon if keeps else self.epsilon_kept()
         tags = (first.tags & KEPT_TAGS) if tensors else frozenset()
         tags = tags | origins(short, tensors)
-        if forward and UNTRAINED not in tags and self.m.state(GRADIENTS_OFF) != FALSE:
+        if forward and UNTRAINED not in tags and (short == "detach" or gradients_off(self.m)):
             tags = tags | {UNTRAINED}
         if keeps:
             tags = tags | (first.tags & (MOVED_TAGS | {FOLLOWING} if POSITIONS in first.tags else MOVED_TAGS))
@@ -726,7 +726,7 @@ class Operation:
 
     def in_half(self, tensor: Tensor, asked: Place | None = None) -> dict[str, object]:
         """What there is to say of this operation in float16; `asked`: where the program asks for that dtype."""
-        learns = self.m.state(GRADIENTS_OFF) == FALSE
+        learns = not gradients_off(self.m)
         given = self.argument_place(0)
         return {"name": self.name, "tensor": tensor, "asked": asked, "autocast": self.region, "given": given, "learns": learns}
 
@@ -1482,8 +1482,8 @@ def tensors_in(m: Machine, value: Value, depth: int = 0) -> list[Tensor]:
 
 
 def inherit(m: Machine, values: Sequence[Value]) -> Tensor | None:
-    """A tensor of unknown dtype with the history of what it was computed of; None where there is no history."""
-    found = [t for v in values for t in tensors_in(m, v)]
+    """A tensor of unknown dtype with the history of what it was computed of, but for what no backward runs through; None where none is."""
+    found = [t for v in values for t in tensors_in(m, v) if UNTRAINED not in t.tags]
     forward = frozenset().union(*(t.forward for t in found)) if found else frozenset()
     scaled = next((t.scaled for t in found if t.scaled is not None), None)
     if not forward and scaled is None:
@@ -1496,7 +1496,7 @@ QUIET = ("builtins.", "logging.", "time.", "os.", "sys.", "wandb.", "tqdm.", "ra
 
 def note_late(m: Machine, name: str, late: Tensor, place: Place, given: Place) -> None:
     """Note a loss that is taken of what left its region in half precision; `certain`: it surely is."""
-    trained = m.state(GRADIENTS_OFF) == FALSE and UNTRAINED not in late.tags
+    trained = not gradients_off(m) and UNTRAINED not in late.tags
     m.emit("loss in half", place, name=name, tensor=late, certain=late.dtypes == {HALF}, trained=trained, given=given)
 
 
