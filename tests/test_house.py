@@ -28,6 +28,8 @@ ENTRANCES = {
     "mplint.frameworks.keras.vocabulary": "the way into what Keras means: the list of all vocabularies asks each framework's room",
     "mplint.frameworks.torch.vocabulary": "the way into what torch means, likewise",
     "mplint.frameworks.torch.contexts": "a way of reading programs that only torch has, run behind the others",
+    "mplint.dev.facts": "what the interpreter saw, for who works on mplint by `mplint dev facts` and for who hovers over a line",
+    "mplint.server.server": "the way into the editor server: the command that starts it is only a check that pygls is there",
     "mplint.graph.keras.h5": "a loader, entered through the table of formats; what a second user takes of it is how Keras lists its names",
     "mplint.graph.torch.live": "the way into graphs of PyTorch models that run: the front picks one by the framework of the model",
     "mplint.report.formats": "the way into the reports: one of them is chosen by name",
