@@ -150,6 +150,8 @@ class Args:
 class Library(Protocol):
     """What the names of other packages mean: frameworks, and Python's own library."""
 
+    scoped: frozenset[str]  # states that a context sets, and that are what they were once it is left
+
     def call(self, m: Machine, name: str, args: Args, place: Place) -> Value:
         """Call the dotted name of another package."""
         ...

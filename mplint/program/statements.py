@@ -644,12 +644,15 @@ def enter_one(m: Machine, atom: Value, position: int, run: Callable[[Value], boo
     if type(atom) is Object and atom.kind == "generator context":
         return enter_generator(m, atom, position, run)
     if type(atom) is Object and type(atom.type) is Class and class_member(m, atom.type, "__enter__") is not None:
+        before = {name: m.state(name) for name in sorted(m.library.scoped)}
         held = m.call_method(atom, "__enter__", Args(), position, position)
         alive = run(held)
         if class_member(m, atom.type, "__exit__") is not None:
             if not alive:
                 m.store.begin()
             m.call_method(atom, "__exit__", Args((NONE, NONE, NONE)), position, position)
+            for name, value in before.items():
+                m.set_state(name, value)
             if not alive:
                 m.store.undo()
         return alive

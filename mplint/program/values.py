@@ -463,9 +463,9 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
         kept[atom] = either_way(all_of)[0]
     if not kept:
         return Unknown("nothing")
-    for of in (lambda t: (t.scaled, t.forward), lambda t: t.scaled, lambda t: None):
-        if len(kept) > Alternatives.LIMIT:  # a loss that was scaled is not one that was not, nor is one of a float16 forward any other
-            join_alike(kept, of)
+    for alike in ALIKE:
+        if len(kept) > Alternatives.LIMIT:
+            join_alike(kept, alike)
     unknown = [a for a in kept if type(a) is Unknown and not a.hint]
     if len(unknown) > 1:
         guards = frozenset.intersection(*(kept.pop(u) for u in unknown))
@@ -482,17 +482,36 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
 
 
 def join_alike(kept: dict[Atom, frozenset[Condition]], of: Callable[[Tensor], Hashable]) -> None:
-    """Make one of all tensors of which something is the same."""
+    """Make one of all tensors of which something is the same; a literal of their own tells them apart where nothing else does any more."""
     groups: dict[Hashable, list[Tensor]] = {}
     for atom in kept:
         if type(atom) is Tensor:
             groups.setdefault(of(atom), []).append(atom)
-    for tensors in groups.values():
-        if len(tensors) > 1:
-            guards, _ = either_way([kept.pop(t) for t in tensors])
-            kept[join_tensors(tensors)] = guards
+    if all(len(tensors) < 2 for tensors in groups.values()):
+        return
+    symbol = f"one of several\0{sorted(told_by(tensor) for tensors in groups.values() for tensor in tensors)}"
+    for number, tensors in enumerate(groups.values()):
+        guards, _ = either_way([kept.pop(t) for t in tensors])
+        if len(groups) > 1:
+            guards |= {(("in", symbol, frozenset([number])), True)}
+        kept[join_tensors(tensors)] = guards
 
 
+def told_by(tensor: Tensor) -> str:
+    """What tells one of several tensors apart: its dtypes, and where it became half or was made."""
+    place = tensor.half[-1].place if tensor.half else tensor.made.place if tensor.made is not None else None
+    return f"{''.join(sorted(tensor.dtypes))} {''.join(sorted(tensor.forward))} {place.position if place is not None else 0}"
+
+
+# What tensors share that are made one where they are too many, the most alike first: what is in half is told from what is not, a float16
+# region's tensor from a bfloat16 region's, and a loss that was scaled from one that was not.
+ALIKE: tuple[Callable[[Tensor], Hashable], ...] = (
+    lambda t: (t.scaled, t.forward, t.dtypes),
+    lambda t: (t.scaled, t.forward, t.dtypes if t.half else None),
+    lambda t: (t.scaled, t.dtypes if t.half else None),
+    lambda t: t.scaled,
+    lambda t: None,
+)
 CHOICES = (Constant, DType)
 
 

@@ -116,7 +116,8 @@ def regions(found: Trace, packages: Packages) -> list[Region]:
             both = extend(event.path, guards) if isinstance(guards, frozenset) else None
             if both is not None:
                 region = Autocast("cuda", HALF, (Step(event.place, f"{event.data['title']} runs the model in float16"),))
-                result.append(Region(region, event.place, both, (0, False, False, len(both), not entry.script, number), begun=begun(entry, event)))
+                rank = (0, False, False, len(both), not entry.script, number)
+                result.append(Region(region, event.place, both, rank, begun=begun(entry, event)))
         result += casts(entry, number, packages)
     return sorted(result, key=lambda region: region.rank)
 

@@ -64,6 +64,7 @@ ENTRY = State(("entry", None, None, ()))
 NO_GRADIENTS = State(("none", None, None, ()))
 READY = State(("ready", None))
 OFF = Autocast("", None)
+vocabulary.scoped.add("autocast")
 vocabulary.defaults.update({"gradients": ENTRY, "autocast": OFF, "@optimizer": READY, "@handed on": READY, "autocast dtype": NONE})
 
 LETTERS = {

@@ -32,6 +32,7 @@ from mplint.frameworks.torch.promotion import (
 from mplint.frameworks.torch.protocol import LETTERS, gradients_off
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
+from mplint.program.conditions import extend
 from mplint.program.expressions import items_of
 from mplint.program.machine import IDENTITY, STATE, Args, Machine, derived
 from mplint.program.store import choose, join, under
@@ -65,6 +66,7 @@ from mplint.program.values import (
     Unknown,
     Value,
     atoms,
+    options,
 )
 
 vocabulary = Vocabulary()
@@ -1033,7 +1035,20 @@ def finfo(m: Machine, name: str, args: Args, place: Place) -> Value:
         return Object(("finfo", letter), "finfo", "torch.finfo", place)
 
     value = args.get(0, "type") or args.get(0, "dtype")
-    return m.each(value, one) if value is not None else one(DType(SINGLE))
+    if value is None:
+        return one(DType(SINGLE))
+    return m.each(value, one) if tells_dtype(m, value) else Object(("finfo", ANY), "finfo", "torch.finfo", place)
+
+
+def tells_dtype(m: Machine, value: Value) -> bool:
+    """Whether no two dtypes of tensors that a value may stand for can be on one path: else it is not known whose limits are asked for."""
+    ways = [(guards, atom.tensor.dtypes) for guards, atom in options(value) if type(atom) is DTypeOf]
+    paths = [(extend(m.path, guards), dtypes) for guards, dtypes in ways]
+    return not any(
+        path is not None and dtypes != others and extend(path, guards) is not None
+        for number, (path, dtypes) in enumerate(paths)
+        for guards, others in ways[number + 1 :]
+    )
 
 
 def finfo_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
