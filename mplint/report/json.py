@@ -15,8 +15,8 @@ from mplint.rule import DOCS_URL
 FORMAT_VERSION = "1"
 
 
-def json_report(findings: Sequence[Finding], files: int, rules: Mapping[str, Entry], sources: Sources) -> str:
-    """All findings and the summary; `rules` knows the address of each rule's documentation."""
+def json_report(findings: Sequence[Finding], files: int, rules: Mapping[str, Entry], sources: Sources, known: int | None = None) -> str:
+    """All findings and the summary; `rules` knows the address of each rule's documentation, `known` counts those that a baseline holds."""
     summary = summarize(findings, files)
     report = {
         "version": FORMAT_VERSION,
@@ -28,6 +28,7 @@ def json_report(findings: Sequence[Finding], files: int, rules: Mapping[str, Ent
             "warnings": summary.warnings,
             "infos": summary.infos,
             "fixable": summary.fixable,
+            **({} if known is None else {"baselined": known}),
         },
     }
     return json.dumps(report, indent=2) + "\n"

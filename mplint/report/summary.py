@@ -55,11 +55,25 @@ def statistics(findings: Sequence[Finding]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def summary_text(findings: Sequence[Finding], files: int, style: Style) -> str:
-    """How many findings there are, how many of them `fix` can mend, and where to read more."""
+class LeftOut(NamedTuple):
+    """How many findings are not shown because the baseline holds them, and because they are older than the change that was checked."""
+
+    known: int = 0
+    older: int = 0
+
+    def __str__(self) -> str:
+        known = f"; {self.known} known {'one is' if self.known == 1 else 'ones are'} in the baseline" if self.known else ""
+        return known + (f"; {self.older} {'was' if self.older == 1 else 'were'} there before the change" if self.older else "")
+
+
+SHOWN = LeftOut()
+
+
+def summary_text(findings: Sequence[Finding], files: int, style: Style, left_out: LeftOut = SHOWN) -> str:
+    """How many findings there are beside those left out, how many of them `fix` can mend, and where to read more."""
     if not findings:
         nothing = "Nothing to check: no Python files, notebooks or models found.\n"
-        return f"No mixed-precision mistakes found in {counted(files, 'file')}.\n" if files else nothing
+        return f"No {'new ' * any(left_out)}mixed-precision mistakes found in {counted(files, 'file')}{left_out}.\n" if files else nothing
     summary = summarize(findings, files)
     kinds = [
         style.paint(counted(number, kind), kind)
@@ -68,7 +82,7 @@ def summary_text(findings: Sequence[Finding], files: int, style: Style) -> str:
     ]
     affected = len({finding.location.path for finding in findings})
     where = counted(files, "file") if affected == files else f"{affected} of {counted(files, 'file')}"
-    lines = [f"Found {_listed(kinds)} in {where}."]
+    lines = [f"Found {_listed(kinds)} in {where}{left_out}."]
     if summary.safe:
         more = f", {summary.unsafe} more with `--unsafe-fixes`" if summary.unsafe else ""
         lines.append(f"{summary.safe} can be fixed by `mplint fix --apply`{more}; without `--apply` it shows a diff.")
