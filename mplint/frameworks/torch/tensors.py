@@ -166,6 +166,9 @@ LOGITS = re.compile(r"logit", re.I)
 LARGE = "times "  # beginning of a tag: the number beyond float16 by which something that float16 need not hold was multiplied
 FACTOR = re.compile(r"^\((.*) \* (-?[\d.]+(?:e[+-]?\d+)?)\)$|^\((-?[\d.]+(?:e[+-]?\d+)?) \* (.*)\)$", re.S)
 BY_HAND = "scaled by hand"  # tag: a loss multiplied by a number of the program's own
+COMPLEX = "complex"  # tag: a complex tensor, which autocast leaves as it is
+TO_COMPLEX = frozenset({"polar", "complex", "view_as_complex"})
+FROM_COMPLEX = frozenset({"abs", "absolute", "angle", "real", "imag", "view_as_real"})
 UNTRAINED = "without gradients"  # tag: computed where gradients are off, or detached
 KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED, UNTRAINED})
 ORIGINS = {  # what computing with a tensor tells of the result
@@ -521,6 +524,8 @@ class Operation:
         epsilon = first.epsilon if keeps else self.epsilon_kept()
         tags = (first.tags & KEPT_TAGS) if tensors else frozenset()
         tags = tags | origins(short, tensors)
+        if self.is_complex(short):
+            tags = tags | {COMPLEX}
         if forward and UNTRAINED not in tags and (short == "detach" or gradients_off(self.m)):
             tags = tags | {UNTRAINED}
         if keeps:
@@ -602,6 +607,11 @@ class Operation:
         if source is None:
             return made
         return made.but(made=source.made, half=made.half or source.half)
+
+    def is_complex(self, short: str) -> bool:
+        """Whether the result is complex, because an operand is."""
+        made = any(type(a) is Constant and type(a.value) is complex for a in self.given)
+        return short in TO_COMPLEX or ((made or any(COMPLEX in t.tags for t in self.tensors)) and short not in FROM_COMPLEX)
 
     def is_sure(self, keeps: bool) -> bool:
         """Whether nothing unknown could have made the result wider than it seems."""
@@ -735,7 +745,7 @@ class Operation:
     def check_positions(self, kind: str) -> None:
         """Note positions that were cast to half before they are multiplied, or that autocast casts for a product."""
         counted = next((t for t in self.tensors if INTEGERS in t.tags), None) or self.borrowed_positions()
-        if any(DISTRIBUTION in t.tags for t in self.tensors):
+        if any(not t.tags.isdisjoint((DISTRIBUTION, COMPLEX)) for t in self.tensors):
             return
         if counted is None and kind == "lower" and self.region.dtype in HALVES and short_of(self.name) in PRODUCTS:
             counted = next((t for t in self.tensors if POSITIONS in t.tags and not t.dtypes & HALVES), None)
