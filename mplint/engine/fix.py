@@ -25,7 +25,7 @@ class FixResult(NamedTuple):
 
     `diffs` are unified diffs, one a changed file; `applied` counts the findings mended; `remaining` are those left.
     `faults` are mistakes of mplint's own (a fix that had to be taken back, by file and rule), `failures` files that
-    could not be read or replaced, `refused` fixes that this code does not allow. `output` is standard input fixed.
+    could not be read or replaced, `refused` fixes that this code does not allow. `output` holds the given texts fixed.
     """
 
     diffs: tuple[str, ...]
@@ -35,13 +35,11 @@ class FixResult(NamedTuple):
     failures: tuple[str, ...]
     refused: tuple[str, ...]
     changed: tuple[str, ...]
-    output: bytes | None = None
+    output: Mapping[str, bytes] = {}
 
 
-def fix_paths(
-    paths: Sequence[str], config: Config, *, unsafe: bool, apply: bool, stdin: bytes | None = None, stdin_filename: str | None = None
-) -> FixResult:
-    """Fix files, folders and globs, "-" being standard input; nothing is written without `apply`, and standard input never.
+def fix_paths(paths: Sequence[str], config: Config, *, unsafe: bool, apply: bool, given: Mapping[str, bytes] = {}) -> FixResult:
+    """Fix files, folders and globs, and the texts `given` by path; nothing is written without `apply`, and what is given never.
 
     Raises UsageError as `check_paths` does.
     """
@@ -52,7 +50,6 @@ def fix_paths(
 
     job = Job(config, selected(config, known_rules(config)), absolute(paths))
     resolver = TargetResolver(config)
-    given = {stdin_filename or "<stdin>": stdin or b""} if "-" in paths else {}
     results = {result.path: result for result in examine(paths, job, resolver, given)}
     checked = dict(given)
     faults: dict[str, None] = {}
@@ -87,7 +84,7 @@ def fix_files(check: Check, given: Mapping[str, bytes], *, unsafe: bool, apply: 
         failures=tuple(run.failures),
         refused=(*run.refused, *run.barred.values()),
         changed=tuple(changed),
-        output=next((run.now.get(path, data) for path, data in given.items()), None),
+        output={path: run.now.get(path, data) for path, data in given.items()},
     )
 
 

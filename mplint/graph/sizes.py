@@ -53,7 +53,7 @@ def hidden_widths(graph: GraphFacts) -> Iterator[Width]:
         width = _made(node) if node.compute_dtype in HALF else None
         if width is None or width <= STEP or width % STEP == 0:
             continue
-        reader = next_heavy(node)
+        reader = next_heavy(node) or (node if node.kind in (OpKind.RECURRENT, OpKind.ATTENTION) else None)
         if reader is not None:
             found.setdefault(width, []).append((node, reader))
     for number, pairs in found.items():
@@ -77,7 +77,7 @@ def share_of(graph: GraphFacts, number: int) -> float | None:
 def _made(node: Node) -> int | None:
     """The number of channels or units that a node's weights make; None where the data decides, or groups do."""
     size, kernel = work(node), kernel_of(node)
-    if size is None or size.groups != 1 or node.kind not in (OpKind.MATMUL, OpKind.CONV, OpKind.RECURRENT):
+    if size is None or size.groups != 1 or (node.kind is OpKind.ATTENTION and not node.weights):
         return None
     constant = node.weights or any(t is not None and source(t).weights is not None for t in (*node.inputs, kernel))
     return size.outer if isinstance(size.outer, int) and constant else None

@@ -62,7 +62,8 @@ def _matmul(node: Node) -> Work | None:
         outer = out[-1] if out[-1] is not None else outer
     if inner is None and outer is None:
         return None
-    rows = known(out[:-1]) if out and "einsum" not in name else 1
+    made = max(1, known(out) // outer) if isinstance(outer, int) and outer else known(out[:-1])
+    rows = max(made, known(shape) // inner if isinstance(inner, int) and inner else 1)
     return Work(2 * rows * known((inner, outer)), inner, outer)
 
 
@@ -80,7 +81,7 @@ def _sides(node: Node, name: str, place: int) -> tuple[Dim, Dim]:
 
 
 def _stored(tensor: Tensor | None) -> tuple[tuple[Dim, ...] | None, bool | None]:
-    """The shape of a matrix, or where that is not noted the shape that it is stored in; and whether it is turned in between, None if unsure."""
+    """The shape of a matrix, else that in which it is stored; and whether it is turned in between, None where that is unsure."""
     turned: bool | None = False
     for _ in range(20):
         if tensor is None or tensor.shape is not None:
@@ -143,7 +144,8 @@ def _conv(node: Node) -> Work | None:
     kernel, out = _shape(kernel_of(node)), _shape(node.outputs[0] if node.outputs else None)
     if kernel is None or len(kernel) < 3:
         return None
-    transposed = "transpose" in name or "backpropinput" in name or (name in GENERAL and node.attributes.get("transposed", _argument(node, 6)) is True)
+    asked = name in GENERAL and node.attributes.get("transposed", _argument(node, 6)) is True
+    transposed = asked or "transpose" in name or "backpropinput" in name
     last = node.domain in CHANNELS_LAST
     one, other = (kernel[-2], kernel[-1]) if last else (kernel[1], kernel[0])  # the usual order: what a group takes, what is made
     each, made = (other, one) if transposed else (one, other)
@@ -178,6 +180,10 @@ def _argument(node: Node, place: int) -> object:
 
 def _attention(node: Node) -> Work | None:
     query, key = _shape(_input(node, 0)), _shape(_input(node, 1))
+    heads = next((t.shape for name, t in node.weights.items() if "query" in name and t.shape is not None and len(t.shape) == 3), None)
+    if heads is not None:  # a layer of Keras, with the products around the attention
+        kernels = sum(t.size or 0 for t in node.weights.values() if t.shape is not None and len(t.shape) == 3)
+        return Work(2 * kernels * (known(query[:-1]) if query else 1), heads[0], known(heads[1:]))
     if not query or not key or len(query) < 3 or len(key) < 3:
         return None
     length = key[-2]
@@ -188,7 +194,7 @@ def _recurrent(node: Node) -> Work | None:
     sequence = _shape(_input(node, 0))
     given = [t for t in (*node.inputs[1:], *node.weights.values()) if t is not None and t.weights is not None]
     shapes = [t.shape[-2:] for t in given if t.shape is not None and len(t.shape) >= 2]
-    states = [min(pair) for pair in shapes if isinstance(pair[0], int) and isinstance(pair[1], int) and _is_state(pair[0], pair[1])]
+    states = [min(a, b) for a, b in shapes if isinstance(a, int) and isinstance(b, int) and _is_state(a, b)]
     if not states:
         return None
     size = states[-1]

@@ -16,9 +16,17 @@ FORMAT_VERSION = "1"
 
 
 def json_report(
-    findings: Sequence[Finding], files: int, rules: Mapping[str, Entry], sources: Sources, unjudged: Sequence[tuple[str, str]] = ()
+    findings: Sequence[Finding],
+    files: int,
+    rules: Mapping[str, Entry],
+    sources: Sources,
+    known: int | None = None,
+    unjudged: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """All findings, what could not be judged if anything, and the summary; `rules` knows the address of each rule's documentation."""
+    """All findings, what could not be judged if anything, and the summary.
+
+    `rules` knows the address of each rule's documentation, `known` counts the findings that a baseline holds.
+    """
     summary = summarize(findings, files)
     report = {
         "version": FORMAT_VERSION,
@@ -31,6 +39,7 @@ def json_report(
             "warnings": summary.warnings,
             "infos": summary.infos,
             "fixable": summary.fixable,
+            **({} if known is None else {"baselined": known}),
         },
     }
     return json.dumps(report, indent=2) + "\n"

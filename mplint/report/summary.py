@@ -55,13 +55,32 @@ def statistics(findings: Sequence[Finding]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def summary_text(findings: Sequence[Finding], files: int, style: Style, unjudged: Sequence[tuple[str, str]] = ()) -> str:
-    """How many findings there are, how many of them `fix` can mend, where to read more, and what could not be judged."""
-    left = unjudged_text(unjudged, style)
+class LeftOut(NamedTuple):
+    """How many findings are not shown because the baseline holds them, and because they are older than the change that was checked.
+
+    `unjudged` pairs paths of models with what could not be judged in them.
+    """
+
+    known: int = 0
+    older: int = 0
+    unjudged: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        known = f"; {self.known} known {'one is' if self.known == 1 else 'ones are'} in the baseline" if self.known else ""
+        return known + (f"; {self.older} {'was' if self.older == 1 else 'were'} there before the change" if self.older else "")
+
+
+SHOWN = LeftOut()
+
+
+def summary_text(findings: Sequence[Finding], files: int, style: Style, left_out: LeftOut = SHOWN) -> str:
+    """How many findings there are beside those left out, how many `fix` can mend, where to read more, what could not be judged."""
+    left = unjudged_text(left_out.unjudged, style)
     if not findings:
         nothing = "Nothing to check: no Python files, notebooks or models found.\n"
-        where = "what could be judged of " if unjudged else ""
-        return (f"No mixed-precision mistakes found in {where}{counted(files, 'file')}.\n" if files else nothing) + left
+        new = "new " if left_out.known or left_out.older else ""
+        where = "what could be judged of " if left_out.unjudged else ""
+        return (f"No {new}mixed-precision mistakes found in {where}{counted(files, 'file')}{left_out}.\n" if files else nothing) + left
     summary = summarize(findings, files)
     kinds = [
         style.paint(counted(number, kind), kind)
@@ -70,7 +89,7 @@ def summary_text(findings: Sequence[Finding], files: int, style: Style, unjudged
     ]
     affected = len({finding.location.path for finding in findings})
     where = counted(files, "file") if affected == files else f"{affected} of {counted(files, 'file')}"
-    lines = [f"Found {_listed(kinds)} in {where}."]
+    lines = [f"Found {_listed(kinds)} in {where}{left_out}."]
     if summary.safe:
         more = f", {summary.unsafe} more with `--unsafe-fixes`" if summary.unsafe else ""
         lines.append(f"{summary.safe} can be fixed by `mplint fix --apply`{more}; without `--apply` it shows a diff.")
