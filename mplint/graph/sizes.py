@@ -68,10 +68,20 @@ def _stored_widths(stored: Stored) -> Iterator[Width]:
 
 
 def share_of(graph: GraphFacts, number: int) -> float | None:
-    """The part of the work of a model that products do with a side of this size."""
-    sizes = [size for node in graph.heavy if (size := work(node)) is not None]
-    total = sum(size.flops for size in sizes)
-    return sum(size.flops for size in sizes if number in (size.inner, size.outer)) / total if total else None
+    """The part of the work of a model that products do with a side of this size.
+
+    Where some activations have no shape, the weights stand for the work: one position is as good as another.
+    """
+    sizes = [(node, size) for node in graph.heavy if (size := work(node)) is not None]
+    told = all(tensor.shape is not None for node, _ in sizes for tensor in node.outputs[:1])
+    works = [(size.flops if told else _parameters(node), size) for node, size in sizes]
+    total = sum(flops for flops, _ in works)
+    return sum(flops for flops, size in works if number in (size.inner, size.outer)) / total if total else None
+
+
+def _parameters(node: Node) -> int:
+    weights = {id(origin): origin for t in (*node.inputs, *node.weights.values()) if t is not None and (origin := source(t)).weights}
+    return sum(tensor.size or 0 for tensor in weights.values())
 
 
 def _made(node: Node) -> int | None:
