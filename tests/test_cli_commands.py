@@ -36,10 +36,10 @@ class Result(NamedTuple):
     output: dict[str, bytes] = {}
     notes: tuple[str, ...] = ()
     profiles: tuple[object, ...] = ()
-    unjudged: tuple[tuple[str, str], ...] = ()
     known: int = 0
     stale: dict[object, int] = {}
     older: int = 0
+    unjudged: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mplint.graph.facts import PASSING, GraphFacts, source
-from mplint.graph.model import HALF, HEAVY, Node, OpKind, Tensor
+from mplint.graph.facts import GraphFacts
+from mplint.graph.flow import PASSING, source
+from mplint.graph.model import HEAVY, Node, OpKind, Tensor
 from mplint.graph.stored import Stored, is_called_head
 from mplint.graph.work import kernel_of, work
 
@@ -46,11 +47,11 @@ def result(item: Node | Tensor) -> str:
 def hidden_widths(graph: GraphFacts) -> Iterator[Width]:
     """The channels that half products and convolutions make for other ones and that are no multiple of 8, each number once."""
     if graph.stored is not None:
-        yield from _stored_widths(graph.stored)
+        yield from _stored_widths(graph, graph.stored)
         return
     found: dict[int, list[tuple[Node, Node]]] = {}
     for node in graph.heavy:
-        width = _made(node) if node.compute_dtype in HALF else None
+        width = _made(node) if graph.is_half_work(node.compute_dtype) else None
         if width is None or width <= STEP or width % STEP == 0:
             continue
         reader = next_heavy(node) or (node if node.kind in (OpKind.RECURRENT, OpKind.ATTENTION) else None)
@@ -60,10 +61,10 @@ def hidden_widths(graph: GraphFacts) -> Iterator[Width]:
         yield Width(number, tuple(node for node, _ in pairs), pairs[0][1], share_of(graph, number))
 
 
-def _stored_widths(stored: Stored) -> Iterator[Width]:
+def _stored_widths(graph: GraphFacts, stored: Stored) -> Iterator[Width]:
     for found in stored.widths(STEP):
-        makers = tuple(m.tensor for m in found.makers if m.tensor.dtype in HALF and m.kind is not OpKind.EMBEDDING)
-        if makers and found.reader.tensor.dtype in HALF:
+        makers = tuple(m.tensor for m in found.makers if graph.is_half_work(m.tensor.dtype) and m.kind is not OpKind.EMBEDDING)
+        if makers and graph.is_half_work(found.reader.tensor.dtype):
             yield Width(found.number, makers, found.reader.tensor, found.share)
 
 
@@ -101,7 +102,7 @@ def vocabularies(graph: GraphFacts) -> Iterator[Width]:
     if graph.stored is not None:
         for known in graph.stored.vocabularies(VOCABULARY, STEP):
             held = tuple(tensor for tensor in (known.table, known.head) if tensor is not None)
-            if any(tensor.dtype in HALF for tensor in held):
+            if any(graph.is_half_work(tensor.dtype) for tensor in held):
                 yield Width(known.number, held, known.head)
         return
     tables: dict[int, list[Node]] = {}
@@ -118,7 +119,7 @@ def vocabularies(graph: GraphFacts) -> Iterator[Width]:
             heads.setdefault(rows, []).append(node)
     for rows, nodes in heads.items():
         found = (*tables.get(rows, ()), *nodes)
-        if any(node.compute_dtype in HALF for node in found):
+        if any(graph.is_half_work(node.compute_dtype) for node in found):
             yield Width(rows, found, nodes[0], share_of(graph, rows))
 
 
@@ -161,11 +162,23 @@ def next_heavy(node: Node) -> Node | None:
     stack = [node]
     while stack and len(seen) < REACH:
         current = stack.pop(0)
-        for output in current.outputs:
-            for user in output.consumers:
-                if user.kind in HEAVY:
-                    return user
-                if id(user) not in seen:
-                    seen.add(id(user))
-                    stack.append(user)
+        readers = [user for output in current.outputs for tensor in _known_as(output) for user in tensor.consumers]
+        for user in readers:
+            if user.kind in HEAVY:
+                return user
+            if id(user) not in seen:
+                seen.add(id(user))
+                stack.append(user)
     return None
+
+
+def _known_as(tensor: Tensor) -> Iterator[Tensor]:
+    """A tensor, and what it is called in the bodies that get it and outside of the body that makes it."""
+    stack, seen = [tensor], {id(tensor)}
+    while stack and len(seen) < REACH:
+        current = stack.pop()
+        yield current
+        for other in (*current.passed, *current.shown):
+            if id(other) not in seen:
+                seen.add(id(other))
+                stack.append(other)

@@ -59,7 +59,7 @@ def report(reported: Reported, output_format: str, *, statistics: bool = False) 
             from mplint.report.json import json_report
 
             known = reported.result.known if reported.config.baseline else None
-            text = json_report(findings, files, known_rules(reported.config), sources, known, left_out.unjudged)
+            text = json_report(findings, files, known_rules(reported.config), sources, left_out.unjudged, known)
         case "sarif":
             from mplint.report.sarif import sarif_report
 

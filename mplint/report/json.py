@@ -20,8 +20,8 @@ def json_report(
     files: int,
     rules: Mapping[str, Entry],
     sources: Sources,
-    known: int | None = None,
     unjudged: Sequence[tuple[str, str]] = (),
+    known: int | None = None,
 ) -> str:
     """All findings, what could not be judged if anything, and the summary.
 

@@ -56,14 +56,14 @@ def statistics(findings: Sequence[Finding]) -> str:
 
 
 class LeftOut(NamedTuple):
-    """How many findings are not shown because the baseline holds them, and because they are older than the change that was checked.
+    """What is not shown: how many findings the baseline holds, and how many are older than the change that was checked.
 
     `unjudged` pairs paths of models with what could not be judged in them.
     """
 
     known: int = 0
     older: int = 0
-    unjudged: tuple[tuple[str, str], ...] = ()
+    unjudged: Sequence[tuple[str, str]] = ()
 
     def __str__(self) -> str:
         known = f"; {self.known} known {'one is' if self.known == 1 else 'ones are'} in the baseline" if self.known else ""
@@ -74,13 +74,14 @@ SHOWN = LeftOut()
 
 
 def summary_text(findings: Sequence[Finding], files: int, style: Style, left_out: LeftOut = SHOWN) -> str:
-    """How many findings there are beside those left out, how many `fix` can mend, where to read more, what could not be judged."""
+    """How many findings there are beside those left out, how many of them `fix` can mend, where to read more, what could not be judged."""
     left = unjudged_text(left_out.unjudged, style)
     if not findings:
-        nothing = "Nothing to check: no Python files, notebooks or models found.\n"
-        new = "new " if left_out.known or left_out.older else ""
+        if not files:
+            return "Nothing to check: no Python files, notebooks or models found.\n" + left
         where = "what could be judged of " if left_out.unjudged else ""
-        return (f"No {new}mixed-precision mistakes found in {where}{counted(files, 'file')}{left_out}.\n" if files else nothing) + left
+        new = "new " if left_out.known or left_out.older else ""
+        return f"No {new}mixed-precision mistakes found in {where}{counted(files, 'file')}{left_out}.\n{left}"
     summary = summarize(findings, files)
     kinds = [
         style.paint(counted(number, kind), kind)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 STEP = 8
 SMALL = 64
-RELEVANT = 0.05  # of the work of a model: below, no width of it matters
 POSITIONS = 8 * 8  # at which a convolution is taken, of whatever kernel
 SHARE = 50  # times the work of a layer, from which on it makes no difference
+RELEVANT = 0.05  # of the work of a model: below, no width of it matters
 # Words that say that a size counts something of the task: classes, coordinates, channels of the data.
 TASK = re.compile(r"class|label|tag|categor|logit|pred|score|output|out_|_out|head|final|target|vocab|word|box|coord|anchor|action", re.I)
 GATES = ("softmax", "sigmoid", "log_softmax", "log_sigmoid", "hard_sigmoid")
@@ -143,17 +143,6 @@ class ChannelsNotMultipleOf8(Rule):
         )
 
 
-def weight_of(found: Width) -> str:
-    """The share of the model that products of this width have, where it is known."""
-    if found.share is None:
-        return ""
-    if found.share == 0:
-        return "; it weighs pooled values, once an input"
-    share = f"{100 * found.share:.2g} %" if found.share < 0.995 else "all"
-    holds = f"hold {share} of the products' parameters" if found.stored else f"do {share} of the work"
-    return f"; products of this width {holds}"
-
-
 def has_small_share(group: list[Layer], layer: Layer) -> bool:
     """Whether a layer that runs once a picture does next to nothing beside the convolutions of its model, or they are of unknown size."""
     convolutions = [work(other) for other in group if "Conv" in other.kind]
@@ -168,6 +157,17 @@ def work(layer: Layer) -> int | None:
     if layer.before is None or layer.after is None:
         return None
     return layer.before.number * layer.after.number * (POSITIONS if "Conv" in layer.kind else 1)
+
+
+def weight_of(found: Width) -> str:
+    """The share of the model that products of this width have, where it is known."""
+    if found.share is None:
+        return ""
+    if found.share == 0:
+        return "; it weighs pooled values, once an input"
+    share = f"{100 * found.share:.2g} %" if found.share < 0.995 else "all"
+    holds = f"hold {share} of the products' parameters" if found.stored else f"do {share} of the work"
+    return f"; products of this width {holds}"
 
 
 def is_aligned(number: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,8 @@ def torch_files(model: object, inputs: object, folder: Path) -> dict[str, Path]:
 def test_linears_name_the_layer_that_makes_the_width(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     nn = torch.nn
-    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1001), nn.ReLU(), nn.Linear(1001, 256), nn.ReLU(), nn.Linear(256, 10))
+    widths_of = (64, 256, 1001, 256, 10)
+    model = nn.Sequential(*(layer for a, b in pairwise(widths_of) for layer in (nn.Linear(a, b), nn.ReLU())))
     for kind, path in torch_files(model.half().eval(), (torch.zeros(2, 64, dtype=torch.float16),), tmp_path).items():
         ((code, text, number),) = widths(path)
         assert (code, number) == ("MP401", "1001"), kind
