@@ -111,8 +111,10 @@ class VocabNotMultipleOf8(Rule):
 
         for found in vocabularies(graph):
             first, head = found.makers[0], found.reader
+            tied = ""
             if head is None:
-                said = f"{title(first)} has {found.number} rows, and a language model without another head multiplies by it at the end"
+                said = f"{title(first)} has {found.number} rows"
+                tied = "; a language model that stores no other head has the table for its head"
             elif head is first:
                 said = f"the head {title(head)} scores {found.number} rows"
             else:
@@ -120,7 +122,7 @@ class VocabNotMultipleOf8(Rule):
             yield self.graph_finding(
                 graph,
                 first,
-                f"{said}, which is no multiple of {STEP}",
+                f"{said}, which is no multiple of {STEP}{tied}",
                 why=f"Tensor Cores tile the head's product by 8 (64 is best on A100 and later); {found.number} leaves every row unaligned.",
                 help=f"Pad the vocabulary to {multiple(found.number, PAD)} in the model's source.",
                 confidence=Confidence.MEDIUM if found.stored or head in (None, first) else Confidence.HIGH,
