@@ -157,10 +157,10 @@ class Candidates:
         return self.programs[path]
 
     def is_open(self, path: str) -> bool:
-        """Whether what leads to a file loads modules by their names, or imports some that are nowhere to be found."""
+        """Whether what leads to a file loads modules by their names, or imports at its beginning some that are nowhere to be found."""
         if path not in self.open:
-            reached = self.project.graph.below([path, *self.scripts(path)])
-            self.open[path] = self.loads_by_name(reached) or any(self.misses(below) for below in sorted(reached))
+            own = (path, *self.scripts(path))
+            self.open[path] = self.loads_by_name(self.project.graph.below(own)) or any(self.misses(program) for program in own)
         return self.open[path]
 
     def misses(self, path: str) -> bool:
