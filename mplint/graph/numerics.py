@@ -11,8 +11,8 @@ from mplint.graph.flow import source, users
 from mplint.graph.model import HALF, Node, OpKind, Tensor
 from mplint.graph.operands import Operand
 from mplint.graph.operations import computes, operation
-from mplint.graph.ranges import Range
-from mplint.limits import BFLOAT16_MAX, BFLOAT16_SMALLEST_NORMAL
+from mplint.graph.ranges import ANY, Range
+from mplint.limits import BFLOAT16_MAX, BFLOAT16_SMALLEST_NORMAL, FLOAT32_MAX
 from mplint.limits import FLOAT16_MAX as MAX
 from mplint.limits import FLOAT16_SMALLEST_NORMAL as SMALLEST_NORMAL
 from mplint.limits import FLOAT16_ZERO as ZERO
@@ -36,11 +36,12 @@ LARGE = 2048  # elements from which a float16 sum drops what is added to it
 
 
 class Unstable(NamedTuple):
-    """A node whose operation needs more range than float16 has; `range` is what goes in, where that is known to be too much."""
+    """A node whose operation needs more range than a half dtype has; where that is known, what goes in and the magnitude that comes out."""
 
     node: Node
     dtype: str
-    range: Range | None = None
+    given: Range = ANY
+    reached: float = 0.0
 
 
 class Constant(NamedTuple):
@@ -83,9 +84,10 @@ def overflowing(graph: GraphFacts) -> Iterator[Unstable]:
         result = graph.range_of(node.outputs[0])
         given = [graph.range_of(t) for t in node.inputs if t is not None]
         others = [graph.range_of(t) for t in node.inputs if t is not None and not _is_free(t)]
-        if result.reached and result.largest > limit and all(o.largest <= limit for o in others):
+        ends = [abs(end) for end in (result.low, result.high) if limit < abs(end) <= FLOAT32_MAX]  # beyond that float32 overflows as well
+        if result.reached and ends and all(o.largest <= limit for o in others):
             moving = next((g for t, g in zip(node.inputs, given, strict=False) if t is not None and t.weights is None), None)
-            yield Unstable(node, half, moving or given[0])
+            yield Unstable(node, half, moving or given[0], max(ends))
 
 
 def _is_free(tensor: Tensor) -> bool:
