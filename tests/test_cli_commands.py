@@ -39,6 +39,7 @@ class Result(NamedTuple):
     known: int = 0
     stale: dict[object, int] = {}
     older: int = 0
+    unjudged: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass

@@ -70,6 +70,9 @@ def run(options: Namespace) -> int:
         gone = sum(result.stale.values())
         what = "1 known finding is" if gone == 1 else f"{gone} known findings are"
         complain(f"note: {config.baseline}: {what} gone; `mplint baseline prune` drops them")
+    if options.output_format == "concise" and not options.statistics:
+        for path, reason in result.unjudged:
+            complain(f"note: {path}: not judged: {reason}")
     show_faults(faults)
     return exit_code(result.findings, bool(faults), config, options.exit_zero)
 

@@ -23,7 +23,7 @@ COMMANDS = {
     "explain": "print the documentation of rules",
     "rules": "list the rules",
     "convert": "convert a model to a mixed-precision policy, and prove it",
-    "server": "answer an editor: findings as you type, fixes, what is in force on a line",
+    "server": "answer an editor: findings as you type, fixes, hovers",
     "dev": "work on mplint itself: make its data, see what it understands",
 }
 

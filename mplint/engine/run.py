@@ -39,6 +39,7 @@ class CheckResult(NamedTuple):
 
     `known` counts the findings left out because the baseline holds them, `stale` the entries of the baseline that no longer hold, `older`
     counts those left out because they were there before a change.
+    `unjudged` pairs paths of models with what could not be judged in them.
     """
 
     findings: tuple[Finding, ...]
@@ -49,6 +50,7 @@ class CheckResult(NamedTuple):
     known: int = 0
     stale: Mapping[Key, int] = {}
     older: int = 0
+    unjudged: tuple[tuple[str, str], ...] = ()
 
 
 def check_paths(
@@ -230,8 +232,13 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
     checked = [result.path for result in results if not result.note]
     profiles = tuple(result.profile for result in results if result.profile is not None)
     notes = notes_of(results) + remarks_of(results, job.named)
-    found = CheckResult(in_order(shown), len(checked), tuple(sorted(faults)), notes, profiles)
+    found = CheckResult(in_order(shown), len(checked), tuple(sorted(faults)), notes, profiles, unjudged=unjudged_in(results))
     return found if job.config.baseline is None else without_known(found, in_order(hidden), job, checked, contents)
+
+
+def unjudged_in(results: Iterable[FileResult]) -> tuple[tuple[str, str], ...]:
+    """Paths of models with what could not be judged in them, sorted."""
+    return tuple(sorted((r.path, text) for r in results for text in (*r.unjudged, *((f"not checked: {r.note}",) if r.note else ()))))
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

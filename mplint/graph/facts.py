@@ -12,6 +12,7 @@ from mplint.graph.operations import computes
 if TYPE_CHECKING:
     from mplint.graph.operands import Operand, Operands
     from mplint.graph.ranges import Range
+    from mplint.graph.stored import Stored
     from mplint.targets import Targets
 
 TORCH = ("torch-export", "torchscript")
@@ -33,6 +34,13 @@ class GraphFacts:
     def nodes(self) -> tuple[Node, ...]:
         """Every node of the graph, its bodies and functions, in order."""
         return tuple(self.model.nodes())
+
+    @cached_property
+    def stored(self) -> Stored | None:
+        """The matrices of a file that holds weights and no operations; None for a graph."""
+        from mplint.graph.stored import Stored
+
+        return None if self.nodes or not self.model.graph.constants else Stored(self.model)
 
     def range_of(self, tensor: Tensor | None) -> Range:
         """The values that a tensor can take."""

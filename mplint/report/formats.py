@@ -34,7 +34,7 @@ def report(reported: Reported, output_format: str, *, statistics: bool = False) 
     from mplint.report.summary import LeftOut
 
     findings, files = reported.result.findings, reported.result.files
-    left_out = LeftOut(reported.result.known, reported.result.older)
+    left_out = LeftOut(reported.result.known, reported.result.older, reported.result.unjudged)
     if statistics:
         return _statistics(reported, left_out), []
     match output_format:
@@ -45,7 +45,7 @@ def report(reported: Reported, output_format: str, *, statistics: bool = False) 
         case "github":
             from mplint.report.lines import github_report
 
-            return github_report(findings), []
+            return github_report(findings, left_out.unjudged), []
         case "text" if not findings:
             from mplint.report.summary import summary_text
 
@@ -59,11 +59,11 @@ def report(reported: Reported, output_format: str, *, statistics: bool = False) 
             from mplint.report.json import json_report
 
             known = reported.result.known if reported.config.baseline else None
-            text = json_report(findings, files, known_rules(reported.config), sources, known)
+            text = json_report(findings, files, known_rules(reported.config), sources, left_out.unjudged, known)
         case "sarif":
             from mplint.report.sarif import sarif_report
 
-            text = sarif_report(findings, loaded_rules(reported.config), sources, list(reported.faults))
+            text = sarif_report(findings, loaded_rules(reported.config), sources, list(reported.faults), left_out.unjudged)
         case _:
             from mplint.report.text import text_report
 

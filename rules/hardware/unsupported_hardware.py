@@ -14,8 +14,10 @@ from mplint.rule import Consequence, Rule
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
+    from mplint.graph.stored import Stored
     from mplint.hardware import Target
 
+NEEDS_FLOAT8 = "float8 needs compute capability 8.9 (Ada, Hopper) or an Instinct MI300"
 FAST = 1.0  # float16 operations a core does for each one in float32, above which float16 gains something
 
 
@@ -28,7 +30,7 @@ class UnsupportedHardware(Rule):
     like, CPUs. The finding says what float16 comes to there: twice the float32 rate at best, no gain, or 1/64 of it. Looks at autocast,
     Keras policies, the precision options of trainers (Lightning, transformers, trl, accelerate) in programs and in their JSON and YAML
     files, sharding policies and float8 libraries. Says nothing without a target, nor where the file reads the compute capability itself.
-    In model graphs: what the products and convolutions compute in.
+    In model graphs: what the products and convolutions compute in; in files of weights, as advice, what they are stored in.
 
     ## Why is this bad?
     float16 is fast because of Tensor Cores: 65 against 8.1 TFLOPS on a Tesla T4. A Tesla P100 (6.0) and a GTX 1660 (7.5) have none; their
@@ -78,6 +80,7 @@ class UnsupportedHardware(Rule):
     configs = True
     frameworks = ("keras", "torch")
     graphs = True
+    weights = True
     tokens = ("autocast", "float16", "fp16", "fp8", "float8", "precision", "_scaled_mm")
     adoption = Consequence(fatal=True)
 
@@ -85,6 +88,9 @@ class UnsupportedHardware(Rule):
         """Yield, once a dtype, what a model computes in that the target does not reward, or refuses."""
         target = graph.targets.hardware
         if target is None:
+            return
+        if graph.stored is not None:
+            yield from self._stored(graph, graph.stored, target)
             return
         for dtype in sorted({n.compute_dtype for n in graph.heavy or graph.working if n.compute_dtype}):
             slow = dtype == "float16" and target.half_fast is False
@@ -97,11 +103,33 @@ class UnsupportedHardware(Rule):
                 nodes[0],
                 f"{len(nodes)} of {among} compute in {dtype}, the first is {nodes[0].described}; "
                 + (f"that {pace(target)} on {target.label}" if slow else f"{target.label} has no float8 units"),
-                why=slowness(target) if slow else f"float8 needs compute capability 8.9 (Ada, Hopper) or an Instinct MI300{has(target)}.",
+                why=slowness(target) if slow else f"{NEEDS_FLOAT8}{has(target)}.",
                 help=shipping(target) if slow else "Ship a float16 or bfloat16 model for this device.",
                 severity=Severity.WARNING if slow else None,
                 confidence=Confidence.HIGH if target.sure else Confidence.MEDIUM,
             )
+
+    def _stored(self, graph: GraphFacts, stored: Stored, target: Target) -> Iterator[Finding]:
+        """Storage alone asks for no units: whoever loads the weights may widen them."""
+        from mplint.graph.sizes import title
+
+        wider = "float32" if target.half_fast is False else "float16"
+        for dtype, fast, lacks, why in (
+            ("float16", target.half_fast, f"which {pace(target)} on {target.label}", slowness(target)),
+            ("float8", target.fp8, f"a dtype that {target.label} has no units for", f"{NEEDS_FLOAT8}{has(target)}."),
+        ):
+            weights = stored.held_in(dtype) if fast is False else []
+            if weights:
+                first = weights[0]
+                yield self.graph_finding(
+                    graph,
+                    first,
+                    f"{len(weights)} of {len(stored.wide)} matrices are stored in {first.dtype}, {lacks}; the first is {title(first)}",
+                    why=f"{why} Storage alone costs nothing: it saves memory.",
+                    help=f"Load them as {wider} to compute on this device.",
+                    severity=Severity.INFO,
+                    confidence=Confidence.HIGH if target.sure else Confidence.MEDIUM,
+                )
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Yield the choices that the target does not reward, or refuses."""
@@ -134,7 +162,7 @@ class UnsupportedHardware(Rule):
                     why = slowness(target)
                 elif mode.dtype == "float8" and target.fp8 is False:
                     message = f"{setup.title} is set to float8, and {target.label} has no float8 units"
-                    why = f"float8 needs compute capability 8.9 (Ada, Hopper) or an Instinct MI300{has(target)}."
+                    why = f"{NEEDS_FLOAT8}{has(target)}."
                 if message:
                     yield self.finding(
                         file,
@@ -174,9 +202,7 @@ class UnsupportedHardware(Rule):
             severity=Severity.INFO if asked_for else Severity.WARNING,
         )
 
-    def _report(
-        self, trace: Trace, choice: Choice, target: Target, message: str, *, why: str, help: str, severity: Severity
-    ) -> Finding:
+    def _report(self, trace: Trace, choice: Choice, target: Target, message: str, *, why: str, help: str, severity: Severity) -> Finding:
         return self.finding(
             choice.file,
             choice.span,
