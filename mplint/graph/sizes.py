@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.graph.facts import GraphFacts
-from mplint.graph.flow import source
+from mplint.graph.flow import source, users
 from mplint.graph.model import HALF, HEAVY, Node, OpKind, Tensor
 from mplint.graph.stored import Stored
 from mplint.graph.work import kernel_of, work
@@ -120,16 +120,15 @@ def _rows(node: Node) -> int | None:
 
 
 def next_heavy(node: Node) -> Node | None:
-    """A product or convolution that reads, with lighter nodes in between, what `node` computes."""
-    seen = {id(node)}
-    stack = [node]
+    """A product or convolution that reads, with lighter nodes in between, what `node` computes, in bodies of calls and behind them."""
+    seen: set[int] = set()
+    stack = list(node.outputs)
     while stack and len(seen) < REACH:
-        current = stack.pop(0)
-        for output in current.outputs:
-            for user in output.consumers:
-                if user.kind in HEAVY:
-                    return user
-                if id(user) not in seen:
-                    seen.add(id(user))
-                    stack.append(user)
+        tensor = stack.pop(0)
+        for user in users(tensor, ()):
+            if user.kind in HEAVY:
+                return user
+            if id(user) not in seen:
+                seen.add(id(user))
+                stack += user.outputs
     return None
