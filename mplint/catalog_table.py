@@ -59,7 +59,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'shapes/channels_not_multiple_of_8.py': (10286, (('MP401', 'channels-not-multiple-of-8', 'WARNING', ('Dense', 'Conv', 'LSTM', 'GRU', 'Linear'), ('keras', 'torch'), False, 'ChannelsNotMultipleOf8', False, True, True, True),)),
     'shapes/sizes.py': (11452, ()),
     'shapes/tf32_disabled.py': (7154, (('MP406', 'tf32-disabled', 'INFO', ('backward(',), ('torch',), False, 'Tf32Disabled', False, False, False, False),)),
-    'shapes/vocab_not_multiple_of_8.py': (7768, (('MP403', 'vocab-not-multiple-of-8', 'WARNING', ('Embedding',), ('keras', 'torch'), False, 'VocabNotMultipleOf8', False, True, True, True),)),
+    'shapes/vocab_not_multiple_of_8.py': (7788, (('MP403', 'vocab-not-multiple-of-8', 'WARNING', ('Embedding',), ('keras', 'torch'), False, 'VocabNotMultipleOf8', False, True, True, True),)),
     'shapes/xla_not_enabled.py': (4876, (('MP404', 'xla-not-enabled', 'INFO', ('set_global_policy', 'set_policy'), ('keras',), False, 'XlaNotEnabled', False, False, True, False),)),
     'training/backward_inside_autocast.py': (7270, (('MP305', 'backward-inside-autocast', 'WARNING', ('autocast',), ('torch',), False, 'BackwardInsideAutocast', False, False, True, False),)),
     'training/calls_in_order.py': (3244, ()),
