@@ -11,8 +11,8 @@ from mplint.graph.flow import source, users
 from mplint.graph.model import HALF, Node, OpKind, Tensor
 from mplint.graph.operands import Operand
 from mplint.graph.operations import computes, operation
-from mplint.graph.ranges import Range
-from mplint.limits import BFLOAT16_MAX, BFLOAT16_SMALLEST_NORMAL
+from mplint.graph.ranges import ANY, Range
+from mplint.limits import BFLOAT16_MAX, BFLOAT16_SMALLEST_NORMAL, FLOAT32_MAX
 from mplint.limits import FLOAT16_MAX as MAX
 from mplint.limits import FLOAT16_SMALLEST_NORMAL as SMALLEST_NORMAL
 from mplint.limits import FLOAT16_ZERO as ZERO
@@ -36,11 +36,12 @@ LARGE = 2048  # elements from which a float16 sum drops what is added to it
 
 
 class Unstable(NamedTuple):
-    """A node whose operation needs more range than float16 has; `range` is what goes in, where that is known to be too much."""
+    """A node whose operation needs more range than a half dtype has; where that is known, what goes in and the magnitude that comes out."""
 
     node: Node
     dtype: str
-    range: Range | None = None
+    given: Range = ANY
+    reached: float = 0.0
 
 
 class Constant(NamedTuple):
@@ -69,7 +70,7 @@ class Epsilon(NamedTuple):
 def unstable(graph: GraphFacts) -> Iterator[Unstable]:
     """The nodes that compute softmax, exp, log, pow or a loss in half, unless their inputs are known to be small enough."""
     for node in graph.working:
-        if node.compute_dtype in HALF and _is_unstable(graph, node, LIMITS[node.compute_dtype]):
+        if node.compute_dtype in HALF and _is_unstable(graph, node, LIMITS[node.compute_dtype]) and not _is_constant(graph, node):
             yield Unstable(node, node.compute_dtype)
 
 
@@ -83,9 +84,10 @@ def overflowing(graph: GraphFacts) -> Iterator[Unstable]:
         result = graph.range_of(node.outputs[0])
         given = [graph.range_of(t) for t in node.inputs if t is not None]
         others = [graph.range_of(t) for t in node.inputs if t is not None and not _is_free(t)]
-        if result.reached and result.largest > limit and all(o.largest <= limit for o in others):
+        ends = [abs(end) for end in (result.low, result.high) if limit < abs(end) <= FLOAT32_MAX]  # beyond that float32 overflows as well
+        if result.reached and ends and all(o.largest <= limit for o in others) and not _is_constant(graph, node):
             moving = next((g for t, g in zip(node.inputs, given, strict=False) if t is not None and t.weights is None), None)
-            yield Unstable(node, half, moving or given[0])
+            yield Unstable(node, half, moving or given[0], max(ends))
 
 
 def _is_free(tensor: Tensor) -> bool:
@@ -130,13 +132,18 @@ def lost_constants(graph: GraphFacts) -> Iterator[Constant]:
         name = operation(node)
         if half is None or (name not in READING and (node.kind not in MULTIPLYING or not computes(node))):
             continue
-        constants = [graph.operand(tensor) for tensor in node.inputs]
-        if name not in RAISING and all(c is not None for c, t in zip(constants, node.inputs, strict=True) if t is not None):
-            continue  # a constant expression: what reads it is looked at
-        for place, constant in enumerate(constants):
+        if name not in RAISING and _is_constant(graph, node):
+            continue  # what reads it is looked at
+        for place, tensor in enumerate(node.inputs):
+            constant = graph.operand(tensor)
             found = _lost(node, name, place, constant, half) if constant is not None else None
             if found is not None:
                 yield found
+
+
+def _is_constant(graph: GraphFacts, node: Node) -> bool:
+    """Whether a node computes with constants alone, so that its result is one as well."""
+    return bool(node.inputs) and all(graph.operand(tensor) is not None for tensor in node.inputs if tensor is not None)
 
 
 def _lost(node: Node, name: str, place: int, constant: Operand, half: str) -> Constant | None:
@@ -189,6 +196,8 @@ def vanishing(graph: GraphFacts) -> Iterator[Epsilon]:
     """The epsilons that float16 rounds to 0, or that are too small to divide by, where they guard a division, a log or a root."""
     for node in graph.nodes:
         if operation(node) not in GUARDING or graph.half_of(node) != "float16":
+            continue
+        if _is_constant(graph, node):
             continue
         small = _small(graph, node)
         guarded = _guarded(graph, node) if small is not None else None
