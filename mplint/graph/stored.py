@@ -421,7 +421,7 @@ def _matrix(path: tuple[str, ...], name: str, tensor: Tensor, dims: tuple[int, .
     known = names("words")
     if len(dims) == 2:
         called = words(last) | (words(name) if name in ("embeddings", "embedding", "embedding_table") else frozenset())
-        if bias is None and called & known["table"] and not called & known["product"]:
+        if bias is None and called & known["table"] and not called & known["product"] and not _called(path, "head"):
             return Matrix(path, tensor, OpKind.EMBEDDING, (dims[0], dims[1]))
         turned = _by_bias(dims[0], dims[1], bias)
         if turned is None and name != "value":

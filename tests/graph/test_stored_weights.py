@@ -109,6 +109,35 @@ def test_optimizer_state_that_a_trainer_saved_beside_the_weights_counts(tmp_path
     assert "the state of an optimizer and no weights" in left[1]
 
 
+def test_folder_of_a_sharded_model_is_judged_as_one_by_its_index(tmp_path: Path) -> None:
+    shards = {
+        "model-00001-of-00002.safetensors": "model.layers.0.mlp.up_proj.weight float16[171, 64]\n",
+        "model-00002-of-00002.safetensors": "model.layers.0.mlp.down_proj.weight float16[64, 171]\n",
+    }
+    places = {}
+    for name, text in shards.items():
+        write_safetensors(tmp_path / name, tensors(text))
+        places |= {one.name: name for one in tensors(text)}
+    assert mplint.check(tmp_path, ISOLATED).findings == ()
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    result = mplint.check(tmp_path, ISOLATED)
+    assert [(f.code, f.location.path) for f in result.findings] == [("MP401", str(index))]
+    assert result.files == 1
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()  # an index without all its files counts only where it is named
+    assert mplint.check(tmp_path, ISOLATED).findings == ()
+    assert [f.code for f in mplint.check(index, ISOLATED).findings] == ["MP001"]
+
+
+def test_checkpoints_by_their_other_names_are_found_in_folders(tmp_path: Path) -> None:
+    text = (FIXTURES / "MP401/bad_stored_names_that_say_nothing.weights").read_text()
+    for name in ("pytorch_model.bin", "last.ckpt"):
+        write(tmp_path, "checkpoint", text).rename(tmp_path / name)
+    (tmp_path / "data.bin").write_bytes(bytes(100))
+    (tmp_path / "model.ckpt").write_bytes(b"a table of TensorFlow 1")
+    assert sorted(f.code for f in mplint.check(tmp_path, ISOLATED).findings) == ["MP401", "MP401"]
+
+
 @pytest.mark.parametrize(
     ("text", "sides"),
     [
@@ -131,7 +160,7 @@ def test_sides_are_told_by_layout_bias_and_neighbours(text: str, sides: tuple[in
 
 def test_nothing_that_a_header_may_say_is_a_fault_or_takes_long() -> None:
     draw = random.Random(12)
-    words = "weight bias lora_A in_proj_weight weight_ih_l0 weight_hh_l0 kernel vars 0 experts lm_head é".split() + [""]
+    words = ("weight", "bias", "lora_A", "in_proj_weight", "weight_ih_l0", "weight_hh_l0", "kernel", "vars", "0", "experts", "lm_head", "")
     config = ISOLATED._replace(select=("ALL",), target="Tesla T4")
     for _ in range(150):
         constants = {}
