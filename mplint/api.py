@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mplint.config import Config
-from mplint.engine.fix import FixResult, fix_paths
+from mplint.engine.fix import fix_paths
+from mplint.engine.results import FixResult
 from mplint.engine.run import CheckResult, check_paths
 from mplint.errors import InternalErrorWarning
 from mplint.findings import Finding

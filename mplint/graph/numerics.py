@@ -41,6 +41,7 @@ class Constant(NamedTuple):
 class Epsilon(NamedTuple):
     """A small constant, the node that adds it or takes the maximum with it, and the node that it guards."""
 
+    tensor: Tensor
     value: float
     node: Node
     guarded: Node
@@ -145,9 +146,9 @@ def _effect(node: Node, tensor: Tensor) -> str | None:
         case "mul":
             return "nan"
         case "where" | "maskedfill":
-            return "masked" if _feeds_softmax(node) else "inf"
+            return "masked" if feeds_softmax(node) else "inf"
         case "add" | "sub" | "sum":
-            return "masked" if _feeds_softmax(node) else "inf"
+            return "masked" if feeds_softmax(node) else "inf"
         case "div":
             return "inf" if node.inputs and _leads(tensor, node.inputs[0]) else None
         case "pow" | "sqrt" | "exp" | "abs" | "neg":
@@ -163,7 +164,7 @@ def _leads(tensor: Tensor, target: Tensor | None) -> bool:
     return target is not None and (target is tensor or source(target) is tensor)
 
 
-def _feeds_softmax(node: Node) -> bool:
+def feeds_softmax(node: Node) -> bool:
     """Whether what a node computes is added or moved into a softmax or an attention node."""
     seen = {id(node)}
     stack = [node]
@@ -188,14 +189,14 @@ def vanishing(graph: GraphFacts) -> Iterator[Epsilon]:
         guarded = _guarded(node) if small is not None else None
         if small is None or guarded is None:
             continue
-        value, rounded = small
+        tensor, value, rounded = small
         if value == 0 and operation(node) != "add" and operation(guarded) == "sqrt":
             continue  # max(x, 0) before a root is meant
         if value <= ZERO or (value < 1 / MAX and operation(guarded) in ("div", "reciprocal")):
-            yield Epsilon(value, node, guarded, rounded)
+            yield Epsilon(tensor, value, node, guarded, rounded)
 
 
-def _small(node: Node) -> tuple[float, bool] | None:
+def _small(node: Node) -> tuple[Tensor, float, bool] | None:
     """The positive constant that a node adds, at most the smallest normal number; 0 counts where it stands in float16."""
     places = (1,) if operation(node) == "clip" else range(len(node.inputs))
     for place in places:
@@ -210,7 +211,7 @@ def _small(node: Node) -> tuple[float, bool] | None:
             continue
         rounded = origin.dtype == "float16"
         if 0 < value < SMALLEST_NORMAL or (value == 0 and rounded):
-            return value, rounded
+            return origin, value, rounded
     return None
 
 

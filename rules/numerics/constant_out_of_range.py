@@ -84,6 +84,7 @@ class ConstantOutOfRange(Rule):
     Safe for fills and `where`: the smallest finite number of the tensor's own dtype masks just as well in every precision. Offered where
     the tensor is a plain name. Unsafe where a mask is multiplied: added to scores, the smallest number may still come to -inf in rows that
     are masked throughout.
+    In models, -3e4 is written into the constants of masks: unsafe too where a mask is multiplied by it, which need not hold 0 and 1 alone.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp204.py.
@@ -193,6 +194,8 @@ class ConstantOutOfRange(Rule):
                 yield finding
 
     def _in_graph(self, graph: GraphFacts, members: list[Constant]) -> Finding | None:
+        from mplint.graph.mends import fitting_mask
+
         first = members[0]
         if first.rounded and first.effect != "nan":
             return None  # -inf in a mask, written on purpose
@@ -212,9 +215,10 @@ class ConstantOutOfRange(Rule):
             first.node,
             f"{what} {result} at {first.node.described}{more}",
             why=EFFECTS[first.effect],
-            help="Use a value within ±65504 (-1e4 masks as well), or keep this part in float32.",
+            help="Use a value within ±65504 (-3e4 masks as well), or keep this part in float32.",
             severity=severity,
             related=((first.tensor, f"holds {first.value:.6g}"),),
+            fix=fitting_mask(graph, members),
         )
 
 
@@ -269,9 +273,11 @@ def dtype_beside(product: ast.BinOp, number: ast.expr) -> str:
     match mask:
         case ast.Name(id=name):
             return f"{name}.dtype"
-        case ast.Call(func=ast.Attribute(attr="cast"), args=[_, given], keywords=[]) | ast.Call(
-            func=ast.Attribute(attr="to"), args=[given], keywords=[]
-        ) | ast.Call(func=ast.Attribute(attr="to" | "cast"), keywords=[ast.keyword(arg="dtype", value=given)]):
+        case (
+            ast.Call(func=ast.Attribute(attr="cast"), args=[_, given], keywords=[])
+            | ast.Call(func=ast.Attribute(attr="to"), args=[given], keywords=[])
+            | ast.Call(func=ast.Attribute(attr="to" | "cast"), keywords=[ast.keyword(arg="dtype", value=given)])
+        ):
             return ast.unparse(given) if isinstance(given, ast.Attribute) and given.attr == "dtype" else ""
         case ast.Call(func=ast.Attribute(attr="type_as"), args=[ast.Name(id=name)]):
             return f"{name}.dtype"
