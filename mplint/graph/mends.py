@@ -65,10 +65,11 @@ def fitting_mask(graph: GraphFacts, members: Sequence[Constant]) -> Fix | None:
     if not all(feeds_softmax(member.node) for member in members):
         return None
     operands = tuple((graph.place_of(member.node), place) for member in members for place in _places(member.node, member.tensor))
-    multiplied = any(operation(member.node) == "mul" for member in members)
+    # A product may be with other numbers than 0 and 1; in float32, -1e9 makes a row that is masked throughout uniform, which this does not.
+    unsafe = graph.is_float or any(operation(member.node) == "mul" for member in members)
     sign = "-" if members[0].value < 0 else ""
     change = WriteNumber(operands, MASK, beyond=FLOAT16_MAX)
-    return Fix(f"write {sign}{MASK:g}", Applicability.UNSAFE if multiplied else Applicability.SAFE, model=(change,))
+    return Fix(f"write {sign}{MASK:g}", Applicability.UNSAFE if unsafe else Applicability.SAFE, model=(change,))
 
 
 def larger_epsilon(graph: GraphFacts, members: Sequence[Epsilon]) -> Fix | None:

@@ -21,6 +21,7 @@ from mplint.conversion.feeds import load_feeds
 from mplint.conversion.onnx.arrays import required
 from mplint.conversion.onnx.convert import typed, verify
 from mplint.conversion.onnx.half_emulation import HALVES, to_strict
+from mplint.conversion.onnx.program import bodies
 from mplint.conversion.onnx.read import LEFT_OUT, read
 from mplint.conversion.onnx.run import INLINE_BYTES, Outputs, Session, in_memory, weight_bytes
 from mplint.conversion.onnx.samples import Samples, given, samples
@@ -32,6 +33,9 @@ from mplint.graph.onnx.loader import read_model
 from mplint.mend.onnx_edit import carry_out
 from mplint.mend.proof import STAYS_BROKEN, MendError, Proof
 from mplint.replace import Stamp, replace_model
+
+SCANNED = 1 << 22  # elements of a constant
+MEANT = 1e9  # what an infinite mask stands for
 
 
 class OnnxCandidate:
@@ -136,6 +140,8 @@ class OnnxOriginal:
 
     def _emulated(self, *, rounded: bool) -> ir.Model:
         model = self._typed.clone()
+        if not rounded:
+            without_infinities(model)
         to_strict(model, rounded=rounded)
         return model
 
@@ -154,6 +160,26 @@ class OnnxOriginal:
 
     def close(self) -> None:
         """Nothing is kept."""
+
+
+def without_infinities(model: ir.Model) -> None:
+    """Let constants in half that are infinite hold the large numbers that they stand for, in place: half has rounded those to infinity."""
+    for body, _ in bodies(model):
+        for value in body.initializers.values() if isinstance(body, ir.Graph) else ():
+            if value.const_value is not None and (made := _finite(value.const_value)) is not None:
+                value.const_value = made
+        for node in body:
+            attribute = node.attributes.get("value") if node.op_type == "Constant" else None
+            if attribute is not None and not attribute.is_ref() and (made := _finite(attribute.as_tensor())) is not None:
+                node.attributes["value"] = ir.AttrTensor("value", made)
+
+
+def _finite(tensor: ir.TensorProtocol) -> ir.TensorProtocol | None:
+    if tensor.dtype not in HALVES or tensor.size > SCANNED:
+        return None
+    array = tensor.numpy().astype(np.float32)
+    infinite = np.isinf(array)
+    return ir.tensor(np.where(infinite, np.copysign(np.float32(MEANT), array), array), name=tensor.name) if infinite.any() else None
 
 
 def _rounded(array: np.ndarray, dtype: ir.DataType | None) -> np.ndarray:

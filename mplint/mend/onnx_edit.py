@@ -53,6 +53,7 @@ class _Editor:
             self._collect(function, (function_name(function.domain, function.name, function.overload),))
         self.turned: dict[ir.Value, ir.DataType] = {}
         self.before: dict[ir.Value, ir.DataType] = {}
+        self.versions: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
         self.written: set[ir.Value] = set()
         self.left: list[ir.Value] = []  # what may have lost its last reader
 
@@ -143,16 +144,20 @@ class _Editor:
         if before is not None and before.dtype == dtype:
             self.left.append(value)
             return before
+        known = self.versions.get((value, dtype))
+        if known is not None:
+            return known
         tensor = tensor_of(value) if is_constant(value) else None
         if tensor is not None and tensor.size <= SMALL:
             self.left.append(value)
             with np.errstate(over="ignore"):
                 made = tensor.numpy().astype(dtype.numpy())
-            return self._constant(value, ir.tensor(made, dtype=dtype), self.names.fresh(f"{value.name}_{NAMES[dtype]}"))
+            constant = self._constant(value, ir.tensor(made, dtype=dtype), self.names.fresh(f"{value.name}_{NAMES[dtype]}"))
+            return self.versions.setdefault((value, dtype), constant)
         cast = insert_cast(value, dtype, self.names.fresh(f"{value.name}_{NAMES[dtype]}"), self.names)
         cast.type, cast.shape = ir.TensorType(dtype), value.shape
         self.declared[cast] = (None, None)
-        return cast
+        return self.versions.setdefault((value, dtype), cast)
 
     def _constant(self, value: ir.Value, tensor: ir.TensorProtocol, name: str) -> ir.Value:
         """A constant beside another."""
