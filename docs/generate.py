@@ -23,7 +23,7 @@ CATALOG = """\
 
 from __future__ import annotations
 
-Row = tuple[str, str, str, tuple[str, ...], tuple[str, ...], bool, str, bool, bool, bool]
+Row = tuple[str, str, str, tuple[str, ...], tuple[str, ...], bool, str, bool, bool, bool, bool]
 
 # fmt: off
 FILES: dict[str, tuple[int, tuple[Row, ...]]] = {{

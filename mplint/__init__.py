@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and not __file__.startswith(os.path.join(sys.path[0], "")):
+    del sys.path[0]  # `python -m mplint`: a project's own typing.py or json/ must not stand for the library's
+
 from typing import TYPE_CHECKING
 
 from mplint.about import VERSION

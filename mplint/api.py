@@ -7,23 +7,28 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mplint.config import Config
+from mplint.engine.changes import check_changes
 from mplint.engine.fix import fix_paths
 from mplint.engine.results import FixResult
 from mplint.engine.run import CheckResult, check_paths
-from mplint.errors import InternalErrorWarning
+from mplint.errors import InternalErrorWarning, UsageError
 from mplint.findings import Finding
 
 
-def check(target: object, config: Config | None = None) -> CheckResult:
+def check(target: object, config: Config | None = None, *, since: str | None = None) -> CheckResult:
     """Check files, folders and globs, one or several, or a model: a live keras.Model or torch.nn.Module, or a ModelGraph.
 
-    Raises UsageError for a missing path or an unknown code, GraphError for an object that is no model.
+    With `since`, a commit that git knows, only findings on lines changed since then, and those that were not there then.
+    Raises UsageError for a missing path, an unknown code or an unknown commit, GraphError for an object that is no model.
     """
     config = config or Config()
     if isinstance(target, str | os.PathLike):
-        return check_paths([os.fsdecode(target)], config)
+        target = [target]
     if isinstance(target, list | tuple | set | frozenset):
-        return check_paths([os.fsdecode(path) for path in target], config)
+        paths = [os.fsdecode(path) for path in target]
+        return check_paths(paths, config) if since is None else check_changes(paths, config, since)[0]
+    if since is not None:
+        raise UsageError("`since` goes with files, not with a model")
     from mplint.graph.load import load_graph
 
     return check_paths([], config, models=[load_graph(target)])
@@ -37,7 +42,7 @@ def check_text(
     `targets` may hold "torch", "keras" and "tensorflow" versions and a hardware name under "target". A rule that fails is
     an InternalErrorWarning, and the findings of the others are returned.
     """
-    result = check_paths(["-"], config_for(targets or {}, select), stdin=text.encode(), stdin_filename=path)
+    result = check_paths([], config_for(targets or {}, select), given={path: text.encode()})
     _warn_of(result.faults)
     return list(result.findings)
 
@@ -52,9 +57,9 @@ def fix_text(
 ) -> str:
     """A program given as text after its fixes; the arguments are those of `check_text`, and unsafe fixes are taken unless refused."""
     config = config_for(targets or {}, select)
-    result = fix_paths(["-"], config, unsafe=unsafe, apply=False, stdin=text.encode(), stdin_filename=path)
+    result = fix_paths([], config, unsafe=unsafe, apply=False, given={path: text.encode()})
     _warn_of(result.faults)
-    return text if result.output is None else result.output.decode()
+    return result.output[path].decode()
 
 
 def config_for(targets: Mapping[str, str], select: Collection[str]) -> Config:

@@ -33,6 +33,7 @@ class Entry(NamedTuple):
     configs: bool = False
     graphs: bool = False
     program: bool = False
+    weights: bool = False
 
     def load(self) -> type[Rule]:
         """The rule's class."""
@@ -74,7 +75,7 @@ def concerned(entries: Iterable[Entry], text: Container[str]) -> list[Entry]:
 
 def entry_of(rule: type[Rule]) -> Entry:
     """The entry of an imported rule."""
-    about = (rule.needs_target, rule.__module__, rule.__name__, rule.configs, rule.graphs, rule.program)
+    about = (rule.needs_target, rule.__module__, rule.__name__, rule.configs, rule.graphs, rule.program, rule.weights)
     return Entry(rule.code, rule.name, rule.severity, rule.tokens, rule.frameworks, *about)
 
 
@@ -119,7 +120,7 @@ def entries_in(family: str, item: os.DirEntry[str]) -> list[Entry]:
     size, rows = FILES.get(f"{family}/{item.name}", (-1, ()))
     if item.stat().st_size != size:
         return read_entries(item.path, module)
-    return [Entry(row[0], row[1], Severity[row[2]], row[3], row[4], row[5], module, row[6], row[7], row[8], row[9]) for row in rows]
+    return [Entry(row[0], row[1], Severity[row[2]], row[3], row[4], row[5], module, *row[6:]) for row in rows]
 
 
 def read_entries(path: str, module: str) -> list[Entry]:
@@ -140,5 +141,6 @@ def read_entries(path: str, module: str) -> list[Entry]:
         severity = Severity[attributes["severity"].removeprefix("Severity.")]
     except (KeyError, ValueError, SyntaxError):
         return [entry_of(rule) for rule in rules_in(module)]
-    needs_target, configs, graphs, program = (attributes.get(key) == "True" for key in ("needs_target", "configs", "graphs", "program"))
-    return [Entry(code, name, severity, tokens, frameworks, needs_target, module, owner, configs, graphs, program)]
+    flags = ("needs_target", "configs", "graphs", "program", "weights")
+    needs_target, *others = (attributes.get(key) == "True" for key in flags)
+    return [Entry(code, name, severity, tokens, frameworks, needs_target, module, owner, *others)]

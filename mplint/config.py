@@ -18,9 +18,11 @@ class Config(NamedTuple):
     """What to check and how to judge it.
 
     `select`, `extend_select`, `ignore` and the values of `per_file_ignores` hold codes, prefixes of
-    codes, names or "ALL"; an empty `select` means the default rules. `root` is the folder that the
+    codes, names or "ALL"; an empty `select` means the default rules. `exclude` leaves out what lies in folders, and with `force_exclude`
+    files that are named as well. `root` is the folder that the
     patterns are relative to and `source` the file that the settings were read from (None: nowhere).
     `runtime` names what will run the models (see data/runtimes.toml) and `input_ranges` bounds their inputs.
+    `baseline` is the file of the findings that are known and not reported.
     `target` names hardware; `torch`, `keras` and `tensorflow` are version requirements ("2.3", ">=2.1,<3").
     """
 
@@ -29,6 +31,7 @@ class Config(NamedTuple):
     ignore: tuple[str, ...] = ()
     per_file_ignores: PerFileIgnores = ()
     exclude: tuple[str, ...] = ()
+    force_exclude: bool = False
     target: str | None = None
     torch: str | None = None
     keras: str | None = None
@@ -39,6 +42,7 @@ class Config(NamedTuple):
     cache: bool = True
     runtime: str | None = None
     input_ranges: tuple[tuple[str, tuple[float, float]], ...] = ()
+    baseline: str | None = None
     isolated: bool = False
     root: str = "."
     source: str | None = None
@@ -202,6 +206,11 @@ def _kind(value: object) -> str:
             return "a date or time"
 
 
+def _beside(config: Config, path: str) -> str:
+    """A path that the configuration gives relative to its own folder."""
+    return os.path.normpath(os.path.join(config.root, path))
+
+
 _TARGETS = {"hardware": "Tesla T4", "torch": "2.3", "keras": "3.5", "tensorflow": "2.16"}
 
 _KEYS: dict[str, Callable[[Config, object], Config]] = {
@@ -210,9 +219,11 @@ _KEYS: dict[str, Callable[[Config, object], Config]] = {
     "ignore": lambda config, value: config._replace(ignore=_strings(value)),
     "per-file-ignores": _per_file_ignores,
     "exclude": lambda config, value: config._replace(exclude=_strings(value)),
+    "force-exclude": lambda config, value: config._replace(force_exclude=_boolean(value)),
     "target": _target,
     "min-confidence": lambda config, value: config._replace(min_confidence=Confidence(_choice(value, [c.value for c in Confidence]))),
     "fail-on": lambda config, value: config._replace(fail_on=Severity(_choice(value, [s.value for s in Severity]))),
+    "baseline": lambda config, value: config._replace(baseline=_beside(config, _string(value, "", "mplint-baseline.json"))),
     "plugins": lambda config, value: config._replace(plugins=_strings(value)),
     "cache": lambda config, value: config._replace(cache=_boolean(value)),
 }

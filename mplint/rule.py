@@ -61,7 +61,8 @@ class Rule:
     method it does not define is not called. `tokens` are plain strings (no regular expressions): a file
     in which none of them occurs is never shown to the rule. `needs_target`: it can only fire for a named hardware target.
     `program`: it defines `check_program`; `configs`: it defines `check_config`; `graphs`: it defines `check_graph`
-    (such a rule is shown programs only where it has tokens). `adoption`: what its findings mean to adoption (`mplint convert train.py`).
+    (such a rule is shown programs only where it has tokens), `weights`: which judges files of weights without operations as well.
+    `adoption`: what its findings mean to adoption (`mplint convert train.py`).
     """
 
     code: ClassVar[str]
@@ -74,6 +75,7 @@ class Rule:
     program: ClassVar[bool] = False
     configs: ClassVar[bool] = False
     graphs: ClassVar[bool] = False
+    weights: ClassVar[bool] = False
     adoption: ClassVar[Consequence] = Consequence()
 
     def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:

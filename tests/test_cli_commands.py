@@ -33,11 +33,15 @@ class Result(NamedTuple):
     failures: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
-    output: bytes | None = None
+    output: dict[str, bytes] = {}
     models: tuple[str, ...] = ()
     unproven: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     profiles: tuple[object, ...] = ()
+    known: int = 0
+    stale: dict[object, int] = {}
+    older: int = 0
+    unjudged: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
@@ -201,8 +205,13 @@ def test_exit_code_is_1_for_findings_at_or_above_the_failing_severity(
     assert run("check", *argv)[0] == code
 
 
-def test_an_unreadable_input_is_exit_code_2_even_with_exit_zero(run: Run, engine: Engine) -> None:
+def test_an_unreadable_input_is_exit_code_2_and_0_with_exit_zero(run: Run, engine: Engine) -> None:
     engine.result = Result((unreadable(), clip_before_unscale()))
+    assert (run("check")[0], run("check", "--exit-zero")[0]) == (2, 0)
+
+
+def test_a_fault_of_mplint_is_exit_code_2_even_with_exit_zero(run: Run, engine: Engine) -> None:
+    engine.result = Result(faults=(Fault("a.py", "MP304", "ValueError: bad"),))
     assert run("check", "--exit-zero")[0] == 2
 
 
@@ -237,7 +246,7 @@ def test_standard_input_is_read_once_it_is_named(run: Run, engine: Engine, monke
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"clip(x)\n")))
     engine.result = Result((clip_before_unscale(Location("src/a.py", 1, 1, 1, 8), related=()),))
     _, out, _ = run("check", "-", "--stdin-filename", "src/a.py")
-    assert engine.options == {"stdin": b"clip(x)\n", "stdin_filename": "src/a.py", "models": []}
+    assert engine.options == {"given": {"src/a.py": b"clip(x)\n"}, "models": []}
     assert "1 | clip(x)\n" in out
 
 
@@ -292,7 +301,7 @@ def test_fix_apply_reports_what_is_left(run: Run, engine: Engine, tmp_path: Path
 
 def test_fix_apply_of_standard_input_prints_the_fixed_program_alone(run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"clip(x)\r\n")))
-    engine.result = Result(output=b"unscale()\r\n", diffs=(DIFF,), changed=("<stdin>",), applied=1)
+    engine.result = Result(output={"<stdin>": b"unscale()\r\n"}, diffs=(DIFF,), changed=("<stdin>",), applied=1)
     assert run("fix", "--apply", "-") == (0, "unscale()\r\n", "Fixed 1 finding in 1 file.\n")
 
 

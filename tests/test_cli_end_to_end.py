@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -34,6 +35,21 @@ def test_findings_exit_with_1_and_a_clean_file_with_0(project: Path, capsys: pyt
     assert main(["check", "--fail-on", "error"]) == main(["check", "--exit-zero"]) == main(["check", "--ignore", "MP101"]) == 0
 
 
+def test_excluded_files_are_read_where_they_are_named_unless_forced(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "mplint.toml").write_text('exclude = ["train.py"]\n')
+    assert main(["check", "train.py"]) == 1
+    assert main(["check", "train.py", "--force-exclude"]) == 0
+    (project / "mplint.toml").write_text('exclude = ["train.py"]\nforce-exclude = true\n')
+    assert main(["check", "train.py"]) == 0
+    for arguments in (["check"], ["fix", "--apply"]):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(OLD_API.encode())))
+        capsys.readouterr()
+        assert main([*arguments, "-", "--stdin-filename", "train.py"]) == 0
+    assert capsys.readouterr().out == OLD_API
+
+
 def test_a_missing_path_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "nope.py"]) == 2
     out, err = capsys.readouterr()
@@ -52,6 +68,16 @@ def test_an_unreadable_file_is_mp001_at_its_place_and_the_rest_goes_on(
     assert any(f["code"] == "MP101" for f in findings)
     assert err == ""
     assert main(["check"]) == 2
+
+
+@pytest.mark.parametrize("name", ["argparse", "json", "re", "typing"])
+def test_a_project_with_folders_called_like_the_library_is_checked_all_the_same(project: Path, name: str) -> None:
+    (project / name).mkdir()
+    (project / name / "__init__.py").touch()
+    command = [sys.executable, "-m", "mplint", "check", ".", "--output-format", "json", "--no-cache"]
+    where = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, env=where)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_two_runs_print_the_same_bytes(capsys: pytest.CaptureFixture[str]) -> None:

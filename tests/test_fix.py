@@ -209,7 +209,7 @@ def test_a_fix_that_crashes_is_a_fault_and_no_traceback(tmp_path: Path) -> None:
 def test_standard_input_is_fixed_and_not_written(tmp_path: Path) -> None:
     toy = Toy(tmp_path, OLD)
     result = toy.fixed(given={"<stdin>": b"\xef\xbb\xbfx = old\r\n"})
-    assert result.output == b"\xef\xbb\xbfx = new\r\n"
+    assert result.output == {"<stdin>": b"\xef\xbb\xbfx = new\r\n"}
     assert not list(tmp_path.iterdir())
 
 

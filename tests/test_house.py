@@ -18,6 +18,8 @@ LONGEST = 60  # lines of a function
 ENTRANCES = {
     "mplint.adopt.adopt": "the way into adoption: the command that calls it is only options and a report",
     "mplint.frameworks.known": "the way into the frameworks: the engine knows none of them",
+    "mplint.dev.facts": "what the interpreter saw, for who works on mplint by `mplint dev facts` and for who hovers over a line",
+    "mplint.server.server": "the way into the editor server: the command that starts it is only a check that pygls is there",
     "mplint.report.formats": "the way into the reports: one of them is chosen by name",
     "mplint.graph.keras.h5": "a loader, entered through the table of formats; what a second user takes of it is how Keras lists its names",
 }

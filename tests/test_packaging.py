@@ -49,6 +49,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+def test_the_wheel_carries_its_license_and_says_where_to_report(installed: Path) -> None:
+    ask = "import importlib.metadata as m; d = m.metadata('mplint'); print(d['License-File'], *d.get_all('Project-URL'), sep='\\n')"
+    told = run(installed / "python", "-c", ask, cwd=installed).splitlines()
+    assert told[0] == "LICENSE" and "Issues, https://github.com/mplint/mplint/issues" in told
+
+
+@pytest.mark.slow
 def test_installed_wheel_finds_and_fixes_the_quickstart_from_another_folder(installed: Path, tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text("import torch\n\nscaler = torch.cuda.amp.GradScaler(1024.0)\n")

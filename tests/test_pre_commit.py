@@ -61,5 +61,7 @@ def test_check_hook_fails_on_a_finding_and_fix_hook_rewrites_it(hooks: Path, tmp
     assert fixed.returncode == 1, fixed.stdout  # pre-commit fails where a hook changes a file
     assert 'torch.amp.GradScaler("cuda", init_scale=1024.0)' in program.read_text()
     assert (project / "ds.json").read_text() == CONFIGURATION.replace("bfloat16", "bf16")
+    program.write_text(BAD)
+    (project / "mplint.toml").write_text('exclude = ["train.py"]\n')
     git(project, "add", "--all")
     assert try_hook(hooks, project, "mplint").returncode == 0

@@ -154,7 +154,7 @@ def test_a_notebook_shows_the_lines_of_the_cell_and_its_number(program: Path) ->
 
 
 def test_standard_input_is_shown_without_a_file() -> None:
-    sources = Sources(b"clip(x)\n", "<stdin>")
+    sources = Sources({"<stdin>": b"clip(x)\n"})
     lines = describe(clip_before_unscale(Location("<stdin>", 1, 1, 1, 8), related=()), sources, Style())
     assert "1 | clip(x)" in lines
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from mplint.config import Config, PerFileIgnores, load_config
 from mplint.errors import UsageError, nearest
@@ -50,9 +50,11 @@ def configuration(options: argparse.Namespace) -> Config:
         "extend_select": config.extend_select + _split(options.extend_select),
         "ignore": config.ignore + _split(options.ignore),
         "exclude": config.exclude + tuple(options.exclude),
+        "force_exclude": config.force_exclude or options.force_exclude,
         "per_file_ignores": config.per_file_ignores + _per_file_ignores(options.per_file_ignores),
         "target": config.target if options.target is None else options.target,
         "isolated": options.isolated,
+        "baseline": None if options.no_baseline else options.baseline or config.baseline,
         "cache": config.cache and not options.no_cache,
         "runtime": _runtime(getattr(options, "runtime", None)),
         "input_ranges": tuple(map(input_range, getattr(options, "input_range", ()))),
@@ -64,8 +66,16 @@ def configuration(options: argparse.Namespace) -> Config:
     return config._replace(**changes)  # type: ignore[arg-type]
 
 
-def prepare(options: argparse.Namespace) -> tuple[Config, bytes | None]:
-    """The configuration, with every rule that an option names looked up, and what standard input holds where it is asked for."""
+class Asked(NamedTuple):
+    """What a `check` or `fix` was asked: files, folders and globs, and texts by path: what standard input holds, named by the user."""
+
+    config: Config
+    paths: tuple[str, ...]
+    given: dict[str, bytes]
+
+
+def prepare(options: argparse.Namespace) -> Asked:
+    """What the options ask for, every rule that they name looked up and standard input read."""
     from mplint.engine.select import expand, known_rules
 
     config = configuration(options)
@@ -76,7 +86,10 @@ def prepare(options: argparse.Namespace) -> tuple[Config, bytes | None]:
             expand(selector, rules)
         except UsageError as error:
             raise UsageError(f"{option}: {error}") from None
-    return config, sys.stdin.buffer.read() if "-" in options.paths else None
+    paths = tuple(path for path in options.paths if path != "-")
+    if len(paths) == len(options.paths):
+        return Asked(config, paths or (".",), {})
+    return Asked(config, paths, {options.stdin_filename or "<stdin>": sys.stdin.buffer.read()})
 
 
 def named_rules(options: argparse.Namespace) -> list[tuple[str, str]]:
@@ -115,15 +128,19 @@ def add_common(parser: Parser) -> None:
     files.add_argument(
         "--exclude", action="append", default=[], metavar="GLOB", help="leave these out, besides what configuration excludes"
     )
+    files.add_argument("--force-exclude", action="store_true", help="leave them out where they are named, too")
     files.add_argument("--stdin-filename", metavar="NAME", help="the name of what is read from standard input")
     parser.add_argument(
         "--target", metavar="HARDWARE", help='a GPU ("Tesla T4"), a compute capability ("7.5"), tpu, cpu, or auto to ask this machine'
     )
+    known = parser.add_argument_group("which findings")
+    known.add_argument("--baseline", metavar="FILE", help="leave out the findings that FILE holds (see `mplint baseline --help`)")
+    known.add_argument("--no-baseline", action="store_true", help="read no baseline, though configuration names one")
     exits = parser.add_argument_group("exit status")
     exits.add_argument(
         "--fail-on", choices=[s.value for s in Severity], metavar="SEVERITY", help="error, warning or info (default: warning)"
     )
-    exits.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever is found")
+    exits.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever is found, files that can't be read too")
     add_source_of_configuration(parser)
     parser.add_argument("--no-cache", action="store_true", help="don't use or write the cache")
     add_color(parser)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mplint.cli.arguments import EXIT_EPILOG, Parser, add_common, add_paths, add_ranges, prepare
@@ -12,6 +12,8 @@ from mplint.cli.terminal import complain, exit_code, show_faults, style_of
 from mplint.errors import UsageError
 
 if TYPE_CHECKING:
+    from mplint.config import Config
+    from mplint.engine.run import CheckResult
     from mplint.graph.model import ModelGraph
 
 FORMATS = ("text", "concise", "json", "github", "sarif")
@@ -32,28 +34,54 @@ def add_options(parser: Parser) -> None:
         "--model", action="append", default=[], metavar="MODULE:FACTORY", help="check the model that FACTORY() makes; runs your code"
     )
     add_common(parser)
+    changes = parser.add_argument_group("which change")
+    changes.add_argument("--since", metavar="REF", help="report what changed since git commit REF: findings on changed lines, and new ones")
+    changes.add_argument("--staged", action="store_true", help="report what the next commit would change")
 
 
 def run(options: Namespace) -> int:
     """Check, report, and return the exit code."""
     if options.statistics and options.output_format not in ("text", "concise"):
         raise UsageError("--statistics goes with --output-format text or concise")
-    config, stdin = prepare(options)
+    config, paths, texts = prepare(options)
+    given: Mapping[str, bytes] = texts
     from mplint.engine.run import check_paths
     from mplint.report.formats import Reported, report
 
     models = _models(options.model)
-    paths = options.paths or ([] if models else ["."])
-    result = check_paths(paths, config, stdin=stdin, stdin_filename=options.stdin_filename, models=models)
+    if models and not options.paths:
+        paths = ()
+    if options.since is not None or options.staged:
+        result, given = _changed(options, config, paths)
+    else:
+        result = check_paths(paths, config, given=given, models=models)
     faults = [str(fault) for fault in result.faults]
-    reported = Reported(result, config, stdin, options.stdin_filename, faults, style_of(options, sys.stdout))
+    reported = Reported(result, config, given, faults, style_of(options, sys.stdout))
     text, more = report(reported, options.output_format, statistics=options.statistics)
     sys.stdout.write(text)
     faults += more
     for note in result.notes:
         complain(f"note: {note}")
+    if result.stale:
+        gone = sum(result.stale.values())
+        what = "1 known finding is" if gone == 1 else f"{gone} known findings are"
+        complain(f"note: {config.baseline}: {what} gone; `mplint baseline prune` drops them")
+    if options.output_format == "concise" and not options.statistics:
+        for path, reason in result.unjudged:
+            complain(f"note: {path}: not judged: {reason}")
     show_faults(faults)
     return exit_code(result.findings, bool(faults), config, options.exit_zero)
+
+
+def _changed(options: Namespace, config: Config, paths: Sequence[str]) -> tuple[CheckResult, Mapping[str, bytes]]:
+    """The findings of a change, and the texts that were checked in the place of files."""
+    if options.since is not None and options.staged:
+        raise UsageError("--since and --staged exclude each other")
+    if options.model or "-" in options.paths:
+        raise UsageError(f"{'--staged' if options.staged else '--since'} goes with files, not with --model or standard input")
+    from mplint.engine.changes import check_changes
+
+    return check_changes(paths, config, options.since)
 
 
 def _models(names: Sequence[str]) -> list[ModelGraph]:

@@ -32,21 +32,13 @@ def add_options(parser: Parser) -> None:
 
 def run(options: Namespace) -> int:
     """Fix, report what remains, and return the exit code."""
-    config, stdin = prepare(options)
+    config, paths, given = prepare(options)
     from mplint.engine.fix import fix_paths
     from mplint.report.fixes import diff_report, fix_summary, models_report, remaining_report
     from mplint.report.sources import Sources
 
     unsafe, apply = options.unsafe_fixes, options.apply
-    result = fix_paths(
-        options.paths or ["."],
-        config,
-        unsafe=unsafe,
-        apply=apply,
-        stdin=stdin,
-        stdin_filename=options.stdin_filename,
-        calibration=options.calibration,
-    )
+    result = fix_paths(paths, config, unsafe=unsafe, apply=apply, given=given, calibration=options.calibration)
     summary = fix_summary(result.applied, len(result.changed), result.remaining, applied=apply, unsafe=unsafe)
     if not apply:
         style = style_of(options, sys.stdout)
@@ -54,10 +46,10 @@ def run(options: Namespace) -> int:
         tell(summary)
     else:
         # Where standard input is fixed, standard output is the fixed program and nothing else.
-        stream = sys.stdout if result.output is None else sys.stderr
-        if result.output is not None:
-            sys.stdout.buffer.write(result.output)
-        sources = Sources(result.output, options.stdin_filename or "<stdin>")
+        stream = sys.stderr if given else sys.stdout
+        for text in result.output.values():
+            sys.stdout.buffer.write(text)
+        sources = Sources(result.output)
         sys.stdout.flush()
         style = style_of(options, stream)
         stream.write(models_report(result.models, style) + remaining_report(result.remaining, sources, style) + summary)

@@ -19,9 +19,11 @@ INTERRUPTED, CLOSED = 130, 141
 COMMANDS = {
     "check": "find mistakes in programs, notebooks, configurations and models",
     "fix": "show the fixes as a diff, or apply them",
+    "baseline": "write down the findings of now, so that only new ones are reported",
     "explain": "print the documentation of rules",
     "rules": "list the rules",
     "convert": "convert a model to a mixed-precision policy, and prove it",
+    "server": "answer an editor: findings as you type, fixes, hovers",
     "dev": "work on mplint itself: make its data, see what it understands",
 }
 
@@ -122,10 +124,18 @@ def _module(name: str) -> Command:
             from mplint.cli import convert
 
             return convert
+        case "baseline":
+            from mplint.cli import baseline
+
+            return baseline
         case "explain":
             from mplint.cli import explain
 
             return explain
+        case "server":
+            from mplint.cli import server
+
+            return server
         case "dev":
             from mplint.cli import dev
 

@@ -18,12 +18,15 @@ UNREADABLE = "MP001"
 
 
 def exit_code(findings: Iterable[Finding], faulty: bool, config: Config, exit_zero: bool) -> int:
-    """The exit code for what was found; `faulty`: something of mplint's own failed."""
+    """The exit code for what was found; `faulty`: something of mplint's own failed. With `exit_zero` it is 0 whatever was found."""
     findings = tuple(findings)
-    if faulty or any(finding.code == UNREADABLE for finding in findings):
+    if faulty:
         return FAILED
-    failing = any(finding.severity.rank >= config.fail_on.rank for finding in findings)
-    return FOUND if failing and not exit_zero else CLEAN
+    if exit_zero:
+        return CLEAN
+    if any(finding.code == UNREADABLE for finding in findings):
+        return FAILED
+    return FOUND if any(finding.severity.rank >= config.fail_on.rank for finding in findings) else CLEAN
 
 
 def style_of(options: Namespace, stream: TextIO) -> Style:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -148,9 +148,12 @@ class Facts:
     faults: list[tuple[str, str]]
 
 
-def facts(file: str, root: str | None = None) -> Facts:
-    """Interpret the project of a program and gather what happens in it; raises UsageError where it is none."""
-    programs = programs_around(file, root)
+def facts(file: str, root: str | None = None, given: Mapping[str, bytes] = {}) -> Facts:
+    """Interpret the project of a program and gather what happens in it; raises UsageError where it is none.
+
+    `given` are texts by path that stand for what lies on disk.
+    """
+    programs = programs_around(file, root, given)
     watch = Watch(key_of(file))
     trace = watched(programs, watch)
     words = Words(trace, watch.path)

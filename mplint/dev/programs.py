@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from mplint.engine.discovery import discover
 from mplint.engine.prefilter import key_of
@@ -24,19 +24,19 @@ def programs_below(folder: str) -> Programs:
     return programs_of(paths)
 
 
-def programs_around(file: str, root: str | None) -> Programs:
+def programs_around(file: str, root: str | None, given: Mapping[str, bytes] = {}) -> Programs:
     """A program and those of its project, below `root` or where the project seems to begin; raises UsageError where it is no program."""
     if not os.path.isfile(file) or not file.endswith(PROGRAMS):
         raise UsageError(f"no such program: {file}")
     below = root if root is not None else project_root([key_of(file)]) or "."
     if not os.path.isdir(below):
         raise UsageError(f"no such folder: {below}")
-    return programs_of([file, *(path for path in discover([below]) if path.endswith(PROGRAMS))])
+    return programs_of([file, *(path for path in discover([below]) if path.endswith(PROGRAMS))], given)
 
 
-def programs_of(paths: Iterable[str]) -> Programs:
-    """Programs by path."""
-    return Programs({key_of(path): path for path in paths}, read)
+def programs_of(paths: Iterable[str], given: Mapping[str, bytes] = {}) -> Programs:
+    """Programs by path; `given` are texts that stand for what lies on disk."""
+    return Programs({key_of(path): path for path in paths}, lambda path: given[path] if path in given else read(path))
 
 
 def read(path: str) -> bytes:

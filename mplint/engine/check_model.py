@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mplint.engine.builtin_rules import unreadable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mplint.catalog import Entry
     from mplint.engine.job import Job
     from mplint.engine.targets import TargetResolver
+    from mplint.graph.facts import GraphFacts
     from mplint.graph.model import ModelGraph
     from mplint.targets import Targets
 
@@ -96,7 +97,31 @@ def check_graph(path: str, model: ModelGraph, targets: Targets, rules: Sequence[
         sidecars=sidecars(path, model),
         profile=profile(graph),
         remarks=(*model.notes, *unbounded(model, targets)),
+        unjudged=tuple(unjudged(graph, rules)),
     )
+
+
+def unjudged(graph: GraphFacts, rules: Sequence[Entry]) -> Iterator[str]:
+    """What nothing can be said of, whatever the rules found."""
+    from mplint.graph.model import OpKind
+
+    if graph.stored is not None:
+        blind = [entry.code for entry in rules if entry.graphs and not entry.weights]
+        if blind:
+            yield f"it holds weights and no operations, so that these could not be judged: {', '.join(blind)}"
+        yield from graph.stored.unclear()
+        return
+    if not graph.nodes:
+        holds = "the state of an optimizer and no" if graph.model.optimizer is not None else "neither operations nor"
+        yield f"it holds {holds} weights: nothing was judged"
+    unknown = [node for node in graph.heavy if node.compute_dtype is None]
+    if unknown:
+        count = f"{len(unknown)} of {len(graph.heavy)} heavy operations"
+        yield f"{count} compute in a dtype that the file does not tell, such as {unknown[0].name}"
+    opaque = [node for node in graph.nodes if node.kind is OpKind.OPAQUE]
+    if opaque:
+        names = ", ".join(sorted({node.op_type for node in opaque})[:5])
+        yield f"{len(opaque)} of {len(graph.nodes)} operations are of kinds that mplint does not know: {names}"
 
 
 def unbounded(model: ModelGraph, targets: Targets) -> list[str]:
@@ -109,7 +134,8 @@ def unbounded(model: ModelGraph, targets: Targets) -> list[str]:
 def sidecars(path: str, model: ModelGraph) -> tuple[str, ...]:
     """The other files that a result depends on: those that hold weights, and the parts of a SavedModel."""
     own = os.path.abspath(path)
-    found = {place for tensor in model.constants() if isinstance(place := getattr(tensor.weights, "path", None), str)}
+    tensors = (*model.constants(), *(model.optimizer.tensors if model.optimizer is not None else ()))
+    found = {place for tensor in tensors if isinstance(place := getattr(tensor.weights, "path", None), str)}
     if os.path.basename(path) == SAVEDMODEL or os.path.isdir(path):
         folder = path if os.path.isdir(path) else os.path.dirname(path)
         for part in (".", "variables"):

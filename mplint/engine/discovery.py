@@ -30,12 +30,14 @@ ENVIRONMENT_MARKS = frozenset(("pyvenv.cfg", "conda-meta"))
 _MAGIC = re.compile(r"[*?[]")
 
 
-def discover(paths: Iterable[str], exclude: Sequence[str] = (), *, root: str = ".", respect_gitignore: bool = True) -> list[str]:
+def discover(
+    paths: Iterable[str], exclude: Sequence[str] = (), *, root: str = ".", force_exclude: bool = False, respect_gitignore: bool = True
+) -> list[str]:
     """The files to read, sorted, each once, with `/` between folders and relative where the path given was.
 
-    A file named is always read. In a named folder, or one that a glob matches, .py, .pyi and .ipynb files
-    are, and the JSON and YAML files that mention a precision; `exclude` holds patterns relative to `root`. Raises UsageError for a path
-    that leads nowhere.
+    A file named is read, with `force_exclude` only where `exclude` does not leave it out. In a named folder, or one that a glob matches,
+    .py, .pyi and .ipynb files are, and the JSON and YAML files that mention a precision; `exclude` holds patterns relative to `root`.
+    Raises UsageError for a path that leads nowhere.
     """
     files: dict[str, str] = {}
     walker = _Walker(exclude, root, respect_gitignore)
@@ -43,12 +45,18 @@ def discover(paths: Iterable[str], exclude: Sequence[str] = (), *, root: str = "
         if os.path.isdir(path):
             found = walker.walk(path)
         elif os.path.exists(path):
-            found = iter((_shown(path),))
+            found = iter(() if force_exclude and walker.excludes(_absolute(path)) else (_shown(path),))
         else:
             found = _expand(path, walker)
         for file in found:
             files.setdefault(os.path.abspath(file), file)
     return sorted(files.values())
+
+
+def kept(paths: Iterable[str], exclude: Sequence[str], *, root: str = ".") -> list[str]:
+    """Those of `paths` that `exclude` does not leave out, whether they exist or not."""
+    walker = _Walker(exclude, root, respect_gitignore=False)
+    return [path for path in paths if not walker.excludes(_absolute(path))]
 
 
 class Ignores(NamedTuple):
@@ -102,11 +110,17 @@ class _Walker:
 
     def left_out(self, path: str, ignores: tuple[Ignores, ...], *, folder: bool) -> bool:
         """Whether `exclude` or a .gitignore leaves out an absolute path."""
-        if self.excluded:
-            relative = _relative(path, self.root)
-            if any(pattern.fullmatch(relative) for pattern in self.excluded):
-                return True
+        if self.excluded and self._matches(_relative(path, self.root)):
+            return True
         return bool(ignores) and _ignored(path + "/" if folder else path, ignores)
+
+    def excludes(self, path: str) -> bool:
+        """Whether `exclude` leaves out an absolute path or a folder that it lies in."""
+        parts = _relative(path, self.root).split("/")
+        return any(self._matches("/".join(parts[: number + 1])) for number in range(len(parts)))
+
+    def _matches(self, relative: str) -> bool:
+        return any(pattern.fullmatch(relative) for pattern in self.excluded)
 
     def inherited(self, top: str) -> tuple[Ignores, ...]:
         """The .gitignore files above `top`, up to the root of its repository, that do not ignore `top` itself."""

@@ -26,11 +26,10 @@ def fix_paths(
     *,
     unsafe: bool,
     apply: bool,
-    stdin: bytes | None = None,
-    stdin_filename: str | None = None,
+    given: Mapping[str, bytes] = {},
     calibration: Sequence[str] = (),
 ) -> FixResult:
-    """Fix files, folders and globs, "-" being standard input; nothing is written without `apply`, and standard input never.
+    """Fix files, folders and globs, and the texts `given` by path; nothing is written without `apply`, and what is given never.
 
     `calibration` are .npz files with inputs on which the fixes of models are proven. Raises UsageError as `check_paths` does.
     """
@@ -41,7 +40,6 @@ def fix_paths(
 
     job = Job(config, selected(config, known_rules(config)), absolute(paths))
     resolver = TargetResolver(config)
-    given = {stdin_filename or "<stdin>": stdin or b""} if "-" in paths else {}
     results = {result.path: result for result in examine(paths, job, resolver, given)}
     checked = dict(given)
     faults: dict[str, None] = {}
@@ -80,7 +78,7 @@ def fix_files(check: Check, given: Mapping[str, bytes], *, unsafe: bool, apply: 
         failures=tuple(run.failures),
         refused=(*run.refused, *run.barred.values()),
         changed=tuple(changed),
-        output=next((run.now.get(path, data) for path, data in given.items()), None),
+        output={path: run.now.get(path, data) for path, data in given.items()},
     )
 
 

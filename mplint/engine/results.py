@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,7 +30,8 @@ class FileResult(NamedTuple):
     `comments`: its text has comments that may suppress findings. `imports` are the modules that it mentions, `words` what links need to
     know of it (see `mplint.frameworks.words.words_of`), `folders` those that it adds to the import path. `doubtful`: it could not be read,
     and may be no file for mplint; that counts only where it was named. `note` says why a model was passed over, `sidecars` are the
-    other files that a model lies in, or that a program's settings were looked for in, `remarks` what its loader could not tell.
+    other files that a model lies in, or that a program's settings were looked for in, `remarks` what its loader could not tell,
+    `unjudged` what no rule could look at in a model, one sentence each.
     `digest` is that of a program's bytes, `speaks` whether it has a word of the matter; `lowered` is the program for the interpreter,
     where this run has parsed it (marshalled on the way from a worker).
     """
@@ -46,6 +48,7 @@ class FileResult(NamedTuple):
     sidecars: tuple[str, ...] = ()
     profile: Profile | None = None
     remarks: tuple[str, ...] = ()
+    unjudged: tuple[str, ...] = ()
     digest: bytes = b""
     speaks: bool = False
     lowered: IR | bytes | None = None
@@ -56,7 +59,7 @@ class FixResult(NamedTuple):
 
     `diffs` are unified diffs, one a changed file; `applied` counts the findings mended; `remaining` are those left.
     `faults` are mistakes of mplint's own (a fix that had to be taken back, by file and rule), `failures` files that
-    could not be read or replaced, `refused` fixes that this code does not allow. `output` is standard input fixed.
+    could not be read or replaced, `refused` fixes that this code does not allow. `output` holds the given texts fixed.
     `models` say of each changed model, node by node, what changes and by what that is proven; `unproven` are the fixes of models that
     were not made, since nothing shows that the outputs stay the same.
     """
@@ -68,7 +71,7 @@ class FixResult(NamedTuple):
     failures: tuple[str, ...]
     refused: tuple[str, ...]
     changed: tuple[str, ...]
-    output: bytes | None = None
+    output: Mapping[str, bytes] = {}
     models: tuple[str, ...] = ()
     unproven: tuple[str, ...] = ()
 

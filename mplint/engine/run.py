@@ -13,7 +13,7 @@ from mplint.catalog import Entry
 from mplint.config import Config
 from mplint.engine.builtin_rules import unreadable
 from mplint.engine.check import check_data
-from mplint.engine.discovery import discover
+from mplint.engine.discovery import discover, kept
 from mplint.engine.job import Job
 from mplint.engine.results import Fault, FileResult
 from mplint.engine.select import FileIgnores, asked_for, known_rules, selected
@@ -26,6 +26,7 @@ from mplint.python.load import read_file
 from mplint.python.suffixes import is_config
 
 if TYPE_CHECKING:
+    from mplint.engine.baseline import Key
     from mplint.graph.model import ModelGraph
     from mplint.graph.profile import Profile
 
@@ -34,36 +35,43 @@ COLLECT_EVERY = 64
 
 
 class CheckResult(NamedTuple):
-    """Findings in report order, the number of files checked, mplint's own faults, notes on files passed over, profiles of models."""
+    """Findings in report order, the number of files checked, mplint's own faults, notes on files passed over, profiles of models.
+
+    `known` counts the findings left out because the baseline holds them, `stale` the entries of the baseline that no longer hold, `older`
+    counts those left out because they were there before a change.
+    `unjudged` pairs paths of models with what could not be judged in them.
+    """
 
     findings: tuple[Finding, ...]
     files: int
     faults: tuple[Fault, ...] = ()
     notes: tuple[str, ...] = ()
     profiles: tuple[Profile, ...] = ()
+    known: int = 0
+    stale: Mapping[Key, int] = {}
+    older: int = 0
+    unjudged: tuple[tuple[str, str], ...] = ()
 
 
 def check_paths(
     paths: Sequence[str],
     config: Config,
     *,
-    stdin: bytes | None = None,
-    stdin_filename: str | None = None,
+    given: Mapping[str, bytes] = {},
     models: Sequence[ModelGraph] = (),
 ) -> CheckResult:
-    """Check files, folders and globs; "-" is standard input, given as `stdin` under the name `stdin_filename`; `models` are read already.
+    """Check files, folders and globs, and the texts `given` by path, which stand for what lies on disk; `models` are read already.
 
     Raises UsageError for a missing path, an unknown code or an unknown target.
     """
     job = Job(config, selected(config, known_rules(config)), absolute(paths))
-    contents = {stdin_filename or "<stdin>": stdin or b""} if "-" in paths else {}
     resolver = TargetResolver(config)
-    results = examine(paths, job, resolver, contents)
+    results = examine(paths, job, resolver, given)
     if models:
         from mplint.engine.check_model import check_graph
 
         results += [check_graph(model.path, model, resolver.targets(model.path), job.rules()) for model in models]
-    return conclude(results, job, contents)
+    return conclude(results, job, given)
 
 
 def absolute(paths: Iterable[str]) -> frozenset[str]:
@@ -73,9 +81,11 @@ def absolute(paths: Iterable[str]) -> frozenset[str]:
 
 def examine(paths: Sequence[str], job: Job, resolver: TargetResolver, contents: Mapping[str, bytes]) -> list[FileResult]:
     """What each of `contents` (texts by path, whatever lies on disk) and each file under `paths` gives by itself."""
+    config = job.config
+    if config.force_exclude and contents:
+        contents = {path: contents[path] for path in kept(contents, config.exclude, root=config.root)}
     results = [check_data(path, data, resolver.targets(path), job.rules()) for path, data in contents.items()]
-    named = [path for path in paths if path != "-"]
-    files = discover(named, job.config.exclude, root=job.config.root) if named else []
+    files = discover(paths, config.exclude, root=config.root, force_exclude=config.force_exclude) if paths else []
     files = [path for path in files if path not in contents]
     models = [path for path in files if is_model(path)]
     if not models:
@@ -205,22 +215,51 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
         for path, more in program_findings(programs, read, job.rules(), faults, remembered, targets).items():
             asked.setdefault(path, []).extend(f for f in more if spot(f) not in own)
             known |= {spot(f): f for f in more if spot(f) in own and f.confidence.rank < own[spot(f)].confidence.rank}
-    findings: list[Finding] = []
+    shown: set[Finding] = set()
+    hidden: set[Finding] = set()
     for result in results:
         if result.doubtful and result.path not in contents and os.path.abspath(result.path) not in job.named:
             continue
         enabled = job.codes - ignores.codes(result.path)
-        shown = (informed(f, known.get(spot(f))) for f in result.findings)
-        kept = [f for f in (*shown, *asked.get(result.path, ())) if f.code in enabled]
+        told = (informed(f, known.get(spot(f))) for f in result.findings)
+        kept = [f for f in (*told, *asked.get(result.path, ())) if f.code in enabled]
         if result.comments:
             kept = suppressed(result, kept, enabled - idle, names, contents, faults)
-        sure = [f for f in kept if f.confidence.rank >= job.config.min_confidence.rank]
-        findings += [f for f in sure if f.severity is not Severity.INFO or f.code in advised]
-    ordered = tuple(sorted(set(findings), key=lambda f: f.sort_key))
-    checked = sum(1 for result in results if not result.note)
+        sure = {f for f in kept if f.confidence.rank >= job.config.min_confidence.rank}
+        wanted = {f for f in sure if f.severity is not Severity.INFO or f.code in advised}
+        shown |= wanted
+        hidden.update(f for f in kept if f not in wanted)
+    checked = [result.path for result in results if not result.note]
     profiles = tuple(result.profile for result in results if result.profile is not None)
     notes = notes_of(results) + remarks_of(results, job.named)
-    return CheckResult(ordered, checked, tuple(sorted(faults)), notes, profiles)
+    found = CheckResult(in_order(shown), len(checked), tuple(sorted(faults)), notes, profiles, unjudged=unjudged_in(results))
+    return found if job.config.baseline is None else without_known(found, in_order(hidden), job, checked, contents)
+
+
+def unjudged_in(results: Iterable[FileResult]) -> tuple[tuple[str, str], ...]:
+    """Paths of models with what could not be judged in them, sorted."""
+    return tuple(sorted((r.path, text) for r in results for text in (*r.unjudged, *((f"not checked: {r.note}",) if r.note else ()))))
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings in the order of every report."""
+    return tuple(sorted(findings, key=lambda f: f.sort_key))
+
+
+def without_known(
+    result: CheckResult, hidden: Sequence[Finding], job: Job, checked: Iterable[str], contents: Mapping[str, bytes]
+) -> CheckResult:
+    """A result without the findings that the baseline holds; `hidden` are those that are not shown and keep their entries all the same."""
+    from mplint.engine.baseline import Keys, compare, read, stale
+    from mplint.engine.texts import Texts
+
+    assert job.config.baseline is not None
+    folder = os.path.dirname(os.path.abspath(job.config.baseline))
+    keys = Keys(folder, Texts(contents))
+    new = compare(result.findings, read(job.config.baseline), keys)
+    unmet = compare(hidden, new.unmet, keys).unmet
+    gone = stale(unmet, map(keys.path, checked), job.codes, folder)
+    return result._replace(findings=tuple(new.fresh), known=new.known, stale=gone)
 
 
 def spot(finding: Finding) -> tuple[object, ...]:

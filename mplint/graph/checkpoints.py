@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from mplint.graph.model import ModelGraph, Optimizer, Tensor
@@ -15,6 +16,9 @@ STATES = (
     ("max_exp_avg_sq", "Adam"), ("exp_inf", "Adamax"), ("exp_avg_sq", "Adam"), ("exp_avg", "Lion"), ("momentum_buffer", "SGD"),
     ("square_avg", "RMSprop"), ("acc_delta", "Adadelta"), ("sum", "Adagrad"), ("prev", "Rprop"),
 )  # fmt: skip
+
+# Where checkpoints keep what optimizers remember beside the dicts that torch's own write: float32 copies of weights, flat lists.
+OPTIMIZER = re.compile(r"(?:^|_)optim(?:s|izers?)?(?:_|$)")
 
 Make = Callable[[str, object], Tensor | None]
 Path = tuple[str, ...]
@@ -33,15 +37,17 @@ def describe(found: object, model: ModelGraph, make: Make) -> None:
         else:
             tensors.append((path, value))
     held = [path for path, _ in optimizers]
-    weights = [(path, value) for path, value in tensors if not any(path[: len(place)] == place for place in held)]
+    others = [(path, value) for path, value in tensors if not any(path[: len(place)] == place for place in held)]
+    weights = [(path, value) for path, value in others if not _is_state(path)]
     prefix = _common(found, weights)
     for path, value in weights:
         name = ".".join(path[prefix:]) or "value"
         tensor = make(name, value)
         if tensor is not None:
             model.graph.constants[name] = tensor
-    if optimizers:
-        model.optimizer = _optimizer(optimizers, make, scaled)
+    more = [tensor for path, value in others if _is_state(path) and (tensor := make(".".join(path), value)) is not None]
+    if optimizers or more:
+        model.optimizer = _optimizer(optimizers, more, make, scaled)
     elif scaled:
         model.optimizer = Optimizer("", (), True)
     if isinstance(found, Instance) and not found.kind.startswith("__torch__"):
@@ -54,8 +60,30 @@ def is_optimizer(value: dict[object, object]) -> bool:
     return isinstance(value.get("state"), dict) and isinstance(value.get("param_groups"), list)
 
 
-def _optimizer(found: list[tuple[Path, dict[object, object]]], make: Make, scaled: bool) -> Optimizer:
-    tensors: list[Tensor] = []
+def take_state(model: ModelGraph) -> None:
+    """Move what a flat list of tensors keeps of an optimizer, by its names, from the weights to the optimizer."""
+    constants = model.graph.constants
+    states = {name: tensor for name, tensor in constants.items() if _is_state(_parts(name))}
+    if states:
+        model.graph.constants = {name: tensor for name, tensor in constants.items() if name not in states}
+        model.optimizer = Optimizer(_named({_parts(name)[-1] for name in states}), tuple(states.values()))
+
+
+def _parts(name: str) -> Path:
+    return tuple(name.replace("/", ".").split("."))
+
+
+def _is_state(path: Path) -> bool:
+    """Whether a tensor is something that an optimizer remembers: it says so, or it is called like one of the states."""
+    return any(OPTIMIZER.search(part) for part in path) or (len(path) > 1 and any(path[-1] == key for key, _ in STATES if "_" in key))
+
+
+def _named(keys: set[str]) -> str:
+    return next((optimizer for key, optimizer in STATES if key in keys), "")
+
+
+def _optimizer(found: list[tuple[Path, dict[object, object]]], more: list[Tensor], make: Make, scaled: bool) -> Optimizer:
+    tensors = list(more)
     keys: set[str] = set()
     for _, state in found:
         for path, value in _walk(state.get("state")):
@@ -63,8 +91,7 @@ def _optimizer(found: list[tuple[Path, dict[object, object]]], make: Make, scale
             if tensor is not None:
                 tensors.append(tensor)
                 keys.add(path[-1] if path else "")
-    name = next((optimizer for key, optimizer in STATES if key in keys), "")
-    return Optimizer(name, tuple(tensors), True if scaled else None)
+    return Optimizer(_named(keys), tuple(tensors), True if scaled else None)
 
 
 def _walk(found: object) -> Iterator[tuple[Path, object]]:

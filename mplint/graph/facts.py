@@ -11,6 +11,7 @@ from mplint.graph.model import FLOATS, HALF, HEAVY, ModelGraph, Node, OpKind, Te
 
 if TYPE_CHECKING:
     from mplint.graph.ranges import Range
+    from mplint.graph.stored import Stored
     from mplint.targets import Targets
 
 PASSING = (OpKind.MOVE, OpKind.CAST)
@@ -47,6 +48,13 @@ class GraphFacts:
                 found[id(node)] = scope
                 bodies += [(inner, (*scope, f"{first_output(node)}/{name}")) for name, inner in node.graphs.items()]
         return found
+
+    @cached_property
+    def stored(self) -> Stored | None:
+        """The matrices of a file that holds weights and no operations; None for a graph."""
+        from mplint.graph.stored import Stored
+
+        return None if self.nodes or not self.model.graph.constants else Stored(self.model)
 
     def range_of(self, tensor: Tensor | None) -> Range:
         """The values that a tensor can take."""

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mplint.graph.model import GraphError, ModelGraph, NotAModel
+from mplint.graph.model import GraphError, ModelGraph, NotAModel, Optimizer
 from mplint.graph.names import VAGUE
 from mplint.graph.recognize import (
     LFS,
@@ -52,6 +52,7 @@ FORMATS: tuple[Format, ...] = (
     Format("state-dict", is_pickled, "mplint.graph.torch.pickle", (".pt", ".pth"), ("numpy",), "torch"),
     Format("savedmodel", is_savedmodel, "mplint.graph.tensorflow.savedmodel", (), ("numpy",), "keras"),
 )
+BESIDE = ("optimizer.pt", "optimizer.bin")  # what transformers and accelerate save next to a model's weights
 LIVE = "mplint.graph.live"  # defines `load(model: object, inputs: object) -> ModelGraph` for keras.Model and torch.nn.Module
 
 
@@ -86,7 +87,22 @@ def load_graph(model: object, inputs: object = None) -> ModelGraph:
     for package in found.needs:
         require(package, path, found)
     loader: Callable[[str], ModelGraph] = import_module(found.module).load
-    return loader(path)
+    model = loader(path)
+    if model.optimizer is None and model.graph.constants and not model.graph.nodes:
+        model.optimizer = optimizer_beside(path)
+    return model
+
+
+def optimizer_beside(path: str) -> Optimizer | None:
+    """The optimizer whose state a trainer saved in a file of its own beside the weights."""
+    for name in BESIDE:
+        place = os.path.join(os.path.dirname(path), name)
+        if os.path.basename(path) != name and os.path.isfile(place):
+            try:
+                return load_graph(place).optimizer
+            except GraphError:  # it is reported where that file is checked
+                return None
+    return None
 
 
 def format_of(path: str) -> Format:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from mplint.graph.checkpoints import take_state
 from mplint.graph.model import BITS, Graph, GraphError, ModelGraph, Tensor
 from mplint.graph.storage import FileWeights, Json, parse_json, reads
 
@@ -30,6 +31,7 @@ def load(path: str) -> ModelGraph:
         _read_index(path, model)
     else:
         graph.constants, model.metadata = read_file(path)
+    take_state(model)
     return model
 
 

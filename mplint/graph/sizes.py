@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mplint.graph.facts import GraphFacts, source
 from mplint.graph.model import HALF, HEAVY, Node, OpKind, Tensor
+from mplint.graph.stored import Stored
 from mplint.graph.work import kernel_of, work
 
 STEP = 8
@@ -15,15 +16,38 @@ REACH = 400  # nodes that are followed from one product to the next
 
 
 class Width(NamedTuple):
-    """An unaligned size, the nodes that make it, in order, and the first node that reads it."""
+    """An unaligned size: what makes it, in order, and the first that reads it: nodes, or the tensors of a file without operations.
+
+    `share` is the part of the model's work that products of this size do, in a file of weights the part of the products' parameters;
+    None where nothing is known of the work.
+    """
 
     number: int
-    nodes: tuple[Node, ...]
-    reader: Node | None
+    makers: tuple[Node | Tensor, ...]
+    reader: Node | Tensor | None
+    share: float | None = None
+
+    @property
+    def stored(self) -> bool:
+        """Whether the file holds weights alone, so that the dtype of the work is that of storage only by the loader's grace."""
+        return isinstance(self.makers[0], Tensor)
+
+
+def title(item: Node | Tensor) -> str:
+    """A node, or a stored weight, as a message names it."""
+    return item.described if isinstance(item, Node) else f"{item.name} ({item.described})"
+
+
+def result(item: Node | Tensor) -> str:
+    """What a node makes, as a message shows it after the node; nothing for a weight, whose title says it."""
+    return f" ({item.outputs[0].described})" if isinstance(item, Node) and item.outputs else ""
 
 
 def hidden_widths(graph: GraphFacts) -> Iterator[Width]:
     """The channels that half products and convolutions make for other ones and that are no multiple of 8, each number once."""
+    if graph.stored is not None:
+        yield from _stored_widths(graph.stored)
+        return
     found: dict[int, list[tuple[Node, Node]]] = {}
     for node in graph.heavy:
         width = _made(node) if node.compute_dtype in HALF else None
@@ -33,7 +57,21 @@ def hidden_widths(graph: GraphFacts) -> Iterator[Width]:
         if reader is not None:
             found.setdefault(width, []).append((node, reader))
     for number, pairs in found.items():
-        yield Width(number, tuple(node for node, _ in pairs), pairs[0][1])
+        yield Width(number, tuple(node for node, _ in pairs), pairs[0][1], share_of(graph, number))
+
+
+def _stored_widths(stored: Stored) -> Iterator[Width]:
+    for found in stored.widths(STEP):
+        makers = tuple(m.tensor for m in found.makers if m.tensor.dtype in HALF and m.kind is not OpKind.EMBEDDING)
+        if makers and found.reader.tensor.dtype in HALF:
+            yield Width(found.number, makers, found.reader.tensor, found.share)
+
+
+def share_of(graph: GraphFacts, number: int) -> float | None:
+    """The part of the work of a model that products do with a side of this size."""
+    sizes = [size for node in graph.heavy if (size := work(node)) is not None]
+    total = sum(size.flops for size in sizes)
+    return sum(size.flops for size in sizes if number in (size.inner, size.outer)) / total if total else None
 
 
 def _made(node: Node) -> int | None:
@@ -53,6 +91,12 @@ def _made(node: Node) -> int | None:
 
 def vocabularies(graph: GraphFacts) -> Iterator[Width]:
     """The rows of embeddings, and the heads that are as wide, where they are many, run in half and are no multiple of 8."""
+    if graph.stored is not None:
+        for known in graph.stored.vocabularies(VOCABULARY, STEP):
+            held = tuple(tensor for tensor in (known.table, known.head) if tensor is not None)
+            if any(tensor.dtype in HALF for tensor in held):
+                yield Width(known.number, held, known.head)
+        return
     tables: dict[int, list[Node]] = {}
     for node in graph.nodes:
         if node.kind is OpKind.EMBEDDING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from mplint.program.store import choose, join, under
 from mplint.program.values import (
     FALSE,
     NONE,
+    SEVERAL,
     TRUE,
     Alternatives,
     Atom,
@@ -1246,6 +1247,8 @@ def e_comprehension(m: Machine, ir: IR) -> Value:
 
     inner(0)
     exact = len(generators) == 1 and not generators[0][2] and is_exact(m, generators[0][1])
+    if not exact:
+        stand_for_several(m, collected)
     if kind == "dict":
         entries = Entries(rest=None if exact else Unknown(f"item{IDENTITY}{position}"))
         for pair in collected:
@@ -1258,6 +1261,16 @@ def e_comprehension(m: Machine, ir: IR) -> Value:
         join((frozenset({(("place", position, n), True)}) if n else frozenset(), v) for n, v in enumerate(collected)) if collected else None
     )
     return new_list(m, Items((), rest if rest is not None else Unknown(f"item{IDENTITY}{position}")), position)
+
+
+def stand_for_several(m: Machine, values: Iterable[Value]) -> None:
+    """Note of objects that they stand for as many as a comprehension makes."""
+    for value in values:
+        for atom in atoms(value):
+            if type(atom) is Object:
+                m.write(atom.id, SEVERAL, TRUE)
+            elif type(atom) is Items:
+                stand_for_several(m, atom.items)
 
 
 def is_exact(m: Machine, ir: IR) -> bool:

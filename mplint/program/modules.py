@@ -193,6 +193,19 @@ class ImportGraph:
             self._users[path] = known
         return known
 
+    @cached_property
+    def joined(self) -> dict[str, str]:
+        """For each file one that stands for all with which it is joined by imports, in whatever direction, or by its folder."""
+        table: dict[str, str] = {}
+        folders: dict[str, set[str]] = {}
+        for path in self.paths:
+            folders.setdefault(path.rpartition("/")[0], set()).add(path)
+        edges = {path: self.targets[path] | self.sources[path] | folders[path.rpartition("/")[0]] for path in self.paths}
+        for path in self.paths:
+            if path not in table:
+                table.update(dict.fromkeys(closure([path], edges), path))
+        return table
+
     def below(self, start: Iterable[str]) -> set[str]:
         """`start` and everything it imports, directly or not."""
         return closure(start, self.targets)

@@ -19,6 +19,8 @@ from mplint.targets import Targets
 # words by which a switch tells that its user chooses the precision by it
 PRECISION = re.compile(r"amp|fp16|bf16|fp8|half|float|mixed|precision|dtype|scaler|autocast|16\b", re.I)
 
+GIVEN = "is not `None`"  # how the words end for what has to be given at all, which says little
+
 CALLERS = "callers"  # the context of an entry that users of a library run
 
 if TYPE_CHECKING:
@@ -80,7 +82,8 @@ class Verdict:
         """ " when `--amp` is given", or "" where nothing has to be turned; of many switches those that choose the precision."""
         if not self.switches:
             return ""
-        chosen = [words for words in self.switches if PRECISION.search(words)] or list(self.switches[:2])
+        chosen = [words for words in self.switches if PRECISION.search(words)]
+        chosen = chosen or [words for words in self.switches if not words.endswith(GIVEN)][:2] or list(self.switches[:2])
         return f" when {' and '.join(chosen)}"
 
 
@@ -227,7 +230,10 @@ class Trace:
         return self.switches.get(symbol.rstrip("|")) if isinstance(symbol, str) else None
 
     def ways(self, clause: Path, literals: Path) -> list[str]:
-        """What may be turned so that not all literals of a clause hold; none where the defaults, or the path, already see to it."""
+        """What may be turned so that not all literals of a clause hold; none where the defaults, or the path, already see to it.
+
+        Where nobody knows a default, a user decides by what speaks of precision.
+        """
         found: dict[str, None] = {}
         for key, sense in sorted(clause, key=repr):
             if (key, not sense) in literals:
@@ -235,7 +241,7 @@ class Trace:
             if key[0] not in ("true", "in"):
                 return []
             switch = self.switches.get(key[1])
-            if switch is None or switch.default is None:
+            if switch is None:
                 return []
             needed = needs(switch, frozenset({(key, not sense)}), key[1])
             if needed is None:

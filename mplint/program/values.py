@@ -74,6 +74,7 @@ class Constant:
 
 
 MANY = "many\0"  # the symbol of what may be too many things to list begins so
+SEVERAL = "#several"  # the slot of an object that stands for as many as a comprehension makes
 NONE = Constant(None)
 TRUE = Constant(True)
 FALSE = Constant(False)

@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from mplint.config import Config
     from mplint.engine.run import CheckResult
     from mplint.report.style import Style
+    from mplint.report.summary import LeftOut
 
 
 class Reported(NamedTuple):
     """What a report is about: the result of a run, and where the text of its findings comes from.
 
-    `stdin` is what standard input held under the name `stdin_filename`, `faults` are what failed on the way to the result.
+    `given` are the texts, by path, that were checked in the place of files; `faults` are what failed on the way to the result.
     """
 
     result: CheckResult
     config: Config
-    stdin: bytes | None
-    stdin_filename: str | None
+    given: Mapping[str, bytes]
     faults: Sequence[str]
     style: Style
 
@@ -31,9 +31,12 @@ def report(reported: Reported, output_format: str, *, statistics: bool = False) 
 
     With `statistics`, which goes with "text" and "concise", it counts the findings of each rule, and sums up the precision of models.
     """
+    from mplint.report.summary import LeftOut
+
     findings, files = reported.result.findings, reported.result.files
+    left_out = LeftOut(reported.result.known, reported.result.older, reported.result.unjudged)
     if statistics:
-        return _statistics(reported), []
+        return _statistics(reported, left_out), []
     match output_format:
         case "concise":
             from mplint.report.lines import concise_report
@@ -42,36 +45,37 @@ def report(reported: Reported, output_format: str, *, statistics: bool = False) 
         case "github":
             from mplint.report.lines import github_report
 
-            return github_report(findings), []
+            return github_report(findings, left_out.unjudged), []
         case "text" if not findings:
             from mplint.report.summary import summary_text
 
-            return summary_text(findings, files, reported.style), []
+            return summary_text(findings, files, reported.style, left_out), []
     from mplint.engine.select import known_rules, loaded_rules
     from mplint.report.sources import Sources
 
-    sources = Sources(reported.stdin, reported.stdin_filename or "<stdin>")
+    sources = Sources(reported.given)
     match output_format:
         case "json":
             from mplint.report.json import json_report
 
-            text = json_report(findings, files, known_rules(reported.config), sources)
+            known = reported.result.known if reported.config.baseline else None
+            text = json_report(findings, files, known_rules(reported.config), sources, left_out.unjudged, known)
         case "sarif":
             from mplint.report.sarif import sarif_report
 
-            text = sarif_report(findings, loaded_rules(reported.config), sources, list(reported.faults))
+            text = sarif_report(findings, loaded_rules(reported.config), sources, list(reported.faults), left_out.unjudged)
         case _:
             from mplint.report.text import text_report
 
-            text = text_report(findings, files, sources, reported.style)
+            text = text_report(findings, files, sources, reported.style, left_out)
     return text, sources.faults
 
 
-def _statistics(reported: Reported) -> str:
+def _statistics(reported: Reported, left_out: LeftOut) -> str:
     from mplint.report.summary import statistics, summary_text
 
     findings = reported.result.findings
-    text = statistics(findings) + summary_text(findings, reported.result.files, reported.style)
+    text = statistics(findings) + summary_text(findings, reported.result.files, reported.style, left_out)
     if reported.result.profiles:
         from mplint.report.profile import profile_text
 

@@ -15,19 +15,31 @@ from mplint.rule import DOCS_URL
 FORMAT_VERSION = "1"
 
 
-def json_report(findings: Sequence[Finding], files: int, rules: Mapping[str, Entry], sources: Sources) -> str:
-    """All findings and the summary; `rules` knows the address of each rule's documentation."""
+def json_report(
+    findings: Sequence[Finding],
+    files: int,
+    rules: Mapping[str, Entry],
+    sources: Sources,
+    unjudged: Sequence[tuple[str, str]] = (),
+    known: int | None = None,
+) -> str:
+    """All findings, what could not be judged if anything, and the summary.
+
+    `rules` knows the address of each rule's documentation, `known` counts the findings that a baseline holds.
+    """
     summary = summarize(findings, files)
     report = {
         "version": FORMAT_VERSION,
         "tool": {"name": "mplint", "version": VERSION},
         "findings": [_finding(finding, sources, rules) for finding in findings],
+        **({"unjudged": [{"path": path, "reason": reason} for path, reason in unjudged]} if unjudged else {}),
         "summary": {
             "files": summary.files,
             "errors": summary.errors,
             "warnings": summary.warnings,
             "infos": summary.infos,
             "fixable": summary.fixable,
+            **({} if known is None else {"baselined": known}),
         },
     }
     return json.dumps(report, indent=2) + "\n"

@@ -15,12 +15,13 @@ def concise_report(findings: Sequence[Finding]) -> str:
     return "".join(f"{place(f.location)}: {f.code}[{f.severity.value}] {_one_line(f.message)}\n" for f in findings)
 
 
-def github_report(findings: Sequence[Finding]) -> str:
+def github_report(findings: Sequence[Finding], unjudged: Sequence[tuple[str, str]] = ()) -> str:
     """Workflow commands, which GitHub Actions shows beside the changed lines.
 
     The lines of a notebook's cell are not lines of its file, so there the message names the place.
     """
-    return "".join(f"{_command(finding)}\n" for finding in findings)
+    left = [f"::notice file={_escape_property(path)},title=Not judged::{_escape(reason)}" for path, reason in unjudged]
+    return "".join(f"{line}\n" for line in (*map(_command, findings), *left))
 
 
 def _command(finding: Finding) -> str:

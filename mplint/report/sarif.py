@@ -21,15 +21,25 @@ _PROBLEMS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO
 _RANKS = {Confidence.HIGH: 90.0, Confidence.MEDIUM: 60.0, Confidence.LOW: 30.0}
 
 
-def sarif_report(findings: Sequence[Finding], rules: Mapping[str, type[Rule]], sources: Sources, faults: Sequence[str] = ()) -> str:
-    """One run with the metadata of `rules` and every finding; `faults` are what mplint itself failed at."""
+def sarif_report(
+    findings: Sequence[Finding],
+    rules: Mapping[str, type[Rule]],
+    sources: Sources,
+    faults: Sequence[str] = (),
+    unjudged: Sequence[tuple[str, str]] = (),
+) -> str:
+    """One run with the metadata of `rules` and every finding; `faults` are what mplint itself failed at, `unjudged` what it can't tell."""
     known = sorted({*rules, *(finding.code for finding in findings)})
     names = {finding.code: finding.name for finding in findings}
     results = _results(findings, known, sources)
     faults = [*faults, *sources.faults]
     invocation: dict[str, object] = {"executionSuccessful": not faults}
-    if faults:
-        invocation["toolExecutionNotifications"] = [{"level": "error", "message": {"text": fault}} for fault in faults]
+    notes: list[dict[str, object]] = [{"level": "error", "message": {"text": fault}} for fault in faults]
+    for path, reason in unjudged:
+        place = {"physicalLocation": {"artifactLocation": _artifact(path)}}
+        notes.append({"level": "note", "message": {"text": f"Not judged: {reason}"}, "locations": [place]})
+    if notes:
+        invocation["toolExecutionNotifications"] = notes
     driver = {
         "name": "mplint",
         "version": VERSION,

@@ -55,11 +55,33 @@ def statistics(findings: Sequence[Finding]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def summary_text(findings: Sequence[Finding], files: int, style: Style) -> str:
-    """How many findings there are, how many of them `fix` can mend, and where to read more."""
+class LeftOut(NamedTuple):
+    """What is not shown: how many findings the baseline holds, and how many are older than the change that was checked.
+
+    `unjudged` pairs paths of models with what could not be judged in them.
+    """
+
+    known: int = 0
+    older: int = 0
+    unjudged: Sequence[tuple[str, str]] = ()
+
+    def __str__(self) -> str:
+        known = f"; {self.known} known {'one is' if self.known == 1 else 'ones are'} in the baseline" if self.known else ""
+        return known + (f"; {self.older} {'was' if self.older == 1 else 'were'} there before the change" if self.older else "")
+
+
+SHOWN = LeftOut()
+
+
+def summary_text(findings: Sequence[Finding], files: int, style: Style, left_out: LeftOut = SHOWN) -> str:
+    """How many findings there are beside those left out, how many of them `fix` can mend, where to read more, what could not be judged."""
+    left = unjudged_text(left_out.unjudged, style)
     if not findings:
-        nothing = "Nothing to check: no Python files, notebooks or models found.\n"
-        return f"No mixed-precision mistakes found in {counted(files, 'file')}.\n" if files else nothing
+        if not files:
+            return "Nothing to check: no Python files, notebooks or models found.\n" + left
+        where = "what could be judged of " if left_out.unjudged else ""
+        new = "new " if left_out.known or left_out.older else ""
+        return f"No {new}mixed-precision mistakes found in {where}{counted(files, 'file')}{left_out}.\n{left}"
     summary = summarize(findings, files)
     kinds = [
         style.paint(counted(number, kind), kind)
@@ -68,14 +90,26 @@ def summary_text(findings: Sequence[Finding], files: int, style: Style) -> str:
     ]
     affected = len({finding.location.path for finding in findings})
     where = counted(files, "file") if affected == files else f"{affected} of {counted(files, 'file')}"
-    lines = [f"Found {_listed(kinds)} in {where}."]
+    lines = [f"Found {_listed(kinds)} in {where}{left_out}."]
     if summary.safe:
         more = f", {summary.unsafe} more with `--unsafe-fixes`" if summary.unsafe else ""
         lines.append(f"{summary.safe} can be fixed by `mplint fix --apply`{more}; without `--apply` it shows a diff.")
     elif summary.unsafe:
         lines.append(f"{summary.unsafe} can be fixed by `mplint fix --apply --unsafe-fixes`; without `--apply` it shows a diff.")
     lines.append(f"`mplint explain {findings[0].code}` tells more; so it does for every code and name above.")
-    return "".join(f"{line}\n" for part in lines for line in style.wrap(part))
+    return "".join(f"{line}\n" for part in lines for line in style.wrap(part)) + left
+
+
+def unjudged_text(unjudged: Sequence[tuple[str, str]], style: Style) -> str:
+    """What could not be judged, the same reason once for all the files that it holds for."""
+    paths: dict[str, list[str]] = {}
+    for path, reason in unjudged:
+        paths.setdefault(reason, []).append(path)
+    lines = ["Not judged:"] if paths else []
+    for reason, found in paths.items():
+        more = f" and {counted(len(found) - 1, 'other')}" if len(found) > 1 else ""
+        lines += [f"  {line}" for line in style.wrap(f"{found[0]}{more}: {reason}")]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def place(location: Location) -> str:

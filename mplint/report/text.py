@@ -8,7 +8,7 @@ from mplint.findings import Applicability, Finding
 from mplint.report.snippet import snippet
 from mplint.report.sources import Sources
 from mplint.report.style import Style
-from mplint.report.summary import summary_text
+from mplint.report.summary import SHOWN, LeftOut, summary_text
 
 _HOW = {
     Applicability.SAFE: "`mplint fix --apply` does it",
@@ -17,10 +17,10 @@ _HOW = {
 }
 
 
-def text_report(findings: Sequence[Finding], files: int, sources: Sources, style: Style) -> str:
-    """Every finding with its source lines, then a summary."""
+def text_report(findings: Sequence[Finding], files: int, sources: Sources, style: Style, left_out: LeftOut = SHOWN) -> str:
+    """Every finding with its source lines, then a summary that counts those left out, too."""
     parts = ["\n".join(describe(finding, sources, style)) + "\n\n" for finding in findings]
-    return "".join(parts) + summary_text(findings, files, style)
+    return "".join(parts) + summary_text(findings, files, style, left_out)
 
 
 def describe(finding: Finding, sources: Sources, style: Style) -> list[str]:

@@ -52,6 +52,7 @@ class NoMasterWeights(Rule):
     severity = Severity.WARNING
     frameworks = ("keras", "torch")
     graphs = True
+    weights = True
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield a checkpoint that trains half weights."""

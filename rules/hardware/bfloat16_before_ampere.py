@@ -27,6 +27,7 @@ from mplint.rule import Rule
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
+    from mplint.graph.stored import Stored
     from mplint.hardware import Target
 
 WHY = "GPUs before Ampere (V100, T4, RTX 20: compute capability below 8.0) have no bfloat16 units: torch emulates it, older releases raise."
@@ -45,7 +46,7 @@ class Bfloat16BeforeAmpere(Rule):
     `torch.cuda.is_bf16_supported()`: it answers True on these GPUs, because torch emulates bfloat16. Without a target, reports a program
     that means to run on many GPUs, since it scales the loss when its dtype is float16, but whose own default is a plain "bfloat16" that
     nothing checks. Other unchecked bfloat16 on CUDA is advice. Says nothing where the file reads the compute capability itself.
-    In model graphs: products and convolutions in bfloat16, with such a target.
+    In model graphs: products and convolutions in bfloat16, with such a target; in files of weights, bfloat16 matrices.
 
     ## Why is this bad?
     A Tesla T4 does 65 TFLOPS in float16 on its Tensor Cores and has none for bfloat16: emulation computes in float32, at 8.1 TFLOPS at
@@ -91,6 +92,7 @@ class Bfloat16BeforeAmpere(Rule):
     severity = Severity.WARNING
     frameworks = ("keras", "torch")
     graphs = True
+    weights = True
     tokens = ("bfloat16", "bf16")
     program = True
     configs = True
@@ -98,17 +100,37 @@ class Bfloat16BeforeAmpere(Rule):
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield a model that computes in bfloat16 where the target has no units for it."""
         target = graph.targets.hardware
-        nodes = [n for n in graph.heavy or graph.nodes if n.compute_dtype == "bfloat16"]
-        if target is None or target.bf16_native is not False or not nodes:
+        if target is None or target.bf16_native is not False:
             return
-        yield self.graph_finding(
-            graph,
-            nodes[0],
-            f"{len(nodes)} heavy nodes compute in bfloat16, which {target.label} only emulates; the first is {nodes[0].described}",
-            why=WHY,
-            help="Ship a float16 model for this device.",
-            confidence=Confidence.HIGH if target.sure else Confidence.MEDIUM,
-        )
+        if graph.stored is not None:
+            yield from self._stored(graph, graph.stored, target)
+            return
+        nodes = [n for n in graph.heavy or graph.nodes if n.compute_dtype == "bfloat16"]
+        if nodes:
+            yield self.graph_finding(
+                graph,
+                nodes[0],
+                f"{len(nodes)} heavy nodes compute in bfloat16, which {target.label} only emulates; the first is {nodes[0].described}",
+                why=WHY,
+                help="Ship a float16 model for this device.",
+                confidence=Confidence.HIGH if target.sure else Confidence.MEDIUM,
+            )
+
+    def _stored(self, graph: GraphFacts, stored: Stored, target: Target) -> Iterator[Finding]:
+        from mplint.graph.sizes import title
+
+        weights = stored.held_in("bfloat16")
+        if weights:
+            first = weights[0]
+            yield self.graph_finding(
+                graph,
+                first,
+                f"{len(weights)} of {len(stored.wide)} matrices are bfloat16, which {target.label} only emulates; "
+                f"the first is {title(first)}",
+                why=f"{WHY} Loaded as it is stored, the model computes in bfloat16.",
+                help="Load it as float16 on this device, where its values fit, or as float32.",
+                confidence=Confidence.MEDIUM,
+            )
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Yield the bfloat16 that the target emulates, or, without a target, that no check keeps from older GPUs."""

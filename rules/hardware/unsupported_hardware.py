@@ -14,8 +14,10 @@ from mplint.rule import Consequence, Rule
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
+    from mplint.graph.stored import Stored
     from mplint.hardware import Target
 
+NEEDS_FLOAT8 = "float8 needs compute capability 8.9 (Ada, Hopper) or an Instinct MI300"
 SLOW_FLOAT16 = (6, 1)
 
 
@@ -28,7 +30,7 @@ class UnsupportedHardware(Rule):
     without Tensor Cores, CPUs. Looks at autocast, Keras policies, the precision options of trainers (Lightning, transformers, trl,
     accelerate) in programs and in their JSON and YAML files, sharding policies and float8 libraries. Says nothing without a target, nor
     where the file reads the compute capability itself.
-    In model graphs: what the products and convolutions compute in.
+    In model graphs: what the products and convolutions compute in; in files of weights, as advice, what they are stored in.
 
     ## Why is this bad?
     float16 is fast because of Tensor Cores: 65 against 8.1 TFLOPS on a Tesla T4. A Tesla P40 (6.1) has none and computes float16 at 1/64
@@ -76,6 +78,7 @@ class UnsupportedHardware(Rule):
     configs = True
     frameworks = ("keras", "torch")
     graphs = True
+    weights = True
     tokens = ("autocast", "float16", "fp16", "fp8", "float8", "precision", "_scaled_mm")
     adoption = Consequence(fatal=True)
 
@@ -83,6 +86,9 @@ class UnsupportedHardware(Rule):
         """Yield, once a dtype, what a model computes in that the target does not reward, or refuses."""
         target = graph.targets.hardware
         if target is None:
+            return
+        if graph.stored is not None:
+            yield from self._stored(graph, graph.stored, target)
             return
         for dtype in sorted({n.compute_dtype for n in graph.heavy or graph.nodes if n.compute_dtype}):
             slow = dtype == "float16" and target.half_fast is False
@@ -94,13 +100,35 @@ class UnsupportedHardware(Rule):
                 nodes[0],
                 f"{len(nodes)} of {len(graph.heavy or graph.nodes)} heavy nodes compute in {dtype}, the first is {nodes[0].described}; "
                 + (f"it is no faster than float32 on {target.label}" if slow else f"{target.label} has no float8 units"),
-                why=slowness(target) if slow else f"float8 needs compute capability 8.9 (Ada, Hopper) or an Instinct MI300{has(target)}.",
+                why=slowness(target) if slow else f"{NEEDS_FLOAT8}{has(target)}.",
                 help="Ship the float32 model for this device; keep float16 where the smaller memory is the point."
                 if slow
                 else "Ship a float16 or bfloat16 model for this device.",
                 severity=Severity.WARNING if slow else None,
                 confidence=Confidence.HIGH if target.sure else Confidence.MEDIUM,
             )
+
+    def _stored(self, graph: GraphFacts, stored: Stored, target: Target) -> Iterator[Finding]:
+        """Storage alone asks for no units: whoever loads the weights may widen them."""
+        from mplint.graph.sizes import title
+
+        wider = "float32" if target.half_fast is False else "float16"
+        for dtype, fast, lacks, why in (
+            ("float16", target.half_fast, f"no faster than float32 on {target.label}", slowness(target)),
+            ("float8", target.fp8, f"a dtype that {target.label} has no units for", f"{NEEDS_FLOAT8}{has(target)}."),
+        ):
+            weights = stored.held_in(dtype) if fast is False else []
+            if weights:
+                first = weights[0]
+                yield self.graph_finding(
+                    graph,
+                    first,
+                    f"{len(weights)} of {len(stored.wide)} matrices are stored in {first.dtype}, {lacks}; the first is {title(first)}",
+                    why=f"{why} Storage alone costs nothing: it saves memory.",
+                    help=f"Load them as {wider} to compute on this device.",
+                    severity=Severity.INFO,
+                    confidence=Confidence.HIGH if target.sure else Confidence.MEDIUM,
+                )
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Yield the choices that the target does not reward, or refuses."""
@@ -133,7 +161,7 @@ class UnsupportedHardware(Rule):
                     why = slowness(target)
                 elif mode.dtype == "float8" and target.fp8 is False:
                     message = f"{setup.title} is set to float8, and {target.label} has no float8 units"
-                    why = f"float8 needs compute capability 8.9 (Ada, Hopper) or an Instinct MI300{has(target)}."
+                    why = f"{NEEDS_FLOAT8}{has(target)}."
                 if message:
                     yield self.finding(
                         file,
@@ -173,9 +201,7 @@ class UnsupportedHardware(Rule):
             severity=Severity.INFO if asked_for else Severity.WARNING,
         )
 
-    def _report(
-        self, trace: Trace, choice: Choice, target: Target, message: str, *, why: str, help: str, severity: Severity
-    ) -> Finding:
+    def _report(self, trace: Trace, choice: Choice, target: Target, message: str, *, why: str, help: str, severity: Severity) -> Finding:
         return self.finding(
             choice.file,
             choice.span,

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
+from mplint.frameworks.trainers.queries import keeps_masters
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
@@ -86,7 +87,7 @@ class HalfPrecisionWeights(Rule):
                     continue  # what counts is the dtype at the step
                 chain = event.data["chain"]
                 if event.data["created"]:
-                    if event.data["how"] == "made" or keeps_masters(entry, event):
+                    if event.data["how"] == "made" or is_taken_over(entry, event):
                         continue  # what wraps the optimizer may keep float32 copies
                     where = Step(event.place, WHERE[str(event.data["how"])])
                     yield self._created(trace, entry, event.path, chain[-1].place, None, where)  # type: ignore[index]
@@ -173,7 +174,7 @@ def scaled_by(entry: Entry, event: Event) -> tuple[Path, Step] | None:
     if event.data["how"] == "optimizer step":
         return None
     for trainer in entry.of("trainer precision"):
-        path = extend(event.path, trainer.path)
+        path = extend(event.path, trainer.path) if not keeps_masters(trainer.data["trainer"]) else None
         for guards, letter in trainer.data["dtypes"] if path is not None else ():  # type: ignore[attr-defined]
             both = extend(path, guards) if path is not None and letter == HALF else None
             if both is not None and trainer.data.get("scales", True):
@@ -181,7 +182,7 @@ def scaled_by(entry: Entry, event: Event) -> tuple[Path, Step] | None:
     return None
 
 
-def keeps_masters(entry: Entry, event: Event) -> bool:
+def is_taken_over(entry: Entry, event: Event) -> bool:
     """Whether apex takes care of the optimizer of some parameters."""
     held = [e.data["optimizers"] for e in entry.of("apex initialized")]
     return any(id_of(event.data["optimizer"]) == id_of(atom) for value in held for atom in gathered(value))

@@ -35,6 +35,7 @@ NUMBERS = {
 
 BY_NAME = re.compile(r"\bb?float16\b|\bhalf\b")
 HEADS = frozenset(f"layer:{name}" for name in ("Dense", "EinsumDense", "Conv1D", "Conv2D", "Conv3D", "Conv2DTranspose", "Conv3DTranspose"))
+OF_OUTPUTS = frozenset({"linear", "tanh", "softmax", "sigmoid", "log_softmax", "hard_sigmoid", "softplus"})  # activations of outputs
 IDLE = State(None)  # of a tape that is not open
 
 
@@ -120,6 +121,12 @@ def ends_raw(tensor: Tensor) -> bool:
     """Whether a layer with weights gives a tensor, and no activation of hidden layers: what a model is made for."""
     names = {tag.partition(":")[2] for tag in tensor.tags if tag.startswith("activation:")}
     return not tensor.tags.isdisjoint(HEADS) and names <= {"linear", "tanh"}
+
+
+def ends_hidden(tensor: Tensor) -> bool:
+    """Whether a layer without weights gives a tensor, by an activation of hidden layers: a model without its head gives features."""
+    names = {tag.partition(":")[2] for tag in tensor.tags if tag.startswith("activation:")}
+    return tensor.tags.isdisjoint(HEADS) and bool(names) and names.isdisjoint(OF_OUTPUTS)
 
 
 def cast_back(event: Event) -> Place | None:
@@ -306,7 +313,7 @@ class OutputNotFloat32(Rule):
         activation = next((t.partition(":")[2] for t in sorted(end.tensor.tags) if t.startswith("activation:")), "")
         probable = activation in ("softmax", "sigmoid")
         name = trace.text(step.place).partition("(")[0].rpartition(".")[2]
-        if not probable and (not end.trained or FEATURES.search(end.name)):
+        if not probable and (not end.trained or FEATURES.search(end.name) or ends_hidden(end.tensor)):
             return None
         known = programs(trace)
         verdict = self.verdict(trace, entry, end.path, step.place)

@@ -246,7 +246,7 @@ class UnstableOpInHalf(Rule):
 
     def asked(self, trace: Trace) -> Iterator[Finding]:
         """Operations that a cast in the program, or their own `dtype`, puts in float16."""
-        for item in half.found(trace, "unstable in half"):
+        for item in half.found(trace, "unstable in half", is_harmful):
             event = item.event
             tensor, name, asked = event.data["tensor"], str(event.data["name"]), event.data["asked"]
             if not isinstance(tensor, Tensor) or name not in UNSTABLE | LOSSES or is_test_path(event.place.path):
@@ -366,6 +366,11 @@ def switched_off(event: Event, tensor: Tensor) -> bool:
     region = event.data["autocast"]
     off = isinstance(region, Autocast) and region.dtype is None and region.device != ""
     return off and bool(tensor.half) and HALF in tensor.forward and SURE in tensor.tags
+
+
+def is_harmful(event: Event) -> bool:
+    """Whether float16 takes more than digits: kernels add up norms in float32, and where nothing learns no gradient is lost either."""
+    return event.data["name"] != "norm" or event.get("learns") is not False
 
 
 def of_half_model(event: Event) -> bool:

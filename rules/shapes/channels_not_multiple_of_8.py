@@ -17,9 +17,13 @@ from .sizes import Layer, Size, given, layers, multiple, replaced
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
+    from mplint.graph.sizes import Width
 
 STEP = 8
 SMALL = 64
+POSITIONS = 8 * 8  # at which a convolution is taken, of whatever kernel
+SHARE = 50  # times the work of a layer, from which on it makes no difference
+RELEVANT = 0.05  # of the work of a model: below, no width of it matters
 # Words that say that a size counts something of the task: classes, coordinates, channels of the data.
 TASK = re.compile(r"class|label|tag|categor|logit|pred|score|output|out_|_out|head|final|target|vocab|word|box|coord|anchor|action", re.I)
 GATES = ("softmax", "sigmoid", "log_softmax", "log_sigmoid", "hard_sigmoid")
@@ -30,8 +34,10 @@ class ChannelsNotMultipleOf8(Rule):
     """Units or filters that are no multiple of 8
 
     ## What it does
-    Finds hidden layers whose units or filters are no multiple of 8, in programs that compute in half precision.
-    In model graphs: the widths between one product and the next.
+    Finds hidden layers whose units or filters are no multiple of 8, in programs that compute in half precision. Of severity info below a
+    width of 64, and for a head that runs once a picture behind convolutions which do all the work.
+    In model graphs: the widths between one product and the next. In files of weights: the sizes that one stored matrix makes and another
+    takes, by names, shapes and biases. Products with less than 5 % of the work make it advice.
 
     ## Why is this bad?
     Half precision is fast because Tensor Cores multiply tiles, and cuBLAS and cuDNN fill them best where every
@@ -79,24 +85,27 @@ class ChannelsNotMultipleOf8(Rule):
     fix = Applicability.UNSAFE
     frameworks = ("keras", "torch")
     graphs = True
+    weights = True
     program = True
     tokens = ("Dense", "Conv", "LSTM", "GRU", "Linear")
     adoption = Consequence(speed=True)
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the unaligned widths between the products of a model that run in half, each once."""
-        from mplint.graph.sizes import hidden_widths
+        from mplint.graph.sizes import hidden_widths, result, title
 
         for found in hidden_widths(graph):
-            node, new = found.nodes[0], multiple(found.number, STEP)
-            more = f" ({len(found.nodes)} such nodes)" if len(found.nodes) > 1 else ""
+            first, new = found.makers[0], multiple(found.number, STEP)
+            kind = "weights" if found.stored else "nodes"
+            more = f" ({len(found.makers)} such {kind})" if len(found.makers) > 1 else ""
             yield self.graph_finding(
                 graph,
-                node,
-                f"{node.described} is {found.number} wide ({node.outputs[0].described}), which is no multiple of {STEP}{more}",
-                why=WHY,
+                first,
+                f"{title(first)} is {found.number} wide{result(first)}, which is no multiple of {STEP}{more}{weight_of(found)}",
+                why=WHY if not found.stored else f"{WHY} The file holds no operations: it counts where they compute in the stored dtype.",
                 help=f"Use {new} in the model's source, and leave the sizes that the data or the classes fix as they are.",
-                severity=Severity.INFO if found.number < SMALL else None,
+                severity=Severity.INFO if found.share is not None and found.share < RELEVANT else None,
+                confidence=Confidence.MEDIUM if found.stored else Confidence.HIGH,
                 related=((found.reader, "reads it"),) if found.reader is not None else (),
             )
 
@@ -112,11 +121,12 @@ class ChannelsNotMultipleOf8(Rule):
                     continue
                 if layer.event.kind == "layer made":
                     if not layer.head and layer.sure and is_hidden(trace, layer, size):
-                        yield self._finding(trace, layer, size, [size])
+                        yield self._finding(trace, layer, size, [size], size.number < SMALL)
                 elif given(layer.event, "groups") is None and consumers(group, layer):
-                    yield self._finding(trace, layer, size, shared_widths(group, size.number))
+                    little = size.number < SMALL or has_small_share(group, layer)
+                    yield self._finding(trace, layer, size, shared_widths(group, size.number), little)
 
-    def _finding(self, trace: Trace, layer: Layer, size: Size, same: Sequence[Size]) -> Finding:
+    def _finding(self, trace: Trace, layer: Layer, size: Size, same: Sequence[Size], little: bool) -> Finding:
         new = multiple(size.number, STEP)
         changes = replaced(trace, same, new)
         test = is_test_path(size.place.path)
@@ -126,11 +136,38 @@ class ChannelsNotMultipleOf8(Rule):
             f"`{layer.kind}` has a width of {size.number}, which is no multiple of {STEP}",
             why=WHY,
             help=f"Use {new}, and leave the sizes that the data or the classes fix as they are.",
-            severity=Severity.INFO if size.number < SMALL else Severity.WARNING,
+            severity=Severity.INFO if little else Severity.WARNING,
             confidence=Confidence.LOW if test else Confidence.HIGH if layer.sure else Confidence.MEDIUM,
             steps=layer.steps,
             fix=Fix(f"widen it to {new}", Applicability.UNSAFE, changes) if changes else None,
         )
+
+
+def has_small_share(group: list[Layer], layer: Layer) -> bool:
+    """Whether a layer that runs once a picture does next to nothing beside the convolutions of its model, or they are of unknown size."""
+    convolutions = [work(other) for other in group if "Conv" in other.kind]
+    if layer.kind != "Linear" or not convolutions:
+        return False
+    own, others = work(layer), [number for number in convolutions if number is not None]
+    return len(others) < len(convolutions) or (own is not None and sum(others) > SHARE * own)
+
+
+def work(layer: Layer) -> int | None:
+    """The products that a layer takes for one input, convolutions at the least; None where a size is not known."""
+    if layer.before is None or layer.after is None:
+        return None
+    return layer.before.number * layer.after.number * (POSITIONS if "Conv" in layer.kind else 1)
+
+
+def weight_of(found: Width) -> str:
+    """The share of the model that products of this width have, where it is known."""
+    if found.share is None:
+        return ""
+    if found.share == 0:
+        return "; it weighs pooled values, once an input"
+    share = f"{100 * found.share:.2g} %" if found.share < 0.995 else "all"
+    holds = f"hold {share} of the products' parameters" if found.stored else f"do {share} of the work"
+    return f"; products of this width {holds}"
 
 
 def is_aligned(number: int) -> bool:

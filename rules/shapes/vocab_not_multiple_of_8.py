@@ -38,7 +38,8 @@ class VocabNotMultipleOf8(Rule):
     ## What it does
     Finds embeddings with language-model heads of 1000 rows or more whose number is no multiple of 8, in programs that
     compute in half precision; rows that are only looked up cost nothing.
-    In model graphs: tables of 1000 rows or more, with the heads that are as wide.
+    In model graphs and files of weights: tables of 1000 rows or more, with the heads that are as wide; heads without their table where the
+    graph's output or a name says that they score a vocabulary.
 
     ## Why is this bad?
     The head's matrix product is the largest of a language model, and it runs over the vocabulary. Tensor Cores need
@@ -99,24 +100,28 @@ class VocabNotMultipleOf8(Rule):
     fix = Applicability.UNSAFE
     frameworks = ("keras", "torch")
     graphs = True
+    weights = True
     program = True
     tokens = ("Embedding",)
     adoption = Consequence(speed=True)
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the vocabularies of a model that runs in half, each once."""
-        from mplint.graph.sizes import vocabularies
+        from mplint.graph.sizes import title, vocabularies
 
         for found in vocabularies(graph):
-            new = multiple(found.number, PAD)
-            head = f", as has the head {found.reader.described}" if found.reader is not None else ""
+            new, first = multiple(found.number, PAD), found.makers[0]
+            other = found.reader if found.reader is not first else None
+            head = f", as has the head {title(other)}" if other is not None else ""
+            tied = found.stored and found.reader is None
+            reason = "; no other head is stored beside it in a language model, whose head it is then as well" if tied else ""
             yield self.graph_finding(
                 graph,
-                found.nodes[0],
-                f"{found.nodes[0].described} has {found.number} rows{head}, which is no multiple of {STEP}",
+                first,
+                f"{title(first)} has {found.number} rows{head}, which is no multiple of {STEP}{reason}",
                 why=f"Tensor Cores tile the head's product by 8 (64 is best on A100 and later); {found.number} leaves every row unaligned.",
                 help=f"Pad the vocabulary to {new} in the model's source.",
-                confidence=Confidence.HIGH if found.reader is not None else Confidence.MEDIUM,
+                confidence=Confidence.HIGH if found.reader is not None and not found.stored else Confidence.MEDIUM,
             )
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mplint.frameworks.projects import graph_of
 from mplint.frameworks.torch.checkpoints import Held, key_read
 from mplint.frameworks.torch.protocol import key_of
 from mplint.program.conditions import Path, extend
@@ -166,13 +167,15 @@ def may_resume(trace: Trace, loads: list[Event], owner: Value, path: Path) -> bo
 
 
 def resumes(trace: Trace, entry: Entry) -> bool:
-    """Whether anything in the program takes training up again."""
-    known = trace.held.get("resumes")
-    if known is None:
-        known = trace.held["resumes"] = any(e.data["what"] == "optimizer" for other in trace.entries for e in other.of("state loaded"))
-    if known:
-        return True
+    """Whether anything in the program takes training up again: what another one beside it in the checkout loads says nothing of it."""
     paths = {entry.path, *(e.place.path for e in entry.of("checkpoint saved", "owner saved", "scaler step"))}
+    joined = graph_of(trace).joined
+    held = trace.held.get("resumes")
+    if not isinstance(held, set):
+        loads = (e.place.path for other in trace.entries for e in other.of("state loaded") if e.data["what"] == "optimizer")
+        held = trace.held["resumes"] = {joined.get(path, path) for path in loads}
+    if not held.isdisjoint(joined.get(path, path) for path in paths):
+        return True
     for path in sorted(paths):
         ir = trace.project.ir(path) if trace.project is not None else None
         if ir is not None and (any(RESUMES.search(word) for word in ir[2]) or restores_optimizer(ir)):

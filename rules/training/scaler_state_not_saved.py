@@ -40,8 +40,8 @@ class ScalerStateNotSaved(Rule):
 
     ## What it does
     Finds checkpoints that hold the state of an optimizer which a live GradScaler steps, and not the scaler's, in code that resumes
-    training. Also an optimizer class that holds a scaler and inherits its `state_dict`, and a scaler's state that is loaded from a key
-    under which no checkpoint of the program has it.
+    training: a program that writes the optimizer's state and never reads it is left alone. Also an optimizer class that holds a scaler
+    and inherits its `state_dict`, and a scaler's state that is loaded from a key under which no checkpoint of the program has it.
     Silent where the scaler only ever scales what bfloat16 computed: MP306 says that it should not be there.
 
     ## Why is this bad?

@@ -39,7 +39,7 @@ def found(section: str) -> list[int | None]:
     program = re.search(r"```python\n(.*?)```", section, re.S)
     assert program is not None
     config = Config(select=("MP990",), plugins=("rule_of_the_page",), isolated=True, cache=False)
-    result = check_paths(["-"], config, stdin=program[1].encode(), stdin_filename="src/example.py")
+    result = check_paths([], config, given={"src/example.py": program[1].encode()})
     return [f.location.line for f in result.findings if f.code == "MP990"]
 
 
@@ -94,7 +94,7 @@ def test_a_plugin_checks_what_one_file_spells_out(tmp_path: Path, monkeypatch: p
     try:
         config = Config(select=("MP991",), plugins=("old_names",), isolated=True, cache=False)
         program = b'from oldpackage import run\n\nMODE = "fast"\nrun(MODE)\nrun("slow")\n'
-        result = check_paths(["-"], config, stdin=program, stdin_filename="src/example.py")
+        result = check_paths([], config, given={"src/example.py": program})
         assert [(f.location.line, f.message) for f in result.findings] == [(4, "`run(MODE)` is gone")]
     finally:
         sys.modules.pop("old_names", None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mplint.engine.discovery import discover
+from mplint.engine.discovery import discover, kept
 from mplint.errors import UsageError
 
 
@@ -102,6 +102,14 @@ def test_exclude_patterns_are_relative_to_the_root(project: Path, monkeypatch: p
     assert discover(["."], exclude=["pkg/tests", "*_test.py", "/third"]) == ["a.py", "tests/b.py"]
     monkeypatch.chdir(project / "pkg")
     assert discover(["."], exclude=["pkg/tests"], root=str(project)) == ["d_test.py"]
+
+
+def test_a_named_file_is_left_out_only_where_that_is_asked() -> None:
+    write("a.py", "pkg/d_test.py")
+    named = ["a.py", "pkg/tests/c.py", "third/x.py"]
+    assert discover(["a.py", "pkg/d_test.py"], exclude=["pkg"]) == ["a.py", "pkg/d_test.py"]
+    assert discover(["a.py", "pkg/d_test.py"], exclude=["pkg"], force_exclude=True) == ["a.py"]
+    assert kept(named, ["tests", "/third"]) == ["a.py"]
 
 
 def test_globs_match_like_a_shell() -> None:

@@ -37,7 +37,7 @@ def test_example_is_reported_and_use_instead_is_not(rule: type[Rule], tmp_path: 
 
 
 def test_every_rule_on_graphs_has_bad_and_good_models() -> None:
-    elsewhere = {"MP604"}  # a rule on checkpoints: tests/graph/test_no_master_weights.py
+    elsewhere = {"MP604"}  # a rule on checkpoints: tests/graph/test_stored_weights.py
     missing = []
     for rule in RULES:
         names = [p.name for p in (FIXTURES / rule.code).glob("*.onnxtxt")]

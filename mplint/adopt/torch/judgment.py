@@ -38,7 +38,7 @@ def findings(program: Program) -> list[Finding]:
     config = Config(select=("ALL",), cache=False, isolated=True, torch=requirement(program.targets.torch))
     name = f"train{os.path.splitext(program.path)[1]}"  # in tests some rules keep silent
     try:
-        result = check_paths(["-"], config, stdin=program.data, stdin_filename=name)
+        result = check_paths([], config, given={name: program.data})
     except UsageError:
         return []
     return [f for f in result.findings if f.severity is not Severity.INFO and not program.targets.torch_lacks(rule_of(f).adoption.torch)]

@@ -40,10 +40,10 @@ OBLIGING = frozenset(["compute_dtype", "_compute_dtype", "dtype_policy", "_dtype
 # words that code for another framework has as well, and that say nothing of Keras in a file that imports that one
 SHARED = frozenset(["fp16", "float16", "bfloat16", "amp", "use_fp16", "mixed_precision", "use_mixed_precision"])
 OTHERS = frozenset(["torch", "apex", "jax", "mxnet", "paddle"])
-# what code says that is run in half precision under Keras or TensorFlow, or ready to be
+# what code says that is run in half precision under Keras or TensorFlow, or ready to be; `_compute_dtype` stands in copies of Keras
 HALF_WORDS = re.compile(
-    rb"\bmixed_precision\b|\bmixed_b?float16\b|\b_?compute_dtype\b|\b_?dtype_policy\b|\bglobal_policy\b"
-    rb"|\b(?:tf|tensorflow|dtypes)\.(?:b?float16|half)\b|[\"'](?:b?float16|half)[\"']|\bfp16\b"
+    rb"\bmixed_precision\b|\bmixed_b?float16\b|\bcompute_dtype\b|\b_?dtype_policy\b|\bglobal_policy\b"
+    rb"|\b(?:tf|tensorflow|dtypes)\.(?:b?float16|half)\b|[\"'](?:b?float16|half)[\"']|--fp16\b|\bfp16\b(?![\"'`\\])"
 )
 COMMENT = re.compile(rb"(?m)#.*$|^\s*>>>.*$")
 KERAS = re.compile(rb"\b(?:tensorflow|keras)\b")
@@ -102,6 +102,13 @@ def imports(ir: IR) -> Iterator[tuple[str, int, tuple[str, ...]]]:
                 blocks.append(statement[3])
 
 
+def uses_its_own(ir: IR) -> bool:
+    """Whether a module calls, as it is run, a class or function that it defines itself: what only offers them does not."""
+    own = {s[2] for s in ir[1] if s[0] == "class"} | {s[2][2] for s in ir[1] if s[0] == "define"}
+    called = (s[3] if s[0] == "assign" else s[2] for s in ir[1] if s[0] in ("assign", "expression"))
+    return any(call[0] == "call" and call[2][0] == "name" and call[2][2] in own for call in called)
+
+
 class Programs:
     """Which files of a project import which, and what each mentions."""
 
@@ -148,9 +155,11 @@ class Programs:
         return any(self.mentions(other, words) for other in sorted(self.connected(path)))
 
     def is_program(self, path: str) -> bool:
-        """Whether a file is run as it is: it trains, and no other imports it."""
+        """Whether a file is run as it is: it trains, or puts to use what it defines, and no other imports it."""
         ir = self.project.ir(path)
-        return ir is not None and not self.used.get(path) and not self.project.graph.users(path) and not ir[2].isdisjoint(TRAINS)
+        if ir is None or self.used.get(path) or self.project.graph.users(path):
+            return False
+        return not ir[2].isdisjoint(TRAINS) or (uses_its_own(ir) and not self.libraries.is_packaged(path))
 
     def connected(self, path: str) -> set[str]:
         """The files that run together with one: what it imports, what imports it, and what those import."""
@@ -182,8 +191,12 @@ class Programs:
         root = self.libraries.root_of(os.path.dirname(path)) or ""
         if root not in self.spoken:
             below = (other for other in self.project.paths if not root or other.startswith(f"{root}/"))
-            self.spoken[root] = any(self.trace.ask(other, speaks_of_half) for other in below)
+            self.spoken[root] = any(self.trace.ask(other, speaks_of_half) and self.uses_packaged(other) for other in below)
         return self.spoken[root]
+
+    def uses_packaged(self, path: str) -> bool:
+        """Whether a file is part of a library, or imports some of one: a program that only stands beside it tells nothing."""
+        return any(self.libraries.is_packaged(used) for used in (path, *sorted(self.project.graph.targets.get(path, ()))))
 
     def builds_graphs(self, path: str) -> bool:
         """Whether a file is written for TensorFlow 1, whose graphs no policy of Keras reaches."""

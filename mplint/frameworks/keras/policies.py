@@ -119,7 +119,7 @@ def names_of(m: Machine, value: Value | None, place: Place | None) -> list[tuple
             held = m.read(atom.id, "#policy")
             found += [(guards | more, at(state, place)) for more, state in options(held if held is not None else DEFAULT)]
         elif type(atom) is External and atom.name == FLOATX:
-            found.append((guards, State(("float32", place))))
+            found += [(guards | more, at(state, place)) for more, state in options(m.state("floatx"))]
         elif type(atom) is Unknown:
             for name in MIXED:
                 found.append((guards | {(("in", atom.symbol, frozenset({name})), True)}, State((name, place))))
@@ -215,12 +215,34 @@ def set_policy(m: Machine, name: str, args: Args, place: Place) -> Value:
 def set_floatx(m: Machine, name: str, args: Args, place: Place) -> Value:
     """Set the default dtype of floats: layers follow it where no policy was set."""
     given = args.get(0, "value")
-    value = join(names_of(m, given, place))
+    value = join(floatx_names(m, given, place))
     m.emit("floatx set", place, floatx=value)
     m.set_state("floatx", value)
     if all(type(a) is State and a.data[1] is None for a in atoms(m.state("policy"))):  # type: ignore[index]
         m.set_state("policy", value)
     return NONE
+
+
+def floatx_names(m: Machine, given: Value | None, place: Place) -> list[tuple[Path, State]]:
+    """The dtypes that the default of floats may be set to. It takes no mixed policy, and what a user is free to name may be any dtype:
+    half precision is one only where the program offers it.
+    """
+    found: list[tuple[Path, State]] = []
+    for guards, atom in options(given if given is not None else NONE):
+        if type(atom) is not Unknown:
+            found += [(guards | more, state) for more, state in names_of(m, atom, place)]
+            continue
+        switch = m.switches.get(atom.symbol)
+        offered = frozenset(switch.choices if switch is not None else ()) & {"float16", "bfloat16"}
+        for name in sorted(offered, key=str):
+            found.append((guards | {(("in", atom.symbol, frozenset({name})), True)}, State((name, place))))
+        found.append((guards | ({(("in", atom.symbol, offered), False)} if offered else frozenset()), State((UNTOLD, place))))
+    return found
+
+
+def floatx_ways(m: Machine) -> list[tuple[Path, str]]:
+    """The letters of the default dtype of floats, with conditions."""
+    return [(guards, compute_letter(policy_name(state))) for guards, state in options(m.state("floatx"))]
 
 
 @call("keras.backend.floatx", "keras.config.floatx")
@@ -345,7 +367,7 @@ def dtype_options(m: Machine, value: Value | None) -> list[tuple[Path, str | Non
             letters = atom.tensor.dtypes
             found.append((guards, next(iter(letters)) if len(letters) == 1 else ANY, "followed"))
         elif type(atom) is External and atom.name == FLOATX:
-            found.append((guards, SINGLE, "floatx"))
+            found += [(guards | more, letter, "floatx") for more, letter in floatx_ways(m)]
         elif type(atom) is External:
             found.append((guards, external_letter(atom.name), "written"))
         elif type(atom) is Object and atom.kind in ("policy", "policy name"):
@@ -400,6 +422,9 @@ def compared(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_plac
         if "tf" not in left.tensor.tags or len(left.tensor.dtypes) != 1:
             return None
         letter = next(iter(left.tensor.dtypes))
+    elif type(left) is External:
+        letters = {letter for _, letter in floatx_ways(m)}
+        letter = letters.pop() if len(letters) == 1 else ANY
     if letter == COMPUTE:
         return guard_of(sorted(wanted & {"float16", "bfloat16", "float32", "float64"}) or sorted(wanted), not negative)
     if letter == ANY:

@@ -14,6 +14,7 @@ from mplint.frameworks.keras.policies import (
     GUARD,
     LETTERS,
     dtype_options,
+    floatx_ways,
     is_dtype,
 )
 from mplint.frameworks.vocabulary import Vocabulary
@@ -29,6 +30,7 @@ from mplint.program.values import (
     DOUBLE,
     HALF,
     INTEGER,
+    NO_GUARDS,
     NONE,
     SINGLE,
     Alternatives,
@@ -494,7 +496,8 @@ def in_dtypes(
             if default is None:
                 found.append((guards, Unknown(f"{name}(){IDENTITY}{place.path}:{place.position}{m.round()}")))
             else:
-                found.append((guards, made_here(m, name, place, default, None, kind, tags)))
+                ways = floatx_ways(m) if name.startswith("keras.") and default == SINGLE else [(NO_GUARDS, default)]
+                found += [(guards | more, made_here(m, name, place, own, None, kind, tags)) for more, own in ways]
         elif letter == ANY:
             found.append((guards, Unknown(f"{name}(){IDENTITY}{place.path}:{place.position}{m.round()}")))
         elif how == "followed" or letter == COMPUTE:

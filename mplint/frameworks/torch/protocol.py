@@ -26,6 +26,7 @@ from mplint.program.values import (
     HALF,
     INTEGER,
     NONE,
+    SEVERAL,
     SINGLE,
     TRUE,
     Alternatives,
@@ -443,6 +444,21 @@ def key_of(value: Value | None) -> str:
     return repr(value)
 
 
+def slot_key_of(m: Machine, optimizer: Value | None) -> str:
+    """The key of what a scaler knows of an optimizer: where one object stands for several, each round of a loop may take another one."""
+    key = key_of(optimizer)
+    return f"{key}{m.round()}" if m.loops and optimizer is not None and any(is_several(m, atom) for atom in atoms(optimizer)) else key
+
+
+def is_several(m: Machine, optimizer: Atom) -> bool:
+    """Whether an object stands for all that a comprehension makes, or a loop that has ended by now."""
+    if type(optimizer) is not Object:
+        return False
+    made = m.read(optimizer.id, "#loops")
+    loops = made.data if type(made) is State and isinstance(made.data, tuple) else ()
+    return m.read(optimizer.id, SEVERAL) is not None or tuple(place for place, _ in m.loops)[: len(loops)] != loops
+
+
 def owner_of(scaler: Atom) -> Hashable:
     """Under what the scaler's slots stand."""
     return scaler.id if type(scaler) is Object else scaler
@@ -558,12 +574,12 @@ def known_of(m: Machine, owner: Hashable, slot: str) -> Value:
 
 def unscale(m: Machine, scaler: Atom, optimizer: Value | None, place: Place) -> Value:
     """`scaler.unscale_(optimizer)`."""
-    owner, key = owner_of(scaler), key_of(optimizer)
-    slot = f"@optimizer:{key}"
+    owner, key, own = owner_of(scaler), key_of(optimizer), slot_key_of(m, optimizer)
+    slot = f"@optimizer:{own}"
     before = known_of(m, owner, slot)
     m.emit("unscale", place, scaler=scaler, optimizer=optimizer, before=before, gradients=m.state("gradients"))
     m.write(owner, slot, State(("unscaled", place)))
-    remember(m, owner, key)
+    remember(m, owner, own)
 
     mark_unscaled(m, owner, key, place)
     return NONE
@@ -593,8 +609,8 @@ def met(m: Machine, owner: Hashable) -> tuple[str, ...]:
 
 def scaler_step(m: Machine, scaler: Atom, optimizer: Value | None, place: Place) -> Value:
     """`scaler.step(optimizer)`."""
-    owner, key = owner_of(scaler), key_of(optimizer)
-    slot = f"@optimizer:{key}"
+    owner, key, own = owner_of(scaler), key_of(optimizer), slot_key_of(m, optimizer)
+    slot = f"@optimizer:{own}"
     before = known_of(m, owner, slot)
     m.emit(
         "scaler step",
@@ -607,7 +623,7 @@ def scaler_step(m: Machine, scaler: Atom, optimizer: Value | None, place: Place)
         autocast=m.state("autocast"),
     )
     m.write(owner, slot, State(("stepped", place)))
-    remember(m, owner, key)
+    remember(m, owner, own)
     mark_unscaled(m, owner, key, place)
     return NONE
 
@@ -751,6 +767,8 @@ def optimizer_made(m: Machine, made: Object, name: str, args: Args, place: Place
     """What a new optimizer holds, and that it was made."""
     parameters = args.get(0, "params")
     m.write(made.id, "#parameters", parameters if parameters is not None else NONE)
+    if m.loops:
+        m.write(made.id, "#loops", State(tuple(where for where, _ in m.loops)))
     m.emit("optimizer made", place, optimizer=made, name=name, parameters=parameters, args=args)
 
 

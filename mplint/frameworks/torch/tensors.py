@@ -718,7 +718,9 @@ class Operation:
 
     def in_half(self, tensor: Tensor, asked: Place | None = None) -> dict[str, object]:
         """What there is to say of this operation in float16; `asked`: where the program asks for that dtype."""
-        return {"name": self.name, "tensor": tensor, "asked": asked, "autocast": self.region, "given": self.argument_place(0)}
+        learns = self.m.state(GRADIENTS_OFF) == FALSE
+        given = self.argument_place(0)
+        return {"name": self.name, "tensor": tensor, "asked": asked, "autocast": self.region, "given": given, "learns": learns}
 
     def check_positions(self, kind: str) -> None:
         """Note positions that were cast to half before they are multiplied, or that autocast casts for a product."""

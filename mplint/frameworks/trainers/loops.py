@@ -12,7 +12,6 @@ from mplint.configs.trainers.duties import trainer as trainer_kind
 from mplint.frameworks.trainers.managed import (
     MODES,
     manage,
-    manager_of,
     new_trainer,
     region_of,
     trainer_backward,
@@ -337,7 +336,6 @@ def fp16_optimizer(m: Machine, name: str, args: Args, place: Place) -> Value:
     """An optimizer with master weights in float32, which scales by its own `backward`."""
     optimizer = args.get(0, "init_optimizer")
     trainer = new_trainer(m, name, "FP16_Optimizer", None, [(frozenset(), HALF)], place)
-    m.write(trainer.id, "#masters", Constant(True))
     if optimizer is not None:
         manage(m, trainer, optimizer)
     return trainer
@@ -368,9 +366,3 @@ def of_module(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Va
 
 MODULE_METHODS = frozenset({"manual_backward", "clip_gradients", "optimizers", "log", "log_dict", "toggle_optimizer", "untoggle_optimizer"})
 vocabulary.atom_methods.insert(0, of_module)
-
-
-def masters(m: Machine, atom: Atom) -> bool:
-    """Whether an optimizer's trainer keeps master weights."""
-    trainer = manager_of(m, atom)
-    return trainer is not None and str(trainer.type).rpartition(".")[2] in ("initialize", "FP16_Optimizer")

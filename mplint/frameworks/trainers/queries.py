@@ -11,6 +11,14 @@ from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace
 from mplint.program.values import ANY, HALF, Constant, Object, Place, Unknown, options
 
+# DeepSpeed's engine, and the optimizers of its kind: they copy float16 parameters to float32 ones, and step those
+KEEPERS = ("initialize", "FP16_Optimizer")
+
+
+def keeps_masters(trainer: object) -> bool:
+    """Whether a trainer keeps float32 copies of the parameters that it steps."""
+    return type(trainer) is Object and str(trainer.type).rpartition(".")[2] in KEEPERS
+
 
 def precision_of(trace: Trace, entry: Entry, trainer: object) -> Event | None:
     """What a trainer was made with: in the entry, or where a module that it imports made it."""

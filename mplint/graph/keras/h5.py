@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from mplint.graph.checkpoints import take_state
 from mplint.graph.keras.archive import open_hdf5, read_keras
 from mplint.graph.keras.hdf5 import Attribute, Dataset, Group
 from mplint.graph.keras.weights import Source
@@ -44,8 +45,9 @@ def _weights_only(path: str, source: Source, root: Group, named: tuple[Named, ..
     for parts, place, dataset in found:
         name = "/".join(parts)
         graph.constants[name] = Tensor(name, dataset.dtype, dataset.shape, weights=source.place(place, dataset))
-    notes = ["The file holds weights and no model configuration: nothing is known of layers and their policies."]
-    return ModelGraph(path, "keras-h5", graph, producer="keras", notes=notes)
+    model = ModelGraph(path, "keras-h5", graph, producer="keras")
+    take_state(model)
+    return model
 
 
 def _named(weights: Group, path: str) -> Iterator[Named]:

@@ -1,0 +1,86 @@
+"""Checking a change: the findings on its lines, and those that it brought to other lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+
+from mplint.config import Config
+from mplint.engine.baseline import Keys, compare
+from mplint.engine.check import check_data
+from mplint.engine.discovery import discover, kept
+from mplint.engine.git import changes_since, changes_staged
+from mplint.engine.job import Job
+from mplint.engine.run import CheckResult, absolute, conclude, examine
+from mplint.engine.select import known_rules, selected
+from mplint.engine.targets import TargetResolver
+from mplint.engine.texts import Texts
+from mplint.findings import Finding
+from mplint.python.suffixes import PROGRAMS
+
+
+def check_changes(paths: Sequence[str], config: Config, since: str | None) -> tuple[CheckResult, Mapping[str, bytes]]:
+    """The findings on lines changed since a commit and those that were not there then, and the texts that stood for what lies on disk.
+
+    Without a commit the change is what is staged. Raises UsageError as `check_paths` does, outside a repository, and for an unknown commit.
+    """
+    changes = changes_staged() if since is None else changes_since(since)
+    job = Job(config, selected(config, known_rules(config)), absolute(paths))
+    resolver = TargetResolver(config)
+    shown = {os.path.abspath(file): file for file in discover(paths, config.exclude, root=config.root, force_exclude=config.force_exclude)}
+    given = _texts(changes.now, shown, job)
+    results = examine(paths, job, resolver, given)
+    left = frozenset(path for path, data in changes.now.items() if data is None) | changes.strangers
+    results = [result for result in results if os.path.abspath(result.path) not in left]
+    now = conclude(results, job, given)
+    old = {result.path: changes.before[path] for result in results if (path := os.path.abspath(result.path)) in changes.before}
+    texts = Texts(given)
+    touched = {path: changed_lines(path, data, texts) for path, data in old.items()}
+    here = [finding for finding in now.findings if _touches(finding, touched, texts)]
+    if len(here) == len(now.findings):
+        return now, given
+    contents = given | _texts(changes.before, shown, job)
+    then = [result for result in results if result.path not in old]
+    others = contents.keys() - {result.path for result in then}
+    then += [check_data(path, contents[path], resolver.targets(path), job.rules()) for path in sorted(others)]
+    before = conclude(then, Job(config._replace(baseline=None), job.codes, job.named), contents)
+    entries = Keys(".", Texts(contents)).count(before.findings)
+    fresh = compare(now.findings, entries, Keys(".", texts)).fresh
+    wanted = {*here, *fresh}
+    findings = tuple(finding for finding in now.findings if finding in wanted)
+    return now._replace(findings=findings, older=len(now.findings) - len(findings)), given
+
+
+def changed_lines(path: str, before: bytes | None, texts: Texts) -> range | frozenset[int]:
+    """The lines of a program as it is now that it did not have `before` (None: it is new), counted from 1 over all cells of a notebook."""
+    document = texts.document(path)
+    lines = document.source.split("\n") if document is not None else texts.lines(path, None)
+    if before is None:
+        return range(1, len(lines) + 1)
+    old_document = Texts({path: before}).document(path)
+    old = old_document.source.split("\n") if old_document is not None else before.decode("utf-8", "replace").splitlines()
+    start = next((n for n, pair in enumerate(zip(old, lines, strict=False)) if pair[0] != pair[1]), min(len(old), len(lines)))
+    blocks = SequenceMatcher(None, old[start:], lines[start:], autojunk=False).get_opcodes()
+    return frozenset(start + n + 1 for kind, _, _, first, last in blocks if kind != "equal" for n in range(first, last))
+
+
+def _touches(finding: Finding, touched: Mapping[str, range | frozenset[int]], texts: Texts) -> bool:
+    """Whether a finding stands on a changed line; one without a line does where its file changed."""
+    lines = touched.get(finding.location.path)
+    if lines is None:
+        return False
+    document = texts.document(finding.location.path)
+    span = document.span(finding.location) if document is not None else None
+    if span is None:
+        return finding.location.line is None or finding.location.line in lines
+    return any(line in lines for line in range(span.line, span.end_line + 1))
+
+
+def _texts(contents: Mapping[str, bytes | None], shown: Mapping[str, str], job: Job) -> dict[str, bytes]:
+    """What stands for the files of a run, by the paths that it shows: of `shown`, and of programs that are not on disk and would be."""
+    missing = [path for path, data in contents.items() if data is not None and path not in shown and path.endswith(PROGRAMS)]
+    below = (path for path in missing if not os.path.exists(path) and any(path.startswith(os.path.join(top, "")) for top in job.named))
+    wanted = kept(below, job.config.exclude, root=job.config.root)
+    names = dict(shown) | {path: os.path.relpath(path).replace(os.sep, "/") for path in wanted}
+    return {names[path]: data for path, data in contents.items() if data is not None and path in names}

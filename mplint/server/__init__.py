@@ -1,0 +1,1 @@
+"""The editor server: findings, fixes and what is in force on a line, over the language server protocol."""

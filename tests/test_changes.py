@@ -1,0 +1,190 @@
+"""`check --since` and `--staged`: what a change has to answer for, and nothing that was there before."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mplint
+from mplint.cli.main import main
+
+OLD = "with torch.cuda.amp.autocast():\n    pass\n"
+PROGRAM = f"import torch\n\n{OLD}"
+MODEL = """\
+import torch
+import torch.nn as nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.fc(x)
+"""
+LOSS = "import torch.nn.functional as F\n\n\ndef criterion(output, target):\n    return F.binary_cross_entropy(output.sigmoid(), target)\n"
+TRAIN = """\
+import torch
+
+from loss import criterion
+from net import Net
+
+
+def main(loader):
+    model = Net().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda")
+    for x, y in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cuda", enabled=False):
+            loss = criterion(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+if __name__ == "__main__":
+    main(torch.utils.data.DataLoader([]))
+"""
+
+Run = Callable[..., tuple[int, list[str], str]]
+
+
+def git(*arguments: str) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    subprocess.run(["git", *identity, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text(PROGRAM)
+    (tmp_path / "b.py").write_text(PROGRAM)
+    git("init", "--quiet", "--initial-branch", "main")
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "first")
+
+    def call(*argv: str) -> tuple[int, list[str], str]:
+        code = main(["check", "--output-format", "concise", "--no-cache", *argv])
+        captured = capsys.readouterr()
+        return code, [line.split(": ")[0] + " " + line.split(": ")[1][:5] for line in captured.out.splitlines()], captured.err
+
+    return call
+
+
+def test_nothing_changed_is_clean_though_there_are_old_findings(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(run()[1]) == 2
+    assert run("--since", "HEAD") == run("--staged") == (0, [], "")
+    main(["check", "--since", "HEAD"])
+    assert capsys.readouterr().out == "No new mixed-precision mistakes found in 2 files; 2 were there before the change.\n"
+
+
+def test_a_finding_is_told_that_is_new_or_on_a_changed_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(f"import os\nimport torch\n\n{OLD}x = 1\n{OLD}")
+    assert run("--since", "HEAD")[1] == ["a.py:7:6 MP101"]
+    (tmp_path / "a.py").write_text(PROGRAM.replace("autocast():", "autocast():  # why"))
+    assert run("--since", "HEAD")[1] == ["a.py:3:6 MP101"]
+
+
+def test_untracked_files_are_new(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "c.py").write_text(PROGRAM)
+    assert run("--since", "HEAD")[1] == ["c.py:3:6 MP101"]
+    assert run("--since", "HEAD", "a.py")[1] == []
+
+
+def test_since_counts_from_the_commit_where_the_branches_parted(run: Run, tmp_path: Path) -> None:
+    git("checkout", "--quiet", "-b", "work")
+    (tmp_path / "c.py").write_text(PROGRAM)
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "second")
+    git("checkout", "--quiet", "main")
+    (tmp_path / "a.py").write_text("import torch\n")
+    git("commit", "--quiet", "--all", "--message", "mended")
+    git("checkout", "--quiet", "work")
+    assert run("--since", "main")[1] == ["c.py:3:6 MP101"]
+
+
+def test_a_change_elsewhere_brings_a_finding_to_an_unchanged_line(run: Run, tmp_path: Path) -> None:
+    for name, text in (("net.py", MODEL), ("loss.py", LOSS), ("train.py", TRAIN)):
+        (tmp_path / name).write_text(text)
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "second")
+    (tmp_path / "train.py").write_text(TRAIN.replace(", enabled=False", ""))
+    assert run("--since", "HEAD")[1] == ["loss.py:5:12 MP206"]
+    assert run("--staged")[1] == []
+    git("add", "--all")
+    assert run("--staged")[1] == ["loss.py:5:12 MP206"]
+
+
+def test_a_file_that_was_moved_or_deleted_is_no_riddle(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.py").unlink()
+    assert run("--since", "HEAD") == (0, [], "")
+    assert run("--staged") == (0, [], "")
+    git("mv", "b.py", "new name.py")
+    assert run("--since", "HEAD")[1] == run("--staged")[1] == ["new name.py:3:6 MP101"]
+
+
+def test_staged_reads_the_index_and_not_the_working_tree(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(f"{PROGRAM}x = 1\n{OLD}")
+    git("add", "--all")
+    (tmp_path / "a.py").write_text("import torch\n")
+    (tmp_path / "b.py").write_text(f"{PROGRAM}x = 1\n{OLD}")
+    (tmp_path / "untracked.py").write_text(PROGRAM)
+    assert run("--staged")[1] == ["a.py:6:6 MP101"]
+    assert run("--since", "HEAD")[1] == ["b.py:6:6 MP101", "untracked.py:3:6 MP101"]
+
+
+def test_the_first_commit_can_be_staged(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.chdir(other)
+    git("init", "--quiet")
+    (other / "a.py").write_text(PROGRAM)
+    git("add", "--all")
+    assert run("--staged")[1] == ["a.py:3:6 MP101"]
+
+
+def test_lines_of_a_notebook_are_those_of_its_cells(run: Run, tmp_path: Path) -> None:
+    import json
+
+    def notebook(*cells: str) -> str:
+        listed = [{"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": cell} for cell in cells]
+        return json.dumps({"cells": listed, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+    (tmp_path / "n.ipynb").write_text(notebook("import torch", OLD))
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "second")
+    (tmp_path / "n.ipynb").write_text(notebook("import os\nimport torch", OLD))
+    assert run("--since", "HEAD")[1] == []
+    (tmp_path / "n.ipynb").write_text(notebook("import torch", OLD, OLD))
+    assert run("--since", "HEAD")[1] == ["n.ipynb:cell 3:1:6 MP101"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--since", "nope"), '--since: git knows no commit "nope"'),
+        (("--since", "HEAD", "--staged"), "--since and --staged exclude each other"),
+        (("--staged", "-"), "--staged goes with files, not with --model or standard input"),
+    ],
+)
+def test_misuse_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], message: str) -> None:
+    import io
+    import sys
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert run(*argv) == (2, [], f"mplint: error: {message}\n")
+
+
+def test_the_python_api_takes_a_commit_too(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "c.py").write_text(PROGRAM)
+    assert [finding.location.path for finding in mplint.check(".", since="HEAD").findings] == ["c.py"]
+
+
+def test_outside_a_repository_is_misuse(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
+    assert run("--since", "HEAD") == (2, [], "mplint: error: --since and --staged need a git repository, and git\n")
