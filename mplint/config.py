@@ -11,6 +11,8 @@ from mplint.findings import Confidence, Severity
 
 FILE_NAMES = ("mplint.toml", "pyproject.toml")
 
+POLICIES = ("mixed_float16", "mixed_bfloat16")
+
 PerFileIgnores = tuple[tuple[str, tuple[str, ...]], ...]
 
 
@@ -22,6 +24,7 @@ class Config(NamedTuple):
     files that are named as well. `root` is the folder that the
     patterns are relative to and `source` the file that the settings were read from (None: nowhere).
     `runtime` names what will run the models (see data/runtimes.toml) and `input_ranges` bounds their inputs.
+    `policy` asks about float32 models as if they were converted to it (see `POLICIES`).
     `baseline` is the file of the findings that are known and not reported.
     `target` names hardware; `torch`, `keras` and `tensorflow` are version requirements ("2.3", ">=2.1,<3").
     """
@@ -42,6 +45,7 @@ class Config(NamedTuple):
     cache: bool = True
     runtime: str | None = None
     input_ranges: tuple[tuple[str, tuple[float, float]], ...] = ()
+    policy: str | None = None
     baseline: str | None = None
     isolated: bool = False
     root: str = "."
@@ -223,6 +227,7 @@ _KEYS: dict[str, Callable[[Config, object], Config]] = {
     "target": _target,
     "min-confidence": lambda config, value: config._replace(min_confidence=Confidence(_choice(value, [c.value for c in Confidence]))),
     "fail-on": lambda config, value: config._replace(fail_on=Severity(_choice(value, [s.value for s in Severity]))),
+    "policy": lambda config, value: config._replace(policy=_choice(value, POLICIES)),
     "baseline": lambda config, value: config._replace(baseline=_beside(config, _string(value, "", "mplint-baseline.json"))),
     "plugins": lambda config, value: config._replace(plugins=_strings(value)),
     "cache": lambda config, value: config._replace(cache=_boolean(value)),

@@ -22,7 +22,7 @@ class Targets:
     `libraries` gives the versions of torch, Keras and TensorFlow, and those of trainers by their distributions' names; it is asked only
     when a rule asks, since it may read the project's dependency files; `programs` gives those of a program that installs its own, from its
     source and whether it is a notebook. `runtime` names what will run a model, `input_ranges` the lowest and the highest value of its
-    inputs.
+    inputs, `policy` the mixed policy that its conversion is asked about.
     """
 
     def __init__(
@@ -35,9 +35,11 @@ class Targets:
         runtime: str | None = None,
         input_ranges: Ranges = (),
         programs: Callable[[str, bool], Libraries | None] | None = None,
+        policy: str | None = None,
     ) -> None:
         self.hardware = hardware
         self.runtime = runtime
+        self.policy = policy
         self.input_ranges = dict(input_ranges)
         self._libraries = libraries or (lambda: (torch, keras, tensorflow, ()))
         self._programs = programs
@@ -48,7 +50,7 @@ class Targets:
         if own is None:
             return self
         ranges = tuple(self.input_ranges.items())
-        return Targets(None, None, None, self.hardware, lambda: own, self.runtime, ranges)
+        return Targets(None, None, None, self.hardware, lambda: own, self.runtime, ranges, policy=self.policy)
 
     @cached_property
     def libraries(self) -> Libraries:

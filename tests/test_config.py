@@ -52,6 +52,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         min-confidence = "low"
         fail-on = "error"
         cache = false
+        policy = "mixed_bfloat16"
         [tool.mplint.target]
         hardware = "Tesla T4"
         torch = "2.3"
@@ -76,6 +77,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         fail_on=Severity.ERROR,
         plugins=("acme.rules",),
         cache=False,
+        policy="mixed_bfloat16",
         root=str(tmp_path),
         source=str(tmp_path / "pyproject.toml"),
     )

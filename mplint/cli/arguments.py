@@ -57,6 +57,7 @@ def configuration(options: argparse.Namespace) -> Config:
         "baseline": None if options.no_baseline else options.baseline or config.baseline,
         "cache": config.cache and not options.no_cache,
         "runtime": _runtime(getattr(options, "runtime", None)),
+        "policy": getattr(options, "policy", None) or config.policy,
         "input_ranges": tuple(map(input_range, getattr(options, "input_range", ()))),
     }
     if options.min_confidence:

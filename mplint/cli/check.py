@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mplint.cli.arguments import EXIT_EPILOG, Parser, add_common, add_paths, add_ranges, prepare
 from mplint.cli.terminal import complain, exit_code, show_faults, style_of
+from mplint.config import POLICIES
 from mplint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ def add_options(parser: Parser) -> None:
     )
     models = parser.add_argument_group("models")
     models.add_argument("--runtime", metavar="NAME", help="what will run them, such as onnxruntime-cpu or tensorrt")
+    models.add_argument(
+        "--policy", choices=POLICIES, metavar="POLICY", help="judge float32 models as if converted to mixed_float16 or mixed_bfloat16"
+    )
     add_ranges(models)
     models.add_argument(
         "--model", action="append", default=[], metavar="MODULE:FACTORY", help="check the model that FACTORY() makes; runs your code"

@@ -34,6 +34,7 @@ class TargetResolver:
                 libraries=partial(libraries, self._config, folder or "."),
                 runtime=self._config.runtime,
                 input_ranges=self._config.input_ranges,
+                policy=self._config.policy,
                 programs=partial(program_libraries, self._config, folder or "."),
             )
         return known
@@ -44,7 +45,7 @@ class TargetResolver:
         known = self._fingerprints.get(folder)
         if known is None:
             targets = self.targets(path)
-            known = f"{targets.libraries} {targets.hardware} {targets.runtime} {targets.input_ranges}"
+            known = f"{targets.libraries} {targets.hardware} {targets.runtime} {targets.input_ranges} {targets.policy}"
             self._fingerprints[folder] = known
         return known
 

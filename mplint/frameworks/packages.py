@@ -28,6 +28,29 @@ def names() -> frozenset[str]:
 
 
 @cache
+def packages() -> frozenset[str]:
+    """The packages of the table."""
+    return frozenset(name.partition(".")[0] for name in names())
+
+
+def is_package(name: str) -> bool:
+    """Whether a name is that of a package that the table knows."""
+    return name in packages()
+
+
+@cache
+def model_makers() -> tuple[str, ...]:
+    """The packages, modules and functions of the table that give models, and the packages whose models a vocabulary knows."""
+    table = tomllib.loads((Path(data.__file__).parent / "other_packages.toml").read_text(encoding="utf-8"))
+    return tuple(f"{name}." for section in ("host", "models") for name in table[section]["names"])
+
+
+def gives_models(name: str) -> bool:
+    """Whether what a dotted name of another package gives is its own: a model of its, or no model at all."""
+    return f"{name}.".startswith(model_makers())
+
+
+@cache
 def methods() -> frozenset[str]:
     """The methods of unknown receivers of the table."""
     table = tomllib.loads((Path(data.__file__).parent / "other_packages.toml").read_text(encoding="utf-8"))

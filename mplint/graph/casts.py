@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mplint.graph.facts import GraphFacts, source
+from mplint.graph.facts import GraphFacts
+from mplint.graph.flow import source
 from mplint.graph.model import BITS, HALF, HEAVY, Node, OpKind, Tensor
-from mplint.graph.operations import operation
+from mplint.graph.operations import computes, operation
 from mplint.graph.work import known
 
 # Nothing is lost when these run in half: they pick or compare values, and round nothing.
-EXACT = frozenset(("relu", "clip", "max", "min", "neg", "abs", "sign", "maxpool", "globalmaxpool", "dropout", "identity"))
+EXACT = frozenset(("relu", "clip", "max", "min", "neg", "abs", "sign", "maxpool", "globalmaxpool"))
 # One of these on half operands, computed in float32 and rounded, gives the bits that half gives: 24 bits are at least twice 11 and 2 more.
 ROUNDED = frozenset(("add", "sub", "mul"))
 # Operations that are kept in float32 on purpose.
@@ -47,6 +48,7 @@ DELICATE_KINDS = (
     OpKind.CALL,
     OpKind.QUANTIZE,
 )
+BODIES = (OpKind.CALL, OpKind.CONTROL)
 LARGEST = 60  # nodes: a larger region is no island
 
 
@@ -59,8 +61,8 @@ class Island(NamedTuple):
 
     @property
     def work(self) -> tuple[Node, ...]:
-        """The nodes that do more than move values."""
-        return tuple(node for node in self.nodes if node.kind is not OpKind.MOVE)
+        """The nodes that do more than hand on values."""
+        return tuple(node for node in self.nodes if computes(node) or node.kind in BODIES)
 
     @property
     def traffic(self) -> int | None:
@@ -169,12 +171,18 @@ def _grow(start: Node, seen: set[int], outputs: frozenset[int]) -> Island | None
                         meet(tensor.producer)
         if not is_cast_down(node):
             for tensor in _floats(node.outputs):
-                whole = whole and id(tensor) not in outputs and bool(tensor.consumers)
-                for user in tensor.consumers:
+                readers = _readers(tensor)
+                whole = whole and id(tensor) not in outputs and bool(readers) and not tensor.shown
+                for user in readers:
                     meet(user)
         if len(inner) > LARGEST:
             whole = False
     return Island(tuple(up), tuple(inner), tuple(down)) if whole and up and down else None
+
+
+def _readers(tensor: Tensor) -> list[Node]:
+    """The nodes that do something with a tensor, checks left out."""
+    return [node for node in tensor.consumers if node.kind is not OpKind.CHECK]
 
 
 def _floats(tensors: tuple[Tensor, ...]) -> Iterator[Tensor]:
@@ -185,11 +193,9 @@ def lossy_pairs(graph: GraphFacts) -> Iterator[tuple[Node, Node]]:
     """Casts of float32 to half that are cast back at once: they cost time and 13 or more bits, and save nothing."""
     outputs = results(graph)
     for node in graph.nodes:
-        if not is_cast_down(node) or id(node.outputs[0]) in outputs:
-            continue
-        users = node.outputs[0].consumers
-        if users and all(is_cast_up(user) for user in users):
-            yield node, users[0]
+        readers = _readers(node.outputs[0]) if is_cast_down(node) else []
+        if readers and all(is_cast_up(user) for user in readers) and not node.outputs[0].shown and id(node.outputs[0]) not in outputs:
+            yield node, readers[0]
 
 
 def heavy_in(island: Island) -> tuple[Node, ...]:

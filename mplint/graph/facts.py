@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from mplint.findings import NodePlace
-from mplint.graph.model import FLOATS, HALF, HEAVY, ModelGraph, Node, OpKind, Tensor
+from mplint.findings import NodePlace, Severity
+from mplint.graph.model import FLOATS, HALF, HEAVY, ModelGraph, Node, Tensor
+from mplint.graph.operations import computes
 
 if TYPE_CHECKING:
+    from mplint.graph.operands import Operand, Operands
     from mplint.graph.ranges import Range
     from mplint.graph.stored import Stored
     from mplint.targets import Targets
 
-PASSING = (OpKind.MOVE, OpKind.CAST)
+TORCH = ("torch-export", "torchscript")
 
 
 class GraphFacts:
@@ -68,9 +69,45 @@ class GraphFacts:
 
         return ranges(self.model, self.targets.input_ranges)
 
-    def concerns(self, node: Node) -> bool:
-        """Whether it matters what float16 makes of this node: it computes in it, or the whole model is float32 and may be converted."""
-        return node.compute_dtype == "float16" or (self.is_float and node.compute_dtype == "float32")
+    def operand(self, tensor: Tensor | None) -> Operand | None:
+        """What is known of a tensor that no input of the model changes: a weight, a number written into an operation, a fill, a constant
+        expression; None for data.
+        """
+        return None if tensor is None else self._operands.of(tensor)
+
+    @cached_property
+    def _operands(self) -> Operands:
+        from mplint.graph.operands import Operands
+
+        return Operands(self.range_of, torch=self.model.format in TORCH)
+
+    def half_of(self, node: Node) -> str | None:
+        """The half dtype that matters for a node: that it computes in, or that a conversion of a float32 model would give it.
+
+        The conversion is the one that `--policy` asks about, else the usual one to float16.
+        """
+        if node.compute_dtype in HALF:
+            return node.compute_dtype
+        return self.assumed if self.is_float and node.compute_dtype == "float32" else None
+
+    @property
+    def assumed(self) -> str:
+        """The half dtype of the conversion that is thought of where a model is float32."""
+        return (self.targets.policy or "mixed_float16").removeprefix("mixed_")
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the user asks what a conversion of the model would meet."""
+        return self.targets.policy is not None
+
+    def severity_of(self, severity: Severity) -> Severity:
+        """How bad it is what a half dtype does to this model: a float32 one is right as it is, until someone asks for its conversion."""
+        return severity if not self.is_float else Severity.WARNING if self.is_asked else Severity.INFO
+
+    @cached_property
+    def working(self) -> tuple[Node, ...]:
+        """The nodes that compute: all but moves, casts, checks, sizes and calls."""
+        return tuple(node for node in self.nodes if computes(node))
 
     @cached_property
     def heavy(self) -> tuple[Node, ...]:
@@ -80,46 +117,27 @@ class GraphFacts:
     @cached_property
     def half(self) -> frozenset[str]:
         """The half dtypes that some node computes in."""
-        return frozenset(node.compute_dtype for node in self.nodes if node.compute_dtype in HALF)
+        return frozenset(node.compute_dtype for node in self.working if node.compute_dtype in HALF)
 
     @cached_property
     def is_half(self) -> bool:
-        """Whether most of the heavy work, or all work where none is heavy, is done in half."""
-        dtypes = [n.compute_dtype for n in self.heavy or self.nodes if n.compute_dtype in FLOATS]
-        return 2 * sum(dtype in HALF for dtype in dtypes) > len(dtypes)
+        """Whether most of the work on floats is done in half: by operations where sizes are known, else by nodes."""
+        from mplint.graph.work import work
+
+        nodes = [node for node in self.heavy or self.working if node.compute_dtype in FLOATS]
+        known = [size.flops if (size := work(node)) is not None else None for node in nodes]
+        flops = [count for count in known if count]
+        usual = sum(flops) / len(flops) if flops else 1
+        shares = [count or usual for count in known]
+        return 2 * sum(s for node, s in zip(nodes, shares, strict=True) if node.compute_dtype in HALF) > sum(shares)
 
     @cached_property
     def is_float(self) -> bool:
         """Whether all work on floats is done in float32: a model that may be converted one day."""
-        dtypes = {node.compute_dtype for node in self.nodes if node.kind is not OpKind.SHAPE} & FLOATS
+        dtypes = {node.compute_dtype for node in self.working} & FLOATS
         return bool(dtypes) and not dtypes & HALF
 
 
 def first_output(node: Node) -> str:
     """The name of a node's first output that has one, its own where none has."""
     return next((tensor.name for tensor in node.outputs if tensor.name), node.name)
-
-
-def source(tensor: Tensor, through: tuple[OpKind, ...] = PASSING) -> Tensor:
-    """The tensor that `tensor` is a moved or cast copy of: the first on the way back that a real operation, or nothing, produces."""
-    for _ in range(1000):
-        node = tensor.producer
-        if node is None or node.kind not in through or not node.inputs or node.inputs[0] is None:
-            break
-        tensor = node.inputs[0]
-    return tensor
-
-
-def users(tensor: Tensor, through: tuple[OpKind, ...] = (OpKind.MOVE,)) -> Iterator[Node]:
-    """The real operations that read `tensor`, also by way of nodes that only move it."""
-    seen = {id(tensor)}
-    stack = [tensor]
-    while stack:
-        for node in stack.pop().consumers:
-            if node.kind not in through:
-                yield node
-                continue
-            for output in node.outputs:
-                if id(output) not in seen:
-                    seen.add(id(output))
-                    stack.append(output)

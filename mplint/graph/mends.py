@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from mplint.findings import Applicability, ComputeIn, Fix, ModelChange, RemoveCast, WriteNumber
 from mplint.graph.casts import Island, is_cast_down, is_cast_up
-from mplint.graph.facts import GraphFacts, source
+from mplint.graph.facts import GraphFacts
+from mplint.graph.flow import source
 from mplint.graph.model import HALF, Node, OpKind, Tensor
-from mplint.graph.numerics import Constant, Epsilon
+from mplint.graph.numerics import LIMITS, Constant, Epsilon, feeds_softmax
 from mplint.graph.operations import operation
-from mplint.limits import FLOAT16_MAX
 
-# Masks with it: exp(-3e4) is 0 in every dtype, and where two masks add up, with scores up to 5,504, the sum is still finite.
-MASK = 3e4
+# What masks: exp(-3e4) is 0 in every dtype, and where two masks add up, with scores up to 5,504, the sum is still finite.
+MASKS = {"float16": 3e4, "bfloat16": 1e9}
 EPSILON = 1e-4
 LARGEST_HEAD = 60  # nodes: what is more is no head
 # What may stand between the last product and an output, and the products that make one.
@@ -57,19 +57,19 @@ def float32_head(graph: GraphFacts, output: Tensor) -> Fix | None:
 
 
 def fitting_mask(graph: GraphFacts, members: Sequence[Constant]) -> Fix | None:
-    """A number that masks in float16 as well, in the place of one that it can't hold; None where these are no masks of a softmax."""
-    from mplint.graph.numerics import feeds_softmax
-
-    if not graph.model.mendable or not all((member.value < 0) != (operation(member.node) == "sub") for member in members):
+    """A number that masks in half as well, in the place of one that it can't hold; None where these are no masks of a softmax."""
+    first = members[0]
+    if not graph.model.mendable or any(abs(m.value) <= LIMITS[m.dtype].largest or m.dtype != first.dtype for m in members):
         return None
-    if not all(feeds_softmax(member.node) for member in members):
+    if not all((member.value < 0) != (operation(member.node) == "sub") and feeds_softmax(member.node) for member in members):
         return None
     operands = tuple((graph.place_of(member.node), place) for member in members for place in _places(member.node, member.tensor))
     # A product may be with other numbers than 0 and 1; in float32, -1e9 makes a row that is masked throughout uniform, which this does not.
     unsafe = graph.is_float or any(operation(member.node) == "mul" for member in members)
-    sign = "-" if members[0].value < 0 else ""
-    change = WriteNumber(operands, MASK, beyond=FLOAT16_MAX)
-    return Fix(f"write {sign}{MASK:g}", Applicability.UNSAFE if unsafe else Applicability.SAFE, model=(change,))
+    number = MASKS[first.dtype]
+    change = WriteNumber(operands, number, beyond=LIMITS[first.dtype].largest)
+    title = f"write {'-' if first.value < 0 else ''}{number:g}"
+    return Fix(title, Applicability.UNSAFE if unsafe else Applicability.SAFE, model=(change,)) if operands else None
 
 
 def larger_epsilon(graph: GraphFacts, members: Sequence[Epsilon]) -> Fix | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,6 +40,7 @@ class OpKind(str, Enum):
     RANDOM = "random"
     CONTROL = "control"  # If, Loop, Scan, cond, autocast regions
     CALL = "call"  # a local function, a nested model
+    CHECK = "check"  # assertions and guards: they look at tensors and compute nothing
     OPAQUE = "opaque"  # a Lambda, a custom layer, an unknown op: never run, nothing assumed
 
 
@@ -75,10 +76,14 @@ class Weights(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Tensor:
-    """A value that flows between nodes, or a weight.
+    """A value that flows between nodes, or a constant: a weight, or a number written into an operation.
 
     `dtype` is the canonical lower-case name ("float16", "int64", "string") or None where the file does not tell; `shape` is None where
     even the rank is unknown. `weights` is set for constants.
+
+    Calls, regions and loops have bodies, and `connect` notes what stands for what: `inside` are the results of bodies that an output of
+    such a node is, `shown` the outputs of nodes that a result of a body becomes, `passed` the parameters of bodies that get this tensor,
+    and `given` the arguments that a parameter gets (none for what a loop carries: it changes from round to round).
     """
 
     name: str
@@ -87,6 +92,10 @@ class Tensor:
     producer: Node | None = field(default=None, repr=False)
     consumers: list[Node] = field(default_factory=list, repr=False)
     weights: Weights | None = None
+    inside: tuple[Tensor, ...] = field(default=(), repr=False)
+    shown: tuple[Tensor, ...] = field(default=(), repr=False)
+    passed: tuple[Tensor, ...] = field(default=(), repr=False)
+    given: tuple[Tensor, ...] = field(default=(), repr=False)
 
     @property
     def size(self) -> int | None:
@@ -118,6 +127,9 @@ class Node:
     `inputs` and `outputs` keep the format's positions (None: an optional input that is not given). For a layer, `weights` are its
     variables by name, `compute_dtype` and `variable_dtype` are its policy's; for an operation `compute_dtype` is the dtype that it
     computes in. `layer` is the path of the module or scope that the exporter left ("encoder/layer_0/attention"), "" where it left none.
+    `graphs` are the node's own bodies by name, `callees` the functions of the model, or bodies of other nodes, that it calls.
+
+    A number written into the operation is an operand like any other: a tensor without shape whose weights are a `Literal`, at its position.
     """
 
     name: str
@@ -132,6 +144,7 @@ class Node:
     compute_dtype: str | None = None
     variable_dtype: str | None = None
     layer: str = ""
+    callees: tuple[Graph, ...] = field(default=(), repr=False)
 
     @property
     def described(self) -> str:
@@ -143,7 +156,8 @@ class Node:
 class Graph:
     """Nodes in an order in which they can run, with the tensors that go in and come out; also the body of an If, a Loop or a function.
 
-    `constants` are the initializers by name. A body may read tensors of the graph around it: they are the same objects.
+    `constants` are the initializers by name. A body may read tensors of the graph around it: they are the same objects. `public` are the
+    names by which users of the model know its inputs and outputs, by the identity of the tensor, where the file says so beside them.
     """
 
     name: str = ""
@@ -151,6 +165,7 @@ class Graph:
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
     constants: dict[str, Tensor] = field(default_factory=dict)
+    public: dict[int, str] = field(default_factory=dict)
 
     def walk(self) -> Iterator[Node]:
         """Every node, the nodes of the bodies of a node right after it. Needs no recursion, however deep bodies nest."""
@@ -224,11 +239,66 @@ class NotAModel(GraphError):
     """A file that is sound but holds no model that a loader knows; in a folder, such a file is passed over."""
 
 
+class Literal(NamedTuple):
+    """A number that the file writes into an operation, as weights.
+
+    `exact`: the operation computes with the number as it is, in float32 or wider, whatever the dtype of the tensor beside it (torch);
+    otherwise the number takes that dtype first (Keras, TensorFlow).
+    """
+
+    value: float
+    exact: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return 8
+
+    def chunks(self, size: int = 1 << 24) -> Iterator[np.ndarray]:
+        """The number as an array of one element."""
+        import numpy as np
+
+        yield np.array([self.value], np.float64)
+
+
+def literal(value: float, dtype: str | None, *, exact: bool = False) -> Tensor:
+    """The operand that a number written into an operation is; `dtype` is that of the tensors beside it."""
+    return Tensor(f"{value:.9g}", dtype, (), weights=Literal(float(value), exact))
+
+
+# Nodes whose bodies run again and again, what they carry changing from round to round.
+LOOPS = frozenset(("Loop", "Scan", "While", "StatelessWhile", "while_loop", "scan", "map", "associative_scan"))
+# How many of a node's inputs, and of its bodies' results, stand before those that are handed in and out.
+FIRST_INPUT = {"If": 1, "StatelessIf": 1, "Case": 1, "StatelessCase": 1}
+FIRST_RESULT = {"Loop": 1}
+
+
 def connect(graph: Graph) -> None:
-    """Fill `producer` and `consumers` of every tensor from the nodes of `graph` and of its bodies."""
+    """Fill `producer` and `consumers` of every tensor from the nodes of `graph` and of its bodies, and what stands for what in bodies."""
     for node in graph.walk():
         for tensor in node.outputs:
             tensor.producer = node
         for source in (*node.inputs, *node.weights.values()):
             if source is not None and (not source.consumers or source.consumers[-1] is not node):
                 source.consumers.append(node)
+        for body in (*node.graphs.values(), *node.callees):
+            _enter(node, body)
+
+
+def _enter(node: Node, body: Graph) -> None:
+    if node.kind is OpKind.OPAQUE:
+        return
+    loops = node.op_type in LOOPS
+    arguments = node.inputs if loops else node.inputs[FIRST_INPUT.get(node.op_type, 0) :]
+    for argument, parameter in zip(arguments, body.inputs, strict=False):
+        if argument is not None and argument is not parameter:
+            argument.passed += (parameter,)
+            if not loops:
+                parameter.given += (argument,)
+    results = body.outputs[FIRST_RESULT.get(node.op_type, 0) :]
+    if len(results) != len(node.outputs):
+        return
+    for outer, inner in zip(node.outputs, results, strict=True):
+        if outer is not inner and (outer.dtype is None or inner.dtype is None or outer.dtype == inner.dtype):
+            outer.inside += (inner,)
+            inner.shown += (outer,)

@@ -6,17 +6,32 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mplint.graph.facts import GraphFacts, users
-from mplint.graph.model import Node, OpKind, Tensor
-from mplint.graph.operations import chunks, number, operation
+from mplint.graph.facts import GraphFacts
+from mplint.graph.flow import source, users
+from mplint.graph.model import HALF, Node, OpKind, Tensor
+from mplint.graph.operands import Operand
+from mplint.graph.operations import computes, operation
 from mplint.graph.ranges import Range
+from mplint.limits import BFLOAT16_MAX, BFLOAT16_SMALLEST_NORMAL
 from mplint.limits import FLOAT16_MAX as MAX
 from mplint.limits import FLOAT16_SMALLEST_NORMAL as SMALLEST_NORMAL
 from mplint.limits import FLOAT16_ZERO as ZERO
 
-EXP_LIMIT = math.log(MAX)
-SCANNED = 64 << 20  # bytes of one constant that are looked at, and of all together
+
+class Limits(NamedTuple):
+    """The largest and the smallest normal number of a dtype."""
+
+    largest: float
+    smallest: float
+
+
+LIMITS = {"float16": Limits(MAX, SMALLEST_NORMAL), "bfloat16": Limits(BFLOAT16_MAX, BFLOAT16_SMALLEST_NORMAL)}
+# Operations that read numbers, and those to which torch refuses a number that the tensor's dtype can't hold.
+READING = frozenset(("mul", "where", "maskedfill", "add", "sub", "rsub", "sum", "div", "pow", "clip", "full", "pad", "constantpadnd"))
+RAISING = frozenset(("maskedfill", "clip", "full", "pad", "constantpadnd"))
+MULTIPLYING = (OpKind.MATMUL, OpKind.CONV, OpKind.RECURRENT, OpKind.EMBEDDING, OpKind.NORM)
 SUMS = frozenset(("reducesum", "reducemean", "sum", "mean", "reducel1", "cumsum", "var"))
+GUARDING = ("add", "max", "clip")
 LARGE = 2048  # elements from which a float16 sum drops what is added to it
 
 
@@ -29,12 +44,16 @@ class Unstable(NamedTuple):
 
 
 class Constant(NamedTuple):
-    """A value beyond the range of float16, the node that reads it, and what happens there: "nan", "inf", "masked" or "raises"."""
+    """A constant that a half dtype can't hold, the number in question, the node that reads it, and what happens there (see `EFFECTS`).
+
+    `dtype` is the half dtype, `rounded` whether the constant is kept in it already.
+    """
 
     tensor: Tensor
     value: float
     node: Node
     effect: str
+    dtype: str
     rounded: bool
 
 
@@ -50,118 +69,105 @@ class Epsilon(NamedTuple):
 
 def unstable(graph: GraphFacts) -> Iterator[Unstable]:
     """The nodes that compute softmax, exp, log, pow or a loss in half, unless their inputs are known to be small enough."""
-    for node in graph.nodes:
-        if node.compute_dtype in ("float16", "bfloat16") and _is_unstable(graph, node):
+    for node in graph.working:
+        if node.compute_dtype in HALF and _is_unstable(graph, node, LIMITS[node.compute_dtype]):
             yield Unstable(node, node.compute_dtype)
 
 
 def overflowing(graph: GraphFacts) -> Iterator[Unstable]:
-    """The nodes of a float32 model whose results are known to leave the range of float16, not those that read such results."""
-    for node in graph.nodes if graph.is_float else ():
-        if node.compute_dtype != "float32" or not node.outputs or node.kind in (OpKind.MOVE, OpKind.CAST):
+    """The nodes whose results are known to leave the range of the half dtype that matters for them, not those that read such results."""
+    for node in graph.working:
+        half = graph.half_of(node)
+        if half is None or not node.outputs or (node.compute_dtype == half and _is_unstable(graph, node, LIMITS[half])):
             continue
+        limit = LIMITS[half].largest
         result = graph.range_of(node.outputs[0])
         given = [graph.range_of(t) for t in node.inputs if t is not None]
-        others = [graph.range_of(t) for t in node.inputs if t is not None and (t.producer is not None or t.weights is not None)]
-        if result.reached and result.largest > MAX and all(o.largest <= MAX for o in others):
+        others = [graph.range_of(t) for t in node.inputs if t is not None and not _is_free(t)]
+        if result.reached and result.largest > limit and all(o.largest <= limit for o in others):
             moving = next((g for t, g in zip(node.inputs, given, strict=False) if t is not None and t.weights is None), None)
-            yield Unstable(node, "float32", moving or given[0])
+            yield Unstable(node, half, moving or given[0])
 
 
-def _is_unstable(graph: GraphFacts, node: Node) -> bool:
-    source = graph.range_of(node.inputs[0]) if node.inputs else Range()
+def _is_free(tensor: Tensor) -> bool:
+    """Whether a tensor is an input of the model, also within a body."""
+    origin = source(tensor, (OpKind.CHECK,))
+    return origin.producer is None and origin.weights is None
+
+
+def _is_unstable(graph: GraphFacts, node: Node, limits: Limits) -> bool:
+    given = graph.range_of(node.inputs[0]) if node.inputs else Range()
     match operation(node):
         case "exp" | "expm1":
-            return source.high > EXP_LIMIT
+            return given.high > math.log(limits.largest)
         case "log" | "log2" | "log10":
-            return source.low < SMALLEST_NORMAL
+            return given.low < limits.smallest
         case "pow":
-            return _power_leaves(source, number(node.inputs[1]) if len(node.inputs) > 1 else None)
+            power = graph.operand(node.inputs[1]) if len(node.inputs) > 1 else None
+            return _power_leaves(given, power.value if power is not None else None, limits.largest)
         case "square" | "reducesumsquare":
-            return source.largest > math.sqrt(MAX)
+            return given.largest > math.sqrt(limits.largest)
         case "reducelogsumexp" | "cosh" | "sinh":
             return True
         case _:
             return node.kind in (OpKind.SOFTMAX, OpKind.LOSS)
 
 
-def _power_leaves(base: Range, exponent: float | None) -> bool:
+def _power_leaves(base: Range, exponent: float | None, largest: float) -> bool:
     if exponent is None:
         return True
     if 0 <= exponent <= 1:
         return False
     try:
-        return exponent < 0 or base.largest**exponent > MAX
+        return exponent < 0 or base.largest**exponent > largest
     except OverflowError:
         return True
 
 
-def large_constants(graph: GraphFacts) -> Iterator[Constant]:
-    """The constants that float16 turns, or has turned, into infinity, at each node that computes with them."""
-    left = SCANNED
-    variables = {id(tensor) for node in graph.nodes for tensor in node.weights.values()}  # layers keep theirs in float32
-    for tensor in graph.model.constants():
-        size = tensor.nbytes or 0
-        if id(tensor) in variables or tensor.dtype not in ("float32", "float64", "float16") or not tensor.consumers or size > left:
+def lost_constants(graph: GraphFacts) -> Iterator[Constant]:
+    """The constants that a half dtype turns, or has turned, into infinity or 0, at each node that computes with them."""
+    for node in graph.nodes:
+        half = graph.half_of(node)
+        name = operation(node)
+        if half is None or (name not in READING and (node.kind not in MULTIPLYING or not computes(node))):
             continue
-        readers = [node for node in users(tensor, (OpKind.MOVE, OpKind.CAST)) if graph.concerns(node)]
-        if not readers:
-            continue
-        left -= size if size > 4096 else 0
-        value = _extreme(tensor)
-        if value is None:
-            continue
-        for node in readers:
-            effect = _effect(node, tensor)
-            if effect is not None:
-                yield Constant(tensor, value, node, effect, tensor.dtype == "float16")
-    yield from _written_out(graph)
+        constants = [graph.operand(tensor) for tensor in node.inputs]
+        if name not in RAISING and all(c is not None for c, t in zip(constants, node.inputs, strict=True) if t is not None):
+            continue  # a constant expression: what reads it is looked at
+        for place, constant in enumerate(constants):
+            found = _lost(node, name, place, constant, half) if constant is not None else None
+            if found is not None:
+                yield found
 
 
-def _written_out(graph: GraphFacts) -> Iterator[Constant]:
-    """The values that torch programs in float32 fill masks with, which are numbers and no tensors there."""
-    for node in graph.nodes if graph.is_float else ():
-        value = node.attributes.get("value")
-        if operation(node) != "maskedfill" or not isinstance(value, int | float) or node.compute_dtype != "float32":
-            continue
-        if math.isfinite(value) and abs(value) > MAX:
-            yield Constant(Tensor("value", "float32", ()), float(value), node, "raises", False)
+def _lost(node: Node, name: str, place: int, constant: Operand, half: str) -> Constant | None:
+    rounded = constant.rounded(half)
+    value = constant.infinity if rounded else constant.largest
+    if (not rounded and math.isinf(value)) or (constant.exact and not any(t is constant.tensor for t in node.inputs)):
+        return None  # infinity is meant; a fill with the number is told by itself
+    effect = None
+    if abs(value) > LIMITS[half].largest:
+        effect = _effect(node, name, place, constant)
+    elif half == "float16" and 0 < abs(value) <= ZERO and not constant.exact:
+        effect = {("mul", 0): "zero", ("mul", 1): "zero", ("div", 1): "by zero"}.get((name, place))
+    return Constant(constant.tensor, value, node, effect, half, rounded) if effect is not None else None
 
 
-def _extreme(tensor: Tensor) -> float | None:
-    """The value of greatest magnitude that float16 can't hold: finite in float32, already infinite in float16."""
-    worst = 0.0
-    for chunk in chunks(tensor):
-        if not chunk.size:
-            continue
-        for value in (float(chunk.min()), float(chunk.max())):  # NaN, which nothing exceeds, is not what this looks for
-            if abs(value) > max(MAX, abs(worst)) and (math.isfinite(value) or tensor.dtype == "float16"):
-                worst = value
-    return worst or None
-
-
-def _effect(node: Node, tensor: Tensor) -> str | None:
-    """What infinity does at a node: "nan" where it meets a zero, "masked" before a softmax, "inf" elsewhere; None where it is harmless."""
-    match operation(node):
+def _effect(node: Node, name: str, place: int, constant: Operand) -> str | None:
+    """What a constant beyond the range does at a node; None where it is harmless."""
+    if name in RAISING and constant.exact:
+        return "raises"
+    match name:
         case "mul":
-            return "nan"
-        case "where" | "maskedfill":
-            return "masked" if feeds_softmax(node) else "inf"
-        case "add" | "sub" | "sum":
+            return "inf" if constant.exact else "nan"
+        case "where" | "maskedfill" | "add" | "sub" | "rsub" | "sum":
             return "masked" if feeds_softmax(node) else "inf"
         case "div":
-            return "inf" if node.inputs and _leads(tensor, node.inputs[0]) else None
-        case "pow" | "sqrt" | "exp" | "abs" | "neg":
+            return "inf" if place == 0 else None if constant.exact else "zero"
+        case "pow":
             return "inf"
         case _:
-            return "inf" if node.kind in (OpKind.MATMUL, OpKind.CONV, OpKind.RECURRENT, OpKind.EMBEDDING, OpKind.NORM) else None
-
-
-def _leads(tensor: Tensor, target: Tensor | None) -> bool:
-    """Whether `target` is `tensor` or a moved or cast copy of it."""
-    from mplint.graph.facts import source
-
-    return target is not None and (target is tensor or source(target) is tensor)
+            return "inf" if node.kind in MULTIPLYING else None
 
 
 def feeds_softmax(node: Node) -> bool:
@@ -183,10 +189,10 @@ def feeds_softmax(node: Node) -> bool:
 def vanishing(graph: GraphFacts) -> Iterator[Epsilon]:
     """The epsilons that float16 rounds to 0, or that are too small to divide by, where they guard a division, a log or a root."""
     for node in graph.nodes:
-        if operation(node) not in ("add", "max", "clip") or not graph.concerns(node):
+        if operation(node) not in GUARDING or graph.half_of(node) != "float16":
             continue
-        small = _small(node)
-        guarded = _guarded(node) if small is not None else None
+        small = _small(graph, node)
+        guarded = _guarded(graph, node) if small is not None else None
         if small is None or guarded is None:
             continue
         tensor, value, rounded = small
@@ -196,43 +202,42 @@ def vanishing(graph: GraphFacts) -> Iterator[Epsilon]:
             yield Epsilon(tensor, value, node, guarded, rounded)
 
 
-def _small(node: Node) -> tuple[Tensor, float, bool] | None:
+def _small(graph: GraphFacts, node: Node) -> tuple[Tensor, float, bool] | None:
     """The positive constant that a node adds, at most the smallest normal number; 0 counts where it stands in float16."""
-    places = (1,) if operation(node) == "clip" else range(len(node.inputs))
-    for place in places:
-        tensor = node.inputs[place] if place < len(node.inputs) else None
-        if tensor is None:
+    for tensor in node.inputs[1:2] if operation(node) == "clip" else node.inputs:
+        constant = graph.operand(tensor)
+        value = constant.value if constant is not None else None
+        if constant is None or value is None:
             continue
-        from mplint.graph.facts import source
-
-        origin = source(tensor)
-        value = number(origin)
-        if value is None or (origin.size or 0) != 1:
-            continue
-        rounded = origin.dtype == "float16"
-        if 0 < value < SMALLEST_NORMAL or (value == 0 and rounded):
-            return origin, value, rounded
+        rounded = constant.rounded("float16")
+        if 0 < value < SMALLEST_NORMAL or (value == 0 and rounded and constant.tensor.size == 1):
+            return constant.tensor, value, rounded
     return None
 
 
-def _guarded(node: Node) -> Node | None:
+def _guarded(graph: GraphFacts, node: Node) -> Node | None:
     """The division, log or root that reads what a node computes, also by way of a root."""
     if not node.outputs:
         return None
     result = node.outputs[0]
     for user in users(result, (OpKind.MOVE, OpKind.CAST)):
         match operation(user):
-            case "log" | "reciprocal" | "rsqrt":
+            case "log" | "log2" | "log10" | "reciprocal" | "rsqrt":
                 return user
             case "div" if len(user.inputs) > 1 and user.inputs[1] is not None and _leads(result, user.inputs[1]):
                 return user
             case "sqrt":
                 return user
             case "pow":
-                power = number(user.inputs[1]) if len(user.inputs) > 1 else None
-                if power is not None and power < 0:
+                power = graph.operand(user.inputs[1]) if len(user.inputs) > 1 else None
+                if power is not None and power.high < 0:
                     return user
     return None
+
+
+def _leads(tensor: Tensor, target: Tensor) -> bool:
+    """Whether `target` is `tensor` or a moved or cast copy of it."""
+    return target is tensor or source(target) is source(tensor)
 
 
 def long_sums(graph: GraphFacts) -> Iterator[tuple[Node, int | None]]:

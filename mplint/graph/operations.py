@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-from mplint.graph.model import Node, Tensor
+from mplint.graph.model import Node, OpKind, Tensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,17 +40,36 @@ _SYNONYMS = {
     "reducemean": "reducemean",
     "mean": "mean",
     "clamp": "clip",
+    "clampmin": "clip",
+    "clampmax": "clip",
     "clipbyvalue": "clip",
     "hardtanh": "clip",
     "silu": "swish",
     "pow2": "square",
     "maskedfill": "maskedfill",
+    "constantofshape": "full",
+    "fill": "full",
+    "fulllike": "full",
+    "newfull": "full",
+    "scalartensor": "full",
+    "biasadd": "add",
+    "biasaddv1": "add",
+    "dropoutv2": "dropout",
+    "nativedropout": "dropout",
+    "spatialdropout1d": "dropout",
+    "spatialdropout2d": "dropout",
+    "spatialdropout3d": "dropout",
+    "featuredropout": "dropout",
+    "alphadropout": "dropout",
+    "gaussiandropout": "dropout",
+    "gaussiannoise": "dropout",
     "logsumexp": "reducelogsumexp",
     "norm": "norm",
     "linalgvectornorm": "norm",
     "reducel2": "reducel2",
     "logsoftmax": "logsoftmax",
 }
+IDLE = frozenset((OpKind.MOVE, OpKind.CAST, OpKind.SHAPE, OpKind.CHECK, OpKind.CALL, OpKind.CONTROL))
 _PREFIX = re.compile(r"^(?:torch\.ops\.)?(?:aten|prims)(?:\.|::)")
 
 
@@ -71,17 +90,30 @@ def chunks(tensor: Tensor) -> Iterator[np.ndarray]:
         yield from tensor.weights.chunks()
 
 
-def constant(tensor: Tensor | None, limit: int = 1) -> tuple[float, ...] | None:
-    """The values of a constant of at most `limit` elements; None for a larger one, and for what is no constant of numbers."""
-    if tensor is None or tensor.weights is None or tensor.dtype in (None, "string", "complex64", "complex128"):
-        return None
-    size = tensor.size
-    if size is None or not 0 < size <= limit:
-        return None
-    return tuple(float(value) for chunk in chunks(tensor) for value in chunk.tolist())
+# Nodes that make a tensor of one number: their last input is that number, where it is known.
+FILL = "full"
+# Nodes that move values, but not those of their first input alone.
+MIXING = frozenset((
+    *("concat", "concatv2", "concatenate", "cat", "stack", "hstack", "vstack", "dstack", "pack", "append", "block_diag"),
+    *("zeros", "ones", "zeroslike", "oneslike", "newzeros", "newones", "empty", "emptylike", "newempty", "eyelike", "eye", "onehot"),
+    *("range", "arange", "linspace", "meshgrid", "trilindices", "triuindices", "multihot", "categoryencoding", "shape", "size"),
+    *("scatter", "scatterelements", "scatternd", "scatteradd", "scatterreduce", "scatterupdate", "indexput", "indexputimpl", "indexfill"),
+    *("indexcopy", "indexadd", "slicescatter", "selectscatter", "diagonalscatter", "maskedscatter", "dynamicstitch", "tensorscatterupdate"),
+    *("tensorscatteradd", "sequenceconstruct", "sequenceinsert", "concatfromsequence", "emptystrided", "fillzero", "zero"),
+))  # fmt: skip
 
 
-def number(tensor: Tensor | None) -> float | None:
-    """The value of a scalar constant, None for anything else."""
-    values = constant(tensor)
-    return values[0] if values else None
+def handed(node: Node) -> Tensor | None:
+    """The tensor whose values a node hands on, as they are or cast: what a move moves, a fill repeats, a dropout lets pass."""
+    name = operation(node)
+    if name == FILL:
+        return node.inputs[-1] if node.inputs and node.inputs[-1] is not None and node.inputs[-1].shape == () else None
+    if node.kind in (OpKind.MOVE, OpKind.CAST) or name == "dropout":
+        place = 1 if node.op_type == "Split" and node.domain == "tensorflow" else 0
+        return node.inputs[place] if place < len(node.inputs) and name not in MIXING else None
+    return None
+
+
+def computes(node: Node) -> bool:
+    """Whether a node does arithmetic on data: no move, cast, check, no bookkeeping of sizes, no call of other nodes, no dropout."""
+    return node.kind not in IDLE and operation(node) != "dropout"

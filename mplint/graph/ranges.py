@@ -7,11 +7,11 @@ what a dtype can hold is an overflow and not merely a bound that is too wide.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from mplint.graph.model import Graph, ModelGraph, Node, OpKind, Tensor
-from mplint.graph.operations import chunks, operation
+from mplint.graph.model import LOOPS, Graph, ModelGraph, Node, OpKind, Tensor
+from mplint.graph.operations import FILL, chunks, handed, operation
 
 INFINITY = math.inf
 SCANNED = 1 << 16  # elements of a constant that are looked at
@@ -46,23 +46,28 @@ FIXED: Mapping[str, Range] = {
     **dict.fromkeys(("softplus", "reducesumsquare", "reducel1", "reducel2", "norm"), Range(0.0, INFINITY)),
     "atan": Range(-math.pi / 2, math.pi / 2),
 }
+OUTSIDE = (OpKind.CONTROL, OpKind.CALL, OpKind.OPAQUE, OpKind.CHECK)
 KEEPING = ("reducemax", "reducemin", "reducemean", "mean", "maxpool", "averagepool", "globalaveragepool", "globalmaxpool", "topk")
 
 
 def ranges(model: ModelGraph, inputs: Mapping[str, tuple[float, float]]) -> dict[int, Range]:
-    """The range of each tensor of the graph, by the tensor's identity; a tensor that is not in it can be anything."""
+    """The range of each tensor of the graph, by the tensor's identity; a tensor that is not in it can be anything.
+
+    `inputs` bounds inputs by the names that the graph or its users have for them.
+    """
     found: dict[int, Range] = {}
     for tensor in model.graph.inputs:
-        if tensor.name in inputs:
-            found[id(tensor)] = Range(*inputs[tensor.name], True)
+        name = tensor.name if tensor.name in inputs else model.graph.public.get(id(tensor), "")
+        if name in inputs:
+            found[id(tensor)] = Range(*inputs[name], True)
         elif tensor.dtype in INTEGERS:
             found[id(tensor)] = Range(*INTEGERS[tensor.dtype], tensor.dtype == "uint8")
-    _visit(model.graph, found)
+    _visit(model, found)
     return found
 
 
-def _visit(graph: Graph, found: dict[int, Range]) -> None:
-    """Go through the nodes in order; what flows into bodies is known there, what comes out of them is not."""
+def _visit(model: ModelGraph, found: dict[int, Range]) -> None:
+    """Go through the nodes in order, those of a body before what comes after it; a body that several calls share may get anything."""
 
     def get(tensor: Tensor | None) -> Range:
         if tensor is None:
@@ -72,13 +77,39 @@ def _visit(graph: Graph, found: dict[int, Range]) -> None:
             known = found[id(tensor)] = _constant(tensor) if tensor.weights is not None else ANY
         return known
 
-    for node in graph.walk():
-        if not node.outputs or node.kind in (OpKind.CONTROL, OpKind.CALL, OpKind.OPAQUE):
+    entered: set[int] = set()
+    stack: list[tuple[Graph | None, Node | None, Iterator[Node]]] = [(model.graph, None, iter(model.graph.nodes))]
+    while stack:
+        node = next(stack[-1][2], None)
+        if node is None:
+            _, caller, _ = stack.pop()
+            if caller is not None and caller.op_type not in LOOPS:
+                whole = [o for o in caller.outputs if len(o.inside) == len(caller.graphs) + len(caller.callees)]
+                for output in whole:
+                    _note(output, _joined([get(inner) for inner in output.inside]), found)
+            continue
+        bodies = [body for body in (*node.graphs.values(), *node.callees) if id(body) not in entered]
+        for body in reversed(bodies):
+            entered.add(id(body))
+            for parameter in body.inputs:
+                if len(parameter.given) == 1:
+                    _note(parameter, get(parameter.given[0]), found)
+            stack.append((body, node, iter(body.nodes)))
+        if not node.outputs or node.kind in OUTSIDE:
             continue
         result = _result(node, get)
-        if result.low != -INFINITY or result.high != INFINITY:
-            for output in node.outputs if operation(node) in ("split", "unstack", "unbind", "chunk") else node.outputs[:1]:
-                found[id(output)] = result
+        for output in node.outputs if operation(node) in ("split", "unstack", "unbind", "chunk", "unpack", "splitv") else node.outputs[:1]:
+            _note(output, result, found)
+
+
+def _note(tensor: Tensor, known: Range, found: dict[int, Range]) -> None:
+    if known.low != -INFINITY or known.high != INFINITY:
+        found[id(tensor)] = known
+
+
+def _joined(parts: list[Range]) -> Range:
+    """Where the value is one of several."""
+    return Range(min(p.low for p in parts), max(p.high for p in parts), all(p.reached for p in parts)) if parts else ANY
 
 
 def _constant(tensor: Tensor) -> Range:
@@ -97,16 +128,24 @@ def _result(node: Node, get: Callable[[Tensor | None], Range]) -> Range:
     if name in FIXED:
         return FIXED[name]
     first = get(node.inputs[0]) if node.inputs else ANY
-    second = get(node.inputs[1]) if len(node.inputs) > 1 else _scalar(node)
+    second = get(node.inputs[1]) if len(node.inputs) > 1 else ANY
+    if node.kind is OpKind.RANDOM:
+        return get(handed(node))
+    if node.kind is OpKind.CAST and node.outputs[0].dtype == "bool":
+        return UNIT
     if node.kind in (OpKind.MOVE, OpKind.CAST, OpKind.SHAPE) or name in KEEPING:
         return _moved(node, name, first, get)
     match name:
+        case "add" | "sub" | "rsub" | "div" if node.attributes.get("alpha", 1) != 1 or "rounding_mode" in node.attributes:
+            return ANY
         case "add":
             return _reached(Range(first.low + second.low, first.high + second.high), node, first, second)
         case "sub":
             if _is_shifted(node):
                 return Range(-INFINITY, 0.0, False)
             return _reached(Range(first.low - second.high, first.high - second.low), node, first, second)
+        case "rsub":
+            return _reached(Range(second.low - first.high, second.high - first.low), node, first, second)
         case "mul" | "square":
             return _product(node, first, first if name == "square" else second)
         case "div":
@@ -135,8 +174,9 @@ def _result(node: Node, get: Callable[[Tensor | None], Range]) -> Range:
         case "clip":
             return _clipped(node, first, get)
         case "where":
-            third = get(node.inputs[2]) if len(node.inputs) > 2 else ANY
-            return Range(min(second.low, third.low), max(second.high, third.high), second.reached and third.reached)
+            return _joined([second, get(node.inputs[2]) if len(node.inputs) > 2 else ANY])
+        case "maskedfill":
+            return _joined([first, get(node.inputs[2]) if len(node.inputs) > 2 else ANY])
         case "reducesum" | "sum" | "cumsum" if node.kind is OpKind.REDUCTION:
             return _total(node, first)
         case "layernormalization" | "layernorm" | "skiplayernormalization" | "rmsnormalization":
@@ -147,12 +187,17 @@ def _result(node: Node, get: Callable[[Tensor | None], Range]) -> Range:
 def _moved(node: Node, name: str, first: Range, get: Callable[[Tensor | None], Range]) -> Range:
     """What nodes that only move values, or pick some, make of them."""
     if name in ("concat", "cat", "concatenate", "stack"):
-        parts = [get(tensor) for tensor in node.inputs]
-        return Range(min(p.low for p in parts), max(p.high for p in parts), all(p.reached for p in parts)) if parts else ANY
+        return _joined([get(tensor) for tensor in node.inputs])
+    if name == FILL:
+        return get(handed(node))
     if name in ("pad", "zeropadding2d", "constantpadnd"):
-        return Range(min(first.low, 0.0), max(first.high, 0.0), first.reached) if len(node.inputs) < 3 else ANY
-    if node.kind is OpKind.SHAPE or name in ("constantofshape", "eyelike", "range", "onehot", "scatterelements", "scatternd", "scatter"):
+        place = 2 if node.op_type == "Pad" and node.domain != "aten" else 1
+        value = node.inputs[place] if place < len(node.inputs) else None
+        return _joined([first, get(value) if value is not None else Range(0.0, 0.0, True)])
+    if node.kind is OpKind.SHAPE:
         return ANY
+    if name not in KEEPING:
+        first = get(handed(node))
     if name == "resize" and node.attributes.get("mode") == "cubic":
         return ANY
     if name in KEEPING and name not in ("reducemax", "maxpool", "globalmaxpool"):
@@ -185,14 +230,6 @@ def _product(node: Node, first: Range, second: Range) -> Range:
     return _reached(Range(min(ends), max(ends)), node, first, second)
 
 
-def _scalar(node: Node) -> Range:
-    """The second operand where it is a number written into a torch operation, as in `x * 255`."""
-    value = node.attributes.get("exponent", node.attributes.get("other"))
-    if not isinstance(value, int | float) or "alpha" in node.attributes or "rounding_mode" in node.attributes or not math.isfinite(value):
-        return ANY
-    return Range(float(value), float(value), True)
-
-
 def _quotient(node: Node, first: Range, second: Range) -> Range:
     if not first.bounded or second.low <= 0 <= second.high:
         return ANY
@@ -216,14 +253,9 @@ def _power(base: Range, exponent: Range) -> Range:
 
 
 def _clipped(node: Node, first: Range, get: Callable[[Tensor | None], Range]) -> Range:
-    bounds = [node.attributes.get("min"), node.attributes.get("max")]
-    for place in (1, 2):
-        if place < len(node.inputs) and node.inputs[place] is not None:
-            limit = get(node.inputs[place])
-            bounds[place - 1] = limit.low if place == 1 else limit.high
-    low, high = (float(b) if isinstance(b, int | float) else None for b in bounds)
-    low = -INFINITY if low is None else low
-    high = INFINITY if high is None else high
+    given = [node.inputs[place] if place < len(node.inputs) else None for place in (1, 2)]
+    low = get(given[0]).low if given[0] is not None else -INFINITY
+    high = get(given[1]).high if given[1] is not None else INFINITY
     return Range(min(max(first.low, low), high), max(min(first.high, high), low), first.reached)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mplint.graph.facts import GraphFacts, source
+from mplint.graph.facts import GraphFacts
+from mplint.graph.flow import source
 from mplint.graph.model import HALF, HEAVY, Node, OpKind, Tensor
 from mplint.graph.stored import Stored
 from mplint.graph.work import kernel_of, work

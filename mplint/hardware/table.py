@@ -63,7 +63,26 @@ def nvidia(name: str, cc: Capability, *, tensor_cores: bool, certainty: str) -> 
         tf32=tensor_cores and cc >= limits.tf32,
         fp8=tensor_cores and cc >= limits.float8,
         certainty=certainty,
+        float16_rate=float16_rate(cc),
     )
+
+
+def float16_rate(cc: Capability) -> float:
+    """How many float16 operations the cores of a GPU do for each one in float32, outside of Tensor Cores."""
+    table = _section("capability")
+    version = "{}.{}".format(*cc)
+    for key, rate in (("fp16_double_rate_cuda_cores", 2.0), ("fp16_slow_1_64", 1 / 64), ("fp16_storage_only", 0.0)):
+        listed = table[key]
+        if isinstance(listed, list) and any(_covers(str(entry), version, cc) for entry in listed):
+            return rate
+    return 0.0
+
+
+def _covers(entry: str, version: str, cc: Capability) -> bool:
+    """Whether "6.0", "3.x" or "7.0+" stands for a compute capability."""
+    if entry.endswith("+"):
+        return cc >= capability(entry.removesuffix("+"))
+    return version == entry or (entry.endswith(".x") and version.startswith(entry.removesuffix("x")))
 
 
 def words(name: str) -> frozenset[str]:

@@ -14,7 +14,9 @@ class Target:
     `kind` is "cuda", "rocm", "mps", "xpu", "tpu" or "cpu"; `capability` is NVIDIA's compute capability.
     `tensor_cores`: it has matrix units. `half_fast`: matrix products with half-precision inputs and
     float32 sums are faster than in float32. `bf16_native`, `tf32`, `fp8`: the hardware computes in that format,
-    without emulation. `certainty` says how well the table's row was checked: "checked", "part-checked", "memory" or "unsure".
+    without emulation. `float16_rate`: float16 operations of the cores outside of matrix units for each one in float32; 0 where they
+    have no float16 arithmetic and convert. `certainty` says how well the table's row was checked: "checked", "part-checked",
+    "memory" or "unsure".
     """
 
     kind: str
@@ -26,6 +28,7 @@ class Target:
     tf32: bool
     fp8: bool | None
     certainty: str = "checked"
+    float16_rate: float | None = None
 
     @property
     def label(self) -> str:

@@ -20,6 +20,8 @@ FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 NAMES = {ir.DataType.FLOAT: "float32", ir.DataType.FLOAT16: "float16", ir.DataType.BFLOAT16: "bfloat16"}
 WORDS = {ir.DataType.FLOAT: "float", ir.DataType.FLOAT16: "float16", ir.DataType.BFLOAT16: "bfloat16"}
 SMALL = 1024  # elements; larger constants are cast in the graph, and stay where they are
+# What may stand between a constant and what reads it.
+HANDING = frozenset(("Cast", "Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Flatten", "Slice", "Tile"))
 MANY_MOVES = 50  # from a constant to what reads it
 
 
@@ -204,12 +206,15 @@ class _Editor:
         """Write a number into the constants that some nodes read; others that read them keep what they read."""
         reads = {(self.node(place), position) for place, position in change.operands}
         for node, position in sorted(reads, key=lambda read: (read[0].name or read[0].outputs[0].name or "", read[1])):
+            if position >= len(node.inputs):
+                self._write_attribute(node, position, change)
+                continue
             value = node.inputs[position]
             links: list[ir.Node] = []
             while value is not None and not is_constant(value):
                 maker = value.producer()
-                if maker is None or not maker.inputs or len(links) > MANY_MOVES:
-                    raise MendError(f"a caller may give another number than {value.name}")
+                if maker is None or not maker.inputs or maker.op_type not in HANDING or len(links) > MANY_MOVES:
+                    raise MendError(f"{value.name} is computed, or given by a caller")
                 links.append(maker)
                 value = maker.inputs[0]
             tensor = tensor_of(value) if value is not None else None
@@ -221,6 +226,17 @@ class _Editor:
                 self._overwrite(value, _with_number(tensor, change))
             else:
                 self._write_beside(value, links, node, position, _with_number(tensor, change))
+
+    def _write_attribute(self, node: ir.Node, position: int, change: WriteNumber) -> None:
+        """Write a number that an operator has as an attribute: what fills a shape, the bounds of older Clips."""
+        if node.op_type == "ConstantOfShape" and "value" in node.attributes:
+            tensor = _with_number(node.attributes["value"].as_tensor(), change)
+            node.attributes["value"] = ir.AttrTensor("value", tensor)
+        elif node.op_type == "Clip" and change.beyond is None:
+            name = ("min", "max")[position - 1]
+            node.attributes[name] = ir.AttrFloat32(name, change.number)
+        else:
+            raise MendError(f"the number of {node.op_type} is not in the file")
 
     def _alone(self, value: ir.Value, links: Sequence[ir.Node], reads: set[tuple[ir.Node, int]]) -> bool:
         """Whether nobody but those who shall read another number reads a constant."""

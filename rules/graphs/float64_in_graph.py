@@ -9,8 +9,6 @@ from mplint.graph.facts import GraphFacts
 from mplint.graph.model import Node, OpKind
 from mplint.rule import Rule
 
-ASIDE = (OpKind.SHAPE, OpKind.LOSS, OpKind.CAST, OpKind.MOVE)
-
 
 class Float64InGraph(Rule):
     """float64 where a model trains or serves
@@ -62,7 +60,7 @@ class Float64InGraph(Rule):
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the first float64 node of each float64 region."""
-        doubles = [node for node in graph.nodes if node.compute_dtype == "float64" and node.kind not in ASIDE]
+        doubles = [node for node in graph.working if node.compute_dtype == "float64" and node.kind is not OpKind.LOSS]
         inside = {id(node) for node in doubles}
         for node in doubles:
             if not any(id(maker) in inside for maker in makers(node)):
@@ -79,12 +77,17 @@ class Float64InGraph(Rule):
 
 
 def makers(node: Node) -> Iterator[Node]:
-    """The nodes that compute the operands of `node`, behind those that only move or cast."""
+    """The nodes that compute the operands of `node`, behind those that only move or cast, inside of calls and outside of them."""
     stack = [t for t in node.inputs if t is not None]
     seen: set[int] = set()
     while stack:
         tensor = stack.pop()
         maker = tensor.producer
+        if tensor.inside or (maker is None and tensor.given):
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                stack += tensor.inside or tensor.given
+            continue
         if maker is None or id(maker) in seen or tensor.dtype != "float64":
             continue
         seen.add(id(maker))

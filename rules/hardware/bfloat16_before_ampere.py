@@ -105,7 +105,7 @@ class Bfloat16BeforeAmpere(Rule):
         if graph.stored is not None:
             yield from self._stored(graph, graph.stored, target)
             return
-        nodes = [n for n in graph.heavy or graph.nodes if n.compute_dtype == "bfloat16"]
+        nodes = [n for n in graph.heavy or graph.working if n.compute_dtype == "bfloat16"]
         if nodes:
             yield self.graph_finding(
                 graph,

@@ -18,23 +18,25 @@ if TYPE_CHECKING:
     from mplint.hardware import Target
 
 NEEDS_FLOAT8 = "float8 needs compute capability 8.9 (Ada, Hopper) or an Instinct MI300"
-SLOW_FLOAT16 = (6, 1)
+FAST = 1.0  # float16 operations a core does for each one in float32, above which float16 gains something
 
 
 class UnsupportedHardware(Rule):
-    """A dtype that the target device can't run, or runs no faster
+    """A dtype that the target device can't run, or that hardly pays there
 
     ## What it does
     With a known target (`--target "Tesla P100"`, `--target 6.1`, `--target auto`, or `target` in the configuration), finds float8 that
-    the device can't compute in, and float16 that brings it no speed: NVIDIA GPUs below compute capability 7.0, GTX 16xx and other chips
-    without Tensor Cores, CPUs. Looks at autocast, Keras policies, the precision options of trainers (Lightning, transformers, trl,
-    accelerate) in programs and in their JSON and YAML files, sharding policies and float8 libraries. Says nothing without a target, nor
-    where the file reads the compute capability itself.
+    the device can't compute in, and float16 on devices without Tensor Cores: NVIDIA GPUs below compute capability 7.0, GTX 16xx and their
+    like, CPUs. The finding says what float16 comes to there: twice the float32 rate at best, no gain, or 1/64 of it. Looks at autocast,
+    Keras policies, the precision options of trainers (Lightning, transformers, trl, accelerate) in programs and in their JSON and YAML
+    files, sharding policies and float8 libraries. Says nothing without a target, nor where the file reads the compute capability itself.
     In model graphs: what the products and convolutions compute in; in files of weights, as advice, what they are stored in.
 
     ## Why is this bad?
-    float16 is fast because of Tensor Cores: 65 against 8.1 TFLOPS on a Tesla T4. A Tesla P40 (6.1) has none and computes float16 at 1/64
-    of its float32 rate, so that the casts and the loss scaling are pure cost; what remains is the smaller memory. float8 needs compute
+    float16 is fast because of Tensor Cores: 65 against 8.1 TFLOPS on a Tesla T4. A Tesla P100 (6.0) and a GTX 1660 (7.5) have none; their
+    cores do two float16 operations in the time of one in float32, and products that are summed in float32 gain nothing. A Tesla P40 or a
+    GTX 1080 (6.1) computes float16 at 1/64 of its float32 rate, a Tesla M40 (5.2) and a CPU convert it to float32 and back: there the casts
+    and the loss scaling are pure cost, and what remains is the smaller memory. float8 needs compute
     capability 8.9: below, transformer_engine and `torch._scaled_mm` raise. The harm needs that hardware; on another target the same line
     is right.
 
@@ -90,20 +92,19 @@ class UnsupportedHardware(Rule):
         if graph.stored is not None:
             yield from self._stored(graph, graph.stored, target)
             return
-        for dtype in sorted({n.compute_dtype for n in graph.heavy or graph.nodes if n.compute_dtype}):
+        for dtype in sorted({n.compute_dtype for n in graph.heavy or graph.working if n.compute_dtype}):
             slow = dtype == "float16" and target.half_fast is False
             if not slow and not (dtype.startswith("float8") and target.fp8 is False):
                 continue
-            nodes = [n for n in graph.heavy or graph.nodes if n.compute_dtype == dtype]
+            among = f"{len(graph.heavy or graph.working)} {'heavy ' if graph.heavy else ''}nodes"
+            nodes = [n for n in graph.heavy or graph.working if n.compute_dtype == dtype]
             yield self.graph_finding(
                 graph,
                 nodes[0],
-                f"{len(nodes)} of {len(graph.heavy or graph.nodes)} heavy nodes compute in {dtype}, the first is {nodes[0].described}; "
-                + (f"it is no faster than float32 on {target.label}" if slow else f"{target.label} has no float8 units"),
+                f"{len(nodes)} of {among} compute in {dtype}, the first is {nodes[0].described}; "
+                + (f"that {pace(target)} on {target.label}" if slow else f"{target.label} has no float8 units"),
                 why=slowness(target) if slow else f"{NEEDS_FLOAT8}{has(target)}.",
-                help="Ship the float32 model for this device; keep float16 where the smaller memory is the point."
-                if slow
-                else "Ship a float16 or bfloat16 model for this device.",
+                help=shipping(target) if slow else "Ship a float16 or bfloat16 model for this device.",
                 severity=Severity.WARNING if slow else None,
                 confidence=Confidence.HIGH if target.sure else Confidence.MEDIUM,
             )
@@ -114,7 +115,7 @@ class UnsupportedHardware(Rule):
 
         wider = "float32" if target.half_fast is False else "float16"
         for dtype, fast, lacks, why in (
-            ("float16", target.half_fast, f"no faster than float32 on {target.label}", slowness(target)),
+            ("float16", target.half_fast, f"which {pace(target)} on {target.label}", slowness(target)),
             ("float8", target.fp8, f"a dtype that {target.label} has no units for", f"{NEEDS_FLOAT8}{has(target)}."),
         ):
             weights = stored.held_in(dtype) if fast is False else []
@@ -157,7 +158,7 @@ class UnsupportedHardware(Rule):
                     continue
                 message = why = ""
                 if mode.dtype == "float16" and target.half_fast is False:
-                    message = f"{setup.title} computes in float16, which is no faster than float32 on {target.label}"
+                    message = f"{setup.title} computes in float16, which {pace(target)} on {target.label}"
                     why = slowness(target)
                 elif mode.dtype == "float8" and target.fp8 is False:
                     message = f"{setup.title} is set to float8, and {target.label} has no float8 units"
@@ -193,7 +194,7 @@ class UnsupportedHardware(Rule):
             trace,
             choice,
             target,
-            f"`{choice.name}` computes in float16, which is no faster than float32 on {target.label}",
+            f"`{choice.name}` computes in float16, which {pace(target)} on {target.label}",
             why=slowness(target),
             help="Use float32 there, or bfloat16 where the CPU has AVX512-BF16 or AMX."
             if target.kind == "cpu"
@@ -219,11 +220,31 @@ def has(target: Target) -> str:
     return f"; {target.name} has {target.version}" if target.capability and target.label == target.name else ""
 
 
+def pace(target: Target) -> str:
+    """How fast float16 is on a device without matrix units for it: "runs at 1/64 of the float32 rate"."""
+    if target.float16_rate is None or target.float16_rate == 0:
+        return "is no faster than float32"
+    return "runs at most twice as fast as float32" if target.float16_rate > FAST else "runs at 1/64 of the float32 rate"
+
+
 def slowness(target: Target) -> str:
     """Why float16 is slow on a device where it is."""
     if target.kind == "cpu":
         return "A CPU without AVX512-FP16 or AMX-FP16 turns float16 into float32 and back around every operation."
+    rate = target.float16_rate or 0
     if target.capability is not None and target.capability >= (7, 0):
-        return f"It has compute capability {target.version} but, unlike other Turing GPUs, no Tensor Cores, which make float16 fast."
-    rate = " and computes float16 at 1/64 of its float32 rate" if target.capability == SLOW_FLOAT16 else ""
-    return f"Tensor Cores, which make float16 fast, came with compute capability 7.0; this device has {target.version}{rate}."
+        cores = "Its cores do two float16 operations in the time of one in float32, and products with float32 sums gain nothing."
+        return f"It has compute capability {target.version} but, unlike other Turing GPUs, no Tensor Cores, which make it fast. {cores}"
+    plain = "its cores convert float16 to float32 for every operation"
+    if rate:
+        plain = "its cores do two float16 operations in the time of one in float32, and products with float32 sums gain nothing"
+    if 0 < rate < FAST:
+        plain = "its cores compute float16 at 1/64 of their float32 rate"
+    return f"Tensor Cores, which make float16 fast, came with compute capability 7.0; this device has {target.version}: {plain}."
+
+
+def shipping(target: Target) -> str:
+    """What to do with a float16 model for a device without matrix units for it."""
+    if (target.float16_rate or 0) > FAST:
+        return "Measure it there against the float32 model; the smaller memory is the surer gain."
+    return "Ship the float32 model for this device; keep float16 where the smaller memory is the point."

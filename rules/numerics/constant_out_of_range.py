@@ -33,10 +33,13 @@ KERAS_EFFECTS = {
 }
 EFFECTS = {
     "nan": "Infinity times 0 is NaN, so that every element that the mask leaves alone is lost.",
-    "inf": "The largest finite float16 is 65504; infinity spreads through everything that is computed from it.",
+    "inf": "The largest finite {dtype} is {largest}; infinity spreads through everything that is computed from it.",
     "masked": "A softmax over a row that is masked throughout becomes NaN, since all its elements are -inf.",
-    "raises": "In float16, or on a float16 tensor under autocast, torch raises RuntimeError: the value overflows.",
+    "raises": "In {dtype}, or on a {dtype} tensor under autocast, torch raises RuntimeError: the value overflows.",
+    "zero": "Whatever is multiplied by 0 or divided by infinity is 0: nothing of the data is left.",
+    "by zero": "Whatever is divided by 0 is infinite or NaN.",
 }
+SHOWN_LIMITS = {"float16": "65504", "bfloat16": "3.39e38"}
 
 
 class ConstantOutOfRange(Rule):
@@ -49,8 +52,9 @@ class ConstantOutOfRange(Rule):
     `torch.finfo(torch.float32).min` still exceeds.
     Modules that a distribution (setup.py, pyproject.toml) offers, and whose own code or tests speak of float16, are read as a caller runs
     them: under float16 autocast, with a first input that may be half; such findings say so and have medium confidence.
-    In model graphs: constants and initializers beyond the range, at the node that computes with them; in float32 graphs what float16
-    would make of them.
+    In model graphs: initializers, numbers written into operations, fills and constant expressions beyond the range, at the node that
+    computes with them: also divisors that become infinite, and factors that become 0. A float32 graph is right as it is: there the finding
+    is advice, or with `--policy mixed_float16` a warning about the conversion.
 
     ## Why is this bad?
     The largest finite float16 is 65504. PyTorch's `masked_fill`, `full`, `fill_` and `clamp` raise "value cannot be converted to type
@@ -182,42 +186,44 @@ class ConstantOutOfRange(Rule):
             )
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
-        """Yield the constants of a model that float16 can't hold, each with what becomes of it, once a value and operation."""
-        from mplint.graph.numerics import large_constants
+        """Yield the constants of a model that half can't hold, each with what becomes of it, once a value and operation."""
+        from mplint.graph.numerics import lost_constants
 
         groups: dict[tuple[float, str, str], list[Constant]] = {}
-        for found in large_constants(graph):
-            groups.setdefault((found.value, found.effect, found.node.op_type), []).append(found)
+        for found in lost_constants(graph):
+            if not found.rounded or found.effect not in ("masked", "inf"):  # -inf in a mask, written on purpose
+                groups.setdefault((found.value, found.effect, found.node.op_type), []).append(found)
         for members in groups.values():
-            finding = self._in_graph(graph, members)
-            if finding is not None:
-                yield finding
+            yield self._in_graph(graph, members)
 
-    def _in_graph(self, graph: GraphFacts, members: list[Constant]) -> Finding | None:
+    def _in_graph(self, graph: GraphFacts, members: list[Constant]) -> Finding:
         from mplint.graph.mends import fitting_mask
+        from mplint.graph.model import Literal
 
         first = members[0]
-        if first.rounded and first.effect != "nan":
-            return None  # -inf in a mask, written on purpose
-        severity = Severity.WARNING
-        if graph.is_float:
-            severity = Severity.INFO if first.effect in ("masked", "raises") else Severity.WARNING
-        elif first.effect == "nan":
-            severity = Severity.ERROR
         more = f", and in {len(members) - 1} more places" if len(members) > 1 else ""
         verb = "is" if first.rounded else "becomes" if not graph.is_float else "would become"
-        sign = "-" if first.value < 0 else ""
+        fate = f"{'-' if first.value < 0 else ''}inf" if abs(first.value) > 1 else "0"
         holds = "" if first.rounded else f" holds {first.value:.6g}, which"
         what = f"the constant {first.tensor.name} ({first.tensor.described}){holds}"
-        result = "would raise in float16" if first.effect == "raises" else f"{verb} {sign}inf in float16"
+        if isinstance(first.tensor.weights, Literal):
+            what = f"the number {first.value:.6g}"
+        result = f"{verb} {fate} in {first.dtype}"
+        if first.effect == "raises":
+            result = f"{'would raise' if graph.is_float else 'raises'} in {first.dtype}"
+        small = fate == "0"
         return self.graph_finding(
             graph,
             first.node,
             f"{what} {result} at {first.node.described}{more}",
-            why=EFFECTS[first.effect],
-            help="Use a value within ±65504 (-3e4 masks as well), or keep this part in float32.",
-            severity=severity,
-            related=((first.tensor, f"holds {first.value:.6g}"),),
+            why=EFFECTS[first.effect].format(dtype=first.dtype, largest=SHOWN_LIMITS[first.dtype]),
+            help="Scale by a number of at least 6.1e-5, in two steps if need be, or keep this part in float32."
+            if small
+            else "Use a value within ±65504 (-3e4 masks as well), or keep this part in float32."
+            if first.dtype == "float16"
+            else "Use a value within ±3.38e38 (-1e9 masks as well), or keep this part in float32.",
+            severity=graph.severity_of(Severity.ERROR if first.effect == "nan" else Severity.WARNING),
+            related=((first.tensor, f"holds {first.value:.6g}"),) if not isinstance(first.tensor.weights, Literal) else (),
             fix=fitting_mask(graph, members),
         )
 

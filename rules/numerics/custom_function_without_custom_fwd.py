@@ -159,6 +159,8 @@ def mistake_of(event: Event) -> Mistake | None:
         return of_kernel(event.place)
     applied = Step(event.place, "it is applied here")
     product, again = event.data["product"], event.data["again"]
+    if not event.data["trained"]:
+        return None  # nobody runs its `backward`
     if isinstance(product, Place):
         return of_product(product, applied)
     if isinstance(again, Place):

@@ -45,7 +45,7 @@ class EpsilonUnderflows(Rule):
     Modules that a distribution (setup.py, pyproject.toml) offers, and whose own code or tests speak of float16, are read as a caller runs
     them: under float16 autocast, with a first input that may be half; such findings say so and have medium confidence.
     In model graphs: small constants that are added, or that bound from below, before a division, a logarithm or a root in float16; in
-    float32 graphs those that float16 would lose.
+    float32 graphs those that float16 would lose: advice, or with `--policy mixed_float16` warnings about the conversion.
 
     ## Why is this bad?
     float16 rounds everything up to 2^-25 (2.98e-8) to 0: `x + 1e-8` is `x`, `clamp(min=1e-8)` is `clamp(min=0)`, and the guard that was
@@ -179,6 +179,7 @@ class EpsilonUnderflows(Rule):
                 message,
                 why=f"float16 rounds everything up to 2^-25 (2.98e-8) to 0, and then nothing keeps {guarded} from a zero.",
                 help="Use an epsilon of at least 1e-4 in float16, or keep these nodes in float32.",
+                severity=graph.severity_of(self.severity),
                 confidence=Confidence.HIGH if value <= FLOAT16_ZERO else Confidence.MEDIUM,
                 related=((members[0].guarded, "this is what it guards"),),
                 fix=larger_epsilon(graph, members),

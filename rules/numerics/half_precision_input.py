@@ -32,7 +32,8 @@ class HalfPrecisionInput(Rule):
 
     ## What it does
     Finds `keras.Input(dtype="float16")` and the same with bfloat16.
-    In model graphs: inputs of half type, unless their names say that they are states or features.
+    In model graphs: inputs of half type, unless they are states (their names say so, or recurrent layers begin with them) or what another
+    model computed.
 
     ## Why is this bad?
     A mixed policy needs no half inputs: every layer casts the floating tensors it gets to its compute dtype. Declared in
@@ -79,11 +80,11 @@ class HalfPrecisionInput(Rule):
         """Yield the inputs of a model that take data in half."""
         from mplint.graph.ends import half_inputs
 
-        for tensor in half_inputs(graph):
+        for name, tensor in half_inputs(graph):
             yield self.graph_finding(
                 graph,
                 tensor,
-                f"the input {tensor.name} is {tensor.described}",
+                f"the input {name} is {tensor.described}",
                 why=LOSSES.get(tensor.dtype or "", LOSSES["float16"]),
                 help="Declare the input float32 and let the model cast it.",
             )

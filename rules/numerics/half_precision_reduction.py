@@ -30,7 +30,8 @@ class HalfPrecisionReduction(Rule):
     ## What it does
     Finds sums and variances of tensors that a cast (or a placeholder) made float16, and means of their squares, outside autocast regions,
     which would promote the sums.
-    In model graphs: sums and means over 2048 elements or more in float16, and sums of float32 graphs whose bounds float16 can't hold.
+    In model graphs: sums and means over 2048 elements or more in float16, and sums that half can't hold for inputs within their range
+    (in float32 graphs advice, or with `--policy` a warning about the conversion).
 
     ## Why is this bad?
     The largest finite float16 is 65504: a sum of 300 squares of 16 is inf, and the squared norm of a vector overflows once the norm
@@ -95,10 +96,10 @@ class HalfPrecisionReduction(Rule):
                 yield self.graph_finding(
                     graph,
                     found.node,
-                    f"{found.node.described} reaches {result.largest:.4g} for inputs within their range: inf in float16",
-                    why="The largest finite float16 is 65504; in float32 the model is right.",
-                    help="Before this model is converted to float16, keep this node in float32.",
-                    severity=Severity.WARNING,
+                    f"{found.node.described} reaches {result.largest:.4g} for inputs within their range: inf in {found.dtype}",
+                    why=f"The largest finite {found.dtype} is beyond it{'; in float32 the model is right' if graph.is_float else ''}.",
+                    help=f"Keep this node in float32{f' when the model is converted to {found.dtype}' if graph.is_float else ''}.",
+                    severity=graph.severity_of(Severity.WARNING),
                     confidence=Confidence.MEDIUM,
                 )
 

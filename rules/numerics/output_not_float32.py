@@ -227,7 +227,8 @@ class OutputNotFloat32(Rule):
 
     ## What it does
     Finds models whose last layer computes and emits float16 or bfloat16 because it follows a mixed policy.
-    In model graphs: outputs of half type, unless their names say that they are states or features.
+    In model graphs: outputs of half type, at the operation that computes them, unless they are states (their names say so, or a recurrent
+    layer gives them) or features that another model reads.
 
     ## Why is this bad?
     Under `mixed_float16` the output of a model has the compute dtype of its last layer. A float16 softmax rounds every
@@ -284,13 +285,13 @@ class OutputNotFloat32(Rule):
         from mplint.graph.ends import half_outputs, is_probability
         from mplint.graph.mends import float32_head
 
-        for tensor, node in half_outputs(graph):
+        for name, tensor, node in half_outputs(graph):
             dtype = tensor.dtype or ""
             sure = is_probability(node) and dtype == "float16" and node.compute_dtype == dtype
             yield self.graph_finding(
                 graph,
-                tensor,
-                f"the output {tensor.name} is {tensor.described}, computed by {node.described}",
+                node,
+                f"the output {name} is {tensor.described}, computed by {node.described}",
                 why=NUMBERS.get(dtype, NUMBERS["float16"]),
                 help="Compute the last layer in float32, or at least emit it in float32.",
                 severity=Severity.ERROR if sure else None,

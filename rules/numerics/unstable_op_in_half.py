@@ -29,6 +29,7 @@ UNSTABLE = frozenset({"softmax", "log_softmax", "exp", "expm1", "logsumexp", "po
 LOSSES = frozenset(
     {"cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "huber_loss", "binary_cross_entropy_with_logits"}
 )
+LARGEST = {"float16": "65504", "bfloat16": "3.39e38"}
 BREAKS = {
     "float16": "float16 has 11 bits and ends at 65504: exp(12) and 256 squared are inf, log(1e-8) is -inf, probabilities below 3e-8 are 0.",
     "bfloat16": "bfloat16 keeps 8 bits: a probability of 0.999 becomes 1.0, and log-probabilities are off by up to 0.4 %.",
@@ -45,8 +46,9 @@ class UnstableOpInHalf(Rule):
     (`keras.losses.mse`) on predictions that a model gives in half precision. In programs that train, log-probabilities
     (`log_softmax`, `logsigmoid`) of what a model that was loaded or cast in half precision gives, and losses of what a model gives that was
     cast to float16 as a whole.
-    In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and in
-    float32 graphs the results that leave the range of float16 for inputs within their declared range.
+    In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and results
+    that leave the range of the half dtype for inputs within their declared range. In float32 graphs these are advice, or with `--policy`
+    warnings about the conversion.
 
     ## Why is this bad?
     Inside an autocast region PyTorch runs these operations in float32 by itself; outside it they keep the dtype that they get. In float16
@@ -133,9 +135,11 @@ class UnstableOpInHalf(Rule):
         return self.graph_finding(
             graph,
             found.node,
-            f"{found.node.described} reaches {result.largest:.4g} from inputs between {given.low:.4g} and {given.high:.4g}: inf in float16",
-            why="The largest finite float16 is 65504; in float32 the model is right.",
-            help="Before this model is converted to float16, keep this node in float32, or scale its input down.",
+            f"{found.node.described} reaches {result.largest:.4g} from inputs between {given.low:.4g} and {given.high:.4g}: "
+            f"inf in {found.dtype}",
+            why=f"The largest finite {found.dtype} is {LARGEST[found.dtype]}{'; in float32 the model is right' if graph.is_float else ''}.",
+            help=f"Keep this node in float32{' in a conversion' if graph.is_float else ''}, or scale its input down.",
+            severity=graph.severity_of(Severity.WARNING),
             confidence=Confidence.MEDIUM,
         )
 

@@ -1,6 +1,6 @@
 """Models written as ONNX text: what stands in fixtures and in the documentation of rules.
 
-Comments on lines of their own set targets (`# fixture: target=Tesla T4, runtime=tensorrt, x=0:255`) and expectations
+Comments on lines of their own set targets (`# fixture: target=Tesla T4, runtime=tensorrt, policy=mixed_float16, x=0:255`) and expectations
 (`# expect: MP204 error mul_3`: code, severity, node). Inputs whose names begin with `w` become weights.
 """
 
@@ -38,7 +38,7 @@ def expectations(text: str) -> list[Expected]:
 
 def config(text: str, **changes: object) -> Config:
     """The configuration that the model's comments ask for."""
-    target = runtime = None
+    target = runtime = policy = None
     ranges = []
     match = FIXTURE.search(text)
     for part in match[1].split(",") if match else ():
@@ -47,10 +47,12 @@ def config(text: str, **changes: object) -> Config:
             target = value
         elif name == "runtime":
             runtime = value
+        elif name == "policy":
+            policy = value
         else:
             low, high = value.split(":")
             ranges.append((name, (float(low), float(high))))
-    made = Config(select=("ALL",), cache=False, isolated=True, target=target, runtime=runtime, input_ranges=tuple(ranges))
+    made = Config(select=("ALL",), cache=False, isolated=True, target=target, runtime=runtime, input_ranges=tuple(ranges), policy=policy)
     return made._replace(**changes)  # type: ignore[arg-type]
 
 

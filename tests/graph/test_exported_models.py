@@ -177,4 +177,6 @@ def test_planted_mistakes_are_found(mistake: str, code: str, tmp_path: Path) -> 
         warnings.simplefilter("ignore")
         given = (torch.zeros(1, 3, 8, 8, dtype=torch.uint8),)
         torch.onnx.export(Planted().eval(), given, str(path), dynamo=False, opset_version=17)
-    assert {finding.code for finding in mplint.check(path, ISOLATED).findings} == {code}
+    assert {finding.code for finding in mplint.check(path, ISOLATED._replace(policy="mixed_float16")).findings} == {code}
+    as_it_is = {finding.code for finding in mplint.check(path, ISOLATED).findings}
+    assert as_it_is == ({code} if mistake == "double" else set())  # in float32 the model is right

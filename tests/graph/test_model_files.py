@@ -126,7 +126,7 @@ def test_statistics_sum_up_the_precision_of_models(tmp_path: Path, capsys: pytes
 
 def test_options_for_models_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(save(tmp_path / "m.onnx"))
-    for wrong in (["--runtime", "tensort"], ["--input-range", "x"], ["--input-range", "x=3:1"], ["--model", "nowhere"]):
+    for wrong in (["--runtime", "trt"], ["--policy", "half"], ["--input-range", "x"], ["--input-range", "x=3:1"], ["--model", "nowhere"]):
         assert main(["check", "--isolated", path, *wrong]) == 2
         assert wrong[0] in capsys.readouterr().err
 
@@ -176,3 +176,20 @@ def test_fix_leaves_models_alone(tmp_path: Path) -> None:
     result = mplint.fix([str(path)], ISOLATED, unsafe=True, apply=True)
     assert [f.code for f in result.remaining] == ["MP401"]
     assert path.read_bytes() == before
+
+
+def test_a_float32_model_passes_until_its_conversion_is_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = "a = Mul(mask, low) b = Add(x, a) y = Softmax<axis=-1>(b)"
+    text = f'<ir_version: 8, opset_import: ["" : 17]> m (float[4] x, float[4] mask) => (float[4] y) <float low = {{-1e9}}> {{ {nodes} }}'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+
+    def found(*options: str) -> tuple[int, str]:
+        code = main(["check", "--isolated", "--no-cache", "--output-format", "concise", *options, str(tmp_path / "m.onnx")])
+        return code, capsys.readouterr().out
+
+    assert found() == (0, "")
+    code, advice = found("--select", "ALL")
+    assert code == 0 and "MP204[info]" in advice
+    code, warned = found("--policy", "mixed_float16")
+    assert code == 1 and "MP204[warning]" in warned and "would become -inf in float16" in warned
+    assert found("--policy", "mixed_bfloat16") == (0, "")  # -1e9 is well within bfloat16

@@ -13,9 +13,10 @@ from onnx.reference import ReferenceEvaluator
 
 from mplint.graph.facts import GraphFacts
 from mplint.graph.load import load_graph
-from mplint.graph.model import Graph, ModelGraph, Node, OpKind, Tensor
-from mplint.graph.numerics import large_constants, overflowing
+from mplint.graph.model import Attribute, Graph, ModelGraph, Node, OpKind, Tensor
+from mplint.graph.numerics import lost_constants, overflowing
 from mplint.graph.ranges import ANY, Range, ranges
+from mplint.graph.torch.operands import placed
 from mplint.targets import Targets
 
 UNARY = (
@@ -122,21 +123,26 @@ def test_layer_normalization_bounds_by_its_width(tmp_path: Path) -> None:
     assert bounds_of(text, tmp_path)["y"] == Range(-16.0, 16.0, False)
 
 
-def torch_node(op_type: str, low: float, high: float, **attributes: float) -> Range:
+def torch_node(operation: str, low: float, high: float, alpha: int | None = None, **numbers: float) -> Range:
     """The range of one operation of a torch program on an input between `low` and `high` and a number."""
     x, y = Tensor("x", "float32", (4,)), Tensor("y", "float32", (4,))
-    node = Node("n", OpKind.ELEMENTWISE, op_type, inputs=(x,), outputs=(y,), attributes=attributes)
+    inputs = tuple(placed(operation, {"self": x}, numbers, "float32")) if numbers else (x,)
+    attributes: dict[str, Attribute] = {"alpha": alpha} if alpha is not None else {}
+    node = Node("n", OpKind.ELEMENTWISE, f"aten.{operation}.Tensor", inputs=inputs, outputs=(y,), attributes=attributes)
     graph = ModelGraph("m.pt2", "torch-export", Graph(nodes=[node], inputs=[x], outputs=[y]))
     return ranges(graph, {"x": (low, high)}).get(id(y), ANY)
 
 
 def test_numbers_in_torch_operations_bound_their_results() -> None:
-    assert torch_node("aten.mul.Tensor", -2.0, 3.0, other=255.0) == Range(-510.0, 765.0, True)
-    assert torch_node("aten.mul.Tensor", -2.0, 3.0, other=-1.0) == Range(-3.0, 2.0, True)
-    assert torch_node("aten.add.Tensor", 0.0, 1.0, other=3) == Range(3.0, 4.0, True)
-    assert torch_node("aten.add.Tensor", 0.0, 1.0, other=3, alpha=2) == ANY
-    assert torch_node("aten.pow.Tensor_Scalar", 0.0, 300.0, exponent=2) == Range(0.0, 90000.0, True)
-    assert torch_node("aten.mul.Tensor", -2.0, 3.0) == ANY
+    assert torch_node("mul", -2.0, 3.0, other=255.0) == Range(-510.0, 765.0, True)
+    assert torch_node("mul", -2.0, 3.0, other=-1.0) == Range(-3.0, 2.0, True)
+    assert torch_node("add", 0.0, 1.0, other=3) == Range(3.0, 4.0, True)
+    assert torch_node("rsub", 0.0, 1.0, other=3) == Range(2.0, 3.0, True)
+    assert torch_node("clamp", -5.0, 1.0, max=0.5) == Range(-5.0, 0.5, True)
+    assert torch_node("clamp_min", -5.0, 1.0, min=0.5) == Range(0.5, 1.0, True)
+    assert torch_node("add", 0.0, 1.0, alpha=2, other=3) == ANY
+    assert torch_node("pow", 0.0, 300.0, exponent=2) == Range(0.0, 90000.0, True)
+    assert torch_node("mul", -2.0, 3.0) == ANY
 
 
 def test_an_input_beyond_float16_is_reported_where_it_is_read(tmp_path: Path) -> None:
@@ -150,10 +156,10 @@ def test_a_mask_of_a_torch_program_that_float16_cannot_hold_would_raise() -> Non
     x, mask, y = Tensor("x", "float32", (4,)), Tensor("m", "bool", (4,)), Tensor("y", "float32", (4,))
 
     def effects(value: float) -> list[str]:
-        attributes = {"value": value}
-        node = Node("n", OpKind.ELEMENTWISE, "aten.masked_fill.Scalar", "", (x, mask), (y,), {}, attributes, compute_dtype="float32")
+        inputs = tuple(placed("masked_fill", {"self": x, "mask": mask}, {"value": value}, None))
+        node = Node("n", OpKind.ELEMENTWISE, "aten.masked_fill.Scalar", "", inputs, (y,), compute_dtype="float32")
         graph = ModelGraph("m.pt2", "torch-export", Graph(nodes=[node], inputs=[x, mask], outputs=[y]))
-        return [found.effect for found in large_constants(GraphFacts(graph, Targets()))]
+        return [found.effect for found in lost_constants(GraphFacts(graph, Targets()))]
 
     assert effects(-1e9) == ["raises"]
     assert effects(-1e4) == effects(float("-inf")) == []

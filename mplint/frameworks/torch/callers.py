@@ -21,6 +21,9 @@ from mplint.program.values import HALF, SINGLE, Code, Place, Step, Value
 FLOAT16 = re.compile(
     rb"\btorch\.(?:cuda\.)?(?:float16|half|HalfTensor)\b|\.half\(\)|\bGradScaler\(|[\"']16-mixed[\"']|[\"']fp16[\"']|\bfp16=True|\buse_fp16\b"
 )
+# a dtype that is asked after: of a model's tensors where modules are defined, and elsewhere of whatever data
+TESTED = re.compile(rb"(?:[=!]=|\bin\b|\bis\b(?:[ \t]+not\b)?)[ \t]*[\[({]?[\w.,\s]*\btorch\.(?:float16|half)\b")
+DEFINES = re.compile(rb"\bdef forward\b")
 AUTOCAST = re.compile(rb"\bautocast\(|\bis_autocast_enabled\(|\bcustom_fwd\b")
 BFLOAT16 = re.compile(rb"\bbfloat16\b|\bbf16\b")
 COMMENT = re.compile(rb"(?m)#.*$|^\s*>>>.*$")
@@ -32,7 +35,8 @@ def speaks_of_float16(data: bytes) -> tuple[bool, bool, bool]:
     if MODULES.search(data) is None:
         return False, False, False
     code = COMMENT.sub(b"", data)
-    return FLOAT16.search(code) is not None, AUTOCAST.search(code) is not None, BFLOAT16.search(code) is not None
+    meant = code if DEFINES.search(code) is not None else TESTED.sub(b"", code)
+    return FLOAT16.search(meant) is not None, AUTOCAST.search(code) is not None, BFLOAT16.search(code) is not None
 
 
 @dataclass(slots=True)

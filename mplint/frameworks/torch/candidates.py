@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from mplint.frameworks.packages import is_package
+from mplint.frameworks.torch.tensors import MODULE_WORDS
+from mplint.frameworks.torch.units import Ask, Mentions, names_imported
 from mplint.program.entries import begins, definitions
 from mplint.program.lower import IR
-from mplint.program.machine import Args
+from mplint.program.machine import IDENTITY, Args
 from mplint.program.project import Project
+from mplint.program.values import Unknown
 from mplint.python.document import is_test_path
 
 # what imports modules by names that no import statement tells
 LOADERS = frozenset(
     ["import_module", "__import__", "instantiate", "get_class", "get_method", "locate", "entry_points", "spec_from_file_location"]
 )
+# what tells which packages a project needs
+REQUIREMENTS = ("requirements.txt", "setup.py", "setup.cfg", "pyproject.toml", "environment.yml", "environment.yaml", "Pipfile")
+WORD = re.compile(r"[a-z_]\w*")
+MEMBER = re.compile(r"\.([A-Za-z_]\w*)$")
+PASSED_ON = frozenset({"forward", "__call__", "base_model", "_orig_mod"})  # what every model has, or what wraps it
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a call gives: how many arguments by position, which by name; `more`: others that nobody knows.
 
-    `home`: the file of the class that is called, where it is known.
+    `home`: the file of the class that is called, or of what makes the container that holds it, where it is known. `member`: the method or
+    attribute of something unknown that is called.
     """
 
     count: int
     names: frozenset[str]
     more: bool
     home: str = ""
+    member: str = ""
 
     @staticmethod
-    def of(args: Args) -> Shape:
+    def of(args: Args, member: str = "") -> Shape:
         """The shape of some arguments."""
-        return Shape(len(args.positional), frozenset(args.named), args.opaque)
+        return Shape(len(args.positional), frozenset(args.named), args.opaque, member=member)
 
     def fits(self, parameters: Sequence[IR]) -> bool:
         """Whether a method with these parameters, `self` the first of them, takes the call."""
@@ -47,47 +62,123 @@ class Shape:
         return self.more or needed <= given
 
 
+def member_of(model: Unknown) -> str:
+    """The method or attribute of something unknown that an unknown callee is, where only modules of some classes have it."""
+    found = MEMBER.search(model.symbol.partition(IDENTITY)[0])
+    return found[1] if found is not None and found[1] not in PASSED_ON else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Defines:
+    """The question whether a program defines methods of a name, and whether attributes."""
+
+    name: str
+
+    def __call__(self, data: bytes) -> tuple[bool, bool]:
+        name = re.escape(self.name.encode())
+        method = rb"\bdef[ \t]+" + name + rb"[ \t]*\("
+        attribute = rb"\." + name + rb"(?:[ \t]*,[^\n=()]*)?[ \t]*(?::[^\n=]*)?=(?!=)|^[ \t]+" + name + rb"[ \t]*[:=]"
+        return re.search(method, data) is not None, re.search(attribute, data, re.M) is not None
+
+
+def declared(project: Project, folder: str) -> frozenset[str]:
+    """The words of the files in a folder, and in those around it, that tell which packages a project needs."""
+    key = (declared, folder)
+    if key not in project.kept:
+        found: set[str] = set()
+        for name in REQUIREMENTS:
+            place = os.path.join(folder, name)
+            project.looked_up.add(place)
+            with suppress(OSError), open(place, encoding="utf-8", errors="replace") as file:
+                found |= set(WORD.findall(file.read(200_000).lower().replace("-", "_")))
+        around = declared(project, os.path.dirname(folder)) if folder not in ("", ".", "/") and not folder.endswith("..") else frozenset()
+        project.kept[key] = around | found
+    return project.kept[key]  # type: ignore[return-value]
+
+
 @dataclass(slots=True)
 class Candidates:
     """The files that may hold a model that is chosen at run time, and its parts, by the call of it."""
 
     project: Project
+    ask: Ask
+    open: dict[str, bool] = field(default_factory=dict)
+    leading: dict[str, tuple[str, ...]] = field(default_factory=dict)
     programs: dict[str, frozenset[str] | None] = field(default_factory=dict)
-    known: dict[tuple[str, Shape], frozenset[str] | None] = field(default_factory=dict)
-    forwards: dict[str, tuple[Sequence[IR], ...]] = field(default_factory=dict)
+    known: dict[tuple[str, Shape | None], frozenset[str] | None] = field(default_factory=dict)
+    forwards: dict[tuple[str, str], tuple[Sequence[IR], ...]] = field(default_factory=dict)
 
-    def admit(self, begun: str, shape: Shape, path: str) -> bool:
+    def admit(self, begun: str, shape: Shape | None, path: str) -> bool:
         """Whether a module of a file may be the model that a program calls like that which begins in another file, or a part of it."""
         files = self.files(begun, shape)
         return files is None or path in files
 
-    def files(self, begun: str, shape: Shape) -> frozenset[str] | None:
+    def files(self, begun: str, shape: Shape | None) -> frozenset[str] | None:
         """The files of the models that a call of a program may mean, and what these import; None where any may be meant."""
         if (begun, shape) not in self.known:
             self.known[begun, shape] = self.files_of(begun, shape)
         return self.known[begun, shape]
 
-    def files_of(self, begun: str, shape: Shape) -> frozenset[str] | None:
+    def files_of(self, begun: str, shape: Shape | None) -> frozenset[str] | None:
         """The same, worked out."""
-        if shape.home:
+        if shape is not None and shape.home:
             return self.unless_by_name(self.project.graph.below([shape.home]))
         program = self.program(begun)
-        if program is None:
+        if shape is None:
+            return program
+        called = self.called(shape)
+        if not called:
+            return frozenset()
+        if program is None and called == "forward":
             return None
-        holding = [path for path in sorted(program) if any(shape.fits(parameters) for parameters in self.forwards_of(path))]
+        files = sorted(program if program is not None else (path for path in self.project.paths if not is_test_path(path)))
+        holding = [path for path in files if any(shape.fits(parameters) for parameters in self.methods_of(path, called))]
         return self.unless_by_name(self.project.graph.below(holding))
+
+    def called(self, shape: Shape) -> str:
+        """The method that runs where a model or a member of it is called; "" where the project has no such method or attribute."""
+        if not shape.member:
+            return "forward"
+        answers = [self.ask(path, Defines(shape.member)) for path in self.project.paths if not is_test_path(path)]
+        if shape.member.lower().endswith(MODULE_WORDS) or any(attribute for _, attribute in answers):
+            return "forward"
+        return shape.member if any(method for method, _ in answers) else ""
 
     def unless_by_name(self, paths: set[str]) -> frozenset[str] | None:
         """Some programs, or None where one of them imports modules by names that it works out."""
         return None if self.loads_by_name(paths) else frozenset(paths)
 
     def program(self, path: str) -> frozenset[str] | None:
-        """What the scripts that lead to a file import; None where nobody runs it, or where modules are loaded by their names."""
+        """What the scripts that lead to a file import; None where nobody runs it, or where it is open what they import."""
         if path not in self.programs:
-            scripts = [p for p in self.project.graph.above([path]) if not is_test_path(p) and self.is_script(p)]
-            found = self.project.graph.below([path, *scripts]) if scripts else set()
-            self.programs[path] = self.unless_by_name(found) if found else None
+            scripts = self.scripts(path)
+            closed = scripts and not self.is_open(path)
+            self.programs[path] = frozenset(self.project.graph.below([path, *scripts])) if closed else None
         return self.programs[path]
+
+    def is_open(self, path: str) -> bool:
+        """Whether what leads to a file loads modules by their names, or imports some that are nowhere to be found."""
+        if path not in self.open:
+            reached = self.project.graph.below([path, *self.scripts(path)])
+            self.open[path] = self.loads_by_name(reached) or any(self.misses(below) for below in sorted(reached))
+        return self.open[path]
+
+    def misses(self, path: str) -> bool:
+        """Whether a program imports a module that is neither the project's nor a package's that is known."""
+        heads = {name.partition(".")[0] for name in self.ask(path, names_imported)} - sys.stdlib_module_names - self.project.foreign
+        unknown = [head for head in heads if not self.project.modules.knows(head) and not is_package(head)]
+        return bool(unknown) and not declared(self.project, os.path.dirname(path)).issuperset(head.lower() for head in unknown)
+
+    def is_within_reach(self, begun: str, path: str) -> bool:
+        """Whether who runs a program from outside may give it what a file defines: no script has that for itself, or it imports it."""
+        return not self.scripts(path) or path in self.project.graph.below([begun])
+
+    def scripts(self, path: str) -> tuple[str, ...]:
+        """The scripts that lead to a file."""
+        if path not in self.leading:
+            above = sorted(self.project.graph.above([path]))
+            self.leading[path] = tuple(p for p in above if not is_test_path(p) and self.is_script(p))
+        return self.leading[path]
 
     def is_script(self, path: str) -> bool:
         """Whether a program does something when it is run, and nobody imports it."""
@@ -104,10 +195,10 @@ class Candidates:
         own = {s[2][2]: s[2][8] for ir in programs for s in definitions(ir[1]) if s[0] == "define" and s[2][2] in words} if words else {}
         return any(word not in own or not own[word].isdisjoint(LOADERS) for word in words)
 
-    def forwards_of(self, path: str) -> tuple[Sequence[IR], ...]:
-        """The parameters of the `forward`s that the classes of a file define."""
-        if path not in self.forwards:
-            ir = self.project.ir(path)
+    def methods_of(self, path: str, name: str) -> tuple[Sequence[IR], ...]:
+        """The parameters of the methods of a name that the classes of a file define."""
+        if (path, name) not in self.forwards:
+            ir = self.project.ir(path) if self.ask(path, Mentions((name,))) else None
             methods = [s for cls in definitions(ir[1]) if cls[0] == "class" for s in cls[6]] if ir is not None else []
-            self.forwards[path] = tuple(s[2][3] for s in methods if s[0] == "define" and s[2][2] == "forward")
-        return self.forwards[path]
+            self.forwards[path, name] = tuple(s[2][3] for s in methods if s[0] == "define" and s[2][2] == name)
+        return self.forwards[path, name]

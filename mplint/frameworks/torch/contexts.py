@@ -13,9 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from mplint.frameworks.torch.callers import Callers, input_of
-from mplint.frameworks.torch.candidates import Candidates, Shape
+from mplint.frameworks.torch.candidates import Candidates, Shape, member_of
+from mplint.frameworks.torch.foreign import Packages
 from mplint.frameworks.torch.functions import code_of
-from mplint.frameworks.torch.modules import cast_module, has_module_base
+from mplint.frameworks.torch.modules import cast_module, has_module_base, home_of_content
+from mplint.frameworks.torch.named import Named
+from mplint.frameworks.torch.protocol import GRADIENTS_OFF
 from mplint.frameworks.torch.published import run_functions
 from mplint.frameworks.torch.tensors import is_module_name
 from mplint.frameworks.torch.units import Ask, Units
@@ -30,7 +33,9 @@ from mplint.program.values import (
     ANY,
     BFLOAT,
     DTYPE_NAMES,
+    FALSE,
     HALF,
+    TRUE,
     Autocast,
     Class,
     Code,
@@ -51,7 +56,6 @@ FILE_STEPS = 2_000  # more for each file, up to
 MOST_STEPS = 400_000
 SMALLEST_RUN = 8_000  # that a module gets, however many there are
 RANKS = {HALF: 0, ANY: 1, BFLOAT: 2}
-CLASS = re.compile(r"(?:[a-z_]\w*\.)*[A-Z]\w*\(")
 MODEL = re.compile(r"model|net|module|forward", re.I)
 
 
@@ -61,7 +65,8 @@ class Region:
 
     `cast`: no region, but a model that is cast to the dtype, weights and buffers. `trainer`: who enters it, around what steps a model
     has of its own. `classes`: the only ones that run in it, where these are known. `shape`: what the model is given, where it is called
-    in a program that begins in the file `begun`. `callers`: users of a library enter it, of whom nobody knows.
+    in a program that begins in the file `begun`. `callers`: users of a library enter it, of whom nobody knows. `trained`: gradients of
+    what runs in it may be computed.
     """
 
     autocast: Autocast
@@ -74,14 +79,15 @@ class Region:
     shape: Shape | None = None
     begun: str = ""
     callers: bool = False
+    trained: bool = True
 
 
-def regions(found: Trace) -> list[Region]:
+def regions(found: Trace, packages: Packages) -> list[Region]:
     """The half regions in which models run that nobody knows, float16 and the surest first."""
     result: list[Region] = []
     for number, entry in enumerate(found.entries):
         for event in entry.of("unknown model called"):
-            if is_test_path(event.place.path) or is_foreign(event.data["model"]) or is_unbound(event):
+            if is_test_path(event.place.path) or packages.give(event.data["model"]) or is_unbound(event):
                 continue
             for path, region in possible(event.data["autocast"], event.path):  # type: ignore[arg-type]
                 if type(region) is not Autocast or region.dtype not in (HALF, BFLOAT, ANY) or region.device in ("cpu", "mps"):
@@ -92,50 +98,52 @@ def regions(found: Trace) -> list[Region]:
                 rank = (RANKS[region.dtype], MODEL.search(shown) is None, len(path), not entry.script, number)
                 letter = BFLOAT if region.dtype == BFLOAT else HALF
                 shape = shape_of(model, event.data["args"])
-                begun = entry.path if entry.script else chain[0].place.path
-                result.append(Region(replace(region, dtype=letter, chain=chain), event.place, path, rank, shape=shape, begun=begun))
+                home = entry.path if entry.script else chain[0].place.path
+                entered = replace(region, dtype=letter, chain=chain)
+                trained = bool(event.data["trained"])
+                result.append(Region(entered, event.place, path, rank, shape=shape, begun=home, trained=trained))
         for event in entry.of("trainer precision"):
-            given = event.data["dtypes"]
+            given = event.data["dtypes"] if not packages.give(event.data["model"]) else None
             for guards, letter in given if isinstance(given, tuple) else ():
                 both = extend(event.path, guards)
                 if letter == HALF and both is not None:
                     chain = (Step(event.place, "the trainer computes in float16"),)
                     region = Autocast("cuda", HALF, chain)
                     rank = (0, False, len(both), not entry.script, number)
-                    result.append(Region(region, event.place, both, rank, trainer=str(event.data["title"])))
+                    result.append(Region(region, event.place, both, rank, trainer=str(event.data["title"]), begun=begun(entry, event)))
         for event in entry.of("float16 offered"):
             guards = event.data["guards"]
             both = extend(event.path, guards) if isinstance(guards, frozenset) else None
             if both is not None:
                 region = Autocast("cuda", HALF, (Step(event.place, f"{event.data['title']} runs the model in float16"),))
-                result.append(Region(region, event.place, both, (0, False, len(both), not entry.script, number)))
-        result += casts(entry, number)
+                result.append(Region(region, event.place, both, (0, False, len(both), not entry.script, number), begun=begun(entry, event)))
+        result += casts(entry, number, packages)
     return sorted(result, key=lambda region: region.rank)
 
 
 def shape_of(model: object, args: object) -> Shape | None:
     """What the call of a model tells of it: its class where that is known, or else what it is given."""
     if type(model) is Unknown and isinstance(args, Args):
-        return Shape.of(args)
+        return replace(Shape.of(args, member_of(model)), home=home_of_content(model))
     return Shape(0, frozenset(), True, model.type.path) if type(model) is Object and type(model.type) is Class else None
 
 
-def casts(entry: Entry, number: int) -> Iterable[Region]:
+def begun(entry: Entry, event: Event) -> str:
+    """The program that runs a region: a script, or what holds it."""
+    return entry.path if entry.script else event.place.path
+
+
+def casts(entry: Entry, number: int, packages: Packages) -> Iterable[Region]:
     """The casts to half precision of models that nobody knows, or whose parts are known and may run where nobody looks."""
     for event in entry.of("module cast"):
         letters, model, classes = event.data["dtypes"], event.data["module"], event.data["classes"]
         assert isinstance(classes, frozenset)
-        known = bool(classes) or (type(model) is Unknown and not is_foreign(model))
+        known = bool(classes) or (type(model) is Unknown and not packages.give(model) and not packages.is_narrowed(model, event.path))
         if known and letters in ({HALF}, {BFLOAT}) and not is_test_path(event.place.path):
             letter = HALF if letters == {HALF} else BFLOAT
             region = Autocast("cuda", letter, (Step(event.place, f"a model is cast to {DTYPE_NAMES[letter]} here"),))
             rank = (RANKS[letter] + 3, False, len(event.path), not entry.script, number)
-            yield Region(region, event.place, event.path, rank, cast=True, classes=classes)
-
-
-def is_foreign(model: object) -> bool:
-    """Whether a model is an instance of a class that is known by its name, and is none of the project's."""
-    return type(model) is Unknown and CLASS.match(model.symbol.partition(IDENTITY)[0]) is not None
+            yield Region(region, event.place, event.path, rank, cast=True, classes=classes, begun=begun(entry, event))
 
 
 def is_unbound(event: Event) -> bool:
@@ -157,12 +165,12 @@ def run_in_context(m: Machine, found: Trace, paths: Iterable[str], ask: Ask) -> 
 
 def run_modules(m: Machine, found: Trace, known: list[str], ask: Ask, callers: Callers) -> None:
     """Run the modules of such files, each in the nearest region."""
-    offered = regions(found)
+    offered = regions(found, Packages(m.project, ask))
     heirs = {path for path in known if ask(path, derives_with_numbers) and callers.run_in_half(path)}
     files = [path for path in known if path in heirs or ask(path, speaks_of_numbers)]
     if not files or not (offered or heirs):
         return
-    nearby = Nearby(Units(m.project, known, ask), Ways(m), Candidates(m.project), callers)
+    nearby = Nearby(Units(m.project, known, ask), Ways(m), Candidates(m.project, ask), callers, Named(m.project, ask, callers.libraries))
     left = min(CONTEXT_STEPS + FILE_STEPS * len(files), MOST_STEPS)
     runs: list[Run] = []
     chosen = [(path, statement, states) for path in files for statement, states in classes_of(m, path, offered, nearby)]
@@ -193,7 +201,8 @@ def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby)
     """
     own = {cls.name: region for region in reversed(offered) for cls in region.classes if cls.path == path}
     cast = nearby.nearest((region for region in offered if region.cast and not region.classes), path)
-    entered = nearby.nearest((region for region in offered if not region.cast), path)
+    trained = nearby.nearest((region for region in offered if not region.cast and region.trained), path)
+    entered = trained or nearby.nearest((region for region in offered if not region.cast), path)
     first = nearby.nearest((region for region in offered if region is cast or region is entered), path)
     shared = [first, *(region for region in (cast, entered) if region is not first)]
     if first is None and nearby.callers.run_in_half(path):
@@ -207,7 +216,7 @@ def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby)
             states = [own[statement[2]], entered]
         elif first is not None and nearby.callers.is_left_to_users(path, statement):
             states = [of_callers(path)]
-        known = tuple(region for region in states if region is not None)
+        known = tuple(region for region in states if region is not None and nearby.may_hold(region, path, statement))
         if known:
             yield statement, known
 
@@ -282,6 +291,7 @@ class Nearby:
     ways: Ways
     candidates: Candidates
     callers: Callers
+    named: Named
 
     def nearest(self, offered: Iterable[Region], path: str) -> Region | None:
         """The nearest region that belongs together with a module's file, the surest first among equals."""
@@ -293,7 +303,15 @@ class Nearby:
         home = region.place.path
         if not self.units.together(home, path) or not self.ways.connect(home, path):
             return False
-        return region.shape is None or self.candidates.admit(region.begun, region.shape, path)
+        return self.candidates.admit(region.begun, region.shape, path)
+
+    def may_hold(self, region: Region, path: str, cls: IR) -> bool:
+        """Whether something may make an instance of a class of a file, and hand it to a region."""
+        if region.callers or any(own.path == path and own.name == cls[2] for own in region.classes):
+            return True
+        if not self.candidates.scripts(region.begun):
+            return self.named.libraries.holds(path) or self.candidates.is_within_reach(region.begun, path)
+        return self.candidates.is_open(region.begun) or self.named.may_be_made(path, cls)
 
 
 def speaks_of_numbers(data: bytes) -> bool:
@@ -340,7 +358,7 @@ def forward(m: Machine, path: str, statement: IR, region: Region, one: Run) -> N
         if region.callers:
             begun = Place(path, one.own.place if one.own is not None else statement[1])
             entered = replace(entered, chain=(Step(begun, "a caller runs this module under float16 autocast"),))
-        m.scoped((STATE, "autocast"), entered, body)
+        m.scoped((STATE, GRADIENTS_OFF), FALSE if region.trained else TRUE, lambda: m.scoped((STATE, "autocast"), entered, body))
     m.frames.pop()
 
 

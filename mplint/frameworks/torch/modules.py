@@ -99,6 +99,7 @@ CONTAINERS = {
     "torch.nn.ParameterDict": "dict",
 }
 SIZED = ("Linear", "LazyLinear", "Embedding", "Conv", "LSTM", "GRU", "RNN", "MultiheadAttention", "LayerNorm", "BatchNorm")
+CONTENT = f"module{IDENTITY}"
 NO_MODELS = frozenset(
     [
         "get",
@@ -200,18 +201,26 @@ def parameter(m: Machine, args: Args, place: Place) -> Value:
     return m.each(data, one)
 
 
+def content(place: Place) -> Unknown:
+    """What a container of modules that is made at a place holds, where nobody knows it."""
+    return Unknown(f"{CONTENT}{place.path}:{place.position}")
+
+
+def home_of_content(atom: Unknown) -> str:
+    """The file that makes the container of which a value is the unknown content, or ""."""
+    return atom.symbol.removeprefix(CONTENT).rpartition(":")[0] if atom.symbol.startswith(CONTENT) else ""
+
+
 def container(m: Machine, name: str, kind: str, identity: object, args: Args, place: Place) -> Value:
     """A Sequential, ModuleList or ModuleDict, as the list or dict that it is."""
     made = Object(("container", identity), kind, name, place)
     if kind == "dict":
         given = args.get(0)
         held = m.read(given.id, "#entries") if type(given) is Object and given.kind == "dict" else None
-        m.write(
-            made.id, "#entries", held if held is not None else Entries((), None if given is None else Unknown(f"module{IDENTITY}{place}"))
-        )
+        m.write(made.id, "#entries", held if held is not None else Entries((), None if given is None else content(place)))
         return made
     items: list[Value] | None = list(args.positional)
-    rest: Value | None = Unknown(f"module{IDENTITY}{place}") if args.opaque else None
+    rest: Value | None = content(place) if args.opaque else None
     if name != "torch.nn.Sequential" or (len(args.positional) == 1 and is_collection(args.positional[0])):
         given = args.get(0, "modules")
         if type(given) is Object and given.kind == "dict":
@@ -223,7 +232,7 @@ def container(m: Machine, name: str, kind: str, identity: object, args: Args, pl
                 items, rest = list(held.items), held.rest
             else:
                 items = [] if given is None else None
-    m.write(made.id, "#items", Items(tuple(items), rest) if items is not None else Items((), Unknown(f"module{IDENTITY}{place}")))
+    m.write(made.id, "#items", Items(tuple(items), rest) if items is not None else Items((), content(place)))
     return made
 
 
@@ -518,7 +527,8 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
         if type(region) is Autocast and region.dtype is not None:
             if m.store.get(("seen", place), "#model") is None:
                 m.write(("seen", place), "#model", NONE)
-                m.emit("unknown model called", place, model=receiver, autocast=region, args=args)
+                trained = m.state(GRADIENTS_OFF) != TRUE
+                m.emit("unknown model called", place, model=receiver, autocast=region, args=args, trained=trained)
             tags = frozenset({MODEL_OUTPUT}) if m.state(GRADIENTS_OFF) == FALSE else frozenset({MODEL_OUTPUT, UNTRAINED})
             return found.but(forward=found.forward | {region.dtype}, tags=tags)
         if cast_to is not None and cast_to.dtypes & HALVES:

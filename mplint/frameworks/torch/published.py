@@ -16,7 +16,7 @@ from mplint.frameworks.torch.callers import Callers
 from mplint.frameworks.torch.functions import PRODUCTS, applied, code_of, is_function, without_gradient
 from mplint.frameworks.torch.promotion import UNKNOWN_TENSOR
 from mplint.frameworks.torch.tensors import COUNTS, SURE, tensors_in
-from mplint.frameworks.torch.units import Ask
+from mplint.frameworks.torch.units import Ask, Mentions
 from mplint.program.entries import definitions, run, words_in
 from mplint.program.expressions import class_member
 from mplint.program.lower import IR
@@ -132,16 +132,6 @@ class Offered:
         for statement in ir[1] if ir is not None else ():
             if statement[0] == "assign" and {name, "apply"} <= words_in(statement[3]):
                 yield from (target[2] for target in statement[2] if target[0] == "name")
-
-
-@dataclass(frozen=True, slots=True)
-class Mentions:
-    """The question whether a text has one of some names."""
-
-    names: tuple[str, ...]
-
-    def __call__(self, data: bytes) -> bool:
-        return any(name.encode() in data for name in self.names)
 
 
 def functions_in(body: Iterable[IR]) -> Iterator[IR]:

@@ -250,6 +250,14 @@ UNKNOWN_RECEIVERS = frozenset(
     ]
 )
 MODULE_WORDS = ("model", "net", "module", "encoder", "decoder", "unet", "vae", "backbone", "transformer", "generator", "discriminator")
+# ends of the names of what models take and give
+OF_TENSORS = frozenset(
+    [
+        *("input", "inputs", "output", "outputs", "out", "outs", "state", "states", "hidden", "feature", "features", "feat", "feats"),
+        *("mask", "masks", "embeds", "embeddings", "logits", "loss", "losses", "ids", "pred", "preds", "prediction", "predictions"),
+        *("tokens", "latent", "latents", "grad", "grads", "param", "params", "weight", "weights", "result", "results"),
+    ]
+)
 MAKERS = ("build", "create", "get", "load", "make", "init", "instantiate", "prepare", "setup", "construct")  # beginnings of makers' names
 LEGACY = {"HalfTensor": HALF, "BFloat16Tensor": BFLOAT, "FloatTensor": SINGLE, "DoubleTensor": DOUBLE, "LongTensor": INTEGER}
 LEGACY.update(dict.fromkeys(("IntTensor", "ShortTensor", "ByteTensor", "CharTensor"), INTEGER), BoolTensor=BOOLEAN)
@@ -1081,7 +1089,7 @@ def is_module_name(unknown: Unknown) -> bool:
     last, called, _ = shown.rpartition(".")[2].partition("(")
     if called and not last.startswith(MAKERS):
         return False
-    return any(word in last for word in MODULE_WORDS) and "output" not in last
+    return any(word in last for word in MODULE_WORDS) and "output" not in last and last.rpartition("_")[2] not in OF_TENSORS
 
 
 def cast_of_unknown(m: Machine, atom: Unknown, args: Args, place: Place) -> Value | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from mplint.program.project import Project
@@ -24,6 +25,16 @@ class Ask(Protocol):
     def __call__(self, path: str, question: Callable[[bytes], T], /) -> T:
         """The answer."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """The question whether a text has one of some names."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, data: bytes) -> bool:
+        return any(name.encode() in data for name in self.names)
 
 
 def names_imported(data: bytes) -> tuple[str, ...]:

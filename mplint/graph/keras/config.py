@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import NamedTuple
 
-from mplint.graph.keras.layers import Config, Recorded, class_of, is_own, layer_config, layer_node, name_of
+from mplint.graph.keras.layers import Config, Recorded, class_of, constant_of, is_own, layer_config, layer_node, name_of
 from mplint.graph.keras.policy import policy_of
 from mplint.graph.keras.weights import NOTHING, Source, children, variables
-from mplint.graph.model import Attribute, Graph, GraphError, Node, OpKind, Tensor
+from mplint.graph.model import Attribute, Graph, GraphError, Node, OpKind, Tensor, literal
 from mplint.graph.storage import Json, shape_of
 
 MAX_DEPTH = 60
+OLD_OPERANDS = ("x", "y", "a", "b", "clip_value_min", "clip_value_max")  # the arguments of tf functions that may be numbers to compute with
 Key = tuple[str, int, int]  # layer, which of its calls, which of the outputs
 
 
 class Call(NamedTuple):
-    """One call of a layer: the tensors that go in, and the plain arguments."""
+    """One call of a layer: the tensors that go in, the plain arguments, and the constants among the operands with their places."""
 
     inputs: tuple[Key, ...]
     scalars: dict[str, Attribute]
+    constants: tuple[tuple[int, Tensor], ...] = ()
 
 
 def read_model(config: Config, source: Source, notes: list[str]) -> Graph:
@@ -96,6 +98,8 @@ class _Reader:
             entry = by_name[name]
             call = calls[name][index] if calls[name] else Call((), {})
             inputs = [_tensor(tensors, key) for key in call.inputs]
+            for place, constant in call.constants:
+                inputs.insert(place, constant)
             outputs = recorded.get((name, index), [])
             if class_of(entry) == "InputLayer":
                 tensor = _input(entry, path)
@@ -187,6 +191,7 @@ class _Reader:
             outputs=tuple(outputs),
             attributes=attributes,
             graphs={} if first is not None else {"body": body},
+            callees=(body,) if first is not None else (),
             compute_dtype=policy.compute if policy else None,
             variable_dtype=policy.variable if policy else None,
             layer=path.rstrip("/"),
@@ -241,64 +246,89 @@ def _tensor(tensors: dict[Key, Tensor], key: Key) -> Tensor:
     return found
 
 
+class _Arguments:
+    """What one call of a layer is given."""
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+        self.scalars: dict[str, Attribute] = {}
+        self.constants: list[tuple[int, Tensor]] = []
+
+    def call(self) -> Call:
+        """The call."""
+        return Call(tuple(self.keys), self.scalars, tuple(self.constants))
+
+    def constant(self, tensor: Tensor) -> None:
+        """Add an operand that the file holds."""
+        self.constants.append((len(self.keys) + len(self.constants), tensor))
+
+    def gather(self, value: Json, name: str, depth: int = 0) -> None:
+        """Add an argument of Keras 3, with what lies in it."""
+        if depth > MAX_DEPTH:
+            raise GraphError("arguments nested too deeply")
+        match value:
+            case {"class_name": "__keras_tensor__", "config": {"keras_history": [str(layer), int(call), int(output)]}}:
+                self.keys.append((layer, call, output))
+            case {"class_name": "__tensor__", "config": {"value": values, "dtype": str(dtype)}}:
+                self.constant(constant_of(name, values, dtype))
+            case dict():
+                for key, part in value.items():
+                    self.gather(part, f"{name}.{key}", depth + 1)
+            case list():
+                for part in value:
+                    self.gather(part, name, depth + 1)
+            case bool() | str():
+                self.scalars.setdefault(name, value)
+            case int() | float():
+                self.scalars.setdefault(name, value)
+                if depth == 0:
+                    self.constant(literal(value, None))
+            case _:
+                pass
+
+    def old_reference(self, reference: Json) -> None:
+        """["layer", call, output, {keyword arguments}]; a keyword may itself refer to a tensor, and a constant has a name of its own."""
+        match reference:
+            case ["_CONSTANT_VALUE", _, value, *rest]:
+                if isinstance(value, bool | int | float | str):
+                    self.scalars.setdefault("arg0", value)
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    self.constant(literal(value, None))
+            case [str(layer), int(call), int(output), *rest]:
+                self.keys.append((layer, call, output))
+            case _:
+                return
+        for part in rest:
+            for name, value in part.items() if isinstance(part, dict) else ():
+                match value:
+                    case [str(layer), int(call), int(output)]:
+                        self.keys.append((layer, call, output))
+                    case bool() | int() | float() | str():
+                        self.scalars.setdefault(name, value)
+                        if name in OLD_OPERANDS and isinstance(value, int | float) and not isinstance(value, bool):
+                            self.constant(literal(value, None))
+                    case _:
+                        pass
+
+
 def _calls(nodes: Json) -> list[Call]:
     """The calls in a layer's inbound_nodes, in the form of Keras 3 or of Keras 2."""
     found = []
     for node in nodes if isinstance(nodes, list) else ():
-        keys: list[Key] = []
-        scalars: dict[str, Attribute] = {}
+        arguments = _Arguments()
         match node:
-            case {"args": list(arguments), "kwargs": dict(named)}:
-                for place, argument in enumerate(arguments):
-                    _gather(argument, keys, scalars, f"arg{place}")
+            case {"args": list(given), "kwargs": dict(named)}:
+                for place, argument in enumerate(given):
+                    arguments.gather(argument, f"arg{place}")
                 for name, argument in named.items():
-                    _gather(argument, keys, scalars, name)
+                    arguments.gather(argument, name)
             case [str(), int(), int(), *_]:
-                _old_reference(node, keys, scalars)
+                arguments.old_reference(node)
             case list():
                 for reference in node:
-                    _old_reference(reference, keys, scalars)
-        found.append(Call(tuple(keys), scalars))
+                    arguments.old_reference(reference)
+        found.append(arguments.call())
     return found
-
-
-def _gather(value: Json, keys: list[Key], scalars: dict[str, Attribute], name: str, depth: int = 0) -> None:
-    if depth > MAX_DEPTH:
-        raise GraphError("arguments nested too deeply")
-    match value:
-        case {"class_name": "__keras_tensor__", "config": {"keras_history": [str(layer), int(call), int(output)]}}:
-            keys.append((layer, call, output))
-        case dict():
-            for key, part in value.items():
-                _gather(part, keys, scalars, f"{name}.{key}", depth + 1)
-        case list():
-            for part in value:
-                _gather(part, keys, scalars, name, depth + 1)
-        case bool() | int() | float() | str():
-            scalars.setdefault(name, value)
-        case _:
-            pass
-
-
-def _old_reference(reference: Json, keys: list[Key], scalars: dict[str, Attribute]) -> None:
-    """["layer", call, output, {keyword arguments}]; a keyword may itself refer to a tensor, and a constant has a name of its own."""
-    match reference:
-        case ["_CONSTANT_VALUE", _, value, *rest]:
-            if isinstance(value, bool | int | float | str):
-                scalars.setdefault("arg0", value)
-        case [str(layer), int(call), int(output), *rest]:
-            keys.append((layer, call, output))
-        case _:
-            return
-    for part in rest:
-        for name, value in part.items() if isinstance(part, dict) else ():
-            match value:
-                case [str(layer), int(call), int(output)]:
-                    keys.append((layer, call, output))
-                case bool() | int() | float() | str():
-                    scalars.setdefault(name, value)
-                case _:
-                    pass
 
 
 def _recorded(entries: list[Config]) -> dict[tuple[str, int], list[Recorded]]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.graph.keras.policy import Policy, policy_of
 from mplint.graph.keras.shapes import output_shape
 from mplint.graph.keras.weights import Source, inner, listed, variables
-from mplint.graph.model import FLOATS, Attribute, Dim, Graph, Node, OpKind, Tensor
+from mplint.graph.model import BITS, FLOATS, Attribute, Dim, Graph, Literal, Node, OpKind, Tensor, literal
 from mplint.graph.op_kinds import kind_of
+from mplint.graph.operations import FILL, operation
 from mplint.graph.storage import Json, shape_of
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Config = dict[str, Json]
 Recorded = tuple[tuple[Dim, ...] | None, str | None]  # shape and dtype that the file notes for a tensor
@@ -22,6 +28,10 @@ FUNCTIONS = ("TFOpLambda", "SlicingOpLambda", "TensorFlowOpLayer")
 LOOKUPS = ("IntegerLookup", "StringLookup", "TextVectorization", "Hashing", "HashedCrossing", "Discretization")
 SKIPPED = frozenset(("name", "dtype", "batch_shape", "batch_input_shape"))
 MAX_NESTED = 40
+
+
+# Settings of layers that are numbers to compute with, in the order of the operands.
+OPERANDS = {"Clip": ("x_min", "x_max"), "Rescaling": ("scale", "offset")}
 
 
 def layer_config(entry: Config) -> Config:
@@ -65,12 +75,14 @@ def layer_node(
     policy = policy_of(config.get("dtype"), path) if not is_operation(entry) else None
     attributes: dict[str, Attribute] = {**attributes_of(config), **scalars}
     kind = _kind(entry, config, attributes)
+    operands = inputs
+    inputs = [tensor for tensor in inputs if not isinstance(tensor.weights, Literal)]
     shapes = [tensor.shape for tensor in inputs]
     dtype = _output_dtype(entry, kind, policy, inputs, recorded[0][1] if recorded else None, scalars)
     node = Node(
         name_of(entry),
         kind,
-        kind_name,
+        _function(config) or kind_name if kind_name == "TFOpLambda" else kind_name,
         domain="keras" if is_own(entry) else str(entry.get("module") or "custom"),
         inputs=tuple(inputs),
         weights=variables(source, path, kind_name, dict(config)),
@@ -85,11 +97,57 @@ def layer_node(
     shape = (recorded[0][0] if recorded else None) or _shape(entry, config, kind, shapes, scalars) or _wrapped_shape(node, config)
     if kind is OpKind.ACTIVATION and attributes.get("activation") == "linear" and inputs and inputs[0].dtype != dtype:
         node.kind = OpKind.CAST
+    node.inputs = tuple(_operands(node, operands, inputs, config))
     outputs = [Tensor(path, dtype, shape)]
     for index, (more, noted) in enumerate(recorded[1:], 1):
         outputs.append(Tensor(f"{path}:{index}", noted if noted not in FLOATS else dtype, more))
     node.outputs = tuple(outputs)
     return node
+
+
+def _operands(node: Node, given: list[Tensor], tensors: list[Tensor], config: Config) -> list[Tensor]:
+    """What a layer computes with: the tensors, and of an elementwise operation or a fill the numbers beside them."""
+    if node.kind is not OpKind.ELEMENTWISE and operation(node) != FILL:
+        return tensors
+    settings = (config.get(name) for name in OPERANDS.get(node.op_type, ()))
+    numbers = [literal(value, None) for value in settings if isinstance(value, int | float)]
+    dtype = node.compute_dtype or promoted({t.dtype for t in tensors if t.dtype is not None and t.dtype in FLOATS})
+    found = [*given, *numbers]
+    for tensor in found:
+        if isinstance(tensor.weights, Literal):
+            tensor.dtype = dtype
+    return found
+
+
+def constant_of(name: str, values: Json, dtype: str) -> Tensor:
+    """A tensor whose values stand in the configuration."""
+    flat, shape = [values], list[Dim]()
+    while flat and all(isinstance(part, list) for part in flat):
+        shape.append(len(flat[0]) if isinstance(flat[0], list) else 0)
+        flat = [item for part in flat if isinstance(part, list) for item in part]
+    numbers = [float(value) for value in flat if isinstance(value, int | float)]
+    tensor = Tensor(name, dtype, tuple(shape))
+    if len(numbers) == len(flat) == tensor.size:
+        tensor.weights = Written(tuple(numbers), dtype)
+    return tensor
+
+
+class Written(NamedTuple):
+    """Values that the configuration lists."""
+
+    values: tuple[float, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return len(self.values) * BITS.get(self.dtype, 32) // 8
+
+    def chunks(self, size: int = 1 << 24) -> Iterator[np.ndarray]:
+        """The values as one array."""
+        import numpy as np
+
+        yield np.array(self.values, np.float64)
 
 
 def attributes_of(config: Config) -> dict[str, Attribute]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mplint.graph.model import Attribute, Graph, GraphError, ModelGraph, Node, OpKind, Tensor, Weights, connect
+from mplint.graph.model import Attribute, Graph, GraphError, ModelGraph, Node, OpKind, Tensor, Weights, connect, literal
 from mplint.graph.onnx.dtypes import dtype_name
 from mplint.graph.onnx.file import InlineWeights, external_file, read_proto
 from mplint.graph.op_kinds import kind_of
@@ -56,6 +57,8 @@ def read_model(proto: onnx.ModelProto, path: str) -> ModelGraph:
     reader = _Reader(path, {function_name(*key): function for key, function in model.functions.items()})
     graph = reader.graph(model.graph, {})
     functions = {name: reader.graph(function, {}) for name, function in reader.functions.items()}
+    for node, name in reader.calls:
+        node.callees = (functions[name],)
     found = ModelGraph(
         path=path,
         format="onnx",
@@ -84,6 +87,7 @@ class _Reader:
     def __init__(self, path: str, functions: dict[str, ir.Function]) -> None:
         self.path = path
         self.functions = functions
+        self.calls: list[tuple[Node, str]] = []
 
     def graph(self, source: ir.Graph | ir.Function, outer: dict[int, Tensor], depth: int = 0) -> Graph:
         """One graph; `outer` holds the tensors of the graphs around it by the identity of onnx-ir's values."""
@@ -109,17 +113,22 @@ class _Reader:
         """One node with its bodies."""
         outputs = tuple(self.tensor(value, known) for value in item.outputs)
         attributes, graphs = self.attributes(item, known, depth)
-        return Node(
+        inputs = [None if value is None else self.operand(value, item, known) for value in item.inputs]
+        node = Node(
             name=text(item.name) or next((t.name for t in outputs if t.name), f"{item.op_type}_{number}"),
             kind=self.kind(item),
             op_type=text(item.op_type),
             domain=text(item.domain),
-            inputs=tuple(None if value is None else self.operand(value, item, known) for value in item.inputs),
+            inputs=(*inputs, *written(item, attributes, len(inputs))),
             outputs=outputs,
             attributes=attributes,
             graphs=graphs,
             layer=layer_path(text(item.name), item.metadata_props),
         )
+        name = function_name(item.domain, item.op_type, item.overload)
+        if name in self.functions:
+            self.calls.append((node, name))
+        return node
 
     def kind(self, item: ir.Node) -> OpKind:
         """What the node computes."""
@@ -199,6 +208,21 @@ class _Reader:
             claimed = f"{tensor.described}, {nbytes:,} bytes, but {constant.length:,} are stored"
             raise GraphError(f"the weight {tensor.name} is {claimed}")
         return FileWeights(file, offset, nbytes, tensor.dtype)
+
+
+def written(item: ir.Node, attributes: dict[str, Attribute], given: int) -> Iterator[Tensor]:
+    """The numbers that an operator takes as attributes where others take operands: what fills a shape, and the bounds of older Clips."""
+    match item.op_type:
+        case "ConstantOfShape":
+            values = attributes.get("value")
+            number = values[0] if isinstance(values, tuple) and len(values) == 1 else 0.0 if "value" not in attributes else None
+            dtype = item.outputs[0].dtype
+            if isinstance(number, int | float):
+                yield literal(number, "float32" if dtype is None else dtype_name(dtype))
+        case "Clip" if given == 1:
+            for name, bound in (("min", -math.inf), ("max", math.inf)):
+                number = attributes.get(name, bound)
+                yield literal(number if isinstance(number, int | float) else bound, "float32")
 
 
 def ordered(source: ir.Graph | ir.Function) -> Iterable[ir.Node]:

@@ -107,6 +107,12 @@ def output_shape(node: NodeDef, place: int) -> tuple[Dim, ...] | None:
     return None
 
 
+def results_of(node: NodeDef) -> int:
+    """How many results a call of functions gives, 0 for other nodes."""
+    listed = next((value.first(1) for key in ("Tout", "T") if (value := node.attributes.get(key)) is not None), None)
+    return len(listed.numbers(6)) if listed is not None and any(functions_in(node)) else 0
+
+
 def output_of(reference: str, op: str) -> tuple[str, int]:
     """The node and which of its outputs a reference stands for: "name", "name:1" or in a function "name:output:1"."""
     parts = reference.split(":")

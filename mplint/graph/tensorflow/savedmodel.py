@@ -6,12 +6,22 @@ import mmap
 import os
 
 from mplint.graph.keras.config import policy_name
-from mplint.graph.model import FLOATS, Graph, GraphError, ModelGraph, Node, OpKind, Tensor, connect
+from mplint.graph.model import FIRST_INPUT, FLOATS, Graph, GraphError, ModelGraph, Node, OpKind, Tensor, connect
 from mplint.graph.op_kinds import kind_of
 from mplint.graph.protobuf import Message
 from mplint.graph.storage import parse_json, reads
 from mplint.graph.tensorflow.bundle import read_bundle
-from mplint.graph.tensorflow.nodes import NodeDef, attributes_of, functions_in, node_of, output_dtype, output_of, output_shape, restored
+from mplint.graph.tensorflow.nodes import (
+    NodeDef,
+    attributes_of,
+    functions_in,
+    node_of,
+    output_dtype,
+    output_of,
+    output_shape,
+    restored,
+    results_of,
+)
 from mplint.graph.tensorflow.types import constant_of, dtype_of, shape_of
 
 MAX_FILE = 1 << 31  # what protocol buffers allow
@@ -52,7 +62,8 @@ class _Reader:
         library = definition.first(2)
         self.library = {name: function for function in (library.each(1) if library else ()) if (name := _function_name(function))}
         self.used: dict[str, Tensor] = {}
-        self.pending: list[tuple[str, list[Tensor | None]]] = []
+        self.pending: list[tuple[str, Node]] = []
+        self.calls: list[tuple[Node, str]] = []
 
     def read(self) -> ModelGraph:
         """The graph behind the serving signature, with the functions that it calls."""
@@ -63,12 +74,20 @@ class _Reader:
         builder = _Body(self, self.model.graph)
         for name in wanted:
             builder.add(nodes[name])
-        self.model.graph.inputs = [builder.tensor(ref) for _, ref in inputs if ref.partition(":")[0] in builder.nodes]
-        self.model.graph.outputs = [builder.tensor(ref) for _, ref in outputs]
+        graph = self.model.graph
+        for ends, found in ((inputs, graph.inputs), (outputs, graph.outputs)):
+            for name, reference in ends:
+                if reference.partition(":")[0] in builder.nodes:
+                    tensor = builder.tensor(reference)
+                    found.append(tensor)
+                    graph.public.setdefault(id(tensor), name)
         while self.pending:
-            name, arguments = self.pending.pop()
+            name, caller = self.pending.pop()
             if name in self.library and name not in self.model.functions:
-                self.model.functions[name] = self._function(name, self.library[name], arguments)
+                self.model.functions[name] = self._function(name, self.library[name], caller)
+        for node, name in self.calls:
+            if name in self.model.functions:
+                node.callees += (self.model.functions[name],)
         self.model.graph.constants |= self.used
         return self.model
 
@@ -109,8 +128,9 @@ class _Reader:
                         ends[side].append((entry.string(1), reference))
         return ends
 
-    def _function(self, name: str, definition: Message, arguments: list[Tensor | None]) -> Graph:
+    def _function(self, name: str, definition: Message, caller: Node) -> Graph:
         graph = Graph(name)
+        arguments = caller.inputs[FIRST_INPUT.get(caller.op_type, 0) :]
         builder = _Body(self, graph)
         signature = definition.first(1)
         shapes = _argument_shapes(definition)
@@ -119,6 +139,7 @@ class _Reader:
             bound = arguments[place] if place < len(arguments) else None
             if dtype == "resource" and bound is not None and bound.name in self.used:
                 builder.tensors[label, 0] = bound
+                graph.inputs.append(bound)
                 continue
             tensor = Tensor(label, dtype, shapes.get(place))
             builder.tensors[label, 0] = tensor
@@ -126,8 +147,10 @@ class _Reader:
         nodes = {node.name: node for node in (node_of(message) for message in definition.each(3))}
         for node in _needed(nodes, list(nodes)):
             builder.add(nodes[node])
-        for entry in definition.each(4):
-            graph.outputs.append(builder.tensor(entry.string(2)))
+        results = {entry.string(1): entry.string(2) for entry in definition.each(4)}
+        declared = [output.string(1) for output in signature.each(3)] if signature is not None else []
+        for output in declared if results.keys() == set(declared) else results:
+            graph.outputs.append(builder.tensor(results[output]))
         return graph
 
 
@@ -187,8 +210,11 @@ class _Body:
         self.nodes[name] = (definition, node)
         if op not in ("Assert", "AssignVariableOp"):
             self.tensor(name)
+        for place in range(1, results_of(definition)):
+            self.tensor(f"{name}:{place}")
         for function in functions_in(definition):
-            self.reader.pending.append((function, list(inputs)))
+            self.reader.pending.append((function, node))
+            self.reader.calls.append((node, function))
 
     def _is_variable(self, reference: str) -> bool:
         found = self.nodes.get(reference.partition(":")[0])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 
 from mplint.graph.model import FLOATS, Attribute, Dim, Graph, GraphError, ModelGraph, Node, OpKind, Tensor
 from mplint.graph.op_kinds import kind_of
 from mplint.graph.storage import Json
+from mplint.graph.torch.operands import operands_of, placed
 
 Object = dict[str, Json]
 Env = dict[str, Tensor]
@@ -24,6 +26,7 @@ AUTOCAST = ("device", "dtype", "enabled", "cache_enabled")
 _SYMBOL = re.compile(r"Symbol\('([\w.]+)'[^()]*\)")
 _INTEGER = re.compile(r"Integer\((-?\d+)\)")
 MAX_NAME = 120
+MAX_SPEC = 1 << 20
 
 
 def read_program(path: str, program: Object, stored: Mapping[str, Tensor]) -> ModelGraph:
@@ -47,6 +50,9 @@ def read_program(path: str, program: Object, stored: Mapping[str, Tensor]) -> Mo
     read.inputs = [tensor for tensor in read.inputs if id(tensor) not in kept]
     outputs = list(_outputs(graph.get("outputs"), signature, env))
     read.outputs = outputs or read.outputs
+    names = list(_names_of_results(module.get("module_call_graph")))
+    if len(names) == len(read.outputs):
+        read.public = {id(tensor): name for tensor, name in zip(read.outputs, names, strict=True) if name}
     version = program.get("torch_version")
     model.producer = f"torch {version}" if isinstance(version, str) else "torch"
     opset = program.get("opset_version")
@@ -106,6 +112,8 @@ def _node(entry: Object, env: Env, values: Json) -> Node:
     op_type, domain, plain = _target(target)
     layer = _layer(entry.get("metadata"))
     inputs: list[Tensor | None] = []
+    named: dict[str, Tensor] = {}
+    numbers: dict[str, float] = {}
     after: list[Tensor] = []
     attributes: dict[str, Attribute] = {}
     bodies: list[tuple[str, Object]] = []
@@ -119,12 +127,18 @@ def _node(entry: Object, env: Env, values: Json) -> Node:
                 tensors = [_tensor(key, env, values) for key in _names([value])]
                 inputs += tensors if tensors else [None] if value.get("as_none") else []
                 after += tensors
+                if tensors:
+                    named[name] = tensors[0]
                 plain_value = None if tensors else _scalar(value)
-                if plain_value is not None:
+                if name in operands_of(plain) and isinstance(plain_value, int | float) and not isinstance(plain_value, bool):
+                    numbers[name] = float(plain_value)
+                elif plain_value is not None:
                     attributes[name or (AUTOCAST[place] if plain == "wrap_with_autocast" and place < 4 else f"arg{place}")] = plain_value
             case _:
                 raise GraphError("an argument in the exported program has the wrong form")
     outputs = tuple(_made(key, env, values) for key in _names(entry.get("outputs")))
+    if numbers:
+        inputs = list(placed(plain, named, numbers, outputs[0].dtype if outputs else None))
     kind = kind_of("torch", plain)
     if bodies and kind is OpKind.OPAQUE:
         kind = OpKind.CONTROL
@@ -254,6 +268,39 @@ def _parameters(signature: Json) -> Iterator[tuple[str, str]]:
                     yield argument, str(rest[key])
                 case _:
                     pass
+
+
+def _names_of_results(calls: Json) -> Iterator[str]:
+    """The keys under which the program returns its results, "" for those that it returns by place."""
+    match calls:
+        case [{"signature": {"out_spec": str(text)}}, *_] if len(text) < MAX_SPEC:
+            try:
+                spec = json.loads(text)
+            except (ValueError, RecursionError):
+                return
+        case _:
+            return
+    stack: list[tuple[str, Json]] = [("", spec[1])] if isinstance(spec, list) and len(spec) > 1 else []
+    while stack:
+        name, part = stack.pop()
+        match part:
+            case {"type": None}:
+                yield name
+            case {"children_spec": list(children), "context": context}:
+                keys = _keys(context)
+                named = keys if len(keys) == len(children) else [""] * len(children)
+                stack += [(f"{name}.{key}".strip("."), child) for key, child in reversed(list(zip(named, children, strict=True)))]
+            case _:
+                pass
+
+
+def _keys(context: Json) -> list[str]:
+    """The keys that a treespec notes for a dict or a dataclass."""
+    try:
+        keys = json.loads(context) if isinstance(context, str) else context
+    except (ValueError, RecursionError):
+        return []
+    return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
 
 
 def _outputs(outputs: Json, signature: Json, env: Env) -> Iterator[Tensor]:

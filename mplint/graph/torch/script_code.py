@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from mplint.graph.model import FLOATS, Attribute, GraphError, ModelGraph, Node, OpKind, Tensor
 from mplint.graph.op_kinds import kind_of
+from mplint.graph.torch.operands import argument_at, operands_of, placed
 from mplint.graph.torch.pickles import Instance
 
 MAX_STEPS = 400_000
@@ -21,6 +22,7 @@ WEIGHTED = (OpKind.MATMUL, OpKind.CONV, OpKind.RECURRENT, OpKind.EMBEDDING)
 SIZES = frozenset(("size", "dim", "len", "numel", "format", "is_floating_point", "dtype", "device", "warn", "item", "NumToTensor"))
 MAKERS = frozenset(("arange", "linspace", "logspace", "eye"))
 BOOLS = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "isnan", "isinf"))
+INDEXED = frozenset(("gather", "index", "index_select", "index_put", "take", "take_along_dim", "masked_select", "scatter", "index_fill"))
 UNKNOWN = object()
 
 Make = Callable[[str, object], Tensor | None]
@@ -213,14 +215,16 @@ class _Reader:
         kind = kind_of("torch", plain) if not domain.startswith("ops.") or domain in ("ops.prim", "ops.aten") else OpKind.OPAQUE
         attributes: dict[str, Attribute] = {}
         for key, value in [*((f"arg{place}", value) for place, value in enumerate(arguments)), *keywords.items()]:
+            if argument_of(plain, key) in operands_of(plain) and is_number(value):
+                continue
             if isinstance(value, bool | int | float | str):
                 attributes[key] = value
             elif isinstance(value, list) and all(isinstance(item, int | float) for item in value):
                 attributes[key] = tuple(item for item in value if isinstance(item, int | float))
         dtype = _result(plain, kind, arguments, keywords, tensors)
         output = Tensor(f"{plain}_{len(self.model.graph.nodes)}", dtype)
-        compute = dtype if dtype in FLOATS else next((t.dtype for t in tensors if t.dtype in FLOATS), None)
-        inputs = tuple(value if isinstance(value, Tensor) else None for value in _operands(arguments))
+        compute = dtype if dtype in FLOATS else next((t.dtype for t in tensors if t.dtype in FLOATS and t.shape != ()), None)
+        inputs = tuple(_inputs(plain, arguments, keywords, dtype))
         node = Node(output.name, kind, f"aten::{plain}", "aten", inputs, (output,), {}, attributes, {}, compute, None, path)
         self.model.graph.nodes.append(node)
         return output
@@ -241,7 +245,15 @@ def _result(plain: str, kind: OpKind, arguments: list[object], keywords: dict[st
         return next((t.dtype for t in reversed(tensors) if t.dtype in FLOATS and t.weights is not None), _promoted(tensors))
     if kind is OpKind.OPAQUE or not tensors:
         return None
-    return _promoted(tensors)
+    return _promoted(_data(plain, arguments) or tensors)
+
+
+def _data(plain: str, arguments: list[object]) -> list[Tensor]:
+    """The tensors whose dtypes make that of the result: no conditions, masks and indices; none where all count."""
+    if plain in INDEXED:
+        return [value for value in arguments[:1] if isinstance(value, Tensor)]
+    named = operands_of(plain)
+    return [value for place, value in enumerate(arguments) if isinstance(value, Tensor) and argument_at(plain, place) in named]
 
 
 def _promoted(tensors: list[Tensor]) -> str | None:
@@ -255,9 +267,28 @@ def _promoted(tensors: list[Tensor]) -> str | None:
     return "float64" if "float64" in floats else "float32" if floats else "int64"
 
 
-def _operands(arguments: list[object]) -> list[object]:
-    """The arguments that are tensors, or lists of them, or could be: numbers and texts are attributes."""
-    return [value for value in _flat(arguments) if isinstance(value, Tensor) or value is None]
+def _inputs(plain: str, arguments: list[object], keywords: dict[str, object], made: str | None) -> Iterator[Tensor | None]:
+    """The arguments that are tensors, or lists of them, or could be, and the numbers that the operation computes with."""
+    given = {**{f"arg{place}": value for place, value in enumerate(arguments)}, **keywords}
+    named = {argument_of(plain, key): value for key, value in given.items()}
+    numbers = {name: float(value) for name in operands_of(plain) if is_number(value := named.get(name))}  # type: ignore[arg-type]
+    if numbers:
+        yield from placed(plain, {name: value for name, value in named.items() if isinstance(value, Tensor)}, numbers, made)
+        return
+    for value in _flat(arguments):
+        if isinstance(value, Tensor) or value is None:
+            yield value
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number, and no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def argument_of(plain: str, key: str) -> str:
+    """The name of an argument, which for one that was given by its place is "arg0"."""
+    place = key.removeprefix("arg")
+    return argument_at(plain, int(place)) or key if place.isdecimal() else key
 
 
 def _flat(value: object) -> list[object]:
