@@ -61,14 +61,15 @@ class KerasCandidate:
             if not all(_may_become(one, other) for one, other in zip(given, got, strict=False)):
                 found = Distance(float("inf"), "an output has another dtype than the original's")
             worst = max(worst, found, key=lambda one: (bool(one.broken), one.error))
-        if not exact and worst.broken == NO_NUMBER and not all(_is_finite(given) for given, _ in expected):
+        broken = not exact and not all(_is_finite(given) for given, _ in expected)
+        if broken and worst.broken == NO_NUMBER:
             worst = worst._replace(broken=STAYS_BROKEN)
         if all(distance(given if exact else meant, meant).empty for given, meant in expected):
             worst = worst._replace(broken="the original's outputs are NaN or infinite on all samples: give --calibration data")
         problem = worst.broken or f"the outputs are off by {worst.error:.2g}, more than {tolerance:g}"
         count = len(expected)
         verified = f"Keras, outputs against the original's on {count} sample{'s' if count > 1 else ''}"
-        return Proof(worst.error, (verified,), () if worst.within(tolerance) else (problem,))
+        return Proof(worst.error, (verified,), () if worst.within(tolerance) else (problem,), broken)
 
     def save(self) -> None:
         """Put it in the place of the original; raises WriteError."""

@@ -69,7 +69,8 @@ class OnnxCandidate:
         verify(result, model, result.policy, known)
         if not exact and original.broken and result.problems == [NO_NUMBER]:
             result.problems = [STAYS_BROKEN]
-        return Proof(result.error, tuple(result.verified), tuple(result.problems))
+        error = float("inf") if result.error is None else result.error
+        return Proof(error, tuple(result.verified), tuple(result.problems), not exact and original.broken)
 
     def save(self) -> None:
         """Put it in the place of the original; raises WriteError."""

@@ -16,15 +16,20 @@ class MendError(Exception):
 
 
 class Proof(NamedTuple):
-    """How far the outputs are from the original's, relative to their largest value, by what that was shown, and what is wrong."""
+    """How far the outputs are from the original's, relative to their largest value, by what that was shown, and what is wrong.
 
-    error: float | None
+    `broken`: where the original gives no numbers, they were held against what it gives in float32.
+    """
+
+    error: float
     verified: tuple[str, ...]
     problems: tuple[str, ...]
+    broken: bool = False
 
     def __str__(self) -> str:
-        far = "the same bits" if self.error == 0 else f"outputs within {self.error:.2g} of the original's" if self.error is not None else ""
-        return f"{', '.join(self.verified)}: {far}" if far else ", ".join(self.verified)
+        whose = "the original's in float32, since in half they are infinite or NaN" if self.broken else "the original's"
+        far = f"outputs within {self.error:.2g} of {whose}" if self.error else f"outputs equal to {whose}"
+        return f"{', '.join(self.verified)}: {far}"
 
 
 class Candidate(Protocol):

@@ -52,8 +52,8 @@ class CastPingPong(Rule):
 
     ## Fix safety
     Safe where the model gives the same bits without the casts. Unsafe where float32 is rounded to half and cast back: the numbers keep the
-    digits that they lost there, which may have been the point. `mplint fix` writes ONNX models and `.keras` archives, and only what it
-    has proven.
+    digits that they lost there, which may have been the point. `mplint fix` mends ONNX models and `.keras` archives, and
+    writes only what it has proven.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp405.py: the same bits without the casts. The time shows only on a GPU.
@@ -67,7 +67,7 @@ class CastPingPong(Rule):
     name = "cast-ping-pong"
     severity = Severity.WARNING
     fix = Applicability.SAFE
-    frameworks = ("onnx", "torch")
+    frameworks = ("onnx", "keras", "torch")
     graphs = True
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:

@@ -88,7 +88,8 @@ class ConstantOutOfRange(Rule):
     Safe for fills and `where`: the smallest finite number of the tensor's own dtype masks just as well in every precision. Offered where
     the tensor is a plain name. Unsafe where a mask is multiplied: added to scores, the smallest number may still come to -inf in rows that
     are masked throughout.
-    In models, -3e4 is written into the constants of masks: unsafe too where a mask is multiplied by it, which need not hold 0 and 1 alone.
+    In ONNX models and `.keras` archives -3e4 (in bfloat16 -1e9) is written in the place of masks that do not fit: unsafe where a mask is
+    multiplied by it, which need not hold 0 and 1 alone, and in float32 models.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp204.py.

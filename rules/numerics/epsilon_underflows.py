@@ -76,7 +76,7 @@ class EpsilonUnderflows(Rule):
     Unsafe. In an autocast region the guarded step is computed in float32, which costs memory; what comes of it is float32 until an
     operation of the region casts it again. Elsewhere the epsilon becomes 1e-4, the same guard in float16, where the old one was 0 or
     close to it: in float32 runs of the same code it is a larger one.
-    In models, 1e-4 is written.
+    In ONNX models and `.keras` archives, 1e-4 is written.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp205.py, for Keras by tests/witness/test_mp205_keras.py.

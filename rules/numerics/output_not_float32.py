@@ -259,8 +259,8 @@ class OutputNotFloat32(Rule):
 
     ## Fix safety
     Safe: the last layer gets `dtype="float32"`. Its weights are float32 already, so that checkpoints stay valid.
-    In models what follows the last product is computed in float32 (the product too, where only a bias follows it), and the output becomes
-    float32: who reads it gets more digits, in another dtype.
+    In ONNX models and `.keras` archives what follows the last product is computed in float32 (the product too, where only a bias
+    follows it), and the output becomes float32: who reads it gets more digits, in another dtype.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp201.py (Keras 3).
