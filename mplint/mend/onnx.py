@@ -62,15 +62,22 @@ class OnnxCandidate:
     def prove(self, *, exact: bool) -> Proof:
         """Hold it against the original; raises MendError."""
         original = self.original
-        known, policy = original.reference(exact=exact), original.policy
-        result = Conversion(replace(policy, tolerance=0.0) if exact else policy, save=lambda _: None)
         model = ir.from_proto(onnx.ModelProto.FromString(self.message))
         ir.external_data.set_base_dir(model.graph, os.path.dirname(original.path))
+        first = self._held(
+            model, original.references(exact=exact), 0.0 if exact else original.policy.tolerance, original.broken and not exact
+        )
+        if exact or not first.problems or first.error == float("inf"):
+            return first
+        # Half itself may be further from float32 than that: then what the copy gives may be nearer.
+        second = self._held(model, original.references(meant=True), original.policy.tolerance, True)
+        return first if second.problems else second
+
+    def _held(self, model: ir.Model, known: Samples, tolerance: float, broken: bool) -> Proof:
+        result = Conversion(replace(self.original.policy, tolerance=tolerance), save=lambda _: None)
         verify(result, model, result.policy, known)
-        if not exact and original.broken and result.problems == [NO_NUMBER]:
-            result.problems = [STAYS_BROKEN]
-        error = float("inf") if result.error is None else result.error
-        return Proof(error, tuple(result.verified), tuple(result.problems), not exact and original.broken)
+        problems = [STAYS_BROKEN] if broken and result.problems == [NO_NUMBER] else result.problems
+        return Proof(float("inf") if result.error is None else result.error, tuple(result.verified), tuple(problems), broken)
 
     def save(self) -> None:
         """Put it in the place of the original; raises WriteError."""
@@ -111,13 +118,13 @@ class OnnxOriginal:
                 raise MendError(f"the ONNX checker refuses the model as it is: {_first_line(error)}") from None
         return typed(model, message)
 
-    def reference(self, *, exact: bool) -> Samples:
-        """Inputs, and what the original gives for them; not `exact`, what it stands for where that is no number."""
-        feeds, real, meant = self._given
-        if exact:
-            return Samples([*feeds], real)
-        pairs = zip(real, meant, strict=True)
-        return Samples([*feeds], [one if _is_finite(one) or not _is_finite(other) else other for one, other in pairs])
+    def references(self, *, exact: bool = False, meant: bool = False) -> Samples:
+        """Inputs, and what the original gives for them; not `exact`, what it is `meant` to give where that is no number, or everywhere."""
+        feeds, real, wide = self._given
+        pairs = zip(real, wide, strict=True)
+        if not exact:
+            real = [other if _is_finite(other) and (meant or not _is_finite(one)) else one for one, other in pairs]
+        return Samples([*feeds], real)
 
     @property
     def broken(self) -> bool:

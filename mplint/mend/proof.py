@@ -18,7 +18,7 @@ class MendError(Exception):
 class Proof(NamedTuple):
     """How far the outputs are from the original's, relative to their largest value, by what that was shown, and what is wrong.
 
-    `broken`: where the original gives no numbers, they were held against what it gives in float32.
+    `broken`: where the original gives no numbers, or is further from float32 itself, they were held against what it gives in float32.
     """
 
     error: float
@@ -27,7 +27,7 @@ class Proof(NamedTuple):
     broken: bool = False
 
     def __str__(self) -> str:
-        whose = "the original's in float32, since in half they are infinite or NaN" if self.broken else "the original's"
+        whose = "what the original gives in float32, from which half leads it away" if self.broken else "the original's"
         far = f"outputs within {self.error:.2g} of {whose}" if self.error else f"outputs equal to {whose}"
         return f"{', '.join(self.verified)}: {far}"
 
