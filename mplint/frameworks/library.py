@@ -73,6 +73,7 @@ class Frameworks:
         self.finishing = [h for v in vocabularies for h in v.finished]
         self.annotations = [h for v in vocabularies for h in v.annotations]
         self.externals = [h for v in vocabularies for h in v.externals]
+        self.scoped = frozenset[str]().union(*(v.scoped for v in vocabularies))
         self.defaults = {name: value for v in reversed(vocabularies) for name, value in v.defaults.items()}
         self.excerpts = [h for v in vocabularies for h in v.excerpts]
         self.known = frozenset(above(name for name in (*self.calls, *self.values)))

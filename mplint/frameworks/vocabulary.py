@@ -54,6 +54,7 @@ class Vocabulary:
         self.annotations: list[Callable[[Machine, str, IR, Frame, Place], Value | None]] = []
         self.externals: list[Callable[[Machine, str, Place], Value | None]] = []
         self.defaults: dict[str, Value] = {}
+        self.scoped: set[str] = set()  # states that a context sets, and that are what they were once it is left
         self.beginnings: list[Callable[[Machine, bool], None]] = []
         self.openings: list[Callable[[Machine, Class], Callable[[Object, int], None] | None]] = []
         self.initialized: list[Callable[[Machine, Object, Args, Place], None]] = []

@@ -100,6 +100,10 @@ class GraphFacts:
         """Whether the user asks what a conversion of the model would meet."""
         return self.targets.policy is not None
 
+    def is_half_work(self, dtype: str | None) -> bool:
+        """Whether work on a dtype is, or after the conversion that the user asks about would be, done in half."""
+        return dtype in HALF or (self.is_asked and dtype == "float32")
+
     def severity_of(self, severity: Severity) -> Severity:
         """How bad it is what a half dtype does to this model: a float32 one is right as it is, until someone asks for its conversion."""
         return severity if not self.is_float else Severity.WARNING if self.is_asked else Severity.INFO

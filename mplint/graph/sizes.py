@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.graph.facts import GraphFacts
-from mplint.graph.flow import source
-from mplint.graph.model import HALF, HEAVY, Node, OpKind, Tensor
-from mplint.graph.stored import Stored
+from mplint.graph.flow import PASSING, source
+from mplint.graph.model import HEAVY, Node, OpKind, Tensor
+from mplint.graph.stored import Stored, is_called_head
 from mplint.graph.work import kernel_of, work
 
 STEP = 8
@@ -47,67 +47,104 @@ def result(item: Node | Tensor) -> str:
 def hidden_widths(graph: GraphFacts) -> Iterator[Width]:
     """The channels that half products and convolutions make for other ones and that are no multiple of 8, each number once."""
     if graph.stored is not None:
-        yield from _stored_widths(graph.stored)
+        yield from _stored_widths(graph, graph.stored)
         return
     found: dict[int, list[tuple[Node, Node]]] = {}
     for node in graph.heavy:
-        width = _made(node) if node.compute_dtype in HALF else None
+        width = _made(node) if graph.is_half_work(node.compute_dtype) else None
         if width is None or width <= STEP or width % STEP == 0:
             continue
-        reader = next_heavy(node)
+        reader = next_heavy(node) or (node if node.kind in (OpKind.RECURRENT, OpKind.ATTENTION) else None)
         if reader is not None:
             found.setdefault(width, []).append((node, reader))
     for number, pairs in found.items():
         yield Width(number, tuple(node for node, _ in pairs), pairs[0][1], share_of(graph, number))
 
 
-def _stored_widths(stored: Stored) -> Iterator[Width]:
+def _stored_widths(graph: GraphFacts, stored: Stored) -> Iterator[Width]:
     for found in stored.widths(STEP):
-        makers = tuple(m.tensor for m in found.makers if m.tensor.dtype in HALF and m.kind is not OpKind.EMBEDDING)
-        if makers and found.reader.tensor.dtype in HALF:
+        makers = tuple(m.tensor for m in found.makers if graph.is_half_work(m.tensor.dtype) and m.kind is not OpKind.EMBEDDING)
+        if makers and graph.is_half_work(found.reader.tensor.dtype):
             yield Width(found.number, makers, found.reader.tensor, found.share)
 
 
 def share_of(graph: GraphFacts, number: int) -> float | None:
-    """The part of the work of a model that products do with a side of this size."""
-    sizes = [size for node in graph.heavy if (size := work(node)) is not None]
-    total = sum(size.flops for size in sizes)
-    return sum(size.flops for size in sizes if number in (size.inner, size.outer)) / total if total else None
+    """The part of the work of a model that products do with a side of this size.
+
+    Where some activations have no shape, the weights stand for the work: one position is as good as another.
+    """
+    sizes = [(node, size) for node in graph.heavy if (size := work(node)) is not None]
+    told = all(tensor.shape is not None for node, _ in sizes for tensor in node.outputs[:1])
+    works = [(size.flops if told else _parameters(node), size) for node, size in sizes]
+    total = sum(flops for flops, _ in works)
+    return sum(flops for flops, size in works if number in (size.inner, size.outer)) / total if total else None
+
+
+def _parameters(node: Node) -> int:
+    weights = {id(origin): origin for t in (*node.inputs, *node.weights.values()) if t is not None and (origin := source(t)).weights}
+    return sum(tensor.size or 0 for tensor in weights.values())
 
 
 def _made(node: Node) -> int | None:
     """The number of channels or units that a node's weights make; None where the data decides, or groups do."""
-    if node.kind is OpKind.RECURRENT:
-        hidden = node.attributes.get("hidden_size")
-        inner = node.weights.get("recurrent_kernel")
-        if inner is not None and inner.shape:
-            hidden = inner.shape[0]
-        return hidden if isinstance(hidden, int) else None
     size, kernel = work(node), kernel_of(node)
-    if size is None or size.groups != 1 or kernel is None or node.kind not in (OpKind.MATMUL, OpKind.CONV):
+    if size is None or size.groups != 1 or (node.kind is OpKind.ATTENTION and not node.weights):
         return None
-    from_data = source(kernel).weights is None and not node.weights
-    return size.outer if isinstance(size.outer, int) and not from_data else None
+    constant = node.weights or any(t is not None and source(t).weights is not None for t in (*node.inputs, kernel))
+    return size.outer if isinstance(size.outer, int) and constant else None
 
 
 def vocabularies(graph: GraphFacts) -> Iterator[Width]:
-    """The rows of embeddings, and the heads that are as wide, where they are many, run in half and are no multiple of 8."""
+    """The heads that score many rows, that run in half and whose rows are no multiple of 8, with the tables that have as many.
+
+    Rows that are only looked up are multiplied by nothing.
+    """
     if graph.stored is not None:
         for known in graph.stored.vocabularies(VOCABULARY, STEP):
             held = tuple(tensor for tensor in (known.table, known.head) if tensor is not None)
-            if any(tensor.dtype in HALF for tensor in held):
+            if any(graph.is_half_work(tensor.dtype) for tensor in held):
                 yield Width(known.number, held, known.head)
         return
     tables: dict[int, list[Node]] = {}
     for node in graph.nodes:
-        if node.kind is OpKind.EMBEDDING:
-            rows = _rows(node)
-            if rows is not None and rows >= VOCABULARY and rows % STEP:
-                tables.setdefault(rows, []).append(node)
-    for rows, nodes in tables.items():
-        heads = [n for n in graph.heavy if (size := work(n)) is not None and size.outer == rows and next_heavy(n) is None]
-        if any(node.compute_dtype in HALF for node in (*nodes, *heads)):
-            yield Width(rows, (*nodes, *heads), heads[0] if heads else None)
+        rows = _rows(node) if node.kind is OpKind.EMBEDDING else None
+        if rows is not None:
+            tables.setdefault(rows, []).append(node)
+    heads: dict[int, list[Node]] = {}
+    for node in graph.heavy:
+        rows = _made(node) if node.kind is OpKind.MATMUL else None
+        if rows is None or rows < VOCABULARY or rows % STEP == 0 or next_heavy(node) is not None:
+            continue
+        if rows in tables or is_head(graph, node, rows):
+            heads.setdefault(rows, []).append(node)
+    for rows, nodes in heads.items():
+        found = (*tables.get(rows, ()), *nodes)
+        if any(graph.is_half_work(node.compute_dtype) for node in found):
+            yield Width(rows, found, nodes[0], share_of(graph, rows))
+
+
+def is_head(graph: GraphFacts, node: Node, rows: int) -> bool:
+    """Whether a product without a table scores the words of a vocabulary: it says so, or it does at every position of a sequence.
+
+    So does one that gives a spectrum, whose bins are one more than a power of two, or as many as the model takes.
+    """
+    kernel = kernel_of(node)
+    if is_called_head(node.layer) or (kernel is not None and is_called_head(source(kernel).name.rpartition(".")[0])):
+        return True
+    ranks = [len(tensor.shape) for tensor in _moved(node) if tensor.shape is not None]
+    given = {dim for tensor in graph.model.graph.inputs for dim in tensor.shape or ()}
+    return max(ranks, default=0) > 2 and rows not in given and (rows - 1) & (rows - 2) != 0
+
+
+def _moved(node: Node) -> Iterator[Tensor]:
+    """What a node gives, and what is only moved or cast of it."""
+    stack = list(node.outputs)
+    for _ in range(50):
+        if not stack:
+            return
+        tensor = stack.pop()
+        yield tensor
+        stack += [output for user in tensor.consumers if user.kind in PASSING for output in user.outputs]
 
 
 def _rows(node: Node) -> int | None:
@@ -125,11 +162,23 @@ def next_heavy(node: Node) -> Node | None:
     stack = [node]
     while stack and len(seen) < REACH:
         current = stack.pop(0)
-        for output in current.outputs:
-            for user in output.consumers:
-                if user.kind in HEAVY:
-                    return user
-                if id(user) not in seen:
-                    seen.add(id(user))
-                    stack.append(user)
+        readers = [user for output in current.outputs for tensor in _known_as(output) for user in tensor.consumers]
+        for user in readers:
+            if user.kind in HEAVY:
+                return user
+            if id(user) not in seen:
+                seen.add(id(user))
+                stack.append(user)
     return None
+
+
+def _known_as(tensor: Tensor) -> Iterator[Tensor]:
+    """A tensor, and what it is called in the bodies that get it and outside of the body that makes it."""
+    stack, seen = [tensor], {id(tensor)}
+    while stack and len(seen) < REACH:
+        current = stack.pop()
+        yield current
+        for other in (*current.passed, *current.shown):
+            if id(other) not in seen:
+                seen.add(id(other))
+                stack.append(other)

@@ -340,6 +340,11 @@ def _is_pooled(matrix: Matrix) -> bool:
     return alone and ("fc" in words(matrix.layer[-1]) or any(words(part) & known for part in matrix.layer))
 
 
+def is_called_head(path: str) -> bool:
+    """Whether a layer's path is that of the head of a language model."""
+    return _called(parts_of(path), "head")
+
+
 def _called(path: tuple[str, ...], key: str) -> bool:
     """Whether a layer has one of the names in a list, whatever stands before it."""
     dotted = "." + ".".join(path)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from mplint.graph.model import Dim, Node, OpKind, Tensor
+from mplint.graph.model import HEAVY, Dim, Node, OpKind, Tensor
+from mplint.graph.operations import operation
 
 BIAS_FIRST = ("addmm", "baddbmm", "addbmm", "addmv")
-TRANSPOSED = ("ConvTranspose", "conv_transpose")
+GENERAL = ("convolution",)  # torch's operator for all of them: transposed and groups are arguments of it
+CHANNELS_LAST = ("keras", "tensorflow")
+TURNS = ("t", "transpose", "mt", "numpyt", "permute", "adjoint", "swapaxes", "swapdims")  # of a matrix
+KEEPS = ("identity", "alias", "detach", "contiguous", "clone", "to", "liftfresh")
+REACH = 200
 
 
 class Work(NamedTuple):
@@ -45,53 +51,139 @@ def work(node: Node) -> Work | None:
 
 
 def _matmul(node: Node) -> Work | None:
-    source = _input(node, 1 if node.op_type in BIAS_FIRST else 0)
-    shape, out = _shape(source) or (), _shape(node.outputs[0] if node.outputs else None) or ()
-    if "insum" in node.op_type:
-        return None
-    inner = outer = None
-    if shape:
-        inner = shape[0] if node.attributes.get("transA") == 1 and len(shape) == 2 else shape[-1]
-    matrix = _shape(kernel_of(node)) or ()
-    if len(matrix) == 2:
-        given, made = reversed(matrix) if node.attributes.get("transB") == 1 or node.op_type == "linear" else matrix
-        inner, outer = (given if inner is None else inner), made
-    outer = out[-1] if out and out[-1] is not None else outer
+    name = operation(node)
+    place = 1 if name in BIAS_FIRST else 0
+    shape, out = _shape(_input(node, place)) or (), _shape(node.outputs[0] if node.outputs else None) or ()
+    inner, outer = _contracted(node) if "einsum" in name else _sides(node, name, place)
+    if shape and "einsum" not in name:
+        turned = len(shape) == 2 and any(node.attributes.get(key) in (1, True) for key in ("transA", "transpose_a", "adj_x"))
+        inner = (shape[0] if turned else shape[-1]) or inner
+    if out and "einsum" not in name:
+        outer = out[-1] if out[-1] is not None else outer
     if inner is None and outer is None:
         return None
-    rows = known(out[:-1]) if out else 1
+    made = max(1, known(out) // outer) if isinstance(outer, int) and outer else known(out[:-1])
+    rows = max(made, known(shape) // inner if isinstance(inner, int) and inner else 1)
     return Work(2 * rows * known((inner, outer)), inner, outer)
 
 
+def _sides(node: Node, name: str, place: int) -> tuple[Dim, Dim]:
+    """What the matrix of a product takes and makes: by the operation, by the moves behind it, by a bias, by what computes its input."""
+    kernel = kernel_of(node)
+    shape, turns = _stored(kernel)
+    if shape is None or len(shape) < 2:
+        return None, None
+    rows, columns = shape[-2:]
+    if turns is None and rows != columns:
+        return _settled(node, rows, columns, place)
+    turned = name == "linear" or any(node.attributes.get(key) in (1, True) for key in ("transB", "transpose_b", "adj_y"))
+    return (columns, rows) if turned is not bool(turns) else (rows, columns)
+
+
+def _stored(tensor: Tensor | None) -> tuple[tuple[Dim, ...] | None, bool | None]:
+    """The shape of a matrix, else that in which it is stored; and whether it is turned in between, None where that is unsure."""
+    turned: bool | None = False
+    for _ in range(20):
+        if tensor is None or tensor.shape is not None:
+            break
+        node = tensor.producer
+        if node is None or node.kind not in (OpKind.MOVE, OpKind.CAST) or not node.inputs:
+            break
+        if node.kind is OpKind.MOVE:
+            turned = not turned if turned is not None and operation(node) in TURNS else turned if operation(node) in KEEPS else None
+        tensor = node.inputs[0]
+    return _shape(tensor), turned
+
+
+def _settled(node: Node, rows: Dim, columns: Dim, place: int) -> tuple[Dim, Dim]:
+    """The sides of a matrix that may or may not be turned: a bias has the size that is made, what comes before makes the size taken."""
+    sizes = [bias[0] for bias in _biases(node, place) if len(bias) == 1 and bias[0] in (rows, columns)]
+    if sizes:
+        return (rows, columns) if sizes[0] == columns else (columns, rows)
+    before = _input(node, place)
+    for _ in range(REACH):
+        maker = before.producer if before is not None else None
+        if maker is None:
+            break
+        size = work(maker) if maker.kind in HEAVY else None
+        if size is not None:
+            return (rows, columns) if size.outer == rows else (columns, rows) if size.outer == columns else (None, None)
+        before = next((t for t in maker.inputs if t is not None and t.weights is None), None)
+    return None, None
+
+
+def _biases(node: Node, place: int) -> Iterator[tuple[Dim, ...]]:
+    """The shapes of what is added to a product: its own bias, or that of the sum right behind it."""
+    added = [_input(node, 0 if place else 2)]
+    for output in node.outputs:
+        for user in output.consumers:
+            if operation(user) == "add":
+                added += user.inputs
+    yield from (tensor.shape for tensor in added if tensor is not None and tensor.weights is not None and tensor.shape)
+
+
+def _contracted(node: Node) -> tuple[Dim, Dim]:
+    """The sides of an einsum with a weight: the axes that it shares with the data and loses, and those that it adds."""
+    equation = next((value for value in node.attributes.values() if isinstance(value, str) and "->" in value), "")
+    terms, _, result = equation.replace(" ", "").replace("...", "").partition("->")
+    letters = terms.split(",")
+    tensors = [*node.inputs, *(t for key, t in node.weights.items() if key == "kernel")]
+    for place, (term, tensor) in enumerate(zip(letters, tensors, strict=False)):
+        others = "".join(letters[:place] + letters[place + 1 :])
+        if len(letters) != 2 or tensor is None or tensor.weights is None or tensor.shape is None or len(tensor.shape) != len(term):
+            continue
+        taken = [dim for letter, dim in zip(term, tensor.shape, strict=True) if letter in others and letter not in result]
+        made = [dim for letter, dim in zip(term, tensor.shape, strict=True) if letter not in others and letter in result]
+        if taken and made and all(isinstance(dim, int) for dim in (*taken, *made)):
+            return known(tuple(taken)), known(tuple(made))
+    return None, None
+
+
 def _conv(node: Node) -> Work | None:
+    name = operation(node)
     kernel, out = _shape(kernel_of(node)), _shape(node.outputs[0] if node.outputs else None)
-    if kernel is None or out is None or len(kernel) < 3 or len(out) < 2:
+    if kernel is None or len(kernel) < 3:
         return None
-    groups = node.attributes.get("group") or node.attributes.get("groups") or 1
+    asked = name in GENERAL and node.attributes.get("transposed", _argument(node, 6)) is True
+    transposed = asked or "transpose" in name or "backpropinput" in name
+    last = node.domain in CHANNELS_LAST
+    one, other = (kernel[-2], kernel[-1]) if last else (kernel[1], kernel[0])  # the usual order: what a group takes, what is made
+    each, made = (other, one) if transposed else (one, other)
+    window = known(kernel[:-2] if last else kernel[2:])
+    positions = known(out) if out is not None and len(out) > 1 else None
+    if last and ("depthwise" in name or "separable" in name):
+        return _channelwise(node, each, made, window, positions)
+    groups = node.attributes.get("group") or node.attributes.get("groups") or _argument(node, 8 if name in GENERAL else 6) or 1
     groups = groups if isinstance(groups, int) and groups > 0 else 1
-    if "kernel" in node.weights or "depthwise_kernel" in node.weights:  # Keras: the channels stand last
-        each, made = kernel[-2], kernel[-1]
-        window = known(kernel[:-2])
-        pointwise = _shape(node.weights.get("pointwise_kernel"))
-        if node.op_type.startswith(("Depthwise", "Separable")) and isinstance(each, int):
-            channels = each * (made if isinstance(made, int) else 1)
-            if pointwise is None:
-                return Work(2 * known(out) * window, channels, channels, each)
-            made = pointwise[-1]
-            rows = known(out) // (made if isinstance(made, int) and made else 1)
-            return Work(2 * rows * channels * (window + (made if isinstance(made, int) else 1)), channels, made)
-    elif node.op_type.startswith(TRANSPOSED):
-        each, made = kernel[0], kernel[1]
-        window = known(kernel[2:])
-    else:
-        each, made = kernel[1], kernel[0]
-        window = known(kernel[2:])
-    inner = each * groups if isinstance(each, int) and not node.op_type.startswith(TRANSPOSED) else each
-    return Work(2 * known(out) * (each if isinstance(each, int) else 1) * window, inner, made, groups)
+    rows = positions if positions is not None else made if isinstance(made, int) else 1
+    inner = each * groups if isinstance(each, int) and not transposed else each
+    outer = made * groups if isinstance(made, int) and transposed else made
+    return Work(2 * rows * (each if isinstance(each, int) else 1) * window, inner, outer, groups)
+
+
+def _channelwise(node: Node, each: Dim, made: Dim, window: int, positions: int | None) -> Work:
+    """A convolution of Keras or TensorFlow that keeps channels apart, and the product of one position that may follow it."""
+    channels = each * (made if isinstance(made, int) else 1) if isinstance(each, int) else 1
+    pointwise = _shape(node.weights.get("pointwise_kernel"))
+    if pointwise is None:
+        return Work(2 * (positions if positions is not None else channels) * window, channels, channels, channels)
+    outer = pointwise[-1]
+    across = outer if isinstance(outer, int) and outer else 1
+    rows = positions // across if positions is not None else 1
+    return Work(2 * rows * channels * (window + across), channels, outer)
+
+
+def _argument(node: Node, place: int) -> object:
+    """A number that TorchScript gives to an operation at a place."""
+    return node.attributes.get(f"arg{place}")
 
 
 def _attention(node: Node) -> Work | None:
     query, key = _shape(_input(node, 0)), _shape(_input(node, 1))
+    heads = next((t.shape for name, t in node.weights.items() if "query" in name and t.shape is not None and len(t.shape) == 3), None)
+    if heads is not None:  # a layer of Keras, with the products around the attention
+        kernels = sum(t.size or 0 for t in node.weights.values() if t.shape is not None and len(t.shape) == 3)
+        return Work(2 * kernels * (known(query[:-1]) if query else 1), heads[0], known(heads[1:]))
     if not query or not key or len(query) < 3 or len(key) < 3:
         return None
     length = key[-2]
@@ -101,12 +193,18 @@ def _attention(node: Node) -> Work | None:
 def _recurrent(node: Node) -> Work | None:
     sequence = _shape(_input(node, 0))
     given = [t for t in (*node.inputs[1:], *node.weights.values()) if t is not None and t.weights is not None]
-    matrices = [t for t in given if len(t.shape or ()) >= 2]
-    if sequence is None or not matrices:
+    shapes = [t.shape[-2:] for t in given if t.shape is not None and len(t.shape) >= 2]
+    states = [min(a, b) for a, b in shapes if isinstance(a, int) and isinstance(b, int) and _is_state(a, b)]
+    if not states:
         return None
-    sizes = [tensor.size or 0 for tensor in matrices]
-    width = _shape(matrices[-1])
-    return Work(2 * sum(sizes) * known(sequence[:-1]), sequence[-1], width[-1] if width else None)
+    size = states[-1]
+    rows = known(sequence[:-1]) if sequence else 1
+    return Work(2 * rows * sum(t.size or 0 for t in given if len(t.shape or ()) >= 2), sequence[-1] if sequence else None, size)
+
+
+def _is_state(one: int, other: int) -> bool:
+    """Whether the sides of a matrix are those of a recurrence on its own state: as many gates as an LSTM, a GRU or a plain cell has."""
+    return min(one, other) > 1 and max(one, other) in [gates * min(one, other) for gates in (1, 3, 4)]
 
 
 def kernel_of(node: Node) -> Tensor | None:
@@ -114,8 +212,7 @@ def kernel_of(node: Node) -> Tensor | None:
     for name in ("kernel", "depthwise_kernel", "weight"):
         if name in node.weights:
             return node.weights[name]
-    position = 2 if node.op_type in BIAS_FIRST else 1
-    return _input(node, position)
+    return _input(node, 2 if operation(node) in BIAS_FIRST else 1)
 
 
 def known(shape: tuple[Dim, ...]) -> int:

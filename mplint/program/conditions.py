@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 Key: TypeAlias = tuple[Any, ...]
@@ -101,6 +101,28 @@ def unsettled(literals: Path, path: Path) -> Path:
 def tells_arms_apart(key: Key) -> bool:
     """Whether a condition only says which arm of a branch was taken, and nothing that could be said of the branch."""
     return key[0] == "place" and (key[1] == "test" or isinstance(key[1], int))
+
+
+def either_way(ways: Sequence[Path]) -> tuple[Path, bool]:
+    """Several ways to one thing as a single set of literals: what they share, and that not all fail; and whether that tells all."""
+    if len(ways) == 1:
+        return ways[0], True
+    shared = frozenset.intersection(*ways)
+    rest = [way - shared for way in ways]
+    if all(len(way) == 1 for way in rest):
+        negated = frozenset((key, not sense) for way in rest for key, sense in way)
+        if not any((key, not sense) in negated for key, sense in negated):
+            return shared | {(("all", negated), False)}, True
+    elif all(rest):
+        # a or (not a and b): the later ways repeat the negation of the earlier ones
+        first = next((way for way in rest if len(way) == 1), None)
+        if first is not None:
+            ((key, sense),) = first
+            others = [way - {(key, not sense)} for way in rest if way != first]
+            if all(len(way) == 1 for way in others):
+                negated = frozenset([(key, not sense), *((k, not s) for way in others for k, s in way)])
+                return shared | {(("all", negated), False)}, True
+    return shared, False
 
 
 def satisfiable(path: Iterable[Condition], symbol: Hashable) -> bool:

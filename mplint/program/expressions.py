@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from typing import NamedTuple
 
-from mplint.program.conditions import COMPARISONS, MIRRORED, Bound, Condition, Path, extend
+from mplint.program.conditions import COMPARISONS, MIRRORED, Bound, Condition, Path, either_way, extend
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, Args, Frame, Machine, derived
 from mplint.program.store import choose, join, under
@@ -654,7 +654,7 @@ def branches(m: Machine, ir: IR) -> list[tuple[Path, bool]]:
     """
     found = ways(m, ir)
     both = {truth: [literals for literals, t in found if t is truth] for truth in (True, False)}
-    told = {truth: one_way(arms, m.switches) for truth, arms in both.items() if arms}
+    told = {truth: one_way(arms) for truth, arms in both.items() if arms}
     if len(told) < 2 or all(exact for _, exact in told.values()):
         return [(literals, truth) for truth, (literals, _) in told.items()]
     asked = question(m, ir)
@@ -691,41 +691,26 @@ def held_by(m: Machine, name: str) -> Value | None:
     return None
 
 
-def one_way(arms: list[Path], switches: Container[object]) -> tuple[Path, bool]:
-    """Several ways to one truth as a single set of literals: what they share, and that not all fail; and whether that tells all."""
-    if len(arms) == 1:
-        return arms[0], True
-    shared = frozenset.intersection(*arms)
-    rest = [arm - shared for arm in arms]
-    if all(len(arm) == 1 for arm in rest):
-        negated = frozenset((key, not sense) for arm in rest for key, sense in arm)
-        if not any((key, not sense) in negated for key, sense in negated):
-            return shared | {(("all", negated), False)}, True
-    elif all(rest):
-        # a or (not a and b): the later ways repeat the negation of the earlier ones
-        first = next((arm for arm in rest if len(arm) == 1), None)
-        if first is not None:
-            ((key, sense),) = first
-            others = [arm - {(key, not sense)} for arm in rest if arm != first]
-            if all(len(arm) == 1 for arm in others):
-                negated = frozenset([(key, not sense), *((k, not s) for arm in others for k, s in arm)])
-                return shared | {(("all", negated), False)}, True
-        chosen = by_choice(rest, switches)
+def one_way(arms: list[Path]) -> tuple[Path, bool]:
+    """Several ways to one truth as a single set of literals, and whether that tells all of them."""
+    shared, exact = either_way(arms)
+    if not exact and all(rest := [arm - shared for arm in arms]):
+        chosen = by_choice(rest)
         if chosen is not None:
             return shared | chosen, True
-    return shared, False
+    return shared, exact
 
 
-def by_choice(arms: list[Path], switches: Container[object]) -> Path | None:
-    """The clauses of ways that a user chooses, some of which need a literal and the others its negation: what follows from either."""
-    if any(key[0] not in ("true", "in") or key[1] not in switches for arm in arms for key, _ in arm):
+def by_choice(arms: list[Path]) -> Path | None:
+    """The clauses of ways of which some need a literal and the others its negation: what follows from either. All of them have names."""
+    if any(key[0] not in ("true", "in") for arm in arms for key, _ in arm):
         return None
     common = frozenset.intersection(*(frozenset(key for key, _ in arm) for arm in arms))
     for key in sorted(common, key=repr):
         told: set[Condition] = set()
         for sense in (True, False):
             literal = (key, sense)
-            inner, exact = one_way([arm - {literal} for arm in arms if literal in arm] or [frozenset()], switches)
+            inner, exact = one_way([arm - {literal} for arm in arms if literal in arm] or [frozenset()])
             if not exact or not inner:
                 break
             for follows, truth in inner:
@@ -836,7 +821,7 @@ def compare(m: Machine, op: str, left: Value, right: Value, position: int) -> Va
     known = m.library.binary(m, op, left, right, m.here(position))
     if known is not None:
         return known
-    if op in ("<", "<=", ">", ">=", "==", "!=", "is", "is not") and (type(left) is Unknown or type(right) is Unknown):
+    if op in ("<", "<=", ">", ">=", "==", "!=", "is", "is not") and (type(left) in NAMED or type(right) in NAMED):
         text = f"{symbol_of(left)} {op} {symbol_of(right)}{IDENTITY}{identity_of(left)}{identity_of(right)}"[:240]
         if type(left) is Unknown and type(right) is Constant:
             m.follow(text, left.symbol, f"{{}} {op} {right.value!r}", lambda value: OPERATORS[op](value, right.value), True)
@@ -847,13 +832,16 @@ def compare(m: Machine, op: str, left: Value, right: Value, position: int) -> Va
     return Test(("place", m.here(position), m.round()), True)
 
 
+NAMED = (Unknown, External)  # what has a name of its own by which comparisons of it are the same wherever they stand
+
+
 def bound_of(op: str, left: Value, right: Value) -> Bound | None:
     """What a comparison of an unknown with a number says."""
     if type(left) is Constant:
         left, right, op = right, left, MIRRORED.get(op, "")
-    if op not in COMPARISONS or type(left) is not Unknown or type(right) is not Constant or type(right.value) not in (int, float):
+    if op not in COMPARISONS or type(left) not in NAMED or type(right) is not Constant or type(right.value) not in (int, float):
         return None
-    return Bound(left.symbol, op, right.value)  # type: ignore[arg-type]
+    return Bound(left.symbol if type(left) is Unknown else left.name, op, right.value)  # type: ignore[union-attr, arg-type]
 
 
 def equal(m: Machine, left: Value, right: Value) -> Value | None:

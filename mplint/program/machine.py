@@ -150,6 +150,8 @@ class Args:
 class Library(Protocol):
     """What the names of other packages mean: frameworks, and Python's own library."""
 
+    scoped: frozenset[str]  # states that a context sets, and that are what they were once it is left
+
     def call(self, m: Machine, name: str, args: Args, place: Place) -> Value:
         """Call the dotted name of another package."""
         ...
@@ -508,6 +510,7 @@ class Machine:
         """Run arms, each under its literals, and merge what they leave: whether any goes on, and the value."""
         base = self.path
         results: list[tuple[Path, Difference, Value]] = []
+        asked: list[Condition] = []
         for literals, run in arms:
             path = extend(base, literals)
             if path is None:
@@ -518,8 +521,12 @@ class Machine:
             written = self.store.undo()
             if alive:
                 results.append((self.path, written, value))
+                asked += required(path - base, self.path - path)
         self.path = base
-        return self.rejoin(base, results)
+        found = self.rejoin(base, results)
+        if asked and len(results) > 1:
+            self.path = extend(self.path, asked) or self.path
+        return found
 
     def rejoin(self, base: Path, results: Sequence[tuple[Path, Difference, Value]]) -> tuple[bool, Value]:
         """Go on behind several arms that were undone."""
@@ -679,6 +686,18 @@ def each_of(of: Callable[[object], object], values: Iterable[Hashable]) -> tuple
             made = of(value)
             found += [made] if isinstance(made, str) else []
     return tuple(found)
+
+
+def required(arm: Path, behind: Path) -> list[Condition]:
+    """What an arm asks for, as clauses that hold behind its fork: it went on only where this holds, since all else has ended."""
+    if len(arm) != 1 or not 0 < len(behind) <= MAX_REQUIRED or any(key[0] not in TELLING for key, _ in arm):
+        return []
+    told = sorted(((key, sense) for key, sense in behind if key[0] in TELLING or key[1] == "import"), key=repr)
+    return [(("all", arm | {(key, not sense)}), False) for key, sense in told]
+
+
+MAX_REQUIRED = 2
+TELLING = ("true", "in")  # kinds of conditions that have a name
 
 
 def short(guards: Path) -> Path:

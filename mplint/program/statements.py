@@ -644,12 +644,15 @@ def enter_one(m: Machine, atom: Value, position: int, run: Callable[[Value], boo
     if type(atom) is Object and atom.kind == "generator context":
         return enter_generator(m, atom, position, run)
     if type(atom) is Object and type(atom.type) is Class and class_member(m, atom.type, "__enter__") is not None:
+        before = {name: m.state(name) for name in sorted(m.library.scoped)}
         held = m.call_method(atom, "__enter__", Args(), position, position)
         alive = run(held)
         if class_member(m, atom.type, "__exit__") is not None:
             if not alive:
                 m.store.begin()
             m.call_method(atom, "__exit__", Args((NONE, NONE, NONE)), position, position)
+            for name, value in before.items():
+                m.set_state(name, value)
             if not alive:
                 m.store.undo()
         return alive
@@ -698,7 +701,8 @@ def s_try(m: Machine, ir: IR) -> bool:
     place = m.here(position)
     arms: list[tuple[Path, Callable[[], tuple[bool, Value]]]] = []
     if handlers:
-        key = ("place", place, "try", m.round())
+        package = package_tried(m, body, handlers)
+        key = ("place", "import", package) if package else ("place", place, "try", m.round())
         arms.append((frozenset({(key, True)}), lambda: (block(m, body) and block(m, orelse), NONE)))
         for number, (_, _, name, statements) in enumerate(handlers[:3]):
             literals = frozenset({(key, False), (("place", place, number, m.round()), True)})
@@ -715,6 +719,39 @@ def s_try(m: Machine, ir: IR) -> bool:
         m.path = path
         m.store.undo()
     return alive
+
+
+def package_tried(m: Machine, body: Sequence[IR], handlers: Sequence[IR]) -> str:
+    """The package of which a try asks whether it is there, so that all who ask get the same answer; "" where it asks something else.
+
+    A program that imports the package without asking, or another part of it in its place, asks for a version.
+    """
+    path = m.frames[-1].path
+    if any(statement[0] not in DECLARING for statement in body) or not any(catches_import(kind) for _, kind, _, _ in handlers):
+        return ""
+    packages = packages_in(m, body)
+    module = m.project.ir(path)
+    if len(packages) != 1 or module is None or not packages.isdisjoint(packages_in(m, module[1])):
+        return ""
+    return "" if any(not packages.isdisjoint(packages_in(m, inner)) for _, _, _, inner in handlers) else packages.pop()
+
+
+DECLARING = frozenset({"import", "from", "assign", "annotated", "define", "class"})
+IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception"})
+
+
+def catches_import(kind: IR | None) -> bool:
+    """Whether an except-clause is for imports that fail."""
+    parts = kind[2] if kind is not None and kind[0] == "tuple" else (kind,)
+    return any(part is None or (part[0] == "name" and part[2] in IMPORT_ERRORS) for part in parts)
+
+
+def packages_in(m: Machine, statements: Sequence[IR]) -> set[str]:
+    """The other packages that statements import, those that stand alone."""
+    path = m.frames[-1].path
+    names = [name for s in statements if s[0] == "import" for name, _ in s[2]]
+    names += [s[2] for s in statements if s[0] == "from" and not s[3] and s[2]]
+    return {name.partition(".")[0] for name in names if m.project.absolute(path, name) is None}
 
 
 def handler(m: Machine, name: str | None, statements: Sequence[IR]) -> Callable[[], tuple[bool, Value]]:

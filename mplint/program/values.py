@@ -10,6 +10,8 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, dataclass_transform, final
 
+from mplint.program.conditions import either_way
+
 if TYPE_CHECKING:
     from mplint.program.conditions import Condition, Key
     from mplint.program.lower import IR
@@ -445,21 +447,25 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
     """One value of guarded atoms: equal atoms are joined, and too many become one. Of constants and dtypes each way to them is kept."""
     kept: dict[Atom, frozenset[Condition]] = {}
     ways: dict[Atom, list[frozenset[Condition]]] = {}
+    several: dict[Atom, list[frozenset[Condition]]] = {}
     for guards, atom in found:
         if atom in kept:
-            kept[atom] = kept[atom] & guards
             if type(atom) in CHOICES:
                 add_way(ways[atom], guards)
+            else:
+                several.setdefault(atom, [kept[atom]]).append(guards)
+            kept[atom] = kept[atom] & guards
         else:
             kept[atom] = guards
             if type(atom) in CHOICES:
                 ways[atom] = [guards]
+    for atom, all_of in several.items():
+        kept[atom] = either_way(all_of)[0]
     if not kept:
         return Unknown("nothing")
-    if len(kept) > Alternatives.LIMIT:
-        join_alike(kept, lambda t: t.scaled)  # a loss that was scaled is not one that was not
-    if len(kept) > Alternatives.LIMIT:
-        join_alike(kept, lambda t: None)
+    for alike in ALIKE:
+        if len(kept) > Alternatives.LIMIT:
+            join_alike(kept, alike)
     unknown = [a for a in kept if type(a) is Unknown and not a.hint]
     if len(unknown) > 1:
         guards = frozenset.intersection(*(kept.pop(u) for u in unknown))
@@ -476,17 +482,36 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
 
 
 def join_alike(kept: dict[Atom, frozenset[Condition]], of: Callable[[Tensor], Hashable]) -> None:
-    """Make one of all tensors of which something is the same."""
+    """Make one of all tensors of which something is the same; a literal of their own tells them apart where nothing else does any more."""
     groups: dict[Hashable, list[Tensor]] = {}
     for atom in kept:
         if type(atom) is Tensor:
             groups.setdefault(of(atom), []).append(atom)
-    for tensors in groups.values():
-        if len(tensors) > 1:
-            guards = frozenset.intersection(*(kept.pop(t) for t in tensors))
-            kept[join_tensors(tensors)] = guards
+    if all(len(tensors) < 2 for tensors in groups.values()):
+        return
+    symbol = f"one of several\0{sorted(told_by(tensor) for tensors in groups.values() for tensor in tensors)}"
+    for number, tensors in enumerate(groups.values()):
+        guards, _ = either_way([kept.pop(t) for t in tensors])
+        if len(groups) > 1:
+            guards |= {(("in", symbol, frozenset([number])), True)}
+        kept[join_tensors(tensors)] = guards
 
 
+def told_by(tensor: Tensor) -> str:
+    """What tells one of several tensors apart: its dtypes, and where it became half or was made."""
+    place = tensor.half[-1].place if tensor.half else tensor.made.place if tensor.made is not None else None
+    return f"{''.join(sorted(tensor.dtypes))} {''.join(sorted(tensor.forward))} {place.position if place is not None else 0}"
+
+
+# What tensors share that are made one where they are too many, the most alike first: what is in half is told from what is not, a float16
+# region's tensor from a bfloat16 region's, and a loss that was scaled from one that was not.
+ALIKE: tuple[Callable[[Tensor], Hashable], ...] = (
+    lambda t: (t.scaled, t.forward, t.dtypes),
+    lambda t: (t.scaled, t.forward, t.dtypes if t.half else None),
+    lambda t: (t.scaled, t.dtypes if t.half else None),
+    lambda t: t.scaled,
+    lambda t: None,
+)
 CHOICES = (Constant, DType)
 
 

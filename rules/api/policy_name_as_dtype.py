@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
 from mplint.frameworks.keras.evidence import programs
-from mplint.frameworks.keras.policies import MIXED, OPEN
+from mplint.frameworks.keras.policies import DEFAULT, MIXED, OPEN
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import Object, Place, State, Step
@@ -75,14 +75,14 @@ class PolicyNameAsDtype(Rule):
 
     def judge(self, trace: Trace, entry: Entry, event: Event) -> Finding | None:
         """The finding of one use, where the policy may be a mixed one."""
+        known = programs(trace)
         certain = opened = False
         verdict = trace.verdict(entry, event.path)
         for path, atom in possible(event.data["policy"], event.path):  # type: ignore[arg-type]
             name = str(atom.data[0]) if type(atom) is State else ""  # type: ignore[index]
             if name in MIXED and not certain:
                 certain, verdict = True, trace.verdict(entry, path)
-            opened = opened or name == OPEN
-        known = programs(trace)
+            opened = opened or name == OPEN or (atom == DEFAULT and known.is_library(event.place.path))
         if not certain and not (opened and known.in_mind(event.place.path)):
             return None
         compared = event.kind == "policy compared"

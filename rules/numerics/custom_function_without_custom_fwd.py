@@ -94,7 +94,7 @@ class CustomFunctionWithoutCustomFwd(Rule):
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each function that autocast breaks, at its `forward`."""
         told: set[Place] = set()
-        for item in (*half.found(trace, "custom function applied"), *half.found(trace, "kernel called")):
+        for item in (*half.found(trace, "custom function applied", is_trained), *half.found(trace, "kernel called")):
             event = item.event
             function, forward = event.data["function"], event.data["forward"]
             mistake = mistake_of(event)
@@ -153,14 +153,17 @@ class Mistake(NamedTuple):
 DECORATE = "decorate `forward` with `torch.amp.custom_fwd` and `backward` with `torch.amp.custom_bwd`"
 
 
+def is_trained(event: Event) -> bool:
+    """Whether a function runs where gradients are computed: without them its backward, and all that goes wrong there, never runs."""
+    return event.data["trained"] is True
+
+
 def mistake_of(event: Event) -> Mistake | None:
     """What goes wrong in the function of an event, or None."""
     if event.kind == "kernel called":
         return of_kernel(event.place)
     applied = Step(event.place, "it is applied here")
     product, again = event.data["product"], event.data["again"]
-    if not event.data["trained"]:
-        return None  # nobody runs its `backward`
     if isinstance(product, Place):
         return of_product(product, applied)
     if isinstance(again, Place):

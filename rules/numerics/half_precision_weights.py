@@ -173,13 +173,14 @@ def scaled_by(entry: Entry, event: Event) -> tuple[Path, Step] | None:
         return None if step is None else (event.path, Step(event.place, WHERE["scaler step"]))
     if event.data["how"] == "optimizer step":
         return None
+    found: list[tuple[Path, Step]] = []
     for trainer in entry.of("trainer precision"):
         path = extend(event.path, trainer.path) if not keeps_masters(trainer.data["trainer"]) else None
         for guards, letter in trainer.data["dtypes"] if path is not None else ():  # type: ignore[attr-defined]
             both = extend(path, guards) if path is not None and letter == HALF else None
             if both is not None and trainer.data.get("scales", True):
-                return both, Step(trainer.place, f"{trainer.data['title']} scales the loss for float16")
-    return None
+                found.append((both, Step(trainer.place, f"{trainer.data['title']} scales the loss for float16")))
+    return min(found, key=lambda way: len(way[0]), default=None)  # the one that takes least
 
 
 def is_taken_over(entry: Entry, event: Event) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
 from mplint.frameworks.keras.evidence import Origins, excluded, programs, untold
-from mplint.frameworks.keras.tensors import GUARD, MULTI, OPERATORS
+from mplint.frameworks.keras.tensors import GUARD, LOW, MULTI, OPERATORS, TAKEN_BACK
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import COMPUTE, DTYPE_NAMES, Place, Step, Tensor
+from mplint.program.values import COMPUTE, DTYPE_NAMES, SINGLE, Object, Place, Step, Tensor
 from mplint.python.document import is_test_path
 from mplint.rule import Consequence, Rule
 
@@ -38,6 +38,8 @@ class HardCodedDtypeInLayer(Rule):
     Finds Keras layers that combine a tensor of a hard-coded dtype with their inputs, their weights or what they computed from them:
     `query / tf.sqrt(tf.constant(size, dtype=tf.float32))`, a position table built with `dtype="float32"` and added in `call`.
     What gives float32 whatever it is given counts as well, such as `tf.image.resize`, and a cast to float32 that is never cast back.
+    Finds as well layers that cast to float32, and compute on in it, what another layer has given out in float32: autocast has rounded it by
+    then.
     Silent in a program that never sets a mixed policy, and in code that has no half precision in mind: neither its file, nor those that
     run together with it. Layers that a distribution (setup.py, setup.cfg, pyproject.toml) offers to others are run under the policies
     of its users, and are reported at medium confidence, if its code, tests or examples speak of half precision under Keras anywhere.
@@ -109,6 +111,7 @@ class HardCodedDtypeInLayer(Rule):
                     seen.add((place, other))
                     yield finding
             yield from self.given_out(trace, entry, origins)
+            yield from self.too_late(trace, entry)
 
     def judge(self, trace: Trace, entry: Entry, event: Event, step: Step, place: Place, made: Event | None) -> Finding | None:
         """The finding of a clash, where half precision may be in force there."""
@@ -171,6 +174,38 @@ class HardCodedDtypeInLayer(Rule):
                     severity=Severity.INFO if is_test_path(source.place.path) else None,
                     confidence=Confidence.MEDIUM,
                 )
+
+    def too_late(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
+        """Casts to float32 of what a layer gave out in float32, after autocast has rounded it for the layer that casts."""
+        for call in entry.of("float32 rounded between layers"):
+            layer = call.data["layer"]
+            for event in entry.of("cast"):
+                tensor = event.data["tensor"]
+                if event.calls[-1:] != (call.place,) or event.data["letter"] != SINGLE or type(tensor) is not Tensor:
+                    continue
+                if TAKEN_BACK not in tensor.tags or not tensor.dtypes <= set(LOW) or tensor.dtypes == {COMPUTE} or excluded(event.path):
+                    continue
+                verdict = self.verdict(trace, entry, event.path, event.place)
+                dtype = DTYPE_NAMES[next(iter(tensor.dtypes))]
+                name = layer.type.name if isinstance(layer, Object) and not isinstance(layer.type, str) else "the layer"
+                yield self.at(
+                    trace,
+                    event.place,
+                    f"autocast has rounded to {dtype} what `{name}` casts to float32 here{verdict.condition()}",
+                    why="the layer before gives float32, and a layer's inputs are cast to its compute dtype before `call` gets them: "
+                    f"{LOST[dtype]}, and the cast does not bring back what is lost.",
+                    help='give the layer `dtype="float32"`, so that it gets what it is given',
+                    severity=Severity.INFO if is_test_path(event.place.path) else None,
+                    confidence=Confidence.MEDIUM,
+                    steps=(*tensor.half, Step(call.place, f"`{name}` is given float32 here")),
+                )
+
+
+# What rounding to a dtype does to a value.
+LOST = {
+    "float16": "float16 keeps 11 bits, makes 0 of what is below 6e-8, and infinity of what is above 65504",
+    "bfloat16": "bfloat16 keeps 8 bits",
+}
 
 
 def under_keras_2(trace: Trace, place: Place) -> bool:

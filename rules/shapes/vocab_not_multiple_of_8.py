@@ -38,8 +38,8 @@ class VocabNotMultipleOf8(Rule):
     ## What it does
     Finds embeddings with language-model heads of 1000 rows or more whose number is no multiple of 8, in programs that
     compute in half precision; rows that are only looked up cost nothing.
-    In model graphs and files of weights: tables of 1000 rows or more, with the heads that are as wide; heads without their table where the
-    graph's output or a name says that they score a vocabulary.
+    In model graphs and files of weights: heads of 1000 rows or more that have a table as wide, or that by their output's shape or their
+    name score a vocabulary.
 
     ## Why is this bad?
     The head's matrix product is the largest of a language model, and it runs over the vocabulary. Tensor Cores need
@@ -110,18 +110,22 @@ class VocabNotMultipleOf8(Rule):
         from mplint.graph.sizes import title, vocabularies
 
         for found in vocabularies(graph):
-            new, first = multiple(found.number, PAD), found.makers[0]
-            other = found.reader if found.reader is not first else None
-            head = f", as has the head {title(other)}" if other is not None else ""
-            tied = found.stored and found.reader is None
-            reason = "; no other head is stored beside it in a language model, whose head it is then as well" if tied else ""
+            first, head = found.makers[0], found.reader
+            tied = ""
+            if head is None:
+                said = f"{title(first)} has {found.number} rows"
+                tied = "; a language model that stores no other head has the table for its head"
+            elif head is first:
+                said = f"the head {title(head)} scores {found.number} rows"
+            else:
+                said = f"{title(first)} has {found.number} rows, as has the head {title(head)}"
             yield self.graph_finding(
                 graph,
                 first,
-                f"{title(first)} has {found.number} rows{head}, which is no multiple of {STEP}{reason}",
+                f"{said}, which is no multiple of {STEP}{tied}",
                 why=f"Tensor Cores tile the head's product by 8 (64 is best on A100 and later); {found.number} leaves every row unaligned.",
-                help=f"Pad the vocabulary to {new} in the model's source.",
-                confidence=Confidence.HIGH if found.reader is not None and not found.stored else Confidence.MEDIUM,
+                help=f"Pad the vocabulary to {multiple(found.number, PAD)} in the model's source.",
+                confidence=Confidence.MEDIUM if found.stored or head in (None, first) else Confidence.HIGH,
             )
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:

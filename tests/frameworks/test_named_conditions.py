@@ -95,3 +95,56 @@ for batch in torch.load("batches"):
     monkeypatch.chdir(tmp_path)
     (found,) = check(["train.py"], Config(select=("MP301",), cache=False, isolated=True)).findings
     assert found.message.endswith("nothing scales the loss when conf/train.yaml says `train.amp: true`")
+
+
+def test_flags_of_a_base_are_options_and_the_deciding_one_is_named() -> None:
+    text = """
+from dataclasses import dataclass
+import torch
+from transformers import AutoModel, HfArgumentParser, Trainer, TrainingArguments
+
+@dataclass
+class Arguments(TrainingArguments):
+    groups: bool = False
+
+def main():
+    (arguments,) = HfArgumentParser(Arguments).parse_args_into_dataclasses()
+    dtype = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else torch.float32
+    model = AutoModel.from_pretrained("encoder", torch_dtype=dtype)
+    Trainer(model=model, args=arguments).train()
+
+if __name__ == "__main__":
+    main()
+"""
+    (found,) = [finding for finding in check_text(text, "train.py") if finding.code == "MP210"]
+    assert found.message.endswith("in float16 when `--fp16` is given")
+
+
+def test_either_of_two_settings_is_named_where_nobody_knows_their_defaults() -> None:
+    text = """
+import torch
+
+class Loop:
+    def __init__(self, model, optimizer, args=None):
+        self.model, self.optimizer, self.args = model, optimizer, args
+        self.scales = False
+        if args.fp16 or args.bf16:
+            self.scales = True
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def step(self, batch):
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = self.model(batch).mean()
+        if self.scales:
+            self.scaler.scale(loss).backward()
+        else:
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        if self.scales:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+"""
+    (found,) = [finding for finding in check_text(text, "loop.py") if finding.code == "MP304"]
+    assert found.message.endswith("loss scale when `args.bf16` is set or `args.fp16` is set")

@@ -21,8 +21,10 @@ from mplint.frameworks.keras.policies import (
     variable_letter,
 )
 from mplint.frameworks.keras.tensors import (
+    ISLAND,
     LOW,
     NEST,
+    TAKEN_BACK,
     TF,
     WEIGHT,
     added_up_here,
@@ -484,6 +486,8 @@ def cast_value(m: Machine, value: Value, letter: str, depth: int = 0) -> Value:
             if atom.dtypes <= {INTEGER, "?b"} or letter == ANY:
                 return atom
             kept = frozenset({TF}) | (atom.tags & {NEST, "symbolic"})
+            if letter in LOW and is_island(atom):
+                kept |= {TAKEN_BACK}
             return Tensor(frozenset({letter}), half=atom.half if letter in LOW else (), tags=kept, forward=atom.forward)
         entries = entries_of(m, atom) if depth < 3 and type(atom) is Object and atom.kind == "dict" else None
         if entries is not None:
@@ -500,6 +504,11 @@ def cast_value(m: Machine, value: Value, letter: str, depth: int = 0) -> Value:
     return m.each(value, one)
 
 
+def is_island(atom: Atom) -> bool:
+    """Whether something was computed in half, cast to float32 and left there."""
+    return type(atom) is Tensor and atom.dtypes == {SINGLE} and ISLAND in atom.tags
+
+
 def called(m: Machine, layer: Atom, args: Args, place: Place) -> Value:
     """What calling a layer gives."""
     if type(layer) is not Object:
@@ -511,6 +520,8 @@ def called(m: Machine, layer: Atom, args: Args, place: Place) -> Value:
             return called_model(m, layer, given, place)
         noted(m, layer, given, place, model=is_model(m, layer))
         result = run_call(m, layer, computed(m, cast_inputs(m, layer, args)), place)
+        if any(is_island(t) for t in given) and any(is_island(t) for t in gathered(m, result)):
+            m.emit("float32 rounded between layers", place, layer=layer)
         if is_model(m, layer) and layer.made is not None and not is_open(policy_held(m, layer)) and not inside_layer(m):
             outputs, policy = held_out(m, result), policy_held(m, layer)
             m.emit("model made", layer.made, model=layer, outputs=outputs, policy=policy, name=layer.type.name, how="called")

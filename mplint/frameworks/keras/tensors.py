@@ -66,6 +66,7 @@ ANYTHING = "anything"  # where that is no number
 VARIABLE = "variable:"  # of what a variable holds
 GRADIENTS = "gradients"  # of what a tape or an optimizer gives
 ISLAND = "island"  # of what was computed in half and cast to float32
+TAKEN_BACK = "taken back"  # of what was cast to float32, and rounded where autocast gives it to another layer
 FOLLOWED = "followed"  # of what was made in the dtype of something else
 WEIGHT = "weight"  # of what `add_weight` gives
 NUMPY = "numpy"  # of an array, which takes the dtype of what it meets

@@ -11,6 +11,7 @@ from mplint.program.expressions import ancestors, bind, class_member, external_b
 from mplint.program.lower import IR
 from mplint.program.machine import Args, Frame, Machine, Switch
 from mplint.program.values import (
+    FALSE,
     NONE,
     TRUE,
     Atom,
@@ -29,6 +30,7 @@ from mplint.program.values import (
 )
 
 vocabulary = Vocabulary()
+FLAGS_OF_BASES = ("fp16", "bf16")  # what transformers' arguments have, and is off by default
 DECORATORS = frozenset(
     [
         "dataclasses.dataclass",
@@ -165,10 +167,20 @@ def open_instance(m: Machine, cls: Class, place: Place, prefix: str = "", kind: 
             continue
         switch = Switch(f"{prefix}{name}", default_of(default), place, kind, literals(annotation))
         m.write(made.id, name, leaf(m, f"{cls.name}.{name}", f"{kind}:{cls.path}:{owner.name}:{prefix}", switch))
+    for name in FLAGS_OF_BASES if extends_arguments(m, cls) else ():
+        if m.read(made.id, name) is None:
+            switch = Switch(f"{prefix}{name}", FALSE, place, kind)
+            m.write(made.id, name, leaf(m, f"{cls.name}.{name}", f"{kind}:{cls.path}:{cls.name}:{prefix}", switch))
     after = class_member(m, cls, "__post_init__")
     if after is not None:
         call(m, bind(m, after[0], made, cls, after[1], place.position), Args(), place.position)
     return made
+
+
+def extends_arguments(m: Machine, cls: Class) -> bool:
+    """Whether a class of settings extends transformers' arguments, which bring flags of their own."""
+    bases = (base.rpartition(".") for base in external_bases(m, cls))
+    return any(home.partition(".")[0] == "transformers" and name.endswith("TrainingArguments") for home, _, name in bases)
 
 
 def read_of_class(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:

@@ -75,6 +75,8 @@ class Defines:
     name: str
 
     def __call__(self, data: bytes) -> tuple[bool, bool]:
+        if self.name.encode() not in data:
+            return False, False
         name = re.escape(self.name.encode())
         method = rb"\bdef[ \t]+" + name + rb"[ \t]*\("
         attribute = rb"\." + name + rb"(?:[ \t]*,[^\n=()]*)?[ \t]*(?::[^\n=]*)?=(?!=)|^[ \t]+" + name + rb"[ \t]*[:=]"
@@ -103,6 +105,7 @@ class Candidates:
     project: Project
     ask: Ask
     open: dict[str, bool] = field(default_factory=dict)
+    members: dict[str, str] = field(default_factory=dict)
     leading: dict[str, tuple[str, ...]] = field(default_factory=dict)
     programs: dict[str, frozenset[str] | None] = field(default_factory=dict)
     known: dict[tuple[str, Shape | None], frozenset[str] | None] = field(default_factory=dict)
@@ -139,10 +142,13 @@ class Candidates:
         """The method that runs where a model or a member of it is called; "" where the project has no such method or attribute."""
         if not shape.member:
             return "forward"
-        answers = [self.ask(path, Defines(shape.member)) for path in self.project.paths if not is_test_path(path)]
-        if shape.member.lower().endswith(MODULE_WORDS) or any(attribute for _, attribute in answers):
+        if shape.member.lower().endswith(MODULE_WORDS):
             return "forward"
-        return shape.member if any(method for method, _ in answers) else ""
+        if shape.member not in self.members:
+            answers = [self.ask(path, Defines(shape.member)) for path in self.project.paths if not is_test_path(path)]
+            attribute, method = any(attribute for _, attribute in answers), any(method for method, _ in answers)
+            self.members[shape.member] = "forward" if attribute else shape.member if method else ""
+        return self.members[shape.member]
 
     def unless_by_name(self, paths: set[str]) -> frozenset[str] | None:
         """Some programs, or None where one of them imports modules by names that it works out."""
@@ -157,10 +163,10 @@ class Candidates:
         return self.programs[path]
 
     def is_open(self, path: str) -> bool:
-        """Whether what leads to a file loads modules by their names, or imports some that are nowhere to be found."""
+        """Whether what leads to a file loads modules by their names, or imports at its beginning some that are nowhere to be found."""
         if path not in self.open:
-            reached = self.project.graph.below([path, *self.scripts(path)])
-            self.open[path] = self.loads_by_name(reached) or any(self.misses(below) for below in sorted(reached))
+            own = (path, *self.scripts(path))
+            self.open[path] = self.loads_by_name(self.project.graph.below(own)) or any(self.misses(program) for program in own)
         return self.open[path]
 
     def misses(self, path: str) -> bool:

@@ -65,8 +65,8 @@ class Region:
 
     `cast`: no region, but a model that is cast to the dtype, weights and buffers. `trainer`: who enters it, around what steps a model
     has of its own. `classes`: the only ones that run in it, where these are known. `shape`: what the model is given, where it is called
-    in a program that begins in the file `begun`. `callers`: users of a library enter it, of whom nobody knows. `trained`: gradients of
-    what runs in it may be computed.
+    in a program that begins in the file `begun`. `callers`: users of a library enter it, of whom nobody knows. `trained`: gradients are
+    computed there, so that a backward may follow.
     """
 
     autocast: Autocast
@@ -95,12 +95,12 @@ def regions(found: Trace, packages: Packages) -> list[Region]:
                 model = event.data["model"]
                 shown = model.symbol.partition(IDENTITY)[0] if type(model) is Unknown else "model"
                 chain = (*region.chain[:1], Step(event.place, "a model that is chosen at run time is called here"))
-                rank = (RANKS[region.dtype], MODEL.search(shown) is None, len(path), not entry.script, number)
+                trained = event.data["trained"] is True
+                rank = (RANKS[region.dtype], MODEL.search(shown) is None, not trained, len(path), not entry.script, number)
                 letter = BFLOAT if region.dtype == BFLOAT else HALF
                 shape = shape_of(model, event.data["args"])
                 home = entry.path if entry.script else chain[0].place.path
                 entered = replace(region, dtype=letter, chain=chain)
-                trained = bool(event.data["trained"])
                 result.append(Region(entered, event.place, path, rank, shape=shape, begun=home, trained=trained))
         for event in entry.of("trainer precision"):
             given = event.data["dtypes"] if not packages.give(event.data["model"]) else None
@@ -109,14 +109,15 @@ def regions(found: Trace, packages: Packages) -> list[Region]:
                 if letter == HALF and both is not None:
                     chain = (Step(event.place, "the trainer computes in float16"),)
                     region = Autocast("cuda", HALF, chain)
-                    rank = (0, False, len(both), not entry.script, number)
+                    rank = (0, False, False, len(both), not entry.script, number)
                     result.append(Region(region, event.place, both, rank, trainer=str(event.data["title"]), begun=begun(entry, event)))
         for event in entry.of("float16 offered"):
             guards = event.data["guards"]
             both = extend(event.path, guards) if isinstance(guards, frozenset) else None
             if both is not None:
                 region = Autocast("cuda", HALF, (Step(event.place, f"{event.data['title']} runs the model in float16"),))
-                result.append(Region(region, event.place, both, (0, False, len(both), not entry.script, number), begun=begun(entry, event)))
+                rank = (0, False, False, len(both), not entry.script, number)
+                result.append(Region(region, event.place, both, rank, begun=begun(entry, event)))
         result += casts(entry, number, packages)
     return sorted(result, key=lambda region: region.rank)
 
@@ -142,7 +143,7 @@ def casts(entry: Entry, number: int, packages: Packages) -> Iterable[Region]:
         if known and letters in ({HALF}, {BFLOAT}) and not is_test_path(event.place.path):
             letter = HALF if letters == {HALF} else BFLOAT
             region = Autocast("cuda", letter, (Step(event.place, f"a model is cast to {DTYPE_NAMES[letter]} here"),))
-            rank = (RANKS[letter] + 3, False, len(event.path), not entry.script, number)
+            rank = (RANKS[letter] + 3, False, False, len(event.path), not entry.script, number)
             yield Region(region, event.place, event.path, rank, cast=True, classes=classes, begun=begun(entry, event))
 
 

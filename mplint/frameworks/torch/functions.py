@@ -11,7 +11,7 @@ from mplint.frameworks.packages import in_table
 from mplint.frameworks.torch.kernels import takes_both
 from mplint.frameworks.torch.modules import bounded, has_custom_fwd, with_inputs_cast
 from mplint.frameworks.torch.promotion import HALVES, SCALAR
-from mplint.frameworks.torch.protocol import GRADIENTS_OFF
+from mplint.frameworks.torch.protocol import gradients_off
 from mplint.frameworks.torch.tensors import NO_GRADIENT, SURE, inherit
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import extend
@@ -22,7 +22,6 @@ from mplint.program.store import under
 from mplint.program.values import (
     NONE,
     SINGLE,
-    TRUE,
     Atom,
     Class,
     Code,
@@ -141,8 +140,8 @@ def applied(m: Machine, cls: Class, args: Args, place: Place) -> Value | None:
         product=product_in(code_of(backward[0])) if backward is not None else None,
         again=run_again(forward, code_of(backward[0])) if backward is not None else None,
         decorated=has_custom_fwd(callee),
-        trained=m.state(GRADIENTS_OFF) != TRUE,
         autocast=m.state("autocast"),
+        trained=not gradients_off(m),
     )
     given = marked(m, with_inputs_cast(m, callee, args, place), without_gradient(code_of(backward[0]) if backward is not None else None))
     context = Unknown(f"ctx{IDENTITY}{place.path}:{place.position}")

@@ -15,7 +15,7 @@ from mplint.frameworks.library import unknown_result
 from mplint.frameworks.packages import in_table, note, of_table
 from mplint.frameworks.torch.forwards import is_trained, note_called
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, SCALAR, UNKNOWN_TENSOR, dtypes_given, named, spread
-from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, zero_grad
+from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, gradients_off, zero_grad
 from mplint.frameworks.torch.tensors import (
     BUFFER,
     CALLED_LOSS,
@@ -41,7 +41,6 @@ from mplint.program.machine import IDENTITY, STATE, Args, Machine
 from mplint.program.store import choose, join
 from mplint.program.values import (
     ANY,
-    FALSE,
     HALF,
     NONE,
     SINGLE,
@@ -525,11 +524,11 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
         cast_to = weights if type(weights) is Tensor else None
         found = inherit(m, args.all()) or Tensor(frozenset({ANY}))
         if type(region) is Autocast and region.dtype is not None:
-            if m.store.get(("seen", place), "#model") is None:
-                m.write(("seen", place), "#model", NONE)
-                trained = m.state(GRADIENTS_OFF) != TRUE
+            trained = not gradients_off(m)
+            if m.store.get(("seen", place, trained), "#model") is None:
+                m.write(("seen", place, trained), "#model", NONE)
                 m.emit("unknown model called", place, model=receiver, autocast=region, args=args, trained=trained)
-            tags = frozenset({MODEL_OUTPUT}) if m.state(GRADIENTS_OFF) == FALSE else frozenset({MODEL_OUTPUT, UNTRAINED})
+            tags = frozenset({MODEL_OUTPUT}) if trained else frozenset({MODEL_OUTPUT, UNTRAINED})
             return found.but(forward=found.forward | {region.dtype}, tags=tags)
         if cast_to is not None and cast_to.dtypes & HALVES:
             return found.but(

@@ -64,6 +64,7 @@ ENTRY = State(("entry", None, None, ()))
 NO_GRADIENTS = State(("none", None, None, ()))
 READY = State(("ready", None))
 OFF = Autocast("", None)
+vocabulary.scoped.add("autocast")
 vocabulary.defaults.update({"gradients": ENTRY, "autocast": OFF, "@optimizer": READY, "@handed on": READY, "autocast dtype": NONE})
 
 LETTERS = {
@@ -124,6 +125,7 @@ def dtype_of(value: Value | None) -> list[tuple[frozenset[object], str | None]]:
 # autocast
 
 GRADIENTS_OFF = "no gradients"  # the slot that says whether they are computed, and the context that turns them off
+GRADIENTS_ON = "gradients"  # the context that turns them on again
 
 
 AUTOCASTS = (
@@ -187,6 +189,26 @@ def without_gradients(m: Machine, name: str, args: Args, place: Place) -> Value:
     return Context("null" if first == FALSE else GRADIENTS_OFF)
 
 
+@call("torch.enable_grad", "torch.autograd.enable_grad")
+def with_gradients(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """`torch.enable_grad()`, in the midst of `torch.no_grad()`."""
+    first = args.get(0)
+    return Wrapped(first, Context(GRADIENTS_ON)) if type(first) in (Function, Wrapped) else Context(GRADIENTS_ON)  # type: ignore[arg-type]
+
+
+@call("torch.set_grad_enabled", "torch.autograd.set_grad_enabled")
+def gradients_set(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """`with torch.set_grad_enabled(phase == "train")`."""
+    mode = args.get(0, "mode")
+    ways = truths(m, mode) if mode is not None else []
+    return join((literals, Context(GRADIENTS_ON if on else GRADIENTS_OFF)) for literals, on in ways) if ways else Context("null")
+
+
+def gradients_off(m: Machine) -> bool:
+    """Whether no gradients are computed, so that no backward runs through what is done."""
+    return all(atom == TRUE for atom in atoms(m.state(GRADIENTS_OFF)))
+
+
 def without_parentheses(m: Machine, function: Value, decorator: Atom, place: Place) -> Value | None:
     """`@torch.no_grad`."""
     if type(decorator) is External and decorator.name in ("torch.no_grad", "torch.inference_mode"):
@@ -200,8 +222,8 @@ vocabulary.defaults[GRADIENTS_OFF] = FALSE
 
 def enters(m: Machine, atom: Atom, place: Place) -> Entered | None:
     """Autocast and other contexts of PyTorch."""
-    if type(atom) is Context and atom.kind == GRADIENTS_OFF:
-        return NONE, ((STATE, GRADIENTS_OFF), TRUE)
+    if type(atom) is Context and atom.kind in (GRADIENTS_OFF, GRADIENTS_ON):
+        return NONE, ((STATE, GRADIENTS_OFF), TRUE if atom.kind == GRADIENTS_OFF else FALSE)
     if type(atom) is External and atom.name in ("torch.amp.autocast", "torch.cuda.amp.autocast"):
         made = autocast(m, atom.name, Args(), place)
         atom = next(iter(atoms(made)))
@@ -666,7 +688,7 @@ def update(m: Machine, scaler: Atom, place: Place) -> Value:
 
 # objects around a scaler, which scale, step and update when they are called with a loss and its optimizer
 
-WRAPPERS = re.compile(r"(^|[.])(Native|Apex)Scaler\w*$|(^|[.])GradScaler$")
+WRAPPERS = re.compile(r"(^|[.])NativeScaler\w*$|(^|[.])GradScaler$")
 
 
 def new_wrapper(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:

@@ -29,9 +29,10 @@ from mplint.frameworks.torch.promotion import (
     spread,
     widest,
 )
-from mplint.frameworks.torch.protocol import GRADIENTS_OFF, LETTERS
+from mplint.frameworks.torch.protocol import LETTERS, gradients_off
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
+from mplint.program.conditions import extend
 from mplint.program.expressions import items_of
 from mplint.program.machine import IDENTITY, STATE, Args, Machine, derived
 from mplint.program.store import choose, join, under
@@ -65,6 +66,7 @@ from mplint.program.values import (
     Unknown,
     Value,
     atoms,
+    options,
 )
 
 vocabulary = Vocabulary()
@@ -164,7 +166,10 @@ LOGITS = re.compile(r"logit", re.I)
 LARGE = "times "  # beginning of a tag: the number beyond float16 by which something that float16 need not hold was multiplied
 FACTOR = re.compile(r"^\((.*) \* (-?[\d.]+(?:e[+-]?\d+)?)\)$|^\((-?[\d.]+(?:e[+-]?\d+)?) \* (.*)\)$", re.S)
 BY_HAND = "scaled by hand"  # tag: a loss multiplied by a number of the program's own
-UNTRAINED = "without gradients"  # tag: computed where gradients are off
+COMPLEX = "complex"  # tag: a complex tensor, which autocast leaves as it is
+TO_COMPLEX = frozenset({"polar", "complex", "view_as_complex"})
+FROM_COMPLEX = frozenset({"abs", "absolute", "angle", "real", "imag", "view_as_real"})
+UNTRAINED = "without gradients"  # tag: computed where gradients are off, or detached
 KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED, UNTRAINED})
 ORIGINS = {  # what computing with a tensor tells of the result
     "gradient": "made of gradients",
@@ -519,7 +524,9 @@ class Operation:
         epsilon = first.epsilon if keeps else self.epsilon_kept()
         tags = (first.tags & KEPT_TAGS) if tensors else frozenset()
         tags = tags | origins(short, tensors)
-        if forward and UNTRAINED not in tags and self.m.state(GRADIENTS_OFF) != FALSE:
+        if self.is_complex(short):
+            tags = tags | {COMPLEX}
+        if forward and UNTRAINED not in tags and (short == "detach" or gradients_off(self.m)):
             tags = tags | {UNTRAINED}
         if keeps:
             tags = tags | (first.tags & (MOVED_TAGS | {FOLLOWING} if POSITIONS in first.tags else MOVED_TAGS))
@@ -600,6 +607,11 @@ class Operation:
         if source is None:
             return made
         return made.but(made=source.made, half=made.half or source.half)
+
+    def is_complex(self, short: str) -> bool:
+        """Whether the result is complex, because an operand is."""
+        made = any(type(a) is Constant and type(a.value) is complex for a in self.given)
+        return short in TO_COMPLEX or ((made or any(COMPLEX in t.tags for t in self.tensors)) and short not in FROM_COMPLEX)
 
     def is_sure(self, keeps: bool) -> bool:
         """Whether nothing unknown could have made the result wider than it seems."""
@@ -726,14 +738,14 @@ class Operation:
 
     def in_half(self, tensor: Tensor, asked: Place | None = None) -> dict[str, object]:
         """What there is to say of this operation in float16; `asked`: where the program asks for that dtype."""
-        learns = self.m.state(GRADIENTS_OFF) == FALSE
+        learns = not gradients_off(self.m)
         given = self.argument_place(0)
         return {"name": self.name, "tensor": tensor, "asked": asked, "autocast": self.region, "given": given, "learns": learns}
 
     def check_positions(self, kind: str) -> None:
         """Note positions that were cast to half before they are multiplied, or that autocast casts for a product."""
         counted = next((t for t in self.tensors if INTEGERS in t.tags), None) or self.borrowed_positions()
-        if any(DISTRIBUTION in t.tags for t in self.tensors):
+        if any(not t.tags.isdisjoint((DISTRIBUTION, COMPLEX)) for t in self.tensors):
             return
         if counted is None and kind == "lower" and self.region.dtype in HALVES and short_of(self.name) in PRODUCTS:
             counted = next((t for t in self.tensors if POSITIONS in t.tags and not t.dtypes & HALVES), None)
@@ -1033,7 +1045,20 @@ def finfo(m: Machine, name: str, args: Args, place: Place) -> Value:
         return Object(("finfo", letter), "finfo", "torch.finfo", place)
 
     value = args.get(0, "type") or args.get(0, "dtype")
-    return m.each(value, one) if value is not None else one(DType(SINGLE))
+    if value is None:
+        return one(DType(SINGLE))
+    return m.each(value, one) if tells_dtype(m, value) else Object(("finfo", ANY), "finfo", "torch.finfo", place)
+
+
+def tells_dtype(m: Machine, value: Value) -> bool:
+    """Whether no two dtypes of tensors that a value may stand for can be on one path: else it is not known whose limits are asked for."""
+    ways = [(guards, atom.tensor.dtypes) for guards, atom in options(value) if type(atom) is DTypeOf]
+    paths = [(extend(m.path, guards), dtypes) for guards, dtypes in ways]
+    return not any(
+        path is not None and dtypes != others and extend(path, guards) is not None
+        for number, (path, dtypes) in enumerate(paths)
+        for guards, others in ways[number + 1 :]
+    )
 
 
 def finfo_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
@@ -1482,8 +1507,8 @@ def tensors_in(m: Machine, value: Value, depth: int = 0) -> list[Tensor]:
 
 
 def inherit(m: Machine, values: Sequence[Value]) -> Tensor | None:
-    """A tensor of unknown dtype with the history of what it was computed of; None where there is no history."""
-    found = [t for v in values for t in tensors_in(m, v)]
+    """A tensor of unknown dtype with the history of what it was computed of, but for what no backward runs through; None where none is."""
+    found = [t for v in values for t in tensors_in(m, v) if UNTRAINED not in t.tags]
     forward = frozenset().union(*(t.forward for t in found)) if found else frozenset()
     scaled = next((t.scaled for t in found if t.scaled is not None), None)
     if not forward and scaled is None:
@@ -1496,7 +1521,7 @@ QUIET = ("builtins.", "logging.", "time.", "os.", "sys.", "wandb.", "tqdm.", "ra
 
 def note_late(m: Machine, name: str, late: Tensor, place: Place, given: Place) -> None:
     """Note a loss that is taken of what left its region in half precision; `certain`: it surely is."""
-    trained = m.state(GRADIENTS_OFF) == FALSE and UNTRAINED not in late.tags
+    trained = not gradients_off(m) and UNTRAINED not in late.tags
     m.emit("loss in half", place, name=name, tensor=late, certain=late.dtypes == {HALF}, trained=trained, given=given)
 
 

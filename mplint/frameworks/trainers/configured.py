@@ -74,15 +74,13 @@ def trainer(m: Machine, made: Object, args: Args, place: Place) -> Object:
 def flags(m: Machine, given: Value, place: Place) -> list[tuple[Path, str]]:
     """The dtypes that a trainer's arguments ask for; only those that the program itself sets."""
     found: list[tuple[Path, str]] = []
-    for atom in atoms(given):
-        if type(atom) is not Object:
-            continue
-        if not is_plain(m, atom, place):
+    for guards, atom in options(given):
+        if type(atom) is not Object or not is_plain(m, atom, place):
             continue
         for flag, letter in (("fp16", HALF), ("bf16", BFLOAT)):
             value = attribute(m, atom, flag, place.position)
             register(m, value, place)
-            found += [(literals, letter) for literals, on in truths(m, value) if on]
+            found += [(guards | literals, letter) for literals, on in truths(m, value) if on]
     return found
 
 

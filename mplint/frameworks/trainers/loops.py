@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from mplint.configs.trainers.duties import Kind, kind_of, kinds
@@ -34,6 +35,7 @@ from mplint.program.values import (
     Class,
     Constant,
     Context,
+    External,
     Items,
     Object,
     Place,
@@ -317,6 +319,41 @@ def left(m: Machine, atom: Atom, place: Place) -> None:
 
 vocabulary.contexts.append(enters)
 vocabulary.left.append(left)
+
+
+AROUND_APEX = re.compile(r"[.]ApexScaler\w*$")
+
+
+def around_apex(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
+    """`ApexScaler()` of timm, or a class called so of another package."""
+    if type(atom) is not External or not AROUND_APEX.search(atom.name):
+        return None
+    return Object(("apex scaler", m.identity(place)), "apex scaler", atom.name, place)
+
+
+@vocabulary.invoke("apex scaler")
+def around_apex_called(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
+    """`loss_scaler(loss, optimizer, clip_grad=…, parameters=…)`: the backward of apex's scaled loss, and a step."""
+    loss, optimizer = args.get(0, "loss"), args.get(1, "optimizer")
+    if loss is None or optimizer is None:
+        return NONE
+
+    def run(scaled: Value) -> bool:
+        m.call_method(scaled, "backward", Args(), place.position, place.position)
+        return True
+
+    m.enter(scale_loss(m, "apex.amp.scale_loss", Args((loss, optimizer)), place), place.position, run)
+    m.call_method(optimizer, "step", Args(), place.position, place.position)
+    return NONE
+
+
+@vocabulary.method("apex scaler", "state_dict", "load_state_dict")
+def of_apex(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
+    """Its state is that of apex."""
+    return m.library.call(m, f"apex.amp.{name}", args, place)
+
+
+vocabulary.atom_calls.insert(0, around_apex)
 
 
 @call("apex.amp.master_params")

@@ -177,6 +177,8 @@ class _Reader:
         path = f"{owner.path}.{name}" if owner.path else name
         if isinstance(value, Instance):
             return Module(value, path)
+        if isinstance(value, list):
+            return [self.make(f"{path}.{place}", item) or UNKNOWN for place, item in enumerate(value)]
         if path in self.model.graph.constants:
             return self.model.graph.constants[path]
         return value if value is None or isinstance(value, bool | int | float | str) else self.make(path, value) or UNKNOWN
