@@ -379,3 +379,57 @@ def test_fixes_of_programs_and_models_go_together(tmp_path: Path) -> None:
     found: list[Finding] = []
     done = fix([str(tmp_path)], CONFIG._replace(select=("MP405", "MP101")), unsafe=False, apply=True)
     assert done.applied == 2 and len(done.changed) == 2 and list(done.remaining) == found
+
+
+def test_constants_of_a_mask_that_is_selected_are_mended_safely(tmp_path: Path) -> None:
+    text = """model (bool[N, 64] hidden, float16[N, 64] x, float16[64, 64] w) => (float[N, 64] y)
+    <float fill = {-1e9}> {
+        b = MatMul(x, w)
+        f = Cast<to=10>(fill)
+        s = Where(hidden, f, b)
+        p = Softmax<axis=-1>(s)
+        v = MatMul(p, w)
+        y = Cast<to=1>(v)
+    }"""
+    path = saved(text, tmp_path)
+    done = mend(path, select="MP204")
+    assert done.applied == 1 and not done.unproven
+    assert [float(numpy_helper.to_array(t)) for t in onnx.load(path).graph.initializer if t.name == "fill"] == [-3e4]
+
+
+def test_calibration_data_is_what_a_fix_is_proven_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(MASKED, tmp_path)
+    data = tmp_path / "data.npz"
+    arguments = ["fix", str(path), "--unsafe-fixes", "--isolated", "--no-cache", "--select", "MP204", "--calibration", str(data)]
+    rng = np.random.default_rng(1)
+    feed = {"mask": rng.integers(0, 2, (2, 64)), "x": rng.normal(size=(2, 64)).astype(np.float16)}
+    np.savez(data, x=feed["x"])
+    assert main([*arguments, "--apply"]) == 1
+    assert "has no array for the input 'mask'" in capsys.readouterr().err
+    np.savez(data, **feed)
+    assert main([*arguments, "--apply"]) == 0
+    assert "on 1 sample: " in capsys.readouterr().out and "MP204" not in {code for code, _ in codes(path)}
+
+
+def test_a_head_that_half_alone_reads_stays(tmp_path: Path) -> None:
+    text = """model (float16[N, 64] x, float16[64, 64] w) => (float16[N, 64] scores, float[N, 64] y) {
+        scores = MatMul(x, w)
+        r = Relu(scores)
+        v = MatMul(r, w)
+        y = Cast<to=1>(v)
+    }"""
+    path = saved(text, tmp_path)
+    assert all(f.fix is None for f in check(str(path), CONFIG).findings if f.code == "MP201")
+
+
+def test_logits_and_their_probabilities_both_become_float32(tmp_path: Path) -> None:
+    text = """model (float16[N, 64] x, float16[64, 8] w) => (float16[N, 8] logits, float16[N, 8] probabilities) {
+        logits = MatMul(x, w)
+        probabilities = Softmax<axis=-1>(logits)
+    }"""
+    path = saved(text, tmp_path)
+    done = mend(path, select="MP201")
+    assert done.applied == 2 and not done.unproven and "MP201" not in {code for code, _ in codes(path)}
+    graph = onnx.load(path).graph
+    assert [value.type.tensor_type.elem_type for value in graph.output] == [TensorProto.FLOAT] * 2
+    assert [node.op_type for node in graph.node] == ["Cast", "MatMul", "Softmax"]
