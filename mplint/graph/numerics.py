@@ -61,6 +61,7 @@ class Constant(NamedTuple):
 class Epsilon(NamedTuple):
     """A small constant, the node that adds it or takes the maximum with it, and the node that it guards."""
 
+    tensor: Tensor
     value: float
     node: Node
     guarded: Node
@@ -167,7 +168,7 @@ def _effect(node: Node, name: str, place: int, constant: Operand) -> str | None:
         case "mul":
             return "inf" if constant.exact else "nan"
         case "where" | "maskedfill" | "add" | "sub" | "rsub" | "sum":
-            return "masked" if _feeds_softmax(node) else "inf"
+            return "masked" if feeds_softmax(node) else "inf"
         case "div":
             return "inf" if place == 0 else None if constant.exact else "zero"
         case "pow":
@@ -176,7 +177,7 @@ def _effect(node: Node, name: str, place: int, constant: Operand) -> str | None:
             return "inf" if node.kind in MULTIPLYING else None
 
 
-def _feeds_softmax(node: Node) -> bool:
+def feeds_softmax(node: Node) -> bool:
     """Whether what a node computes is added or moved into a softmax or an attention node."""
     seen = {id(node)}
     stack = [node]
@@ -203,14 +204,14 @@ def vanishing(graph: GraphFacts) -> Iterator[Epsilon]:
         guarded = _guarded(graph, node) if small is not None else None
         if small is None or guarded is None:
             continue
-        value, rounded = small
+        tensor, value, rounded = small
         if value == 0 and operation(node) != "add" and operation(guarded) == "sqrt":
             continue  # max(x, 0) before a root is meant
         if value <= ZERO or (value < 1 / MAX and operation(guarded) in ("div", "reciprocal")):
-            yield Epsilon(value, node, guarded, rounded)
+            yield Epsilon(tensor, value, node, guarded, rounded)
 
 
-def _small(graph: GraphFacts, node: Node) -> tuple[float, bool] | None:
+def _small(graph: GraphFacts, node: Node) -> tuple[Tensor, float, bool] | None:
     """The positive constant that a node adds, at most the smallest normal number; 0 counts where it stands in float16."""
     for tensor in node.inputs[1:2] if operation(node) == "clip" else node.inputs:
         constant = graph.operand(tensor)
@@ -219,7 +220,7 @@ def _small(graph: GraphFacts, node: Node) -> tuple[float, bool] | None:
             continue
         rounded = constant.rounded("float16")
         if 0 < value < SMALLEST_NORMAL or (value == 0 and rounded and constant.tensor.size == 1):
-            return value, rounded
+            return constant.tensor, value, rounded
     return None
 
 
