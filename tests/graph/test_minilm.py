@@ -63,7 +63,7 @@ def test_constants_that_fit_leave_nothing_to_report_and_nothing_to_break(tmp_pat
     full = export(tmp_path / "full.onnx", "float32", lowest=-1e4, smallest=1e-3)
     assert found(full) == {}
     half = export(tmp_path / "half.onnx", "float16", lowest=-1e4, smallest=1e-3)
-    assert set(found(half)) == {"MP201", "MP202", "MP403"}
+    assert set(found(half)) == {"MP201", "MP202"}  # its table of 30522 rows is only looked up: MiniLM has no head
     assert np.abs(embeddings(half).astype(np.float32) - embeddings(full)).max() < 1e-2
 
 
