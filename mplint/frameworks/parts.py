@@ -112,7 +112,7 @@ def users_of_parts(project: Project, clipping: Iterable[str]) -> dict[str, froze
 
 
 def engines_of(project: Project) -> dict[str, frozenset[str]]:
-    """The programs with a class that runs the backward pass itself and announces it, for parts that scale at one stage and step at another."""
+    """Programs with a class that runs and announces the backward pass, for parts that scale at one stage and step at another."""
     split = [part.words for part in parts_in_stages(project)]
     found: dict[str, frozenset[str]] = {}
     for path in project.paths if split else ():
