@@ -29,6 +29,7 @@ from mplint.program.values import (
     Constant,
     External,
     Function,
+    Items,
     Method,
     Module,
     Object,
@@ -46,6 +47,7 @@ DEEPEST = 9  # calls below which none is tried
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 ANNOUNCES = re.compile(r"hook|callback|event|handler|notify|trigger|signal", re.I)
 CHOSEN = re.compile(r"^\w+ in \S*$| is$")
+ROUNDS = re.compile(r"(#\d+)+$")
 STEPS = frozenset({"backward", "step"})
 CLIPS = frozenset(
     ["clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads", "clip_gradients", "dispatch_clip_grad", "adaptive_clip_grad"]
@@ -97,14 +99,39 @@ def files_of(project: Project) -> list[str]:
 
 
 def users_of_parts(project: Project, clipping: Iterable[str]) -> dict[str, frozenset[str]]:
-    """The programs that clip gradients around methods of parts which scale the loss, with the names of these methods."""
+    """The programs that clip gradients around methods of parts which scale the loss, or run a backward pass between stages of such parts,
+    with the names by which they do.
+    """
     names = scaling_methods(project)
-    found: dict[str, frozenset[str]] = {}
+    found: dict[str, frozenset[str]] = engines_of(project)
     for path in clipping if names else ():
         ir = project.ir(path) if not is_test_path(path) else None
         if ir is not None and not names.isdisjoint(ir[2]):
             found[path] = names & ir[2]
     return found
+
+
+def engines_of(project: Project) -> dict[str, frozenset[str]]:
+    """Programs with a class that runs and announces the backward pass, for parts that scale at one stage and step at another."""
+    split = [part.words for part in parts_in_stages(project)]
+    found: dict[str, frozenset[str]] = {}
+    for path in project.paths if split else ():
+        ir = project.ir(path) if not is_test_path(path) else None
+        for statement in ir[1] if ir is not None and "backward" in ir[2] else ():
+            if statement[0] == "class" and "backward" in statement[7]:
+                told = [words_of(word) for word in statement[7] if ANNOUNCES.search(word)]
+                if any(not words.isdisjoint(own) for words in split for own in told):
+                    found[path] = frozenset({"backward"})
+    return found
+
+
+def parts_in_stages(project: Project) -> list[Part]:
+    """The parts that scale a loss, step by the scaler, and leave the backward pass to who calls them."""
+    methods: dict[tuple[str, str], list[Part]] = {}
+    for part in (part for parts in parts_of(project).values() for part in parts):
+        methods.setdefault((part.path, part.name), []).append(part)
+    found = [(parts[0], frozenset[str]().union(*(part.code.words for part in parts))) for parts in methods.values()]
+    return [part for part, words in found if words >= {"scale", "step"} and "backward" not in words]
 
 
 def handles(words: frozenset[str]) -> bool:
@@ -216,8 +243,12 @@ def dotted(value: Value) -> str:
 def run_parts(m: Machine, atom: Atom, title: str, symbol: str, found: Iterable[Part], name: str, args: Args, place: Place) -> Value | None:
     """Run a method of the parts that may be there: what steps, one instead of the other; what only looks or clips, there or not."""
     result: Value | None = None
-    chosen = list(found)
+    chosen = [] if comes_again(m, atom) else list(found)  # the next of several is another part
+    symbol = ROUNDS.sub("", symbol)  # the same parts are there in all rounds
     drivers = [part for part in chosen if part.steps]
+    others = [part for part in chosen if not part.steps]
+    first = all(CLIPS.isdisjoint(part.code.words) for part in drivers)  # what clips is meant for before a step that doesn't clip itself
+    run_optional(m, others if first else (), title, symbol, name, args, place)
     if drivers:
         key = f"{title} is{IDENTITY}{symbol}"
         callee = derived(atom, "." + name) if type(atom) is Unknown else Method(atom, name)
@@ -227,13 +258,26 @@ def run_parts(m: Machine, atom: Atom, title: str, symbol: str, found: Iterable[P
         arms = [(frozenset({(("in", key, frozenset({part.name})), True)}), arm(m, part, symbol, name, args, place)) for part in drivers]
         arms.append((frozenset({(("in", key, names), False)}), partial(otherwise, m, callee, args, place)))
         result = m.fork(arms)[1]
-    for part in chosen:
-        if not part.steps:
-            key = f"{part.name} in {title}{IDENTITY}{symbol}"
-            m.switches.setdefault(key, Switch(f"{part.name} in {title}", FALSE, place, "setting", test=True))
-            present = (frozenset({(("true", key), True)}), arm(m, part, symbol, name, args, place))
-            m.fork([present, (frozenset({(("true", key), False)}), lambda: (True, NONE))])
+    run_optional(m, () if first else others, title, symbol, name, args, place)
     return result
+
+
+def comes_again(m: Machine, atom: Atom) -> bool:
+    """Whether a value is what a loop goes over, in a later round: each part is there once."""
+    if type(atom) is not Unknown:
+        return False
+    later = [loop.over for frame in m.frames for loop in frame.loops if loop.round > 0 and loop.over is not None]
+    seen = [a for value in later for held in atoms(value) for a in (held.items if type(held) is Items else (held,))]
+    return any(type(a) is Unknown and a.symbol == atom.symbol for a in seen)
+
+
+def run_optional(m: Machine, parts: Iterable[Part], title: str, symbol: str, name: str, args: Args, place: Place) -> None:
+    """Run a method of the parts that only look or clip, each there or not."""
+    for part in parts:
+        key = f"{part.name} in {title}{IDENTITY}{symbol}"
+        m.switches.setdefault(key, Switch(f"{part.name} in {title}", FALSE, place, "setting", test=True))
+        present = (frozenset({(("true", key), True)}), arm(m, part, symbol, name, args, place))
+        m.fork([present, (frozenset({(("true", key), False)}), lambda: (True, NONE))])
 
 
 def otherwise(m: Machine, callee: Atom, args: Args, place: Place) -> tuple[bool, Value]:

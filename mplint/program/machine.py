@@ -76,7 +76,7 @@ class Exit:
 
 @dataclass(slots=True)
 class Loop:
-    """A running loop: where its layers begin, its round, and how bodies left it."""
+    """A running loop: where its layers begin, its round and what that goes over, and how bodies left it."""
 
     place: Place
     depth: int
@@ -84,6 +84,7 @@ class Loop:
     round_depth: int = 0
     breaks: list[Exit] = field(default_factory=list)
     continues: list[Exit] = field(default_factory=list)
+    over: Value | None = None
 
 
 class Switch(NamedTuple):

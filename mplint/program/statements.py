@@ -446,6 +446,7 @@ def s_for(m: Machine, ir: IR) -> bool:
         return block(m, orelse)
 
     def round_of(number: int) -> bool:
+        m.frames[-1].loops[-1].over = elements[number]
         assign(m, target, elements[number])
         return block(m, body)
 

@@ -10,7 +10,7 @@ from mplint.frameworks.torch import steps
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace
-from mplint.program.values import Step, Unknown
+from mplint.program.values import Place, Step, Unknown
 from mplint.rule import Rule
 
 
@@ -75,9 +75,13 @@ class MissingScalerUpdate(Rule):
         for entry in trace.entries:
             told: set[object] = set()
             for step, path in (*steps_again(entry), *never_updated(entry)):
-                if step.place in told or not is_last(entry, step):
+                seen = forgetful_call(trace, step)
+                if (seen or step.place) in told or not is_last(entry, step):
                     continue
-                told.add(step.place)
+                told.add(seen or step.place)
+                if seen is not None:
+                    yield self._by_caller(trace, entry, step, path, seen)
+                    continue
                 verdict = self.verdict(trace, entry, path, step.place)
                 text = trace.text(step.place)
                 scaler = text.partition(".step(")[0]
@@ -92,6 +96,52 @@ class MissingScalerUpdate(Rule):
                     steps=(Step(late.place, "the scaler is updated only here"),) if late is not None else (),
                     fix=update_after(trace, entry, step, late),
                 )
+
+    def _by_caller(self, trace: Trace, entry: Entry, step: Event, path: Path, seen: Place) -> Finding:
+        """A step in a function of which other callers update the scaler themselves."""
+        verdict = self.verdict(trace, entry, path, seen)
+        text = trace.text(step.place)
+        scaler = text.partition(".step(")[0]
+        return self.at(
+            trace,
+            seen,
+            f"`{called(trace, seen)}` calls `{text}`, and no `{scaler}.update()` follows here{verdict.condition()}",
+            why="the next step() raises RuntimeError, and the scale, 65536 to begin with, never adapts",
+            help=f"call `{scaler}.update()` once after the last step of each round, as the other callers do",
+            confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+            steps=(Step(step.place, "the optimizer is stepped here"),),
+            fix=update_after_call(trace, step, seen),
+        )
+
+
+def called(trace: Trace, place: Place) -> str:
+    """What a call calls, as it is written."""
+    match trace.node(place):
+        case _, ast.Call(func=callee):
+            return ast.unparse(callee)
+    return trace.text(place)
+
+
+def forgetful_call(trace: Trace, step: Event) -> Place | None:
+    """The call that leads to a step, where other callers of the same function update the scaler behind it: this one forgets to."""
+    others = [
+        other
+        for entry in trace.entries
+        for other in entry.of("scaler step")
+        if other.place == step.place and other.calls != step.calls and is_updated_by_caller(entry, other)
+    ]
+    if not others:
+        return None
+    return next((place for place in reversed(step.calls) if not any(place in other.calls for other in others)), None)
+
+
+def is_updated_by_caller(entry: Entry, step: Event) -> bool:
+    """Whether one of the functions that lead to a step updates the scaler behind it."""
+    for event, _ in steps.following(entry, step, step.path):
+        if event.kind == "scaler update" and event.data["scaler"] == step.data["scaler"]:
+            count = len(event.calls)
+            return count < len(step.calls) and step.calls[:count] == event.calls
+    return False
 
 
 def steps_again(entry: Entry) -> Iterator[tuple[Event, Path]]:
@@ -175,6 +225,20 @@ def varies(entry: Entry, step: Event) -> bool:
     """Whether each round of the loop around a step is for another optimizer."""
     same = (e for e in entry.of("scaler step") if e.place == step.place and e.loops[:-1] == step.loops[:-1] and e.frame == step.frame)
     return len({e.data["key"] for e in same}) > 1
+
+
+def update_after_call(trace: Trace, step: Event, seen: Place) -> Fix | None:
+    """Update the scaler after a call that steps it, where both functions are methods of one object that holds the scaler."""
+    match trace.node(seen), trace.node(step.place):
+        case (file, ast.Call(func=ast.Attribute(value=owner)) as call), (_, ast.Call(func=ast.Attribute(value=scaler))):
+            statement = file.syntax.statement(call)
+        case _:
+            return None
+    own = ast.unparse(owner) in ("self", "super()") and ast.unparse(scaler).startswith("self.")
+    if not own or step.calls[-1] != seen or not isinstance(statement, ast.Expr) or statement.value is not call:
+        return None
+    text = f"{ast.unparse(scaler)}.update()"
+    return Fix(f"Insert `{text}` after it", Applicability.SAFE, (InsertStatements(file.span(statement), (text,), after=True),))
 
 
 def update_after(trace: Trace, entry: Entry, step: Event, late: Event | None) -> Fix | None:

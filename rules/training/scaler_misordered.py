@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
+from mplint.frameworks.parts import is_chosen
 from mplint.frameworks.torch import steps
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import IDENTITY, Event
@@ -93,6 +94,8 @@ class ScalerMisordered(Rule):
                 same_round = any(e.place == before and e.loops == event.loops for e in earlier if e.kind == "scaler step")
                 if what != "unscaled again" and not same_round:
                     continue  # the update that is missing is what is wrong
+                if is_chosen(path) and not is_of_one_backward(earlier, before):
+                    continue  # what updates in between may be another part
                 verdict = self.verdict(trace, entry, path, event.place)
                 text = trace.text(event.place)
                 message, why, help_text = REPEATED[what]
@@ -249,6 +252,13 @@ def repeated(event: Event) -> tuple[str, Place, Path] | None:
         if kind == "stepped" and place != event.place and steps.states_of(event.data["before"], event.path) == [(kind, place)]:
             return "stepped again", place, path
     return None
+
+
+def is_of_one_backward(earlier: Sequence[Event], before: Place) -> bool:
+    """Whether no backward pass lies between what happened at a place and now."""
+    seen = (e for e in reversed(earlier) if e.kind == "backward" or (e.place == before and e.kind in ("unscale", "scaler step")))
+    last = next(seen, None)
+    return last is not None and last.kind != "backward"
 
 
 def updates_twice(entry: Entry) -> list[tuple[Event, Event]]:

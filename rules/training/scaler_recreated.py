@@ -143,6 +143,8 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
             continue
         if any(b is None and "[" in shown_symbol(o.symbol) for b, o in zip(built, owners, strict=True) if type(o) is Unknown):
             continue  # one of several that a loop goes over
+        if any(made_by_element(trace, made, place) for place, _ in made.loops):
+            continue
         outer = [place for place, _ in made.loops]
         inside = {place for b in known for place, _ in b.loops}
         again = next((place for place in reversed(outer) if place not in inside), None)
@@ -156,6 +158,16 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
             period = period_of(made, step, lasting)
             if period is not None:
                 yield Renewed(made, step, period, None, path)
+
+
+def made_by_element(trace: Trace, made: Event, loop: Place) -> bool:
+    """Whether a loop goes over what makes scalers: `for hook in hooks: hook.before_training(self)` makes none again."""
+    match trace.node(loop):
+        case file, ast.For(target=ast.Name(id=name)) as around:
+            calls = [found[1] for place in made.calls if (found := trace.node(place)) is not None and found[0] is file]
+            inside = [call for call in calls if isinstance(call, ast.Call) and around in file.syntax.ancestors(call)]
+            return any(isinstance(n, ast.Name) and n.id == name for call in inside for n in ast.walk(call.func))
+    return False
 
 
 class Birth(NamedTuple):

@@ -1179,7 +1179,8 @@ def unknown_methods(m: Machine, atom: Atom, name: str, args: Args, place: Place)
     if name == "unscale_" and args.positional and not shown.startswith(OTHERS):
         m.write(atom, "#scaler", TRUE)  # only a scaler has it
         return not_none(m, atom, scaler_method(m, atom, name, args, place))
-    if name in SCALER_METHODS and (is_named_scaler(atom) or m.read(atom, "#scaler") is not None):
+    given = shown.endswith((")", "]")) and is_called_scaler(m.written.lower())  # what a call gives has no name of its own
+    if name in SCALER_METHODS and (is_named_scaler(atom) or given or m.read(atom, "#scaler") is not None):
         if name in ("scale", "step") and not args.positional:
             return None
         return not_none(m, atom, scaler_method(m, atom, name, args, place))
@@ -1261,8 +1262,13 @@ def is_named_scaler(atom: Unknown) -> bool:
         return False
     last = shown.rpartition(".")[2] if not shown.endswith(")") else shown
     if "(" in last:
-        return "gradscaler" in last or "grad_scaler" in last or "loss_scaler" in last
+        return is_called_scaler(last)
     return "scaler" in last or "grad_scal" in last or "gradscal" in last
+
+
+def is_called_scaler(name: str) -> bool:
+    """Whether a name says that something scales losses, and not data."""
+    return "gradscaler" in name or "grad_scaler" in name or "loss_scaler" in name
 
 
 def is_named_optimizer(name: str) -> bool:
