@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 Key: TypeAlias = tuple[Any, ...]
@@ -96,6 +96,15 @@ def unsettled(literals: Path, path: Path) -> Path:
         for key, sense in literals - path
         if sense or key[0] != "all" or not any((inner, not truth) in path for inner, truth in key[1])
     )
+
+
+def symbols_of(path: Iterable[Condition]) -> Iterator[Hashable]:
+    """The unknowns that a path speaks of, those of conditions that hold together among them."""
+    for key, _ in path:
+        if key[0] == "all":
+            yield from symbols_of(key[1])
+        elif key[0] in ("true", "in"):
+            yield key[1]
 
 
 def tells_arms_apart(key: Key) -> bool:

@@ -258,13 +258,17 @@ class Super:
 
 @dataclass(frozen=True, slots=True)
 class Autocast:
-    """A context manager that sets the autocast state: device, dtype letter (None: off), with the place that says so."""
+    """A context manager that sets the autocast state: device, dtype letter (None: off), with the place that says so.
+
+    `by`: what casts in its place, "apex", which patches the functions of torch by lists of its own.
+    """
 
     device: str
     dtype: str | None
     chain: Chain = ()
     cache: bool = True
     identity: Hashable = None
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

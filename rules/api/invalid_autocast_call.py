@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import AddImport, Applicability, Confidence, Finding, Fix, Replace, Severity, Span
-from mplint.program.conditions import Path
+from mplint.program.conditions import Path, symbols_of
 from mplint.program.lower import span_of
 from mplint.program.machine import Args, Event, Switch
 from mplint.program.trace import Trace, needs, possible, shown_symbol
@@ -36,6 +36,7 @@ DTYPES = frozenset(("float16", "bfloat16", "float32", "float64"))
 NOT_DEVICES = {"gpu", "GPU", "CUDA", "tpu", "half", "fp16", "bf16", "float", "fp32", "double", *DTYPES}
 DEVICES = ("cuda", "cpu", "mps", "xpu")
 GUARD = re.compile(r"device|cuda|gpu|cpu|amp|backend", re.I)
+NO_TEST = frozenset(["import", "try"])  # unnamed conditions that no test asks for
 ASKED = re.compile(r"signature|getfullargspec|co_varnames")
 TRIED = 12  # lines of a try-statement that only tries something
 CHECKED_DEVICES = {"cpu", "mps", "xpu", "hpu", "xla"}  # where autocast accepts no dtype but float16 and bfloat16
@@ -166,7 +167,7 @@ class InvalidAutocastCall(Rule):
             device = option_for(trace, path, chooses_device)
             if device is not None and all(device_is(event, "cuda") for event in here):
                 for event in here:
-                    if event.data["name"] == NEW and event.data["enabled"] is None and not is_guarded(event):
+                    if event.data["name"] == NEW and event.data["enabled"] is None and not is_guarded(trace, event):
                         yield self._fixed_device(trace, event, device)
             dtype = option_for(trace, path, chooses_bfloat16, symbols)
             if dtype is not None and not any(event.data["dtype"] is not None or args_of(event).opaque for event in here):
@@ -233,9 +234,13 @@ def option_for(
     return None
 
 
-def is_guarded(event: Event) -> bool:
-    """Whether a condition on the way to a region may stand for the device."""
-    return any(GUARD.search(shown_symbol(key[1])) for key, _ in event.path if key[0] in ("true", "in"))
+def is_guarded(trace: Trace, event: Event) -> bool:
+    """Whether a condition on the way to a region may stand for the device, or be why a value that is computed is this one."""
+    if any(GUARD.search(shown_symbol(symbol)) for symbol in symbols_of(event.path)):
+        return True
+    given = written(trace, event, "device_type", 0)
+    plain = given is not None and isinstance(given.value, ast.Constant)
+    return not plain and any(key[0] == "place" and not NO_TEST.intersection(key) for key, _ in event.path)
 
 
 def chooses_device(name: str, values: list[str]) -> bool:

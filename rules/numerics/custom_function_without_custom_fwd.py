@@ -103,12 +103,17 @@ class CustomFunctionWithoutCustomFwd(Rule):
             path, region = region_of(event)
             if region is None or forward in told:
                 continue
+            if region.by:
+                mistake = under_apex(mistake, event)
+            if mistake is None:
+                continue
             told.add(forward)
             verdict = self.verdict(trace, item.entry, path, half.first_line(forward))
+            without = "apex without `amp.float_function`" if region.by else "autocast without `custom_fwd` and `custom_bwd`"
             yield self.at(
                 trace,
                 half.first_line(forward),
-                f"`{function.name}` runs under autocast without `custom_fwd` and `custom_bwd`{verdict.condition()}",
+                f"`{function.name}` runs under {without}{verdict.condition()}",
                 why=mistake.why,
                 help=mistake.help,
                 confidence=item.confidence if verdict.proven and event.kind != "kernel called" else Confidence.MEDIUM,
@@ -183,6 +188,17 @@ def of_kernel(place: Place) -> Mistake:
         f"{DECORATE}, with `cast_inputs=torch.float32` where the kernel has no half version",
         (Step(place, "the kernel gets half and float32 tensors here"),),
         False,
+    )
+
+
+def under_apex(mistake: Mistake, event: Event) -> Mistake | None:
+    """The same under apex, whose casts are in the functions of torch, in `backward` too: only a kernel gets two dtypes."""
+    if event.kind != "kernel called":
+        return None
+    return mistake._replace(
+        why="apex casts what the functions of torch are given, and nothing for a compiled kernel: it gets half and float32 tensors side "
+        "by side, and raises or misreads one. `custom_fwd` does nothing there: it acts under autocast alone.",
+        help="decorate what calls `apply` with `apex.amp.float_function`, or move to `torch.autocast`, which `custom_fwd` works with",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from mplint.findings import Applicability, Finding, Severity
 from mplint.frameworks.torch import half
@@ -11,6 +12,24 @@ from mplint.program.values import Autocast, Place, Step
 from mplint.rule import Rule
 
 from .loss_on_logits import take_logits
+
+
+class Told(NamedTuple):
+    """What is said of such a loss."""
+
+    message: str
+    why: str
+
+
+ROUNDED = "a sigmoid of 9 is 1.0 and log(1 - p) is -inf"
+TOLD = {
+    "": Told("under autocast raises a RuntimeError", f"In float16 {ROUNDED}, so PyTorch refuses the loss on probabilities."),
+    "apex": Told(
+        "of float16 probabilities raises a NotImplementedError under apex",
+        f"At the level O1 the network's outputs are float16, where {ROUNDED}: apex refuses the loss on such probabilities.",
+    ),
+    "mps": Told("under autocast runs in float16", f"On MPS the loss runs in float16, where {ROUNDED}."),
+}
 
 
 class UnsafeLossUnderAutocast(Rule):
@@ -81,13 +100,12 @@ class UnsafeLossUnderAutocast(Rule):
             made, place = event.data["made"], event.place
             if item.entry.context and isinstance(made, Place):
                 place, steps = made, (*steps, Step(event.place, "the loss is taken here"))
+            told = TOLD["apex" if region.by else "mps" if silent else ""]
             yield self.at(
                 trace,
                 place,
-                f"`{name}` under autocast {'runs in float16' if silent else 'raises a RuntimeError'}{item.condition}",
-                why="On MPS the loss runs in float16, where a sigmoid of 9 is 1.0 and log(1 - p) is -inf."
-                if silent
-                else "In float16 a sigmoid of 9 is 1.0 and log(1 - p) is -inf, so PyTorch refuses the loss on probabilities.",
+                f"`{name}` {told.message}{item.condition}",
+                why=told.why,
                 help="take the loss on the logits: `binary_cross_entropy_with_logits` or `BCEWithLogitsLoss`, and drop the sigmoid",
                 severity=Severity.WARNING if silent else None,
                 confidence=item.confidence,

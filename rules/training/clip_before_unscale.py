@@ -183,7 +183,7 @@ def clipped_beside_masters(trace: Trace, entry: Entry, event: Event) -> tuple[Ev
         if type(state) is not State or not isinstance(state.data, tuple) or state.data[:2] != ("managed", "apex"):
             continue
         for made, both in scaled_by_apex(entry, path):
-            asked = with_level(trace, made, both, "O2")
+            asked = with_level(trace, made.data["level"], both, "O2")  # type: ignore[arg-type]
             if asked is not None:
                 return made, asked
     return None

@@ -16,27 +16,62 @@ from mplint.program.machine import Args
 from mplint.program.project import Project
 from mplint.program.store import join
 from mplint.program.values import HALF, SINGLE, Code, Place, Step, Value
+from mplint.python.document import is_test_path
 
 # what a program says that runs in float16, or is run so, its comments left out
 FLOAT16 = re.compile(
-    rb"\btorch\.(?:cuda\.)?(?:float16|half|HalfTensor)\b|\.half\(\)|\bGradScaler\(|[\"']16-mixed[\"']|[\"']fp16[\"']|\bfp16=True|\buse_fp16\b"
+    rb"\btorch\.(?:cuda\.)?(?:float16|half|HalfTensor)\b|\.half\(\)|[\"']16-mixed[\"']|[\"']fp16[\"']|\bfp16=True|\buse_fp16\b"
 )
 # a dtype that is asked after: of a model's tensors where modules are defined, and elsewhere of whatever data
 TESTED = re.compile(rb"(?:[=!]=|\bin\b|\bis\b(?:[ \t]+not\b)?)[ \t]*[\[({]?[\w.,\s]*\btorch\.(?:float16|half)\b")
 DEFINES = re.compile(rb"\bdef forward\b")
-AUTOCAST = re.compile(rb"\bautocast\(|\bis_autocast_enabled\(|\bcustom_fwd\b")
+SCALER = re.compile(rb"\bGradScaler\(")
+# a function or class at the top of a program, with the lines that are indented below it, or close its parameters
+DEFINITION = re.compile(rb"(?m)^(?:async )?(?:def|class) (\w+).*\n(?:(?:[ \t)\]].*)?\n)*")
+AUTOCAST = re.compile(rb"(?<!\bdef )\bautocast\(|\bis_autocast_enabled\(|\bcustom_fwd\b")
 BFLOAT16 = re.compile(rb"\bbfloat16\b|\bbf16\b")
 COMMENT = re.compile(rb"(?m)#.*$|^\s*>>>.*$")
 MODULES = re.compile(rb"\btorch\b")
 
 
-def speaks_of_float16(data: bytes) -> tuple[bool, bool, bool]:
-    """Whether a program speaks of torch's float16, of autocast, and of bfloat16."""
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What a part of a program speaks of: torch's float16, a loss scaler, autocast, bfloat16."""
+
+    half: bool
+    scaler: bool
+    autocast: bool
+    bfloat: bool
+
+    @classmethod
+    def of(cls, code: bytes) -> Spoken:
+        """What code speaks of, its comments left out."""
+        return cls(*(words.search(code) is not None for words in (FLOAT16, SCALER, AUTOCAST, BFLOAT16)))
+
+
+SILENT = Spoken(False, False, False, False)
+
+
+def speaks_of_float16(data: bytes) -> tuple[tuple[str, Spoken], ...]:
+    """What the parts of a program speak of, the functions and classes at its top by their names, the rest and modules by ""."""
     if MODULES.search(data) is None:
-        return False, False, False
+        return ()
     code = COMMENT.sub(b"", data)
-    meant = code if DEFINES.search(code) is not None else TESTED.sub(b"", code)
-    return FLOAT16.search(meant) is not None, AUTOCAST.search(code) is not None, BFLOAT16.search(code) is not None
+    if DEFINES.search(code) is not None:
+        return (("", Spoken.of(code)),)
+    code = TESTED.sub(b"", code)
+    parts = [(match[1].decode(), Spoken.of(match[0])) for match in DEFINITION.finditer(code)]
+    return tuple((name, said) for name, said in (("", Spoken.of(DEFINITION.sub(b"", code))), *parts) if said != SILENT)
+
+
+def speaks_of_autocast(data: bytes) -> bool:
+    """Whether a program speaks of autocast."""
+    return MODULES.search(data) is not None and AUTOCAST.search(COMMENT.sub(b"", data)) is not None
+
+
+def defines_modules(data: bytes) -> bool:
+    """Whether a program defines modules."""
+    return DEFINES.search(data) is not None
 
 
 @dataclass(slots=True)
@@ -48,6 +83,7 @@ class Callers:
     libraries: Libraries = field(init=False)
     known: dict[str, bool] = field(default_factory=dict)
     entered: dict[str, bool] = field(default_factory=dict)
+    uses: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.libraries = Libraries(self.project, self.is_program)
@@ -72,7 +108,7 @@ class Callers:
             return False
         root = self.libraries.root_of(os.path.dirname(path)) or ""
         if root not in self.entered:
-            self.entered[root] = any(self.ask(below, speaks_of_float16)[1] for below in self.below(root))
+            self.entered[root] = any(self.ask(below, speaks_of_autocast) for below in self.below(root))
         return self.entered[root]
 
     def below(self, root: str) -> list[str]:
@@ -80,17 +116,69 @@ class Callers:
         return [path for path in self.project.paths if (not root or path.startswith(f"{root}/")) and path.endswith(".py")]
 
     def has_float16_in_mind(self, root: str) -> bool:
-        """Whether the programs below a folder speak of float16, or of autocast and not of bfloat16 alone."""
-        answers = [self.ask(path, speaks_of_float16) for path in self.below(root)]
-        if any(half for half, _, _ in answers):
+        """Whether the programs below a folder speak of float16, or of autocast and not of bfloat16 alone.
+
+        What a helper says that only tests call, nobody else means; nor does a loss scaler say anything without autocast.
+        """
+        spoken = [said for path in self.below(root) for name, said in self.ask(path, speaks_of_float16) if self.is_meant(path, name)]
+        if any(said.half for said in spoken):
             return True
-        return any(autocast for _, autocast, _ in answers) and not any(bfloat for _, _, bfloat in answers)
+        autocast = any(said.autocast for said in spoken)
+        return autocast and (any(said.scaler for said in spoken) or not any(said.bfloat for said in spoken))
+
+    def is_meant(self, path: str, name: str) -> bool:
+        """Whether a part of a program tells what a library is for: used by more than tests, or in a test of the library's modules."""
+        if is_test_path(path):
+            tested = {used for used in self.project.graph.targets.get(path, ()) if not is_test_path(used)}
+            tested |= self.project.graph.below(used for used in tested if used.endswith("__init__.py"))
+            return not tested or any(self.ask(used, defines_modules) for used in tested)
+        return not name or name in self.used(path)
+
+    def used(self, path: str) -> frozenset[str]:
+        """The functions and classes at the top of a program that something beside tests uses, or that no test does either."""
+        if path not in self.uses:
+            self.uses[path] = self.used_of(path)
+        return self.uses[path]
+
+    def used_of(self, path: str) -> frozenset[str]:
+        ir = self.project.ir(path)
+        own = {name_of(s): s for s in ir[1] if s[0] in ("define", "class")} if ir is not None else {}
+        users = [user for user in self.project.graph.users(path) if user != path]
+        tests = [self.project.ir(user) for user in users if is_test_path(user)]
+        others = [self.project.ir(user) for user in users if not is_test_path(user)]
+        found = {name for name in own if any(names(other, name) for other in others)}
+        found |= {name for name in own if not any(names(test, name) for test in tests)}
+        pending = [s for s in ir[1] if s[0] not in ("define", "class")] if ir is not None else []
+        pending += [own[name] for name in found]
+        while pending:
+            words = words_at(pending.pop())
+            new = {name for name in own if name in words and name not in found}
+            found |= new
+            pending += [own[name] for name in new]
+        return frozenset(found)
 
     def is_left_to_users(self, path: str, cls: IR) -> bool:
         """Whether a class of a library is for its users alone: nothing in the project that imports it does more than pass its name on."""
         if cls[5] or not self.run_in_half(path):
             return False
         return not any(mentions(self.project.ir(user), cls[2], user == path) for user in (path, *self.project.importers(path)))
+
+
+def names(ir: IR | None, name: str) -> bool:
+    """Whether a module has a name anywhere."""
+    return ir is not None and any(name in words_at(statement) for statement in ir[1])
+
+
+def words_at(statement: IR) -> frozenset[str]:
+    """The words of a statement at the top of a module: of an import the names that it takes from another one."""
+    if statement[0] == "from":
+        return frozenset(given for given, _ in statement[4])
+    return words_of(statement) if statement[0] in ("define", "class") else words_in(statement)
+
+
+def name_of(statement: IR) -> str:
+    """What a function or class is called."""
+    return str(statement[2] if statement[0] == "class" else statement[2][2])
 
 
 def mentions(ir: IR | None, name: str, own: bool) -> bool:

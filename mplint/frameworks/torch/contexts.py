@@ -22,6 +22,7 @@ from mplint.frameworks.torch.protocol import GRADIENTS_OFF
 from mplint.frameworks.torch.published import run_functions
 from mplint.frameworks.torch.tensors import is_module_name
 from mplint.frameworks.torch.units import Ask, Units
+from mplint.frameworks.trainers.queries import with_level
 from mplint.program.calls import instantiate
 from mplint.program.conditions import EMPTY, Path, extend
 from mplint.program.entries import OWN_STEPS, call_open, definitions, run, words_in
@@ -107,10 +108,11 @@ def regions(found: Trace, packages: Packages) -> list[Region]:
             for guards, letter in given if isinstance(given, tuple) else ():
                 both = extend(event.path, guards)
                 if letter == HALF and both is not None:
-                    chain = (Step(event.place, "the trainer computes in float16"),)
-                    region = Autocast("cuda", HALF, chain)
-                    rank = (0, False, False, len(both), not entry.script, number)
-                    result.append(Region(region, event.place, both, rank, trainer=str(event.data["title"]), begun=begun(entry, event)))
+                    title = str(event.data["title"])
+                    way, region = entered_by(found, event, title, both)
+                    rank = (0, False, False, len(way), not entry.script, number)
+                    whole = title == "apex" and not region.by
+                    result.append(Region(region, event.place, way, rank, whole, title, begun=begun(entry, event)))
         for event in entry.of("float16 offered"):
             guards = event.data["guards"]
             both = extend(event.path, guards) if isinstance(guards, frozenset) else None
@@ -120,6 +122,13 @@ def regions(found: Trace, packages: Packages) -> list[Region]:
                 result.append(Region(region, event.place, both, rank, begun=begun(entry, event)))
         result += casts(entry, number, packages)
     return sorted(result, key=lambda region: region.rank)
+
+
+def entered_by(found: Trace, event: Event, title: str, path: Path) -> tuple[Path, Autocast]:
+    """What a trainer computes in float16 by, and its path: apex by patching torch at the level O1, where it may be given that."""
+    region = Autocast("cuda", HALF, (Step(event.place, "the trainer computes in float16"),))
+    patched = with_level(found, event.data["precision"], path, "O1") if title == "apex" else None  # type: ignore[arg-type]
+    return (path, region) if patched is None else (patched, replace(region, by="apex"))
 
 
 def shape_of(model: object, args: object) -> Shape | None:

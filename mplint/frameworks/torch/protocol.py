@@ -344,7 +344,7 @@ def set_dtype(m: Machine, name: str, args: Args, place: Place) -> Value:
 @call("torch.is_autocast_enabled", "torch.is_autocast_cpu_enabled", "torch.get_autocast_gpu_dtype", "torch.get_autocast_dtype")
 def is_enabled(m: Machine, name: str, args: Args, place: Place) -> Value:
     def one(atom: Atom) -> Value:
-        if type(atom) is not Autocast:
+        if type(atom) is not Autocast or (atom.by and "dtype" not in name):
             return FALSE
         if "dtype" in name:
             return DType(atom.dtype or HALF)

@@ -681,7 +681,7 @@ class Operation:
     def check(self, kind: str) -> None:
         """Note what half precision does to this operation."""
         m, short = self.m, self.name.strip("_")
-        if kind == "raises" and self.region.dtype in HALVES | {ANY} and self.region.device != "cpu":
+        if kind == "raises" and self.is_refused():
             m.emit("raises under autocast", self.place, name=self.name, autocast=self.region, made=self.made)
         if self.meaning.kind == "raises" and short in BANNED:
             m.emit("loss of probabilities", self.place, name=self.name, tensor=self.tensors[0] if self.tensors else None, made=self.made)
@@ -735,6 +735,12 @@ class Operation:
             rates = next((t for t in self.tensors if ROUNDED in t.tags and t.made is not None), None)
             if rates is not None and rates.made is not None:
                 m.emit("frequencies in half", rates.made.place, name=self.name, tensor=rates, used=self.place)
+
+    def is_refused(self) -> bool:
+        """Whether what casts here refuses this operation: autocast whatever it is given, apex where an argument is half."""
+        if self.region.dtype not in HALVES | {ANY} or self.region.device == "cpu":
+            return False
+        return self.region.by != "apex" or any(t.dtypes == {HALF} and SURE in t.tags for t in self.tensors)
 
     def in_half(self, tensor: Tensor, asked: Place | None = None) -> dict[str, object]:
         """What there is to say of this operation in float16; `asked`: where the program asks for that dtype."""

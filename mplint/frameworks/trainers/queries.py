@@ -9,7 +9,7 @@ from mplint.frameworks.projects import graph_of
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace
-from mplint.program.values import ANY, HALF, Constant, Object, Place, Unknown, options
+from mplint.program.values import ANY, HALF, Constant, Object, Place, Unknown, Value, options
 
 # DeepSpeed's engine, and the optimizers of its kind: they copy float16 parameters to float32 ones, and step those
 KEEPERS = ("initialize", "FP16_Optimizer")
@@ -66,10 +66,9 @@ def scaled_by_apex(entry: Entry, path: Path) -> Iterator[tuple[Event, Path]]:
             yield event, both
 
 
-def with_level(trace: Trace, made: Event, path: Path, level: str) -> Path | None:
-    """The path on which apex was asked for a level: None where it was asked for another one, or for none."""
-    given = made.data["level"]
-    for guards, atom in options(given) if given is not None else ():  # type: ignore[arg-type]
+def with_level(trace: Trace, given: Value | None, path: Path, level: str) -> Path | None:
+    """The path on which apex is given a level, O1 where it is given none: None where it is another one."""
+    for guards, atom in options(Constant("O1") if given is None else given):
         both = extend(path, guards)
         if both is None:
             continue
