@@ -494,7 +494,10 @@ def join_alike(kept: dict[Atom, frozenset[Condition]], of: Callable[[Tensor], Ha
         guards, _ = either_way([kept.pop(t) for t in tensors])
         if len(groups) > 1:
             guards |= {(("in", symbol, frozenset([number])), True)}
-        kept[join_tensors(tensors)] = guards
+        joined = join_tensors(tensors)
+        if all(in_half(t) is None for t in tensors):  # the ways to the rest are lost: nothing shows that it was in no region
+            joined = joined.but(forward=joined.forward.union(*(t.forward for alike in groups.values() for t in alike)))
+        kept[joined] = guards
 
 
 def told_by(tensor: Tensor) -> str:
@@ -503,12 +506,17 @@ def told_by(tensor: Tensor) -> str:
     return f"{''.join(sorted(tensor.dtypes))} {''.join(sorted(tensor.forward))} {place.position if place is not None else 0}"
 
 
-# What tensors share that are made one where they are too many, the most alike first: what is in half is told from what is not, a float16
-# region's tensor from a bfloat16 region's, and a loss that was scaled from one that was not.
+def in_half(tensor: Tensor) -> Hashable:
+    """What tensors share that are in half, or are what a region in half gave; None for the rest."""
+    if tensor.half or (ANY in tensor.dtypes and tensor.forward):
+        return (tensor.forward, tensor.dtypes)
+    return None
+
+
+# What tensors share that are made one where they are too many: what is in half is told from the rest as long as that is enough, and a loss
+# that was scaled from one that was not.
 ALIKE: tuple[Callable[[Tensor], Hashable], ...] = (
-    lambda t: (t.scaled, t.forward, t.dtypes),
-    lambda t: (t.scaled, t.forward, t.dtypes if t.half else None),
-    lambda t: (t.scaled, t.dtypes if t.half else None),
+    lambda t: (t.scaled, in_half(t)),
     lambda t: t.scaled,
     lambda t: None,
 )
