@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 # Seconds and megabytes that a check may take.
-BOUNDS = {"7b": (3.0, 300), "6000": (2.0, 300)}
+BOUNDS = {"7b": (3.0, 300), "6000": (1.5, 300)}
 RUNS = 3
 
 

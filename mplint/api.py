@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mplint.config import Config
 from mplint.engine.changes import check_changes
-from mplint.engine.fix import FixResult, fix_paths
+from mplint.engine.fix import fix_paths
+from mplint.engine.results import FixResult
 from mplint.engine.run import CheckResult, check_paths
 from mplint.errors import InternalErrorWarning, UsageError
 from mplint.findings import Finding

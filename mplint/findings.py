@@ -159,15 +159,49 @@ class RemoveImport(NamedTuple):
     name: str
 
 
+class NodePlace(NamedTuple):
+    """A node of a model: the function and the bodies that it lies in, none for the graph itself, and the name of its first output."""
+
+    scope: tuple[str, ...]
+    name: str
+
+
+class RemoveCast(NamedTuple):
+    """Take a cast out of a model: what read its result reads what it read."""
+
+    node: NodePlace
+
+
+class ComputeIn(NamedTuple):
+    """Let nodes of a model compute in `dtype`; what they read and give is cast where others need another dtype."""
+
+    nodes: tuple[NodePlace, ...]
+    dtype: str
+
+
+class WriteNumber(NamedTuple):
+    """Write `number` into the constants that nodes read at these positions; `beyond`: with its sign, and only over what is larger."""
+
+    operands: tuple[tuple[NodePlace, int], ...]
+    number: float
+    beyond: float | None = None
+
+
 Change = Replace | InsertStatements | RemoveStatement | WrapStatements | UnwrapBlock | MoveStatement | AddImport | RemoveImport
+ModelChange = RemoveCast | ComputeIn | WriteNumber
 
 
 class Fix(NamedTuple):
-    """What to change, in the program's own terms; `mplint.rewrite` turns it into edits on request."""
+    """What to change, in the terms of the program, or of the `model`; `mplint.rewrite` and `mplint.mend` carry it out on request.
+
+    `exact`: the model gives the same bits after it.
+    """
 
     title: str
     applicability: Applicability
     changes: tuple[Change, ...] = ()
+    model: tuple[ModelChange, ...] = ()
+    exact: bool = False
 
 
 class Finding(NamedTuple):

@@ -1,5 +1,6 @@
 """What the half dtypes can hold. The tests compare these numbers with what numpy and ml_dtypes say; a leaf that imports nothing."""
 
+FLOAT32_MAX = 3.4028234663852886e38
 FLOAT16_MAX = 65504.0
 FLOAT16_SMALLEST_NORMAL = 6.103515625e-05
 FLOAT16_ZERO = 2.0**-25  # this and less is rounded to 0

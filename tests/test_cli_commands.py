@@ -34,6 +34,8 @@ class Result(NamedTuple):
     refused: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     output: dict[str, bytes] = {}
+    models: tuple[str, ...] = ()
+    unproven: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     profiles: tuple[object, ...] = ()
     known: int = 0
@@ -358,3 +360,11 @@ def test_rules_of_a_plugin_are_known(run: Run, tmp_path: Path, monkeypatch: pyte
     assert "ACME1  our-mistake" in run("rules")[1]
     (tmp_path / "mplint.toml").write_text('plugins = ["acme_missing"]')
     assert run("rules") == (2, "", "mplint: error: mplint.toml: plugins: No module named 'acme_missing'\n")
+
+
+def test_fix_shows_models_and_fails_where_a_fix_is_not_proven(run: Run, engine: Engine) -> None:
+    engine.result = Result(models=("a.onnx: 1 node fewer\n    - up: float32[4] = Cast(b)\n",), unproven=("b.onnx: MP405 at up",), applied=1)
+    code, out, err = run("fix", "--color", "always")
+    assert (code, out) == (1, "a.onnx: 1 node fewer\n    \x1b[31m- up: float32[4] = Cast(b)\x1b[0m\n\n")
+    assert "Not proven, and not written: b.onnx: MP405 at up\n" in err
+    assert run("fix", "--exit-zero")[0] == 0

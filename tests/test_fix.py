@@ -14,7 +14,8 @@ import pytest
 from fixture_files import FIXTURES
 
 from mplint.api import config_for, fix, fix_text
-from mplint.engine.fix import FixResult, fix_files
+from mplint.engine.fix import fix_files
+from mplint.engine.results import FixResult
 from mplint.findings import AddImport, Applicability, Change, Confidence, Finding, Fix, Location, Replace, Severity, Span
 from mplint.python.document import Document, InputError
 from mplint.python.load import load, parse

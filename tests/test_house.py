@@ -21,7 +21,6 @@ ENTRANCES = {
     "mplint.adopt.torch.adopt": "the way into adoption of PyTorch programs, likewise",
     "mplint.cli.main": "the command line, which `python -m mplint` begins as well",
     "mplint.conversion.keras.convert": "the way into conversion of Keras files: the front picks one by the format of the model",
-    "mplint.conversion.onnx.convert": "the way into conversion of ONNX files, likewise",
     "mplint.conversion.tensorflow.savedmodel": "the way into conversion of SavedModels, likewise",
     "mplint.conversion.torch.convert": "the way into conversion of exported programs, likewise",
     "mplint.frameworks.known": "the way into the frameworks: the engine knows none of them",

@@ -12,7 +12,11 @@ from mplint import limits
 def test_the_largest_and_the_smallest_normal_numbers() -> None:
     half, brain = ml_dtypes.finfo(np.float16), ml_dtypes.finfo(ml_dtypes.bfloat16)
     assert (float(half.max), float(brain.max)) == (limits.FLOAT16_MAX, limits.BFLOAT16_MAX)
-    assert float(half.smallest_normal) == limits.FLOAT16_SMALLEST_NORMAL
+    assert (float(half.smallest_normal), float(brain.smallest_normal)) == (
+        limits.FLOAT16_SMALLEST_NORMAL,
+        limits.BFLOAT16_SMALLEST_NORMAL,
+    )
+    assert float(np.finfo(np.float32).max) == limits.FLOAT32_MAX
 
 
 def test_what_is_rounded_to_zero() -> None:

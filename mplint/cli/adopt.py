@@ -13,10 +13,10 @@ from mplint.cli.paths import check_report
 from mplint.config import load_config
 from mplint.engine.fix import unified_diff
 from mplint.engine.targets import TargetResolver
-from mplint.engine.write import WriteError, replace_file
 from mplint.errors import UsageError
 from mplint.python.document import InputError
 from mplint.python.load import read_file
+from mplint.replace import WriteError, replace_file
 from mplint.report.conversion import adoption_json, adoption_text
 from mplint.report.fixes import diff_report
 from mplint.report.style import style_for

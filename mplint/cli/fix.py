@@ -5,10 +5,16 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
-from mplint.cli.arguments import EXIT_EPILOG, Parser, add_common, add_paths, prepare
+from mplint.cli.arguments import EXIT_EPILOG, Parser, add_common, add_paths, add_ranges, prepare
 from mplint.cli.terminal import CLEAN, FOUND, exit_code, show_faults, style_of, tell
 
-EPILOG = EXIT_EPILOG
+EPILOG = (
+    EXIT_EPILOG
+    + """
+
+A fix of a model (.onnx, .keras) is made where its outputs are proven to stay
+the same; one that is not proven is named, and the exit status is 1."""
+)
 
 
 def add_options(parser: Parser) -> None:
@@ -16,6 +22,11 @@ def add_options(parser: Parser) -> None:
     add_paths(parser)
     parser.add_argument("--apply", action="store_true", help="write the fixes instead of showing a diff")
     parser.add_argument("--unsafe-fixes", action="store_true", help="take also the fixes that change numerics or control flow")
+    models = parser.add_argument_group("models")
+    models.add_argument(
+        "--calibration", action="append", default=[], metavar="FILE", help="an .npz file with inputs on which fixes are proven, or a folder"
+    )
+    add_ranges(models)
     add_common(parser)
 
 
@@ -23,14 +34,15 @@ def run(options: Namespace) -> int:
     """Fix, report what remains, and return the exit code."""
     config, paths, given = prepare(options)
     from mplint.engine.fix import fix_paths
-    from mplint.report.fixes import diff_report, fix_summary, remaining_report
+    from mplint.report.fixes import diff_report, fix_summary, models_report, remaining_report
     from mplint.report.sources import Sources
 
     unsafe, apply = options.unsafe_fixes, options.apply
-    result = fix_paths(paths, config, unsafe=unsafe, apply=apply, given=given)
+    result = fix_paths(paths, config, unsafe=unsafe, apply=apply, given=given, calibration=options.calibration)
     summary = fix_summary(result.applied, len(result.changed), result.remaining, applied=apply, unsafe=unsafe)
     if not apply:
-        sys.stdout.write(diff_report(result.diffs, style_of(options, sys.stdout)))
+        style = style_of(options, sys.stdout)
+        sys.stdout.write(diff_report(result.diffs, style) + models_report(result.models, style))
         tell(summary)
     else:
         # Where standard input is fixed, standard output is the fixed program and nothing else.
@@ -39,11 +51,15 @@ def run(options: Namespace) -> int:
             sys.stdout.buffer.write(text)
         sources = Sources(result.output)
         sys.stdout.flush()
-        stream.write(remaining_report(result.remaining, sources, style_of(options, stream)) + summary)
+        style = style_of(options, stream)
+        stream.write(models_report(result.models, style) + remaining_report(result.remaining, sources, style) + summary)
+    for reason in result.unproven:
+        tell(f"Not proven, and not written: {reason}\n")
     for refusal in result.refused:
         tell(f"Left to you: {refusal}\n")
     for failure in result.failures:
         tell(f"mplint: error: {failure}\n")
     show_faults(result.faults)
     code = exit_code(result.remaining, bool(result.faults or result.failures), config, options.exit_zero)
-    return FOUND if code == CLEAN and result.diffs and not apply and not options.exit_zero else code
+    more = result.unproven or ((result.diffs or result.models) and not apply)
+    return FOUND if code == CLEAN and more and not options.exit_zero else code

@@ -9,6 +9,8 @@ import numpy as np
 
 from mplint.conversion.result import Conversion
 
+NO_NUMBER = "an output became infinite or NaN"
+
 
 class Distance(NamedTuple):
     """How far results are from the reference: the largest relative error, and whether something became infinite, NaN or another integer.
@@ -43,7 +45,7 @@ def distance(reference: Sequence[object], got: Sequence[object]) -> Distance:
         one, other = _parts(expected), _parts(actual)
         finite = np.isfinite(one)
         if not np.isfinite(other[finite]).all():
-            return Distance(float("inf"), "an output became infinite or NaN")
+            return Distance(float("inf"), NO_NUMBER)
         if finite.any():
             worst = max(worst, float(np.abs(one - other)[finite].max() / (np.abs(one[finite]).max() + 1e-6)))
             compared = True

@@ -126,9 +126,11 @@ def unjudged(graph: GraphFacts, rules: Sequence[Entry]) -> Iterator[str]:
 
 def unbounded(model: ModelGraph, targets: Targets) -> list[str]:
     """What to say where a range is declared for an input that the model does not have."""
-    names = [tensor.name for tensor in model.graph.inputs]
+    public = model.graph.public
+    names = [public.get(id(tensor), tensor.name) for tensor in model.graph.inputs]
+    known = {*names, *(tensor.name for tensor in model.graph.inputs)}
     has = ", ".join(names) or "none"
-    return [f'It has no input "{name}" to bound; it has {has}.' for name in targets.input_ranges if name not in names]
+    return [f'It has no input "{name}" to bound; it has {has}.' for name in targets.input_ranges if name not in known]
 
 
 def sidecars(path: str, model: ModelGraph) -> tuple[str, ...]:

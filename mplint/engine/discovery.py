@@ -137,8 +137,8 @@ class _Walker:
 
 
 def _is_wanted(entry: os.DirEntry[str], path: str) -> bool:
-    """Whether it is a file, and of JSON and YAML files one that mentions a precision."""
-    if path.endswith(CONFIGS):
+    """Whether it is a file, and of JSON and YAML files one that mentions a precision, or the index of a model's weights."""
+    if path.endswith(CONFIGS) and not path.endswith(MODELS):
         return may_be_trainer_file(path)
     try:
         return entry.is_file()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from mplint.config import Config
 from mplint.engine.check import check_data
 from mplint.engine.fix_conflicts import Planned, conflict, edits_of, objection, without_overlaps
+from mplint.engine.results import FixResult
 from mplint.errors import describe
 from mplint.findings import Applicability, Finding
 from mplint.python.document import InputError
@@ -20,28 +20,18 @@ PASSES = 10
 Check = Callable[[Mapping[str, bytes]], Sequence[Finding]]
 
 
-class FixResult(NamedTuple):
-    """What fixing did or, without `apply`, would do.
-
-    `diffs` are unified diffs, one a changed file; `applied` counts the findings mended; `remaining` are those left.
-    `faults` are mistakes of mplint's own (a fix that had to be taken back, by file and rule), `failures` files that
-    could not be read or replaced, `refused` fixes that this code does not allow. `output` holds the given texts fixed.
-    """
-
-    diffs: tuple[str, ...]
-    applied: int
-    remaining: tuple[Finding, ...]
-    faults: tuple[str, ...]
-    failures: tuple[str, ...]
-    refused: tuple[str, ...]
-    changed: tuple[str, ...]
-    output: Mapping[str, bytes] = {}
-
-
-def fix_paths(paths: Sequence[str], config: Config, *, unsafe: bool, apply: bool, given: Mapping[str, bytes] = {}) -> FixResult:
+def fix_paths(
+    paths: Sequence[str],
+    config: Config,
+    *,
+    unsafe: bool,
+    apply: bool,
+    given: Mapping[str, bytes] = {},
+    calibration: Sequence[str] = (),
+) -> FixResult:
     """Fix files, folders and globs, and the texts `given` by path; nothing is written without `apply`, and what is given never.
 
-    Raises UsageError as `check_paths` does.
+    `calibration` are .npz files with inputs on which the fixes of models are proven. Raises UsageError as `check_paths` does.
     """
     from mplint.engine.job import Job
     from mplint.engine.run import absolute, conclude, examine
@@ -64,6 +54,10 @@ def fix_paths(paths: Sequence[str], config: Config, *, unsafe: bool, apply: bool
         return result.findings
 
     result = fix_files(check, given, unsafe=unsafe, apply=apply)
+    if any(finding.fix is not None and finding.fix.model for finding in result.remaining):
+        from mplint.engine.fix_models import fix_models
+
+        result = fix_models(result, job, resolver, allowed=allowed_with(unsafe), apply=apply, calibration=calibration)
     return result._replace(faults=tuple(dict.fromkeys([*faults, *result.faults])))
 
 
@@ -142,7 +136,7 @@ class Run:
 
     def write(self) -> None:
         """Replace the files on disk; one that can't be replaced counts as not fixed."""
-        from mplint.engine.write import WriteError, replace_file
+        from mplint.replace import WriteError, replace_file
 
         for path in sorted(self.now):
             if path in self.given or self.now[path] == self.first[path]:
@@ -159,7 +153,8 @@ class Run:
         by_path: dict[str, list[Finding]] = {}
         for finding in self.findings:
             path = finding.location.path
-            if finding.fix is not None and finding.fix.applicability in self.allowed and not self._given_up(finding):
+            fix = finding.fix
+            if fix is not None and fix.changes and fix.applicability in self.allowed and not self._given_up(finding):
                 by_path.setdefault(path, []).append(finding)
         return {path: findings for path, findings in by_path.items() if self._read(path)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,6 +52,28 @@ class FileResult(NamedTuple):
     digest: bytes = b""
     speaks: bool = False
     lowered: IR | bytes | None = None
+
+
+class FixResult(NamedTuple):
+    """What fixing did or, without `apply`, would do.
+
+    `diffs` are unified diffs, one a changed file; `applied` counts the findings mended; `remaining` are those left.
+    `faults` are mistakes of mplint's own (a fix that had to be taken back, by file and rule), `failures` files that
+    could not be read or replaced, `refused` fixes that this code does not allow. `output` holds the given texts fixed.
+    `models` say of each changed model, node by node, what changes and by what that is proven; `unproven` are the fixes of models that
+    were not made, since nothing shows that the outputs stay the same.
+    """
+
+    diffs: tuple[str, ...]
+    applied: int
+    remaining: tuple[Finding, ...]
+    faults: tuple[str, ...]
+    failures: tuple[str, ...]
+    refused: tuple[str, ...]
+    changed: tuple[str, ...]
+    output: Mapping[str, bytes] = {}
+    models: tuple[str, ...] = ()
+    unproven: tuple[str, ...] = ()
 
 
 def digest_of(data: bytes) -> bytes:

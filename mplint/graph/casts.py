@@ -12,9 +12,7 @@ from mplint.graph.operations import computes, operation
 from mplint.graph.work import known
 
 # Nothing is lost when these run in half: they pick or compare values, and round nothing.
-EXACT = frozenset(
-    ("relu", "leakyrelu", "prelu", "clip", "max", "min", "neg", "abs", "sign", "maxpool", "globalmaxpool")
-)
+EXACT = frozenset(("relu", "clip", "max", "min", "neg", "abs", "sign", "maxpool", "globalmaxpool"))
 # One of these on half operands, computed in float32 and rounded, gives the bits that half gives: 24 bits are at least twice 11 and 2 more.
 ROUNDED = frozenset(("add", "sub", "mul"))
 # Operations that are kept in float32 on purpose.
@@ -107,14 +105,27 @@ class Island(NamedTuple):
 
 
 def islands(graph: GraphFacts) -> Iterator[Island]:
-    """The float32 regions of a model that begin and end with casts from and to half, each once."""
-    outputs = {id(tensor) for tensor in graph.model.graph.outputs}
+    """The float32 regions of a model that begin and end with casts from and to one half dtype, each once."""
+    outputs = results(graph)
     seen: set[int] = set()
     for node in graph.nodes:
         if is_cast_up(node) and id(node) not in seen:
             island = _grow(node, seen, outputs)
-            if island is not None:
+            if island is not None and len(_halves(island)) == 1:
                 yield island
+
+
+def results(graph: GraphFacts) -> frozenset[int]:
+    """The tensors that the model, a body or a function gives out, by their identity."""
+    bodies = [graph.model.graph, *graph.model.functions.values()]
+    bodies += [body for node in graph.nodes for body in node.graphs.values()]
+    return frozenset(id(tensor) for body in bodies for tensor in body.outputs)
+
+
+def _halves(island: Island) -> set[str | None]:
+    """The half dtypes on both sides: from float16 to bfloat16 is a cast that does something."""
+    given = [node.inputs[0] for node in island.up]
+    return {tensor.dtype for tensor in (*given, *(node.outputs[0] for node in island.down)) if tensor is not None}
 
 
 def is_cast_up(node: Node) -> bool:
@@ -134,7 +145,7 @@ def _casts(node: Node, before: frozenset[str], after: frozenset[str]) -> bool:
     )
 
 
-def _grow(start: Node, seen: set[int], outputs: set[int]) -> Island | None:
+def _grow(start: Node, seen: set[int], outputs: frozenset[int]) -> Island | None:
     """The region that a cast up belongs to; None where it also begins or ends otherwise."""
     up: list[Node] = []
     down: list[Node] = []
@@ -180,7 +191,7 @@ def _floats(tensors: tuple[Tensor, ...]) -> Iterator[Tensor]:
 
 def lossy_pairs(graph: GraphFacts) -> Iterator[tuple[Node, Node]]:
     """Casts of float32 to half that are cast back at once: they cost time and 13 or more bits, and save nothing."""
-    outputs = {id(tensor) for tensor in graph.model.graph.outputs}
+    outputs = results(graph)
     for node in graph.nodes:
         readers = _readers(node.outputs[0]) if is_cast_down(node) else []
         if readers and all(is_cast_up(user) for user in readers) and not node.outputs[0].shown and id(node.outputs[0]) not in outputs:

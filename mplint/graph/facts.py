@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from mplint.findings import Severity
+from mplint.findings import NodePlace, Severity
 from mplint.graph.model import FLOATS, HALF, HEAVY, ModelGraph, Node, Tensor
 from mplint.graph.operations import computes
 
@@ -34,6 +34,21 @@ class GraphFacts:
     def nodes(self) -> tuple[Node, ...]:
         """Every node of the graph, its bodies and functions, in order."""
         return tuple(self.model.nodes())
+
+    def place_of(self, node: Node) -> NodePlace:
+        """Where a node lies in the model, as fixes name it."""
+        return NodePlace(self._scopes.get(id(node), ()), first_output(node))
+
+    @cached_property
+    def _scopes(self) -> dict[int, tuple[str, ...]]:
+        found: dict[int, tuple[str, ...]] = {}
+        bodies = [(self.model.graph, ()), *((body, (name,)) for name, body in self.model.functions.items())]
+        while bodies:
+            body, scope = bodies.pop()
+            for node in body.nodes:
+                found[id(node)] = scope
+                bodies += [(inner, (*scope, f"{first_output(node)}/{name}")) for name, inner in node.graphs.items()]
+        return found
 
     @cached_property
     def stored(self) -> Stored | None:
@@ -125,3 +140,8 @@ class GraphFacts:
         """Whether all work on floats is done in float32: a model that may be converted one day."""
         dtypes = {node.compute_dtype for node in self.working} & FLOATS
         return bool(dtypes) and not dtypes & HALF
+
+
+def first_output(node: Node) -> str:
+    """The name of a node's first output that has one, its own where none has."""
+    return next((tensor.name for tensor in node.outputs if tensor.name), node.name)

@@ -195,7 +195,7 @@ class ModelGraph:
     `format` is one of "onnx", "keras", "keras-h5", "savedmodel", "torch-export", "torchscript", "state-dict", "safetensors". A file
     that holds weights and no operations has a `graph` that is empty but for its constants. `opset` maps operator domains to versions.
     `policy` is the precision policy or autocast dtype that the file names for the whole model ("mixed_float16"). `notes` say what the
-    loader could not tell, one sentence each.
+    loader could not tell, one sentence each. `mendable`: it came from a file that `mplint fix` can write anew.
     """
 
     path: str
@@ -208,6 +208,7 @@ class ModelGraph:
     optimizer: Optimizer | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    mendable: bool = False
 
     def nodes(self) -> Iterator[Node]:
         """Every node of the graph, its bodies and the functions."""

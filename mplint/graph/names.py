@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 INDEX = ".safetensors.index.json"
 SAVEDMODEL = "saved_model.pb"
-MODELS = (".onnx", ".keras", ".h5", ".hdf5", ".safetensors", ".pt2", ".pt", ".pth", INDEX, SAVEDMODEL)
+MODELS = (".onnx", ".keras", ".h5", ".hdf5", ".safetensors", ".pt2", ".pt", ".pth", ".ckpt", ".bin", INDEX, SAVEDMODEL)
 PROGRAMS = (".py", ".pyi", ".ipynb", ".json", ".yaml", ".yml", ".toml", ".txt", ".md", ".cfg", ".ini")
 # Names that say nothing of whether a file is a model: data sets, arrays and caches go by them, too.
-VAGUE = (".h5", ".hdf5", ".pt", ".pth")
+VAGUE = (".h5", ".hdf5", ".pt", ".pth", ".ckpt", ".bin")
 
 
 def is_model(path: str) -> bool:

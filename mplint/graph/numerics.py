@@ -11,8 +11,8 @@ from mplint.graph.flow import source, users
 from mplint.graph.model import HALF, Node, OpKind, Tensor
 from mplint.graph.operands import Operand
 from mplint.graph.operations import computes, operation
-from mplint.graph.ranges import Range
-from mplint.limits import BFLOAT16_MAX, BFLOAT16_SMALLEST_NORMAL
+from mplint.graph.ranges import ANY, Range
+from mplint.limits import BFLOAT16_MAX, BFLOAT16_SMALLEST_NORMAL, FLOAT32_MAX
 from mplint.limits import FLOAT16_MAX as MAX
 from mplint.limits import FLOAT16_SMALLEST_NORMAL as SMALLEST_NORMAL
 from mplint.limits import FLOAT16_ZERO as ZERO
@@ -36,11 +36,12 @@ LARGE = 2048  # elements from which a float16 sum drops what is added to it
 
 
 class Unstable(NamedTuple):
-    """A node whose operation needs more range than float16 has; `range` is what goes in, where that is known to be too much."""
+    """A node whose operation needs more range than a half dtype has; where that is known, what goes in and the magnitude that comes out."""
 
     node: Node
     dtype: str
-    range: Range | None = None
+    given: Range = ANY
+    reached: float = 0.0
 
 
 class Constant(NamedTuple):
@@ -60,6 +61,7 @@ class Constant(NamedTuple):
 class Epsilon(NamedTuple):
     """A small constant, the node that adds it or takes the maximum with it, and the node that it guards."""
 
+    tensor: Tensor
     value: float
     node: Node
     guarded: Node
@@ -69,7 +71,7 @@ class Epsilon(NamedTuple):
 def unstable(graph: GraphFacts) -> Iterator[Unstable]:
     """The nodes that compute softmax, exp, log, pow or a loss in half, unless their inputs are known to be small enough."""
     for node in graph.working:
-        if node.compute_dtype in HALF and _is_unstable(graph, node, LIMITS[node.compute_dtype]):
+        if node.compute_dtype in HALF and _is_unstable(graph, node, LIMITS[node.compute_dtype]) and not _is_constant(graph, node):
             yield Unstable(node, node.compute_dtype)
 
 
@@ -83,9 +85,10 @@ def overflowing(graph: GraphFacts) -> Iterator[Unstable]:
         result = graph.range_of(node.outputs[0])
         given = [graph.range_of(t) for t in node.inputs if t is not None]
         others = [graph.range_of(t) for t in node.inputs if t is not None and not _is_free(t)]
-        if result.reached and result.largest > limit and all(o.largest <= limit for o in others):
+        ends = [abs(end) for end in (result.low, result.high) if limit < abs(end) <= FLOAT32_MAX]  # beyond that float32 overflows as well
+        if result.reached and ends and all(o.largest <= limit for o in others) and not _is_constant(graph, node):
             moving = next((g for t, g in zip(node.inputs, given, strict=False) if t is not None and t.weights is None), None)
-            yield Unstable(node, half, moving or given[0])
+            yield Unstable(node, half, moving or given[0], max(ends))
 
 
 def _is_free(tensor: Tensor) -> bool:
@@ -130,13 +133,18 @@ def lost_constants(graph: GraphFacts) -> Iterator[Constant]:
         name = operation(node)
         if half is None or (name not in READING and (node.kind not in MULTIPLYING or not computes(node))):
             continue
-        constants = [graph.operand(tensor) for tensor in node.inputs]
-        if name not in RAISING and all(c is not None for c, t in zip(constants, node.inputs, strict=True) if t is not None):
-            continue  # a constant expression: what reads it is looked at
-        for place, constant in enumerate(constants):
+        if name not in RAISING and _is_constant(graph, node):
+            continue  # what reads it is looked at
+        for place, tensor in enumerate(node.inputs):
+            constant = graph.operand(tensor)
             found = _lost(node, name, place, constant, half) if constant is not None else None
             if found is not None:
                 yield found
+
+
+def _is_constant(graph: GraphFacts, node: Node) -> bool:
+    """Whether a node computes with constants alone, so that its result is one as well."""
+    return bool(node.inputs) and all(graph.operand(tensor) is not None for tensor in node.inputs if tensor is not None)
 
 
 def _lost(node: Node, name: str, place: int, constant: Operand, half: str) -> Constant | None:
@@ -160,7 +168,7 @@ def _effect(node: Node, name: str, place: int, constant: Operand) -> str | None:
         case "mul":
             return "inf" if constant.exact else "nan"
         case "where" | "maskedfill" | "add" | "sub" | "rsub" | "sum":
-            return "masked" if _feeds_softmax(node) else "inf"
+            return "masked" if feeds_softmax(node) else "inf"
         case "div":
             return "inf" if place == 0 else None if constant.exact else "zero"
         case "pow":
@@ -169,7 +177,7 @@ def _effect(node: Node, name: str, place: int, constant: Operand) -> str | None:
             return "inf" if node.kind in MULTIPLYING else None
 
 
-def _feeds_softmax(node: Node) -> bool:
+def feeds_softmax(node: Node) -> bool:
     """Whether what a node computes is added or moved into a softmax or an attention node."""
     seen = {id(node)}
     stack = [node]
@@ -190,18 +198,20 @@ def vanishing(graph: GraphFacts) -> Iterator[Epsilon]:
     for node in graph.nodes:
         if operation(node) not in GUARDING or graph.half_of(node) != "float16":
             continue
+        if _is_constant(graph, node):
+            continue
         small = _small(graph, node)
         guarded = _guarded(graph, node) if small is not None else None
         if small is None or guarded is None:
             continue
-        value, rounded = small
+        tensor, value, rounded = small
         if value == 0 and operation(node) != "add" and operation(guarded) == "sqrt":
             continue  # max(x, 0) before a root is meant
         if value <= ZERO or (value < 1 / MAX and operation(guarded) in ("div", "reciprocal")):
-            yield Epsilon(value, node, guarded, rounded)
+            yield Epsilon(tensor, value, node, guarded, rounded)
 
 
-def _small(graph: GraphFacts, node: Node) -> tuple[float, bool] | None:
+def _small(graph: GraphFacts, node: Node) -> tuple[Tensor, float, bool] | None:
     """The positive constant that a node adds, at most the smallest normal number; 0 counts where it stands in float16."""
     for tensor in node.inputs[1:2] if operation(node) == "clip" else node.inputs:
         constant = graph.operand(tensor)
@@ -210,7 +220,7 @@ def _small(graph: GraphFacts, node: Node) -> tuple[float, bool] | None:
             continue
         rounded = constant.rounded("float16")
         if 0 < value < SMALLEST_NORMAL or (value == 0 and rounded and constant.tensor.size == 1):
-            return value, rounded
+            return constant.tensor, value, rounded
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from mplint.graph.checkpoints import take_state
-from mplint.graph.model import BITS, Graph, GraphError, ModelGraph, Tensor
+from mplint.graph.model import BITS, Graph, GraphError, ModelGraph, NotAModel, Tensor
 from mplint.graph.storage import FileWeights, Json, parse_json, reads
 
 MAX_HEADER = 100_000_000  # the limit of the format itself
@@ -41,7 +41,7 @@ def read_file(path: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     with open(path, "rb") as stream:
         head = stream.read(8)
         if head and LFS.startswith(head):
-            raise GraphError("a Git LFS pointer, not the weights themselves; fetch them with `git lfs pull`")
+            raise NotAModel("a Git LFS pointer, not the weights themselves; fetch them with `git lfs pull`")
         length = int.from_bytes(head, "little")
         if len(head) < 8 or not 2 <= length <= MAX_HEADER or 8 + length > size:
             raise GraphError(f"the header claims {length} bytes; the file has {size}")
@@ -107,7 +107,7 @@ def _read_index(path: str, model: ModelGraph) -> None:
             raise GraphError(f"the index points outside its folder: {file[:100]!r}")
         place = os.path.join(os.path.dirname(path), file)
         if not os.path.isfile(place):
-            raise GraphError(f"the index names {file}, which is not there")
+            raise NotAModel(f"the index names {file}, which is not there")
         found[file], more = read_file(place)
         model.metadata.update(more)
     for name, holder in places.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.graph.facts import GraphFacts
-from mplint.graph.flow import PASSING, source
+from mplint.graph.flow import PASSING, source, users
 from mplint.graph.model import HEAVY, Node, OpKind, Tensor
 from mplint.graph.stored import Stored, is_called_head
 from mplint.graph.work import kernel_of, work
@@ -157,28 +157,15 @@ def _rows(node: Node) -> int | None:
 
 
 def next_heavy(node: Node) -> Node | None:
-    """A product or convolution that reads, with lighter nodes in between, what `node` computes."""
-    seen = {id(node)}
-    stack = [node]
+    """A product or convolution that reads, with lighter nodes in between, what `node` computes, in bodies of calls and behind them."""
+    seen: set[int] = set()
+    stack = list(node.outputs)
     while stack and len(seen) < REACH:
-        current = stack.pop(0)
-        readers = [user for output in current.outputs for tensor in _known_as(output) for user in tensor.consumers]
-        for user in readers:
+        tensor = stack.pop(0)
+        for user in users(tensor, ()):
             if user.kind in HEAVY:
                 return user
             if id(user) not in seen:
                 seen.add(id(user))
-                stack.append(user)
+                stack += user.outputs
     return None
-
-
-def _known_as(tensor: Tensor) -> Iterator[Tensor]:
-    """A tensor, and what it is called in the bodies that get it and outside of the body that makes it."""
-    stack, seen = [tensor], {id(tensor)}
-    while stack and len(seen) < REACH:
-        current = stack.pop()
-        yield current
-        for other in (*current.passed, *current.shown):
-            if id(other) not in seen:
-                seen.add(id(other))
-                stack.append(other)

@@ -7,10 +7,11 @@ no other reading. What can't be told is said, not guessed.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from mplint.graph.model import FLOATS, ModelGraph, OpKind, Tensor
@@ -23,6 +24,9 @@ FUSED = (2, 3)  # products in one matrix: gate and up, q and k and v
 SMALL = 8  # sizes up to here count channels of the data, gates, heads
 COLORS = 3
 WINDOW = 16  # no kernel of a convolution is larger
+FEW = 32
+MANY = 1_000_000
+TOKENS = 0  # stands for the numbers of rows, which have no size
 _RUN = re.compile(r"[A-Za-z]+|\d+")
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
@@ -221,8 +225,7 @@ class Stored:
 
     def _link(self, number: int, made: list[Matrix], taken: list[Matrix]) -> tuple[Matrix, Matrix] | None:
         """A maker and the reader of what it makes, where names, order or the other sizes prove that there is one."""
-        if len(made) * len(taken) > 10_000:  # in as many layers one pair shows what all show
-            made, taken = made[:100], taken[:100]
+        made, taken = made[:FEW], taken[:FEW]  # in as many layers a few show what all show
         pairs = [(a, b) for a in made for b in taken if a is not b and _apart(a) == _apart(b)]
         ordered = self.model.format in IN_ORDER
         pairs.sort(key=lambda pair: -shared(*pair))
@@ -235,20 +238,23 @@ class Stored:
 
     def _ends_without(self, number: int) -> bool:
         """Whether the model has an input and an output of other sizes: else a size made and taken is that of the data."""
+        return all(sizes - {number} for sizes in self._ends)
+
+    @cached_property
+    def _ends(self) -> tuple[set[int], set[int]]:
+        """The sizes that come in, which no matrix makes, and those that go out, which none takes; a table brings one in.
+
+        What is a multiple of another size may be that one at several positions, or a few of them in one matrix.
+        """
         made = {size for matrix in self.matrices for size in _made(matrix)}
-        taken = {matrix.takes for matrix in self.products}
-        wide = [size for size in taken if size]
-        given = any(m.kind is OpKind.EMBEDDING for m in self.matrices) or any(
-            size not in made and size != number and not any(size % c == 0 for c in made if c > SMALL and c != size) for size in wide
-        )
-        wanted = any(
-            m.makes is not None
-            and m.makes != number
-            and not any(size in taken for size in _made(m))
-            and not any(m.makes % c == 0 for c in wide if c > SMALL)
-            for m in self.products
-        )
-        return given and wanted
+        taken = {matrix.takes for matrix in self.products if matrix.takes}
+        if len(made) * len(taken) > MANY:
+            return set(), set()  # no honest model has so many sizes
+        given = {size for size in taken - made if not any(size % c == 0 for c in made if c > SMALL)}
+        if any(matrix.kind is OpKind.EMBEDDING for matrix in self.matrices):
+            given.add(TOKENS)
+        ends = {m.makes for m in self.products if m.makes is not None and taken.isdisjoint(_made(m))}
+        return given, {size for size in ends if not any(size % c == 0 for c in taken if c > SMALL)}
 
     def vocabularies(self, smallest: int, step: int) -> Iterator[StoredVocabulary]:
         """The vocabularies of at least `smallest` rows that are no multiple of `step` and that a head multiplies by."""
@@ -415,7 +421,7 @@ def _matrix(path: tuple[str, ...], name: str, tensor: Tensor, dims: tuple[int, .
     known = names("words")
     if len(dims) == 2:
         called = words(last) | (words(name) if name in ("embeddings", "embedding", "embedding_table") else frozenset())
-        if bias is None and called & known["table"] and not called & known["product"]:
+        if bias is None and called & known["table"] and not called & known["product"] and not _called(path, "head"):
             return Matrix(path, tensor, OpKind.EMBEDDING, (dims[0], dims[1]))
         turned = _by_bias(dims[0], dims[1], bias)
         if turned is None and name != "value":
@@ -503,15 +509,16 @@ def _settle(found: list[Matrix]) -> None:
 
 def _group(found: list[Matrix]) -> None:
     """Leave open the sides of convolutions in groups: each multiplies a few of the channels, which no matrix unit sees as one product."""
-    made = {m.makes for m in found if m.kind is not OpKind.EMBEDDING}
-    by_scope: dict[tuple[str, ...], list[Matrix]] = {}
+    counts = Counter(matrix.makes for matrix in found if matrix.kind is not OpKind.EMBEDDING)
+    beside: dict[tuple[str, ...], Counter[int]] = {}
     for matrix in found:
-        by_scope.setdefault(matrix.layer[:-1], []).append(matrix)
+        if matrix.makes is not None:
+            beside.setdefault(matrix.layer[:-1], Counter())[matrix.makes] += 1
     for matrix in found:
         takes, makes = matrix.takes, matrix.makes
-        if matrix.kind is not OpKind.CONV or takes is None or makes is None or takes in made:
+        if matrix.kind is not OpKind.CONV or takes is None or makes is None or takes in counts:
             continue
-        beside = [m.makes for m in by_scope[matrix.layer[:-1]] if m is not matrix and m.makes]
-        alone = takes == 1 < makes and sum(m.makes == makes for m in found) > 1
-        if alone or (takes > COLORS and any(size % takes == 0 and size > takes and makes % (size // takes) == 0 for size in beside)):
+        near = beside[matrix.layer[:-1]]
+        wider = [size for size in islice(near, FEW) if size % takes == 0 and size > takes and (size != makes or near[size] > 1)]
+        if (takes == 1 < makes and counts[makes] > 1) or (takes > COLORS and any(makes % (size // takes) == 0 for size in wider)):
             matrix.sizes = (None, None)

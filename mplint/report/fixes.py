@@ -18,6 +18,14 @@ def diff_report(diffs: Iterable[str], style: Style) -> str:
     return "".join(_colored(line, style) for diff in diffs for line in diff.splitlines(keepends=True))
 
 
+def models_report(reports: Iterable[str], style: Style) -> str:
+    """What changes in models, the nodes that go and come colored as in a diff."""
+    if not style.color:
+        return "".join(f"{report}\n" for report in reports)
+    lines = (line for report in reports for line in f"{report}\n".splitlines(keepends=True))
+    return "".join(_colored_node(line, style) for line in lines)
+
+
 def remaining_report(remaining: Sequence[Finding], sources: Sources, style: Style) -> str:
     """The findings that are left, with their source as it is now."""
     return "".join("\n".join(describe(finding, sources, style)) + "\n\n" for finding in remaining)
@@ -36,6 +44,13 @@ def fix_summary(fixed: int, changed: int, remaining: Sequence[Finding], *, appli
         more = f"; `--unsafe-fixes` fixes {withheld} more, review the result" if withheld else ""
         lines.append(f"{counted(len(remaining), 'finding')} {'remains' if len(remaining) == 1 else 'remain'}{more}.")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _colored_node(line: str, style: Style) -> str:
+    text = line.strip()
+    if line.startswith("    ") and text[:2] in ("- ", "+ "):
+        return f"    {style.paint(text, 'added' if text[0] == '+' else 'removed')}\n"
+    return line
 
 
 def _colored(line: str, style: Style) -> str:

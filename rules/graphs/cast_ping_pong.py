@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mplint.findings import Finding, Severity
+from mplint.findings import Applicability, Finding, Severity
 from mplint.graph.casts import Island, islands, lossy_pairs
 from mplint.graph.facts import GraphFacts
+from mplint.graph.mends import without_casts, without_rounding
 from mplint.rule import Rule
 
 
@@ -49,6 +50,11 @@ class CastPingPong(Rule):
     }
     ```
 
+    ## Fix safety
+    Safe where the model gives the same bits without the casts. Unsafe where float32 is rounded to half and cast back: the numbers keep the
+    digits that they lost there, which may have been the point. `mplint fix` mends ONNX models and `.keras` archives, and
+    writes only what it has proven.
+
     ## Evidence
     Shown on the CPU by tests/witness/test_mp405.py: the same bits without the casts. The time shows only on a GPU.
 
@@ -60,7 +66,8 @@ class CastPingPong(Rule):
     code = "MP405"
     name = "cast-ping-pong"
     severity = Severity.WARNING
-    frameworks = ("onnx", "torch")
+    fix = Applicability.SAFE
+    frameworks = ("onnx", "keras", "torch")
     graphs = True
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
@@ -74,8 +81,9 @@ class CastPingPong(Rule):
                 down,
                 f"{down.described} rounds a tensor to half, and {up.name} casts it back at once",
                 why="It costs two passes over the tensor and 13 or more bits, and nothing runs in half in between.",
-                help="Remove both casts.",
+                help="Remove both casts, unless they are to round.",
                 related=((up, "casts it back"),),
+                fix=without_rounding(graph, down),
             )
 
     def _island(self, graph: GraphFacts, island: Island) -> Finding:
@@ -88,5 +96,6 @@ class CastPingPong(Rule):
         else:
             names = ", ".join(dict.fromkeys(node.op_type for node in island.work))
             message = f"{first.described} and {last.name} cast to float32 and back around {names}{moved}"
+        fix = without_casts(graph, island)
         why = "The result has the same bits in half; a cast reads and writes every element."
-        return self.graph_finding(graph, first, message, why=why, help="Remove the casts.", related=((last, "casts it back"),))
+        return self.graph_finding(graph, first, message, why=why, help="Remove the casts.", related=((last, "casts it back"),), fix=fix)

@@ -30,7 +30,8 @@ class UnsupportedHardware(Rule):
     like, CPUs. The finding says what float16 comes to there: twice the float32 rate at best, no gain, or 1/64 of it. Looks at autocast,
     Keras policies, the precision options of trainers (Lightning, transformers, trl, accelerate) in programs and in their JSON and YAML
     files, sharding policies and float8 libraries. Says nothing without a target, nor where the file reads the compute capability itself.
-    In model graphs: what the products and convolutions compute in; in files of weights, as advice, what they are stored in.
+    In model graphs: what the products and convolutions compute in, also where float8 comes as scaled products or as pairs that round and
+    widen; as advice, what weights are stored in.
 
     ## Why is this bad?
     float16 is fast because of Tensor Cores: 65 against 8.1 TFLOPS on a Tesla T4. A Tesla P100 (6.0) and a GTX 1660 (7.5) have none; their
@@ -92,20 +93,48 @@ class UnsupportedHardware(Rule):
         if graph.stored is not None:
             yield from self._stored(graph, graph.stored, target)
             return
-        for dtype in sorted({n.compute_dtype for n in graph.heavy or graph.working if n.compute_dtype}):
-            slow = dtype == "float16" and target.half_fast is False
-            if not slow and not (dtype.startswith("float8") and target.fp8 is False):
-                continue
-            among = f"{len(graph.heavy or graph.working)} {'heavy ' if graph.heavy else ''}nodes"
-            nodes = [n for n in graph.heavy or graph.working if n.compute_dtype == dtype]
+        among = graph.heavy or graph.working
+        of = f"of {len(among)} {'heavy ' if graph.heavy else ''}nodes"
+        nodes = [n for n in among if n.compute_dtype == "float16"] if target.half_fast is False else []
+        if nodes:
             yield self.graph_finding(
                 graph,
                 nodes[0],
-                f"{len(nodes)} of {among} compute in {dtype}, the first is {nodes[0].described}; "
-                + (f"that {pace(target)} on {target.label}" if slow else f"{target.label} has no float8 units"),
-                why=slowness(target) if slow else f"{NEEDS_FLOAT8}{has(target)}.",
-                help=shipping(target) if slow else "Ship a float16 or bfloat16 model for this device.",
-                severity=Severity.WARNING if slow else None,
+                f"{len(nodes)} {of} compute in float16, the first is {nodes[0].described}; that {pace(target)} on {target.label}",
+                why=slowness(target),
+                help=shipping(target),
+                severity=Severity.WARNING,
+                confidence=Confidence.HIGH if target.sure else Confidence.MEDIUM,
+            )
+        if target.fp8 is False:
+            yield from self._eight_bit(graph, target, of)
+
+    def _eight_bit(self, graph: GraphFacts, target: Target, of: str) -> Iterator[Finding]:
+        """Products that raise without the units, pairs that only cost there, and, as advice, weights that are widened."""
+        from mplint.graph.eight_bit import EightBit, eight_bit
+
+        said = {
+            EightBit.PRODUCT: ("multiply float8 as it is", "There is no such product without the units: it raises", None),
+            EightBit.ROUNDED: (
+                "multiply what was rounded to float8 and widened again",
+                "Without the units the product runs in the wider dtype, and the rounding costs time and accuracy",
+                Severity.WARNING,
+            ),
+            EightBit.STORED: (
+                "read weights stored in float8",
+                "They are widened before each product: that saves memory and no time",
+                Severity.INFO,
+            ),
+        }
+        for how, nodes in eight_bit(graph).items():
+            what, why, severity = said[how]
+            yield self.graph_finding(
+                graph,
+                nodes[0],
+                f"{len(nodes)} {of} {what}, the first is {nodes[0].described}; {target.label} has no float8 units",
+                why=f"{NEEDS_FLOAT8}{has(target)}. {why}.",
+                help="Ship a float16 or bfloat16 model for this device.",
+                severity=severity,
                 confidence=Confidence.HIGH if target.sure else Confidence.MEDIUM,
             )
 

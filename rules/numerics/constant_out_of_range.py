@@ -88,6 +88,8 @@ class ConstantOutOfRange(Rule):
     Safe for fills and `where`: the smallest finite number of the tensor's own dtype masks just as well in every precision. Offered where
     the tensor is a plain name. Unsafe where a mask is multiplied: added to scores, the smallest number may still come to -inf in rows that
     are masked throughout.
+    In ONNX models and `.keras` archives -3e4 (in bfloat16 -1e9) is written in the place of masks that do not fit: unsafe where a mask is
+    multiplied by it, which need not hold 0 and 1 alone, and in float32 models.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp204.py.
@@ -196,6 +198,7 @@ class ConstantOutOfRange(Rule):
             yield self._in_graph(graph, members)
 
     def _in_graph(self, graph: GraphFacts, members: list[Constant]) -> Finding:
+        from mplint.graph.mends import fitting_mask
         from mplint.graph.model import Literal
 
         first = members[0]
@@ -217,11 +220,12 @@ class ConstantOutOfRange(Rule):
             why=EFFECTS[first.effect].format(dtype=first.dtype, largest=SHOWN_LIMITS[first.dtype]),
             help="Scale by a number of at least 6.1e-5, in two steps if need be, or keep this part in float32."
             if small
-            else "Use a value within ±65504 (-1e4 masks as well), or keep this part in float32."
+            else "Use a value within ±65504 (-3e4 masks as well), or keep this part in float32."
             if first.dtype == "float16"
             else "Use a value within ±3.38e38 (-1e9 masks as well), or keep this part in float32.",
             severity=graph.severity_of(Severity.ERROR if first.effect == "nan" else Severity.WARNING),
             related=((first.tensor, f"holds {first.value:.6g}"),) if not isinstance(first.tensor.weights, Literal) else (),
+            fix=fitting_mask(graph, members),
         )
 
 
@@ -276,9 +280,11 @@ def dtype_beside(product: ast.BinOp, number: ast.expr) -> str:
     match mask:
         case ast.Name(id=name):
             return f"{name}.dtype"
-        case ast.Call(func=ast.Attribute(attr="cast"), args=[_, given], keywords=[]) | ast.Call(
-            func=ast.Attribute(attr="to"), args=[given], keywords=[]
-        ) | ast.Call(func=ast.Attribute(attr="to" | "cast"), keywords=[ast.keyword(arg="dtype", value=given)]):
+        case (
+            ast.Call(func=ast.Attribute(attr="cast"), args=[_, given], keywords=[])
+            | ast.Call(func=ast.Attribute(attr="to"), args=[given], keywords=[])
+            | ast.Call(func=ast.Attribute(attr="to" | "cast"), keywords=[ast.keyword(arg="dtype", value=given)])
+        ):
             return ast.unparse(given) if isinstance(given, ast.Attribute) and given.attr == "dtype" else ""
         case ast.Call(func=ast.Attribute(attr="type_as"), args=[ast.Name(id=name)]):
             return f"{name}.dtype"

@@ -76,6 +76,7 @@ class EpsilonUnderflows(Rule):
     Unsafe. In an autocast region the guarded step is computed in float32, which costs memory; what comes of it is float32 until an
     operation of the region casts it again. Elsewhere the epsilon becomes 1e-4, the same guard in float16, where the old one was 0 or
     close to it: in float32 runs of the same code it is a larger one.
+    In ONNX models and `.keras` archives, 1e-4 is written.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp205.py, for Keras by tests/witness/test_mp205_keras.py.
@@ -156,6 +157,7 @@ class EpsilonUnderflows(Rule):
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the epsilons of a model that float16 loses, once a value and pair of operations."""
+        from mplint.graph.mends import larger_epsilon
         from mplint.graph.numerics import vanishing
 
         groups: dict[tuple[float, str, str], list[Epsilon]] = {}
@@ -180,6 +182,7 @@ class EpsilonUnderflows(Rule):
                 severity=graph.severity_of(self.severity),
                 confidence=Confidence.HIGH if value <= FLOAT16_ZERO else Confidence.MEDIUM,
                 related=((members[0].guarded, "this is what it guards"),),
+                fix=larger_epsilon(graph, members),
             )
 
 

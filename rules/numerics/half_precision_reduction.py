@@ -92,11 +92,10 @@ class HalfPrecisionReduction(Rule):
             )
         for found in overflowing(graph):
             if found.node.kind is OpKind.REDUCTION:
-                result = graph.range_of(found.node.outputs[0])
                 yield self.graph_finding(
                     graph,
                     found.node,
-                    f"{found.node.described} reaches {result.largest:.4g} for inputs within their range: inf in {found.dtype}",
+                    f"{found.node.described} reaches {found.reached:.4g} for inputs within their range: inf in {found.dtype}",
                     why=f"The largest finite {found.dtype} is beyond it{'; in float32 the model is right' if graph.is_float else ''}.",
                     help=f"Keep this node in float32{f' when the model is converted to {found.dtype}' if graph.is_float else ''}.",
                     severity=graph.severity_of(Severity.WARNING),

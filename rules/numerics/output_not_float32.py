@@ -259,6 +259,8 @@ class OutputNotFloat32(Rule):
 
     ## Fix safety
     Safe: the last layer gets `dtype="float32"`. Its weights are float32 already, so that checkpoints stay valid.
+    In ONNX models and `.keras` archives what follows the last product is computed in float32 (the product too, where only a bias
+    follows it), and the output becomes float32: who reads it gets more digits, in another dtype.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp201.py (Keras 3).
@@ -281,6 +283,7 @@ class OutputNotFloat32(Rule):
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the outputs of a model that it emits in half."""
         from mplint.graph.ends import half_outputs, is_probability
+        from mplint.graph.mends import float32_head
 
         for name, tensor, node in half_outputs(graph):
             dtype = tensor.dtype or ""
@@ -293,6 +296,7 @@ class OutputNotFloat32(Rule):
                 help="Compute the last layer in float32, or at least emit it in float32.",
                 severity=Severity.ERROR if sure else None,
                 confidence=Confidence.HIGH if is_probability(node) else Confidence.MEDIUM,
+                fix=float32_head(graph, tensor),
             )
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:

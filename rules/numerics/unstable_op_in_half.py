@@ -134,12 +134,11 @@ class UnstableOpInHalf(Rule):
                 yield self._overflow(graph, found)
 
     def _overflow(self, graph: GraphFacts, found: Unstable) -> Finding:
-        result = graph.range_of(found.node.outputs[0])
-        given = found.range or result
+        given = found.given
         return self.graph_finding(
             graph,
             found.node,
-            f"{found.node.described} reaches {result.largest:.4g} from inputs between {given.low:.4g} and {given.high:.4g}: "
+            f"{found.node.described} reaches {found.reached:.4g} from inputs between {given.low:.4g} and {given.high:.4g}: "
             f"inf in {found.dtype}",
             why=f"The largest finite {found.dtype} is {LARGEST[found.dtype]}{'; in float32 the model is right' if graph.is_float else ''}.",
             help=f"Keep this node in float32{' in a conversion' if graph.is_float else ''}, or scale its input down.",

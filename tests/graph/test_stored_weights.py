@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from mplint.catalog import catalog
 from mplint.cli.main import main
 from mplint.config import Config
 from mplint.findings import Finding, Severity
+from mplint.graph.model import Graph, ModelGraph, Tensor
 from mplint.graph.stored import Stored
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -106,6 +109,35 @@ def test_optimizer_state_that_a_trainer_saved_beside_the_weights_counts(tmp_path
     assert "the state of an optimizer and no weights" in left[1]
 
 
+def test_folder_of_a_sharded_model_is_judged_as_one_by_its_index(tmp_path: Path) -> None:
+    shards = {
+        "model-00001-of-00002.safetensors": "model.layers.0.mlp.up_proj.weight float16[171, 64]\n",
+        "model-00002-of-00002.safetensors": "model.layers.0.mlp.down_proj.weight float16[64, 171]\n",
+    }
+    places = {}
+    for name, text in shards.items():
+        write_safetensors(tmp_path / name, tensors(text))
+        places |= {one.name: name for one in tensors(text)}
+    assert mplint.check(tmp_path, ISOLATED).findings == ()
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    result = mplint.check(tmp_path, ISOLATED)
+    assert [(f.code, f.location.path) for f in result.findings] == [("MP401", str(index))]
+    assert result.files == 1
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()  # an index without all its files counts only where it is named
+    assert mplint.check(tmp_path, ISOLATED).findings == ()
+    assert [f.code for f in mplint.check(index, ISOLATED).findings] == ["MP001"]
+
+
+def test_checkpoints_by_their_other_names_are_found_in_folders(tmp_path: Path) -> None:
+    text = (FIXTURES / "MP401/bad_stored_names_that_say_nothing.weights").read_text()
+    for name in ("pytorch_model.bin", "last.ckpt"):
+        write(tmp_path, "checkpoint", text).rename(tmp_path / name)
+    (tmp_path / "data.bin").write_bytes(bytes(100))
+    (tmp_path / "model.ckpt").write_bytes(b"a table of TensorFlow 1")
+    assert sorted(f.code for f in mplint.check(tmp_path, ISOLATED).findings) == ["MP401", "MP401"]
+
+
 @pytest.mark.parametrize(
     ("text", "sides"),
     [
@@ -124,3 +156,21 @@ def test_optimizer_state_that_a_trainer_saved_beside_the_weights_counts(tmp_path
 def test_sides_are_told_by_layout_bias_and_neighbours(text: str, sides: tuple[int, int], tmp_path: Path) -> None:
     stored = Stored(mplint.load_graph(write(tmp_path, "safetensors", text)))
     assert (stored.matrices[0].takes, stored.matrices[0].makes) == sides
+
+
+def test_nothing_that_a_header_may_say_is_a_fault_or_takes_long() -> None:
+    draw = random.Random(12)
+    words = ("weight", "bias", "lora_A", "in_proj_weight", "weight_ih_l0", "weight_hh_l0", "kernel", "vars", "0", "experts", "lm_head", "")
+    config = ISOLATED._replace(select=("ALL",), target="Tesla T4")
+    for _ in range(150):
+        constants = {}
+        for _ in range(draw.randrange(1, 30)):
+            name = draw.choice("./_:").join(draw.choice(words) for _ in range(draw.randrange(0, 6)))
+            shape = tuple(draw.choice((0, 1, 9, 12, 33, 99, 1001)) for _ in range(draw.randrange(0, 7)))
+            constants[name] = Tensor(name, draw.choice(("float16", "bfloat16", "float8_e4m3fn", "int32", None)), shape)
+        assert mplint.check(ModelGraph("m", draw.choice(("safetensors", "state-dict")), Graph(constants=constants)), config).faults == ()
+    many = {f"x.c{n}.weight": Tensor(f"x.c{n}.weight", "float16", (n + 9, 5 + n % 7, 1, 1)) for n in range(10_000)}
+    many |= {f"{n}.fc.weight": Tensor(f"{n}.fc.weight", "float16", (n + 9, n + 10)) for n in range(10_000)}
+    started = time.process_time()
+    assert mplint.check(ModelGraph("m", "safetensors", Graph(constants=many)), config).faults == ()
+    assert time.process_time() - started < 30  # a second or two; hours if sizes were compared with all others in all places

@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from functools import partial
+from typing import IO
 
 from mplint.conversion.keras.editor import HEAVY, Editor, layers_of
 from mplint.conversion.policy import ConversionError, Options, Policy
@@ -75,14 +76,8 @@ def save(source: str, config: str, target: str) -> None:
     folder = os.path.dirname(os.path.abspath(target))
     handle, partial_path = tempfile.mkstemp(prefix=".mplint-", dir=folder)
     try:
-        with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(source) as given, zipfile.ZipFile(stream, "w") as made:
-            for info in given.infolist():
-                if info.filename == "config.json":
-                    made.writestr(info, config)
-                    continue
-                with given.open(info) as member, made.open(info, "w", force_zip64=True) as copy:
-                    while block := member.read(1 << 20):
-                        copy.write(block)
+        with os.fdopen(handle, "wb") as stream:
+            write(source, config, stream)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(partial_path, 0o666 & ~umask)
@@ -90,3 +85,15 @@ def save(source: str, config: str, target: str) -> None:
     except BaseException:
         os.unlink(partial_path)
         raise
+
+
+def write(source: str, config: str, stream: IO[bytes]) -> None:
+    """Write the archive with another config.json to an open file; the other members are copied as they are."""
+    with zipfile.ZipFile(source) as given, zipfile.ZipFile(stream, "w") as made:
+        for info in given.infolist():
+            if info.filename == "config.json":
+                made.writestr(info, config)
+                continue
+            with given.open(info) as member, made.open(info, "w", force_zip64=True) as copy:
+                while block := member.read(1 << 20):
+                    copy.write(block)

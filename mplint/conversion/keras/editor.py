@@ -107,7 +107,7 @@ class Editor:
             return
         reason = self.reason(entry, name, output=output, inputs=inputs) or feeding
         self.set(config, kind, name, reason)
-        for part, inner in _held(config):
+        for part, inner in held(config):
             if reason:
                 self.set(layer_config(inner), class_of(inner), f"{name}/{name_of(inner)}", reason)
             elif layers_of(inner) is not None:
@@ -177,7 +177,7 @@ def layers_of(entry: Config) -> list[Config] | None:
     return [layer for layer in layers if isinstance(layer, dict)] if isinstance(layers, list) else None
 
 
-def _held(config: Config) -> Iterator[tuple[str, Config]]:
+def held(config: Config) -> Iterator[tuple[str, Config]]:
     """The layers that a layer holds in its settings, each with the name of the setting."""
     for part, value in config.items():
         for item in value if isinstance(value, list) else [value]:

@@ -18,10 +18,13 @@ from mplint.conversion.onnx.schemas import DTYPE_ATTRIBUTE
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
-def to_strict(model: ir.Model) -> None:
-    """Rewrite a half or mixed model whose values carry their types into its float32 emulation, in place."""
+def to_strict(model: ir.Model, *, rounded: bool = True) -> None:
+    """Rewrite a half or mixed model whose values carry their types into its float32 emulation, in place.
+
+    Not `rounded`, it is the float32 model that it stands for: nothing is stored in half but constants.
+    """
     for body, _ in bodies(model):
-        for value in (*body.inputs, *body.outputs):
+        for value in body.inputs:
             _widen(value)
         if isinstance(body, ir.Graph):
             for value in body.initializers.values():
@@ -29,10 +32,12 @@ def to_strict(model: ir.Model) -> None:
                     value.const_value = _float32(value.const_value)
                 _widen(value)
         for node in list(body):
-            _node(body, node)
+            _node(body, node, rounded=rounded)
+        for value in body.outputs:  # of what else than nodes
+            _widen(value)
 
 
-def _node(body: ir.Graph | ir.Function, node: ir.Node) -> None:
+def _node(body: ir.Graph | ir.Function, node: ir.Node, *, rounded: bool) -> None:
     kinds = [value.dtype for value in node.outputs]
     for name, attribute in list(node.attributes.items()):
         if attribute.is_ref():
@@ -48,7 +53,7 @@ def _node(body: ir.Graph | ir.Function, node: ir.Node) -> None:
             _widen(value)
         return
     for value, kind in zip(node.outputs, kinds, strict=True):
-        if kind not in HALVES or not isinstance(value.type, ir.TensorType) or value.name == "":
+        if not rounded or kind not in HALVES or not isinstance(value.type, ir.TensorType) or value.name == "":
             _widen(value)
             continue
         _widen(value)

@@ -7,7 +7,7 @@ needs it. Graph inputs and outputs, captured values, collisions of names and out
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -24,7 +24,6 @@ class Written:
 
     casts: int = 0
     removed: int = 0
-    names: set[str] = field(default_factory=set)
 
 
 def write(program: Program, halves: Sequence[bool], policy: Policy, declared: Declared) -> Written:
@@ -46,11 +45,7 @@ class _Writer:
         self.half = ir.DataType[policy.half.upper()]
         self.written = Written()
         self.turned: set[ir.Value] = set()
-        for body, _ in bodies(program.model):
-            self.written.names |= {v.name or "" for v in body.inputs} | {n.name or "" for n in body}
-            self.written.names |= {v.name or "" for n in body for v in n.outputs}
-            if isinstance(body, ir.Graph):
-                self.written.names |= set(body.initializers)
+        self.names = Names(program.model)
         self.at_outputs: dict[ir.Value, list[tuple[Body, int]]] = {}
         for body, _ in bodies(program.model):
             for position, value in enumerate(body.outputs):
@@ -68,7 +63,7 @@ class _Writer:
             self._was_made_in_half(value, float_uses, float_ends, named=any(body is self.program.model.graph for body, _ in half_ends))
         elif half_uses or half_ends:
             taken = self._constant(value) if is_constant(value) else None
-            other = taken or self._cast(value, self.half, self._fresh(f"{value.name}_{self.policy.half}"))
+            other = taken or self._cast(value, self.half, self.names.fresh(f"{value.name}_{self.policy.half}"))
             for node, position in half_uses:
                 node.replace_input_with(position, other)
             for body, position in half_ends:
@@ -135,11 +130,11 @@ class _Writer:
         if named or value.producer() is None:
             fresh = f"{name}_float32"
         else:
-            fresh, value.name = name, self._fresh(f"{name}_{self.policy.half}")
+            fresh, value.name = name, self.names.fresh(f"{name}_{self.policy.half}")
         if not uses and not ends:
             return
         if fresh != name:
-            fresh = self._fresh(fresh)
+            fresh = self.names.fresh(fresh)
         back = self._cast(value, ir.DataType.FLOAT, fresh)
         back.shape = shape
         back.type = ir.TensorType(ir.DataType.FLOAT)
@@ -153,30 +148,19 @@ class _Writer:
             self.declared[value] = (None, None)
 
     def _cast(self, value: ir.Value, dtype: ir.DataType, name: str) -> ir.Value:
-        """A cast of `value` right after the node, or at the top of the body, that it comes from."""
-        cast = ir.node("Cast", [value], {"to": int(dtype)}, outputs=[ir.Value(name=name)], name=self._fresh(f"Cast_{name}"))
-        producer = value.producer()
-        owner = producer.graph if producer is not None else value.graph
-        assert owner is not None
-        if producer is not None:
-            owner.insert_after(producer, cast)
-        elif (first := next(iter(owner), None)) is not None:
-            owner.insert_before(first, cast)
-        else:
-            owner.append(cast)
         self.written.casts += 1
-        return cast.outputs[0]
+        return insert_cast(value, dtype, name, self.names)
 
     def _constant(self, value: ir.Value) -> ir.Value | None:
         """The half version of a constant, beside it."""
         tensor = tensor_of(value)
         if tensor is None:
             return None
-        name = self._fresh(f"{value.name}_{self.policy.half}")
+        name = self.names.fresh(f"{value.name}_{self.policy.half}")
         half = in_half(tensor, self.policy, name)
         producer = value.producer()
         if producer is not None:
-            node = ir.node("Constant", [], {"value": half}, outputs=[ir.Value(name=name)], name=self._fresh(f"Constant_{name}"))
+            node = ir.node("Constant", [], {"value": half}, outputs=[ir.Value(name=name)], name=self.names.fresh(f"Constant_{name}"))
             assert producer.graph is not None
             producer.graph.insert_after(producer, node)
             return node.outputs[0]
@@ -195,13 +179,41 @@ class _Writer:
         elif isinstance(value.graph, ir.Graph):
             value.graph.initializers.pop(value.name or "", None)
 
-    def _fresh(self, name: str) -> str:
+
+class Names:
+    """The names of a model's values and nodes."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self.taken: set[str] = set()
+        for body, _ in bodies(model):
+            self.taken |= {v.name or "" for v in body.inputs} | {n.name or "" for n in body}
+            self.taken |= {v.name or "" for n in body for v in n.outputs}
+            if isinstance(body, ir.Graph):
+                self.taken |= set(body.initializers)
+
+    def fresh(self, name: str) -> str:
+        """A name that nothing has yet, as close to `name` as can be."""
         candidate, number = name, 1
-        while candidate in self.written.names:
+        while candidate in self.taken:
             number += 1
             candidate = f"{name}_{number}"
-        self.written.names.add(candidate)
+        self.taken.add(candidate)
         return candidate
+
+
+def insert_cast(value: ir.Value, dtype: ir.DataType, name: str, names: Names) -> ir.Value:
+    """A cast of `value` right after the node, or at the top of the body, that it comes from."""
+    cast = ir.node("Cast", [value], {"to": int(dtype)}, outputs=[ir.Value(name=name)], name=names.fresh(f"Cast_{name}"))
+    producer = value.producer()
+    owner = producer.graph if producer is not None else value.graph
+    assert owner is not None
+    if producer is not None:
+        owner.insert_after(producer, cast)
+    elif (first := next(iter(owner), None)) is not None:
+        owner.insert_before(first, cast)
+    else:
+        owner.append(cast)
+    return cast.outputs[0]
 
 
 def _describe(value: ir.Value, source: ir.Value) -> None:

@@ -27,6 +27,7 @@ def load(path: str) -> ModelGraph:
         source = _weights(archive, notes, stack)
         model = read_keras(path, "keras", config, source, notes)
         version = about.get("keras_version") if isinstance(about, dict) else None
+        model.mendable = isinstance(version, str) and not version.startswith("2.")
         model.producer = f"keras {version}" if isinstance(version, str) else "keras"
         model.optimizer = optimizer_of(config.get("compile_config"), source)
     return model

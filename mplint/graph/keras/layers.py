@@ -74,6 +74,8 @@ def layer_node(
     config, kind_name = layer_config(entry), class_of(entry)
     policy = policy_of(config.get("dtype"), path) if not is_operation(entry) else None
     attributes: dict[str, Attribute] = {**attributes_of(config), **scalars}
+    if policy is not None and "_from_" in policy.name:
+        attributes["quantization"] = policy.name.partition("_from_")[0]
     kind = _kind(entry, config, attributes)
     operands = inputs
     inputs = [tensor for tensor in inputs if not isinstance(tensor.weights, Literal)]

@@ -18,6 +18,7 @@ from mplint.graph.storage import FileWeights, reads
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx
     import onnx_ir as ir
 
 STANDARD = ("", "ai.onnx")
@@ -33,11 +34,15 @@ SCOPES = "pkg.torch.onnx.name_scopes"
 @reads("ONNX model")
 def load(path: str) -> ModelGraph:
     """The ONNX model at `path`; its weights stay in their files. Raises GraphError for what can't be read."""
+    return read_model(read_proto(path), path)
+
+
+def read_model(proto: onnx.ModelProto, path: str) -> ModelGraph:
+    """The graph of an ONNX message, which is changed, as if it lay at `path`. Raises GraphError for what can't be read."""
     import onnx_ir as ir
 
     from mplint.graph.onnx.types import complete, drop_maps, infer, mark_shapes, settle
 
-    proto = read_proto(path)
     check_depth(proto.graph)
     notes = infer(proto)
     drop_maps(proto)
@@ -63,6 +68,7 @@ def load(path: str) -> ModelGraph:
         producer=" ".join(part for part in (model.producer_name, model.producer_version) if part),
         metadata=dict(model.metadata_props),
         notes=notes,
+        mendable=True,
     )
     if found.opset.get("ai.onnx", OLDEST) < OLDEST:
         found.notes.append(f"Opset {found.opset['ai.onnx']} is older than {OLDEST}: operators may mean something else.")

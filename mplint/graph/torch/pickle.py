@@ -16,7 +16,9 @@ LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 STORAGES = {
     "Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
     "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool", "ComplexFloat": "complex64", "ComplexDouble": "complex128",
-    "QInt8": "int8", "QUInt8": "uint8", "QInt32": "int32", "Untyped": "uint8",
+    "Float8_e4m3fn": "float8_e4m3fn", "Float8_e5m2": "float8_e5m2", "Float8_e4m3fnuz": "float8_e4m3fnuz",
+    "Float8_e5m2fnuz": "float8_e5m2fnuz", "Float8_e8m0fnu": "float8_e8m0fnu", "QInt8": "int8", "QUInt8": "uint8", "QInt32": "int32",
+    "Untyped": "uint8",
 }  # fmt: skip
 DTYPES = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32", "short": "int16"}
 

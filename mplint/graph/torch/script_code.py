@@ -74,6 +74,8 @@ def read_code(
             arguments.append(UNKNOWN)
     result = reader.run(forward, arguments, "", 0)
     model.graph.outputs = [tensor for tensor in _flat(result) if isinstance(tensor, Tensor)]
+    if isinstance(result, dict):
+        model.graph.public = {id(tensor): name for name, tensor in result.items() if isinstance(tensor, Tensor)}
     model.notes.append("TorchScript keeps no dtypes or shapes of what flows: dtypes are those that the weights and casts bring about.")
     if reader.guessed:
         model.notes.append("Where the code branches on what is known at run time only, both branches were read.")
@@ -157,6 +159,9 @@ class _Reader:
                 return -number
             case ast.List(elts=parts) | ast.Tuple(elts=parts):
                 return [self.value(part, values, path, depth) for part in parts]
+            case ast.Dict(keys=names, values=parts):
+                made = [self.value(part, values, path, depth) for part in parts]
+                return {name.value: part for name, part in zip(names, made, strict=True) if isinstance(name, ast.Constant)}
             case ast.Attribute(value=ast.Name(id="CONSTANTS"), attr=name):
                 place = int(name[1:]) if name[1:].isdecimal() else -1
                 return self.constants[place] if 0 <= place < len(self.constants) else UNKNOWN
@@ -294,6 +299,8 @@ def argument_of(plain: str, key: str) -> str:
 
 
 def _flat(value: object) -> list[object]:
+    if isinstance(value, dict):
+        value = list(value.values())
     return [part for item in value for part in _flat(item)] if isinstance(value, list) else [value]
 
 

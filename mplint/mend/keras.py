@@ -1,0 +1,158 @@
+"""Mending Keras archives: only config.json changes, and Keras proves it where it can load the model without code of the user's."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from mplint.conversion.distance import NO_NUMBER, Distance, distance
+from mplint.conversion.feeds import load_feeds
+from mplint.conversion.keras import runtime
+from mplint.conversion.keras.archive import write
+from mplint.conversion.keras.verify import Original
+from mplint.conversion.policy import POLICIES, ConversionError, Options
+from mplint.conversion.quiet import said
+from mplint.findings import Fix
+from mplint.graph.keras.archive import load
+from mplint.graph.keras.layers import Config
+from mplint.graph.model import HALF, ModelGraph
+from mplint.graph.storage import Archive, parse_json
+from mplint.mend.keras_edit import carry_out, widened
+from mplint.mend.proof import STAYS_BROKEN, MendError, Proof
+from mplint.replace import Stamp, replace_model
+
+Outputs = list[np.ndarray]
+
+
+class KerasCandidate:
+    """An archive with another configuration."""
+
+    def __init__(self, config: Config, original: KerasOriginal) -> None:
+        self.config, self.original = config, original
+
+    def graph(self) -> ModelGraph:
+        """The copy as rules see it."""
+        found = load(self.original.written(self.config))
+        found.path = self.original.path
+        return found
+
+    def prove(self, *, exact: bool) -> Proof:
+        """Hold it against the original; raises MendError."""
+        original = self.original
+        expected = original.expected
+        tolerance = 0.0 if exact else original.tolerance
+        try:
+            run = runtime.caller(runtime.load(original.written(self.config), None))
+        except Exception as error:
+            raise MendError(f"Keras loads the original and not the result ({said(error)})") from None
+        try:
+            got = [run(inputs) for inputs in original.known.samples]
+        except Exception as error:
+            raise MendError(f"it does not run ({said(error)})") from None
+        if not all(
+            _may_become(one, other) for (given, _), new in zip(expected, got, strict=True) for one, other in zip(given, new, strict=False)
+        ):
+            raise MendError("an output would have another dtype than the original's")
+        broken = not exact and not all(_is_finite(given) for given, _ in expected)
+        wanted = [given if exact or _is_finite(given) or not _is_finite(meant) else meant for given, meant in expected]
+        worst = _farthest(wanted, got)
+        if not exact and not worst.within(tolerance) and _farthest([meant for _, meant in expected], got).within(tolerance):
+            # Half itself is further from float32 than that, and what the copy gives is nearer.
+            worst, broken = _farthest([meant for _, meant in expected], got), True
+        if broken and worst.broken == NO_NUMBER:
+            worst = worst._replace(broken=STAYS_BROKEN)
+        if all(distance(given if exact else meant, meant).empty for given, meant in expected):
+            worst = worst._replace(broken="the original's outputs are NaN or infinite on all samples: give --calibration data")
+        problem = worst.broken or f"the outputs are off by {worst.error:.2g}, more than {tolerance:g}"
+        count = len(expected)
+        verified = f"Keras, outputs against the original's on {count} sample{'s' if count > 1 else ''}"
+        return Proof(worst.error, (verified,), () if worst.within(tolerance) else (problem,), broken)
+
+    def save(self) -> None:
+        """Put it in the place of the original; raises WriteError."""
+        text = json.dumps(self.config)
+        replace_model(self.original.path, self.original.stamp, lambda stream: write(self.original.path, text, stream))
+
+
+class KerasOriginal:
+    """A .keras archive."""
+
+    def __init__(self, path: str, options: Options, calibration: Sequence[str]) -> None:
+        self.path, self.options, self.calibration = path, options, calibration
+        self.stamp = Stamp.of(path)
+        self.folder = tempfile.TemporaryDirectory(prefix="mplint-")
+        with Archive(path) as archive:
+            config = parse_json(archive.read("config.json"), "config.json")
+        if not isinstance(config, dict):
+            raise MendError("config.json is no model's configuration")
+        self.config = config
+        self.copies = 0
+
+    def mended(self, passes: Sequence[Sequence[Fix]]) -> KerasCandidate:
+        """A copy with all the fixes, one pass after the other; raises MendError."""
+        config = copy.deepcopy(self.config)
+        for fixes in passes:
+            carry_out(config, fixes)
+        return KerasCandidate(config, self)
+
+    def written(self, config: Config) -> str:
+        """The path of a temporary archive with another configuration."""
+        self.copies += 1
+        place = os.path.join(self.folder.name, f"{self.copies}.keras")
+        with open(place, "wb") as stream:
+            write(self.path, json.dumps(config), stream)
+        return place
+
+    @cached_property
+    def known(self) -> Original:
+        """The original with Keras, and its inputs; raises MendError where Keras can't run it."""
+        try:
+            feeds = load_feeds(self.calibration, ()) if self.calibration else []
+        except ConversionError as error:
+            raise MendError(str(error)) from None
+        found = Original(self.path, feeds, self.options, None)
+        if found.model is None or not found.samples:
+            raise MendError(found.note.removeprefix("not verified: ").removeprefix("not run: ") or "Keras can't run it")
+        return found
+
+    @cached_property
+    def expected(self) -> list[tuple[Outputs, Outputs]]:
+        """For each sample what the original gives, and what it gives in float32."""
+        given = self.known.expected
+        config = copy.deepcopy(self.config)
+        widened(config)
+        try:
+            run = runtime.caller(runtime.load(self.written(config), None))
+            return [(outputs, run(inputs)) for outputs, inputs in zip(given, self.known.samples, strict=True)]
+        except Exception:  # code of a layer that asks for half
+            return [(outputs, outputs) for outputs in given]
+
+    @cached_property
+    def tolerance(self) -> float:
+        """How far outputs may move: by the half dtype of the model."""
+        bfloat = '"mixed_bfloat16"' in (text := json.dumps(self.config)) or '"bfloat16"' in text
+        return POLICIES["mixed_bfloat16" if bfloat else "mixed_float16"].tolerance
+
+    def close(self) -> None:
+        """Take the temporary archives away."""
+        self.folder.cleanup()
+
+
+def _is_finite(outputs: Outputs) -> bool:
+    return all(np.isfinite(array.astype(np.float64)).all() for array in outputs if array.dtype.kind in "fV")
+
+
+def _farthest(expected: Sequence[Outputs], got: Sequence[Outputs]) -> Distance:
+    found = [distance(one, other) for one, other in zip(expected, got, strict=True)]
+    return max(found, key=lambda one: (bool(one.broken), one.error))
+
+
+def _may_become(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether an output may have this dtype: its own, or float32 in the place of half."""
+    return before.dtype == after.dtype or (str(before.dtype) in HALF and str(after.dtype) == "float32")
