@@ -463,10 +463,12 @@ def upcast(trace: Trace, event: Event, name: str, asked: object) -> Fix | None:
 def handed_on(trace: Trace, event: Event, name: str, fix: Fix | None) -> Fix | None:
     """A fix that casts its result to half again where a product takes it: a float32 factor beside a half one raises.
 
-    Of an operation whose results half precision may not hold the fix is only shown.
+    Of an operation whose results half precision may not hold the fix is only shown; a partial of one is left to those who call it.
     """
     file, called = trace.node(event.place) or (None, None)
     if fix is None or file is None or not isinstance(called, ast.Call) or not goes_into_product(file, called):
+        return fix
+    if isinstance(event.data["asked"], Place) and given_before(trace, event.place) != event.place:
         return fix
     if name not in BOUNDED:
         return fix._replace(applicability=Applicability.DISPLAY)
