@@ -36,6 +36,7 @@ class Result(NamedTuple):
     output: dict[str, bytes] = {}
     models: tuple[str, ...] = ()
     unproven: tuple[str, ...] = ()
+    mended: tuple[tuple[str, str, int], ...] = ()
     notes: tuple[str, ...] = ()
     profiles: tuple[object, ...] = ()
     known: int = 0
@@ -282,7 +283,7 @@ def test_fix_prints_the_diff_alone_on_standard_output(run: Run, engine: Engine) 
     engine.result = Result(diffs=(DIFF,), changed=("a.py",), applied=2)
     code, out, err = run("fix", "a.py")
     assert (code, out) == (1, DIFF)
-    assert err == "Would fix 2 findings in 1 file; `mplint fix --apply` writes it.\n"
+    assert err == "Would fix 2 findings in 1 file; `mplint fix --apply a.py` writes it.\n"
     assert (engine.options["apply"], engine.options["unsafe"]) == (False, False)
     assert "\x1b[32m+b\x1b[0m\n" in run("fix", "a.py", "--color", "always")[1]
 
@@ -297,6 +298,22 @@ def test_fix_apply_reports_what_is_left(run: Run, engine: Engine, tmp_path: Path
     engine.result = Result(diffs=(DIFF,), changed=("a.py",), applied=1)
     assert run("fix", "--apply", "--unsafe-fixes") == (0, "Fixed 1 finding in 1 file.\n", "")
     assert (engine.options["apply"], engine.options["unsafe"]) == (True, True)
+
+
+def test_the_hint_of_fix_repeats_what_was_asked_for(run: Run, engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "my src").mkdir()
+    engine.result = Result(diffs=(DIFF,), changed=("a.py",), applied=2)
+    _, _, err = run("fix", "--unsafe-fixes", "my src", "--select", "MP3")
+    assert err == "Would fix 2 findings in 1 file; `mplint fix --apply --unsafe-fixes 'my src' --select MP3` writes it.\n"
+
+
+def test_fix_apply_lists_what_it_fixed_before_what_remains(run: Run, engine: Engine, tmp_path: Path) -> None:
+    write_program(tmp_path)
+    mended = (("a.py", "MP101", 2), ("a.py", "MP304", 1), ("b.py", "MP101", 1))
+    engine.result = Result(diffs=(DIFF,), changed=("a.py", "b.py"), applied=4, mended=mended, remaining=(clip_before_unscale(),))
+    _, out, _ = run("fix", "--apply")
+    assert out.startswith("Fixed a.py: MP101 (2), MP304\nFixed b.py: MP101\n\nerror[MP304]")
+    assert "Fixed 4 findings in 2 files.\n" in out
 
 
 def test_fix_apply_of_standard_input_prints_the_fixed_program_alone(run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

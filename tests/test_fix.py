@@ -76,6 +76,7 @@ def test_nothing_is_written_without_apply(tmp_path: Path) -> None:
     result = toy.fixed(apply=False)
     assert path.read_text() == "x = old\n"
     assert result.applied == 1 and result.changed == (str(path),) and not result.remaining
+    assert result.mended == ((str(path), "T1", 1),)
     assert result.diffs == (f"--- a/{str(path)[1:]}\n+++ b/{str(path)[1:]}\n@@ -1 +1 @@\n-x = old\n+x = new\n",)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from argparse import Namespace
 
@@ -34,12 +35,13 @@ def run(options: Namespace) -> int:
     """Fix, report what remains, and return the exit code."""
     config, paths, given = prepare(options)
     from mplint.engine.fix import fix_paths
-    from mplint.report.fixes import diff_report, fix_summary, models_report, remaining_report
+    from mplint.report.fixes import diff_report, fix_summary, mended_report, models_report, remaining_report
     from mplint.report.sources import Sources
 
     unsafe, apply = options.unsafe_fixes, options.apply
     result = fix_paths(paths, config, unsafe=unsafe, apply=apply, given=given, calibration=options.calibration)
-    summary = fix_summary(result.applied, len(result.changed), result.remaining, applied=apply, unsafe=unsafe)
+    command = "" if apply else shlex.join(("mplint", "fix", "--apply", *options.given_arguments))
+    summary = fix_summary(result.applied, len(result.changed), result.remaining, command=command, unsafe=unsafe)
     if not apply:
         style = style_of(options, sys.stdout)
         sys.stdout.write(diff_report(result.diffs, style) + models_report(result.models, style))
@@ -52,7 +54,8 @@ def run(options: Namespace) -> int:
         sources = Sources(result.output)
         sys.stdout.flush()
         style = style_of(options, stream)
-        stream.write(models_report(result.models, style) + remaining_report(result.remaining, sources, style) + summary)
+        done = mended_report(result.mended) + models_report(result.models, style)
+        stream.write(done + remaining_report(result.remaining, sources, style) + summary)
     for reason in result.unproven:
         tell(f"Not proven, and not written: {reason}\n")
     for refusal in result.refused:

@@ -153,6 +153,7 @@ def parse_arguments(name: str, module: Command, argv: Sequence[str]) -> argparse
     parser = Parser(prog=f"mplint {name}", description=description, epilog=module.EPILOG, formatter_class=Help, allow_abbrev=False)
     module.add_options(parser)
     options, unknown = parser.parse_known_args(argv)
+    options.given_arguments = tuple(argv)
     if unknown:
         parser.error(f"unknown option {unknown[0]}{nearest(unknown[0].split('=')[0], parser._option_string_actions)}")
     return options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from mplint.config import Config
@@ -72,12 +73,13 @@ def fix_files(check: Check, given: Mapping[str, bytes], *, unsafe: bool, apply: 
     changed = sorted(path for path, data in run.now.items() if data != run.first[path])
     return FixResult(
         diffs=tuple(unified_diff(path, run.first[path], run.now[path]) for path in changed),
-        applied=sum(run.mended.values()),
+        applied=run.mended.total(),
         remaining=tuple(run.findings),
         faults=tuple(run.faults),
         failures=tuple(run.failures),
         refused=(*run.refused, *run.barred.values()),
         changed=tuple(changed),
+        mended=tuple((path, code, number) for (path, code), number in sorted(run.mended.items())),
         output={path: run.now.get(path, data) for path, data in given.items()},
     )
 
@@ -96,7 +98,7 @@ class Run:
         self.allowed = allowed
         self.first: dict[str, bytes] = {}
         self.now: dict[str, bytes] = {}
-        self.mended: dict[str, int] = {}
+        self.mended: Counter[tuple[str, str]] = Counter()
         self.settled: set[str] = set()
         self.failed: set[tuple[str, str, int | None, int | None, int | None]] = set()
         self.faults: list[str] = []
@@ -129,7 +131,7 @@ class Run:
                 again = True
             else:
                 self.now[path] = texts[path]
-                self.mended[path] = self.mended.get(path, 0) + len(planned[path])
+                self.mended.update((path, fix.finding.code) for fix in planned[path])
         if again:
             self.findings = self.check(self.now)
         return True
@@ -146,7 +148,7 @@ class Run:
             except WriteError as error:
                 self.failures.append(f"{path}: {error}; nothing was changed")
                 self.now[path] = self.first[path]
-                self.mended[path] = 0
+                self.mended = Counter({key: number for key, number in self.mended.items() if key[0] != path})
                 self.findings = self.check(self.now)
 
     def _fixable(self) -> dict[str, list[Finding]]:
@@ -227,7 +229,7 @@ class Run:
             self._fault(path, fix.finding.code, f"was taken back: {alone}")
         if not failed:
             self.now[path] = apply_edits(path, self.now[path], fixes[0].edits)
-            self.mended[path] = self.mended.get(path, 0) + 1
+            self.mended[path, fixes[0].finding.code] += 1
 
     def _bar(self, path: str, before: Sequence[Finding], fixes: Sequence[Planned], error: str) -> None:
         """Leave out, from now on, the fixes of the rules that bring about another rule's error in a file; the others are tried again."""

@@ -61,7 +61,7 @@ class FixResult(NamedTuple):
     `faults` are mistakes of mplint's own (a fix that had to be taken back, by file and rule), `failures` files that
     could not be read or replaced, `refused` fixes that this code does not allow. `output` holds the given texts fixed.
     `models` say of each changed model, node by node, what changes and by what that is proven; `unproven` are the fixes of models that
-    were not made, since nothing shows that the outputs stay the same.
+    were not made, since nothing shows that the outputs stay the same. `mended` counts what was mended in programs, by path and code.
     """
 
     diffs: tuple[str, ...]
@@ -74,6 +74,7 @@ class FixResult(NamedTuple):
     output: Mapping[str, bytes] = {}
     models: tuple[str, ...] = ()
     unproven: tuple[str, ...] = ()
+    mended: tuple[tuple[str, str, int], ...] = ()
 
 
 def digest_of(data: bytes) -> bytes:

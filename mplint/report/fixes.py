@@ -31,14 +31,22 @@ def remaining_report(remaining: Sequence[Finding], sources: Sources, style: Styl
     return "".join("\n".join(describe(finding, sources, style)) + "\n\n" for finding in remaining)
 
 
-def fix_summary(fixed: int, changed: int, remaining: Sequence[Finding], *, applied: bool, unsafe: bool) -> str:
-    """How many findings were (or would be) mended in how many files, how many are left, and what would mend more."""
+def mended_report(mended: Iterable[tuple[str, str, int]]) -> str:
+    """A line for each program that was fixed: what was mended in it, by rule."""
+    by_path: dict[str, list[str]] = {}
+    for path, code, number in mended:
+        by_path.setdefault(path, []).append(code if number == 1 else f"{code} ({number})")
+    return "".join(f"Fixed {path}: {', '.join(codes)}\n" for path, codes in by_path.items()) + "\n" * bool(by_path)
+
+
+def fix_summary(fixed: int, changed: int, remaining: Sequence[Finding], *, command: str = "", unsafe: bool) -> str:
+    """How many findings were mended in how many files, or would be by `command`; how many are left, and what would mend more."""
     if not fixed:
         lines = ["No fix to apply." if remaining else "Nothing to fix."]
-    elif applied:
+    elif not command:
         lines = [f"Fixed {counted(fixed, 'finding')} in {counted(changed, 'file')}."]
     else:
-        lines = [f"Would fix {counted(fixed, 'finding')} in {counted(changed, 'file')}; `mplint fix --apply` writes it."]
+        lines = [f"Would fix {counted(fixed, 'finding')} in {counted(changed, 'file')}; `{command}` writes it."]
     if remaining:
         withheld = sum(1 for f in remaining if not unsafe and f.fix is not None and f.fix.applicability is Applicability.UNSAFE)
         more = f"; `--unsafe-fixes` fixes {withheld} more, review the result" if withheld else ""

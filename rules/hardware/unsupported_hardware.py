@@ -111,7 +111,7 @@ class UnsupportedHardware(Rule):
 
     def _eight_bit(self, graph: GraphFacts, target: Target, of: str) -> Iterator[Finding]:
         """Products that raise without the units, pairs that only cost there, and, as advice, weights that are widened."""
-        from mplint.graph.eight_bit import EightBit, eight_bit
+        from .eight_bit import EightBit, eight_bit
 
         said = {
             EightBit.PRODUCT: ("multiply float8 as it is", "There is no such product without the units: it raises", None),

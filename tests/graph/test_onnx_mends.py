@@ -346,7 +346,7 @@ def test_exit_codes_and_what_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(arguments) == 1
     shown = capsys.readouterr()
     assert "MP405 at up (safe): remove the casts" in shown.out and "    - up: float32[N, 64] = Cast(b)\n" in shown.out
-    assert shown.err == "Would fix 1 finding in 1 file; `mplint fix --apply` writes it.\n"
+    assert shown.err == f"Would fix 1 finding in 1 file; `mplint fix --apply {' '.join(arguments[1:])}` writes it.\n"
     assert main([*arguments, "--apply"]) == 0
     assert "Fixed 1 finding in 1 file." in capsys.readouterr().out
     assert main(arguments) == 0
