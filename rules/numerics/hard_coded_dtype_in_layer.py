@@ -75,7 +75,8 @@ class HardCodedDtypeInLayer(Rule):
 
     ## Fix safety
     Safe: under a float32 policy `self.compute_dtype` is float32, so nothing changes; under a mixed policy the layer failed before. Not
-    offered for variables, nor where a number that float16 cannot hold takes part.
+    offered for variables, nor where a number that float16 cannot hold takes part. Unsafe where the project supports TensorFlow before 2.4,
+    whose layers have no `compute_dtype`.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp209.py.
@@ -280,7 +281,7 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
         around = Surroundings(trace, step.place)
         if made.data["sort"] == "variable" or not around.is_method() or (around.method == "__init__" and not around.initialized()):
             return None
-        return Fix("use the compute dtype of the layer", Applicability.SAFE, (Replace(trace.span(written), "self.compute_dtype"),))
+        return Fix("use the compute dtype of the layer", safety(trace, event.place), (Replace(trace.span(written), "self.compute_dtype"),))
     around = Surroundings(trace, step.place)
     if (
         name.rpartition(".")[2] in FILLS
@@ -292,7 +293,7 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
         line, column = trace.span(step.place)[2:]
         if trace.text(step.place).rstrip(")").rstrip()[-1:] not in (",", "("):
             change = Replace(Span(line, column - 1, line, column - 1), ", dtype=self.compute_dtype")
-            return Fix("use the compute dtype of the layer", Applicability.SAFE, (change,))
+            return Fix("use the compute dtype of the layer", safety(trace, event.place), (change,))
     operand = source.operand(int(event.data["side"]))  # type: ignore[call-overload]
     if operand is None or source.package is None:
         return None
@@ -300,7 +301,13 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
     if "\n" in text:
         return None
     change = Replace(span, f"{source.package}.cast({text}, self.compute_dtype)")
-    return Fix("cast it to the compute dtype", Applicability.SAFE, (change,))
+    return Fix("cast it to the compute dtype", safety(trace, event.place), (change,))
+
+
+def safety(trace: Trace, place: Place) -> Applicability:
+    """How sure a fix is that asks a layer for its compute dtype: layers of a TensorFlow before 2.4 do not tell it."""
+    pinned = trace.targets(place.path).tensorflow
+    return Applicability.UNSAFE if pinned is not None and pinned.before("2.4") else Applicability.SAFE
 
 
 class Surroundings:

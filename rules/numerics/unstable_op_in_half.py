@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity
+from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity, Span
 from mplint.frameworks.keras.tensors import PROBABILITIES
 from mplint.frameworks.torch import half
 from mplint.frameworks.torch.tensors import SURE
@@ -24,11 +24,14 @@ from mplint.rule import Consequence, Rule
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
     from mplint.graph.numerics import Unstable
+    from mplint.python.file import SourceFile
 
 UNSTABLE = frozenset({"softmax", "log_softmax", "exp", "expm1", "logsumexp", "pow", "norm"})
 LOSSES = frozenset(
     {"cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "huber_loss", "binary_cross_entropy_with_logits"}
 )
+BOUNDED = frozenset({"softmax", "log_softmax", "logsumexp"})  # whose results float16 holds
+PRODUCTS = frozenset({"matmul", "bmm", "mm", "einsum", "baddbmm", "addmm", "linear", "mv"})
 LARGEST = {"float16": "65504", "bfloat16": "3.39e38"}
 BREAKS = {
     "float16": "float16 has 11 bits and ends at 65504: exp(12) and 256 squared are inf, log(1e-8) is -inf, probabilities below 3e-8 are 0.",
@@ -83,7 +86,8 @@ class UnstableOpInHalf(Rule):
 
     ## Fix safety
     Unsafe: the numbers change (they become more precise), and a loss that autocast refuses, such as binary cross entropy on
-    probabilities, raises inside the region. The loss moves into the region where it follows it at once, else its input is cast.
+    probabilities, raises inside the region. The loss moves into the region where it follows it at once, else its input is cast. What a
+    product of matrices takes next is cast back to float16; where float16 may not hold it (`exp`, `pow`), the fix is only shown.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp202.py, for Keras by tests/witness/test_mp202_keras.py.
@@ -271,7 +275,7 @@ class UnstableOpInHalf(Rule):
                 help="compute it in float32 (`.float()`) and cast the result back where that is needed",
                 confidence=Confidence.MEDIUM,
                 steps=() if isinstance(asked, Place) else tensor.half,
-                fix=upcast(trace, event, name, asked),
+                fix=handed_on(trace, event, name, upcast(trace, event, name, asked)),
             )
 
     def left_on(self, trace: Trace, item: half.Found, tensor: Tensor, name: str) -> Finding:
@@ -284,7 +288,7 @@ class UnstableOpInHalf(Rule):
             help="cast what comes in with `.float()`, or leave autocast on",
             confidence=Confidence.MEDIUM,
             steps=item.chain(tensor),
-            fix=upcast(trace, item.event, name, None),
+            fix=handed_on(trace, item.event, name, upcast(trace, item.event, name, None)),
         )
 
     def in_keras(self, trace: Trace) -> Iterator[Finding]:
@@ -454,6 +458,45 @@ def upcast(trace: Trace, event: Event, name: str, asked: object) -> Fix | None:
     if not isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
         return None
     return Fix(title, Applicability.UNSAFE, (float32_tensor(file, node),))
+
+
+def handed_on(trace: Trace, event: Event, name: str, fix: Fix | None) -> Fix | None:
+    """A fix that casts its result to half again where a product takes it: a float32 factor beside a half one raises.
+
+    Of an operation whose results half precision may not hold the fix is only shown; a partial of one is left to those who call it.
+    """
+    file, called = trace.node(event.place) or (None, None)
+    if fix is None or file is None or not isinstance(called, ast.Call) or not goes_into_product(file, called):
+        return fix
+    if isinstance(event.data["asked"], Place) and given_before(trace, event.place) != event.place:
+        return fix
+    if name not in BOUNDED:
+        return fix._replace(applicability=Applicability.DISPLAY)
+    end = file.span(called)
+    back = Replace(Span(end.end_line, end.end_column, end.end_line, end.end_column), ".half()")
+    return fix._replace(changes=(*fix.changes, back))
+
+
+def goes_into_product(file: SourceFile, called: ast.Call) -> bool:
+    """Whether a product takes what a call gives, at once or by the name that it is bound to."""
+    around = file.syntax.parents.get(called)
+    if not isinstance(around, ast.Assign) or len(around.targets) != 1 or not isinstance(around.targets[0], ast.Name):
+        return is_factor(file, called)
+    name = around.targets[0].id
+    reads = (n for n in ast.walk(file.tree) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
+    return any(is_factor(file, read) and any(b.value is called for b in file.names.reaching(read)) for read in reads)
+
+
+def is_factor(file: SourceFile, node: ast.expr) -> bool:
+    """Whether an expression is a factor of a product of matrices."""
+    match file.syntax.parents.get(node):
+        case ast.BinOp(op=ast.MatMult()):
+            return True
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name in PRODUCTS
+        case ast.Attribute(attr=name):
+            return name in PRODUCTS
+    return False
 
 
 def given_before(trace: Trace, called: Place) -> Place:

@@ -51,6 +51,7 @@ TORCH = re.compile(rb"(?m)^\W*(?:from|import) torch\b")
 TRAINS = frozenset(["fit", "fit_generator", "GradientTape", "compile", "train_on_batch", "__name__"])
 HALVES = frozenset(["float16", "bfloat16"])
 PRIVATE = "tensorflow.python"  # parts of TensorFlow that serve its graphs as well
+PRIVATE_KERAS = f"{PRIVATE}.keras"
 UNTOLD = HALVES | frozenset(MIXED)
 GRAPHS = ("tensorflow.compat.v1", "tensorflow.contrib")
 
@@ -206,6 +207,16 @@ class Programs:
         others = [f"{module}." for module in named - of_graphs if not module.startswith(PRIVATE) or ".keras" in module]
         return bool(of_graphs) and not any(module.startswith(("tensorflow.", "keras.", "tf_keras.")) for module in others)
 
+    def is_beyond_policies(self, path: str) -> bool:
+        """Whether the layers of a file are of TensorFlow's private Keras, which no policy of the public one reaches from 2.6 on."""
+        ir = self.project.ir(path)
+        named = {module for module, level, _ in imports(ir) if not level} if ir is not None else set()
+        public = any(module.partition(".")[0] in ("keras", "tf_keras") or module.startswith("tensorflow.keras") for module in named)
+        if public or not any(module.startswith(PRIVATE_KERAS) for module in named):
+            return False
+        pinned = self.trace.targets(path).tensorflow
+        return pinned is None or not pinned.below("2.6")
+
     def sets_policy(self, path: str) -> bool:
         """Whether a run of this file as a script sets a half policy."""
         return any(policy.entry.path == path and policy.entry.script for policy in self.policies)
@@ -219,6 +230,8 @@ class Programs:
             return self.sets_policy(path)
         if self.builds_graphs(path):
             return self.mentions(path, MINDFUL - OBLIGING)
+        if self.is_beyond_policies(path):
+            return any(self.speaks(other) for other in sorted(self.connected(path)))
         if self.mentions(path) or (self.is_run_in_half(path) and (entry is None or bool(entry.of("layer used", "model made")))):
             return True
         return any(self.speaks(other) for other in sorted(self.connected(path)))

@@ -1190,7 +1190,7 @@ def convert(m: Machine, tensor: Tensor, name: str, args: Args, place: Place) -> 
     """`to`, `type` and `type_as`."""
     given = [*args.positional, *(v for k, v in args.named.items() if k in ("dtype", "other"))]
     if not given:
-        return tensor
+        return DTypeOf(tensor) if name == "type" and not args.named and not args.opaque else tensor
 
     def run(chosen: tuple[Atom, ...]) -> Value:
         for atom in chosen:
@@ -1409,11 +1409,11 @@ def compare_dtypes(op: str, left: Atom, right: Atom, place: Place) -> Value | No
             and ANY not in of.tensor.dtypes
         ):
             return TRUE if op in ("==", "is") else FALSE
-        asked = [other] if type(other) is DType else None
+        asked = [one for one in (named_type(other),) if one is not None] or None
         negative = op in ("!=", "is not")
     elif op in ("in", "not in") and type(left) is DTypeOf:
         of = left
-        asked = [a for v in right.items for a in atoms(v) if type(a) is DType] if type(right) is Items else None
+        asked = [one for v in right.items for a in atoms(v) if (one := named_type(a)) is not None] if type(right) is Items else None
         negative = op == "not in"
     else:
         return None
@@ -1427,6 +1427,15 @@ def compare_dtypes(op: str, left: Atom, right: Atom, place: Place) -> Value | No
         if not own & letters:
             return TRUE if negative else FALSE
     return Test(("dtype", place, tuple(sorted(letters))), not negative)
+
+
+def named_type(atom: Atom) -> DType | None:
+    """A dtype, or that of a type of tensors by its name: `"torch.cuda.HalfTensor"`, as `x.type()` gives it."""
+    if type(atom) is DType:
+        return atom
+    name = atom.value if type(atom) is Constant else getattr(atom, "name", "")
+    letter = LEGACY.get(str(name).rpartition(".")[2])
+    return DType(letter) if letter is not None else None
 
 
 vocabulary.binaries.append(binary)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mplint.frameworks.trainers import accelerate, configured, hosted, loops, managed, models, settings, weights
+from mplint.frameworks.trainers import accelerate, configured, hosted, loops, managed, models, optimizers, settings, weights
 from mplint.frameworks.vocabulary import Vocabulary
 
 
@@ -17,4 +17,5 @@ def vocabularies() -> tuple[Vocabulary, ...]:
         loops.vocabulary,
         models.vocabulary,
         weights.vocabulary,
+        optimizers.vocabulary,
     )

@@ -8,8 +8,9 @@ from mplint.configs.trainers.duties import configured, kind_of
 from mplint.frameworks.releases import supported
 from mplint.frameworks.trainers.loops import switched
 from mplint.frameworks.trainers.models import adapted
+from mplint.frameworks.trainers.optimizers import note_half
 from mplint.frameworks.trainers.settings import note
-from mplint.frameworks.trainers.weights import note_half, weights
+from mplint.frameworks.trainers.weights import weights
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import Path
 from mplint.program.expressions import attribute, truths

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mplint.frameworks.torch.forwards import trains
 from mplint.frameworks.torch.protocol import dtype_of, map_value
-from mplint.frameworks.torch.tensors import FROZEN, MODULE_WORDS, PARAMETER
+from mplint.frameworks.torch.tensors import MODULE_WORDS, PARAMETER
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import Path, extend
 from mplint.program.expressions import external_bases, truths
@@ -31,7 +31,6 @@ from mplint.program.values import (
     Class,
     Constant,
     DType,
-    Entries,
     Function,
     Items,
     Object,
@@ -414,6 +413,8 @@ def read_parameter(m: Machine, atom: Atom, name: str, place: Place) -> Value | N
     if name == "data":
         return atom
     model, wanted = held
+    if not wanted:
+        return None  # it stands for parameters of which each may have another
 
     def one(state: Atom) -> Value:
         group = next((g for g in groups_of(state) if g.name == wanted), None)
@@ -477,121 +478,3 @@ def copied(m: Machine, atom: Atom, place: Place, depth: int) -> Value:
         if slot != "@optimizer":
             m.write(made.id, slot, map_value(value, lambda a: copied(m, a, place, depth + 1)) if not slot.startswith(("@", "#")) else value)
     return made
-
-
-# optimizers
-
-
-def selected(m: Machine, value: Value, depth: int = 0) -> list[tuple[Atom, str]]:
-    """The models (and groups of their parameters) that an optimizer is given."""
-    found: list[tuple[Atom, str]] = []
-    for _, atom in ((extend(m.path, g), a) for g, a in options(value)):
-        if type(atom) is Object and atom.kind == "parameters":
-            model = m.read(atom.id, "#of")
-            found += [(a, "") for a in atoms(model)] if model is not None else []
-        elif type(atom) is Tensor:
-            held = model_of(m, atom)
-            if held is not None or atom.dtypes == {HALF}:
-                found.append(held if held is not None else (atom, ""))
-        elif depth > 4:
-            continue
-        elif type(atom) is Items:
-            for inner in (*atom.items, *([atom.rest] if atom.rest is not None else [])):
-                found += selected(m, inner, depth + 1)
-        elif type(atom) is Object and atom.kind in ("list", "set", "generator"):
-            items = m.read(atom.id, "#items")
-            found += selected(m, items, depth + 1) if items is not None else []
-        elif type(atom) is Object and atom.kind == "dict":
-            entries = m.read(atom.id, "#entries")
-            for held_entries in atoms(entries) if entries is not None else ():
-                params = held_entries.get("params") if type(held_entries) is Entries else None
-                found += selected(m, params, depth + 1) if params is not None else []
-    return list(dict.fromkeys(found))[:MAX_PARTS]
-
-
-def half_groups(m: Machine, chosen: Sequence[tuple[Atom, str]]) -> list[tuple[Path, Atom, Group]]:
-    """The trained groups of parameters that are in float16, with the path on which they are."""
-    found: list[tuple[Path, Atom, Group]] = []
-    for model, wanted in chosen:
-        if type(model) is Tensor:
-            found += [(m.path, model, group) for group in created(m, "", model)]
-            continue
-        for part in parts(m, model) if not wanted else [model]:
-            for guards, state in options(weights(m, part)):
-                path = extend(m.path, guards)
-                if path is None or mentions_name(guards):
-                    continue
-                for group in groups_of(state):
-                    if group.dtype == HALF and group.trained and wanted in ("", group.name) and group.chain:
-                        found.append((path, part, group))
-                    elif group.name == OWN and group.dtype != HALF and group.trained and not wanted:
-                        found += own_parameters(m, part, path)
-    return found
-
-
-def own_parameters(m: Machine, model: Atom, path: Path) -> list[tuple[Path, Atom, Group]]:
-    """The parameters that a project's module creates in float16."""
-    if type(model) is not Object or type(model.type) is not Class:
-        return []
-    held = [(name, guards, atom) for name, value in m.store.slots.of(model.id) for guards, atom in options(value)]
-    held = [(name, guards, atom) for name, guards, atom in held if type(atom) is Tensor and PARAMETER in atom.tags]
-    ways = [(extend(path, guards), group) for name, guards, atom in held for group in created(m, name, atom)]
-    return [(both, model, group) for both, group in ways if both is not None]
-
-
-def created(m: Machine, name: str, tensor: Atom) -> list[Group]:
-    """The group of a tensor that is in float16 and trained; none of any other."""
-    if type(tensor) is not Tensor or tensor.dtypes != {HALF} or not tensor.half or FROZEN in tensor.tags:
-        return []
-    if m.read(tensor.half[-1].place, "@frozen") == TRUE:
-        return []
-    return [Group(name, HALF, True, tensor.half, created=True)]
-
-
-def optimizer_made(m: Machine, event: Event) -> None:
-    """An optimizer is made over parameters, or gets more of them."""
-    optimizer = event.data["optimizer"]
-    given = event.get("parameters") or event.get("group")
-    if type(optimizer) is not Object or given is None:
-        return
-    chosen = selected(m, given)  # type: ignore[arg-type]
-    held = m.read(optimizer.id, "@trained") if event.kind == "parameters added" else None
-    before = held.items if type(held) is Items else ()
-    m.write(optimizer.id, "@trained", Items((*before, *(Items((model, Constant(group))) for model, group in chosen))[:MAX_PARTS]))
-    for model, _ in chosen:
-        if type(model) is not Tensor:
-            m.write(owner_of(model), "@optimizer", optimizer)
-    note_half(m, chosen, optimizer, event.place, "made")
-
-
-def stepped(m: Machine, event: Event) -> None:
-    """An optimizer steps."""
-    optimizer = event.get("optimizer")
-    for atom in atoms(optimizer) if optimizer is not None else ():  # type: ignore[arg-type]
-        if type(atom) is not Object:
-            continue
-        held = m.read(atom.id, "@trained")
-        chosen = [
-            (pair.items[0], str(pair.items[1].value))
-            for pair in (held.items if type(held) is Items else ())
-            if type(pair) is Items and type(pair.items[1]) is Constant
-        ]
-        note_half(m, chosen, atom, event.place, event.kind)  # type: ignore[arg-type]
-
-
-def note_half(
-    m: Machine, chosen: Sequence[tuple[Atom, str]], optimizer: Object, place: Place, how: str, only_added: bool = False
-) -> None:
-    """Emit what parameters in float16 an optimizer holds; `only_added`: of those that were added to models, adapters."""
-    base = m.path
-    for path, model, group in half_groups(m, chosen):
-        if only_added and group.name == OWN:
-            continue
-        m.path = path
-        told = {"model": model, "group": group.name, "chain": group.chain, "created": group.created}
-        m.emit("half parameters", place, **told, optimizer=optimizer, how=how)
-    m.path = base
-
-
-vocabulary.follows("optimizer made", "parameters added")(optimizer_made)
-vocabulary.follows("optimizer step", "scaler step", "trainer step")(stepped)

@@ -1,0 +1,219 @@
+"""Which optimizers hold which parameters, and what of those is in float16 where they are stepped.
+
+`optimizer.param_groups` shows one group, in which one tensor stands for the parameters of each model. What a program puts in their place
+is what the optimizer steps from there on. The events: "half parameters", where an optimizer gets or steps parameters that are in float16,
+at the place that made them so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mplint.frameworks.torch.tensors import FROZEN, PARAMETER
+from mplint.frameworks.trainers.weights import (
+    GROUP,
+    MAX_PARTS,
+    OF,
+    OWN,
+    Group,
+    groups_of,
+    mentions_name,
+    model_of,
+    owner_of,
+    parts,
+    weights,
+)
+from mplint.frameworks.vocabulary import Vocabulary
+from mplint.program.conditions import Path, extend
+from mplint.program.machine import IDENTITY, Event, Machine
+from mplint.program.store import join
+from mplint.program.values import (
+    ANY,
+    HALF,
+    NONE,
+    TRUE,
+    Atom,
+    Class,
+    Constant,
+    Entries,
+    Items,
+    Object,
+    Place,
+    Tensor,
+    Unknown,
+    Value,
+    atoms,
+    options,
+)
+
+vocabulary = Vocabulary()
+GIVEN = "#given"  # the slot that says what a group held at first
+
+
+def selected(m: Machine, value: Value, depth: int = 0) -> list[tuple[Atom, str]]:
+    """The models (and groups of their parameters) that an optimizer is given."""
+    found: list[tuple[Atom, str]] = []
+    for _, atom in ((path, a) for g, a in options(value) if (path := extend(m.path, g)) is not None):
+        if type(atom) is Object and atom.kind == "parameters":
+            model = m.read(atom.id, "#of")
+            found += [(a, "") for a in atoms(model)] if model is not None else []
+        elif type(atom) is Tensor:
+            held = model_of(m, atom)
+            if held is not None or atom.dtypes == {HALF}:
+                found.append(held if held is not None else (atom, ""))
+        elif depth > 4:
+            continue
+        elif type(atom) is Items:
+            for inner in (*atom.items, *([atom.rest] if atom.rest is not None else [])):
+                found += selected(m, inner, depth + 1)
+        elif type(atom) is Object and atom.kind in ("list", "set", "generator"):
+            items = m.read(atom.id, "#items")
+            found += selected(m, items, depth + 1) if items is not None else []
+        elif type(atom) is Object and atom.kind == "dict":
+            entries = m.read(atom.id, "#entries")
+            for held_entries in atoms(entries) if entries is not None else ():
+                params = held_entries.get("params") if type(held_entries) is Entries else None
+                found += selected(m, params, depth + 1) if params is not None else []
+    return list(dict.fromkeys(found))[:MAX_PARTS]
+
+
+def half_groups(m: Machine, chosen: Sequence[tuple[Atom, str]]) -> list[tuple[Path, Atom, Group]]:
+    """The trained groups of parameters that are in float16, with the path on which they are."""
+    found: list[tuple[Path, Atom, Group]] = []
+    for model, wanted in chosen:
+        if type(model) is Tensor:
+            found += [(m.path, model, group) for group in created(m, "", model)]
+            continue
+        for part in parts(m, model) if not wanted else [model]:
+            for guards, state in options(weights(m, part)):
+                path = extend(m.path, guards)
+                if path is None or mentions_name(guards):
+                    continue
+                for group in groups_of(state):
+                    if group.dtype == HALF and group.trained and wanted in ("", group.name) and group.chain:
+                        found.append((path, part, group))
+                    elif group.name == OWN and group.dtype != HALF and group.trained and not wanted:
+                        found += own_parameters(m, part, path)
+    return found
+
+
+def own_parameters(m: Machine, model: Atom, path: Path) -> list[tuple[Path, Atom, Group]]:
+    """The parameters that a project's module creates in float16."""
+    if type(model) is not Object or type(model.type) is not Class:
+        return []
+    held = [(name, guards, atom) for name, value in m.store.slots.of(model.id) for guards, atom in options(value)]
+    held = [(name, guards, atom) for name, guards, atom in held if type(atom) is Tensor and PARAMETER in atom.tags]
+    ways = [(extend(path, guards), group) for name, guards, atom in held for group in created(m, name, atom)]
+    return [(both, model, group) for both, group in ways if both is not None]
+
+
+def created(m: Machine, name: str, tensor: Atom) -> list[Group]:
+    """The group of a tensor that is in float16 and trained; none of any other."""
+    if type(tensor) is not Tensor or tensor.dtypes != {HALF} or not tensor.half or FROZEN in tensor.tags:
+        return []
+    if m.read(tensor.half[-1].place, "@frozen") == TRUE:
+        return []
+    return [Group(name, HALF, True, tensor.half, created=True)]
+
+
+def optimizer_made(m: Machine, event: Event) -> None:
+    """An optimizer is made over parameters, or gets more of them."""
+    optimizer = event.data["optimizer"]
+    given = event.get("parameters") or event.get("group")
+    if type(optimizer) is not Object or given is None:
+        return
+    chosen = selected(m, given)  # type: ignore[arg-type]
+    held = m.read(optimizer.id, "@trained") if event.kind == "parameters added" else None
+    before = held.items if type(held) is Items else ()
+    m.write(optimizer.id, "@trained", Items((*before, *(Items((model, Constant(group))) for model, group in chosen))[:MAX_PARTS]))
+    for model, _ in chosen:
+        if type(model) is not Tensor:
+            m.write(owner_of(model), "@optimizer", optimizer)
+    fill(m, optimizer)
+    note_half(m, chosen, optimizer, event.place, "made")
+
+
+def stepped(m: Machine, event: Event) -> None:
+    """An optimizer steps."""
+    optimizer = event.get("optimizer")
+    for atom in atoms(optimizer) if optimizer is not None else ():  # type: ignore[arg-type]
+        if type(atom) is not Object:
+            continue
+        put = put_in_place(m, atom)
+        chosen = given_to(m, atom) if put is None else selected(m, put)
+        note_half(m, chosen, atom, event.place, event.kind)
+
+
+def note_half(m: Machine, chosen: Sequence[tuple[Atom, str]], optimizer: Object, place: Place, how: str, only_added: bool = False) -> None:
+    """Emit what parameters in float16 an optimizer holds; `only_added`: of those that were added to models, adapters."""
+    base = m.path
+    for path, model, group in half_groups(m, chosen):
+        if only_added and group.name == OWN:
+            continue
+        m.path = path
+        told = {"model": model, "group": group.name, "chain": group.chain, "created": group.created}
+        m.emit("half parameters", place, **told, optimizer=optimizer, how=how)
+    m.path = base
+
+
+# the groups of an optimizer
+
+
+def given_to(m: Machine, optimizer: Object) -> list[tuple[Atom, str]]:
+    """The models (and groups of their parameters) that an optimizer was given."""
+    held = m.read(optimizer.id, "@trained")
+    pairs = held.items if type(held) is Items else ()
+    of = [(atom, p.items[1]) for p in pairs if type(p) is Items for atom in atoms(p.items[0])]
+    return [(model, str(group.value)) for model, group in of if type(group) is Constant]
+
+
+def groups(m: Machine, optimizer: Atom, name: str, place: Place) -> Value | None:
+    """`optimizer.param_groups`: a list with a group that stands for all."""
+    if type(optimizer) is not Object or name != "param_groups" or not given_to(m, optimizer):
+        return None
+    if put_in_place(m, optimizer) is None:
+        fill(m, optimizer)  # with the dtypes that the models have by now
+    return Object(("param_groups", optimizer.id), "list", "builtins.list", optimizer.made)
+
+
+def fill(m: Machine, optimizer: Object) -> None:
+    """Put into the group of an optimizer what the optimizer was given."""
+    params, group = of_group(optimizer)
+    held = Items(tuple(standing_for(m, model, name) for model, name in given_to(m, optimizer)))
+    m.write(params.id, "#items", held)
+    m.write(params.id, GIVEN, held)
+    m.write(group.id, "#entries", Entries((("params", params),), Unknown(f"param_group{IDENTITY}{optimizer.id!r}"[:200])))
+    m.write(("param_groups", optimizer.id), "#items", Items((group,)))
+
+
+vocabulary.attributes["optimizer"] = groups
+
+
+def of_group(optimizer: Object) -> tuple[Object, Object]:
+    """The list of parameters that an optimizer was given, and the group that holds it."""
+    params = Object(("params", optimizer.id), "list", "builtins.list", optimizer.made)
+    return params, Object(("param_group", optimizer.id), "dict", "builtins.dict", optimizer.made)
+
+
+def standing_for(m: Machine, model: Atom, group: str) -> Atom:
+    """A parameter that stands for those of a model, or of one group of them."""
+    if type(model) is Tensor:
+        return model
+    key = repr(owner_of(model))[:400]
+    m.write((OF, key), "#model", model)
+    letters = {HALF} if half_groups(m, [(model, group)]) else {ANY}
+    return Tensor(frozenset(letters), tags=frozenset({PARAMETER, OF + key, GROUP + group}))
+
+
+def put_in_place(m: Machine, optimizer: Object) -> Value | None:
+    """The parameters that the groups of an optimizer hold by now; None where they are those that it was given."""
+    params, group = of_group(optimizer)
+    entries = m.read(group.id, "#entries")
+    held = join((g, e.get("params") or NONE) for g, e in options(entries) if type(e) is Entries) if entries is not None else params
+    ways = [atom for guards, atom in options(held) if extend(m.path, guards) is not None]
+    untouched = m.read(params.id, "#items") == m.read(params.id, GIVEN)
+    return None if untouched and all(atom == params for atom in ways) else held
+
+
+vocabulary.follows("optimizer made", "parameters added")(optimizer_made)
+vocabulary.follows("optimizer step", "scaler step", "trainer step")(stepped)
