@@ -260,7 +260,7 @@ class Super:
 class Autocast:
     """A context manager that sets the autocast state: device, dtype letter (None: off), with the place that says so.
 
-    `by`: what casts in its place, "apex", which patches the functions of torch by lists of its own.
+    `by`: what casts in its place, "apex", which patches the functions of torch by lists of its own, or "apex's cast" of the whole model.
     """
 
     device: str

@@ -104,7 +104,7 @@ class CustomFunctionWithoutCustomFwd(Rule):
             if region is None or forward in told:
                 continue
             if region.by:
-                mistake = under_apex(mistake, event)
+                mistake = under_apex(mistake, event) if region.by == "apex" else None
             if mistake is None:
                 continue
             told.add(forward)

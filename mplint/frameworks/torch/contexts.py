@@ -111,8 +111,7 @@ def regions(found: Trace, packages: Packages) -> list[Region]:
                     title = str(event.data["title"])
                     way, region = entered_by(found, event, title, both)
                     rank = (0, False, False, len(way), not entry.script, number)
-                    whole = title == "apex" and not region.by
-                    result.append(Region(region, event.place, way, rank, whole, title, begun=begun(entry, event)))
+                    result.append(Region(region, event.place, way, rank, trainer=title, begun=begun(entry, event)))
         for event in entry.of("float16 offered"):
             guards = event.data["guards"]
             both = extend(event.path, guards) if isinstance(guards, frozenset) else None
@@ -125,10 +124,15 @@ def regions(found: Trace, packages: Packages) -> list[Region]:
 
 
 def entered_by(found: Trace, event: Event, title: str, path: Path) -> tuple[Path, Autocast]:
-    """What a trainer computes in float16 by, and its path: apex by patching torch at the level O1, where it may be given that."""
+    """What a trainer computes in float16 by, and its path: apex by patching torch at the level O1, where it may be given that.
+
+    At its other levels it refuses nothing, and a model's weights are as half as what they meet.
+    """
     region = Autocast("cuda", HALF, (Step(event.place, "the trainer computes in float16"),))
-    patched = with_level(found, event.data["precision"], path, "O1") if title == "apex" else None  # type: ignore[arg-type]
-    return (path, region) if patched is None else (patched, replace(region, by="apex"))
+    if title != "apex":
+        return path, region
+    patched = with_level(found, event.data["precision"], path, "O1")  # type: ignore[arg-type]
+    return (path, replace(region, by="apex's cast")) if patched is None else (patched, replace(region, by="apex"))
 
 
 def shape_of(model: object, args: object) -> Shape | None:

@@ -740,7 +740,8 @@ class Operation:
         """Whether what casts here refuses this operation: autocast whatever it is given, apex where an argument is half."""
         if self.region.dtype not in HALVES | {ANY} or self.region.device == "cpu":
             return False
-        return self.region.by != "apex" or any(t.dtypes == {HALF} and SURE in t.tags for t in self.tensors)
+        refuses = any(t.dtypes == {HALF} and SURE in t.tags for t in self.tensors)
+        return not self.region.by or (self.region.by == "apex" and refuses)
 
     def in_half(self, tensor: Tensor, asked: Place | None = None) -> dict[str, object]:
         """What there is to say of this operation in float16; `asked`: where the program asks for that dtype."""
