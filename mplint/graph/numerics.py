@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mplint.graph.facts import GraphFacts
 from mplint.graph.flow import source, users
-from mplint.graph.model import HALF, Node, OpKind, Tensor
+from mplint.graph.model import HALF, Dim, Node, OpKind, Tensor
 from mplint.graph.operands import Operand
 from mplint.graph.operations import computes, operation
 from mplint.graph.ranges import ANY, Range
@@ -256,7 +256,18 @@ def long_sums(graph: GraphFacts) -> Iterator[tuple[Node, int | None]]:
             continue
         if node.kind is not OpKind.REDUCTION or not node.inputs or node.inputs[0] is None:
             continue
-        before, after = node.inputs[0].size, node.outputs[0].size if node.outputs else None
-        count = before // after if before is not None and after else None
+        count = summed(node.inputs[0].shape, node.outputs[0].shape if node.outputs else None)
         if count is None or count >= LARGE:
             yield node, count
+
+
+def summed(before: tuple[Dim, ...] | None, after: tuple[Dim, ...] | None) -> int | None:
+    """How many elements a reduction makes one of, from the shapes before and after; sizes that nobody knows are the same where they stay."""
+    if before is None or after is None:
+        return None
+    left = list(before)
+    for dim in after:
+        if dim != 1 and dim in left:
+            left.remove(dim)
+    numbers = [dim for dim in left if isinstance(dim, int)]
+    return math.prod(numbers) if len(numbers) == len(left) else None

@@ -9,7 +9,7 @@ from mplint.graph.facts import GraphFacts
 from mplint.graph.flow import PASSING, source, users
 from mplint.graph.model import HEAVY, Node, OpKind, Tensor
 from mplint.graph.stored import Stored, is_called_head
-from mplint.graph.work import kernel_of, work
+from mplint.graph.work import is_free, kernel_of, work
 
 STEP = 8
 VOCABULARY = 1000
@@ -71,11 +71,14 @@ def _stored_widths(graph: GraphFacts, stored: Stored) -> Iterator[Width]:
 def share_of(graph: GraphFacts, number: int) -> float | None:
     """The part of the work of a model that products do with a side of this size.
 
-    Where some activations have no shape, the weights stand for the work: one position is as good as another.
+    Where some activations have no shape, the weights stand for the work: one position is as good as another. Where some grow with the
+    input (a picture of free height, a text of free length), what works once an input counts as none.
     """
     sizes = [(node, size) for node in graph.heavy if (size := work(node)) is not None]
     told = all(tensor.shape is not None for node, _ in sizes for tensor in node.outputs[:1])
-    works = [(size.flops if told else _parameters(node), size) for node, size in sizes]
+    grows = any(is_free(node) for node, _ in sizes)
+    counted = [(node, size) for node, size in sizes if not grows or is_free(node)]
+    works = [(size.flops if told else _parameters(node), size) for node, size in counted]
     total = sum(flops for flops, _ in works)
     return sum(flops for flops, size in works if number in (size.inner, size.outer)) / total if total else None
 

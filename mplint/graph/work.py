@@ -215,6 +215,12 @@ def kernel_of(node: Node) -> Tensor | None:
     return _input(node, 2 if operation(node) in BIAS_FIRST else 1)
 
 
+def is_free(node: Node) -> bool:
+    """Whether what a node makes grows with the input beyond its batch, or is not known."""
+    shape = _shape(node.outputs[0] if node.outputs else None)
+    return shape is None or any(not isinstance(dim, int) for dim in shape[1:])
+
+
 def known(shape: tuple[Dim, ...]) -> int:
     """The product of the dimensions that are numbers."""
     return prod(dim for dim in shape if isinstance(dim, int))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mplint.findings import Finding, Severity
 from mplint.graph.facts import GraphFacts
-from mplint.graph.work import work
+from mplint.graph.work import is_free, work
 from mplint.rule import Rule
 
 BATCH = 256  # stands for a symbolic batch
@@ -58,7 +58,7 @@ class ModelTooSmall(Rule):
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield a half model in which no node does enough."""
         found = [(node, size.flops) for node in graph.heavy if (size := work(node)) is not None]
-        if not graph.is_half or not found or len(found) < len(graph.heavy):
+        if not graph.is_half or not found or len(found) < len(graph.heavy) or any(is_free(node) for node, _ in found):
             return
         symbolic = any(not isinstance(dim, int) for t in graph.model.graph.inputs for dim in t.shape or ())
         factor = BATCH if symbolic else 1

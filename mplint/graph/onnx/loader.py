@@ -305,8 +305,8 @@ def small_values(constant: ir.TensorProtocol) -> Attribute:
 
 
 def shape_of(shape: ir.ShapeProtocol | None) -> tuple[int | str | None, ...] | None:
-    """Numbers, names of symbolic dimensions, None for unknown ones."""
-    return None if shape is None else tuple(d if isinstance(d, int) else _symbol(d.value) for d in shape)
+    """Numbers, names of symbolic dimensions, None for unknown ones, which some exporters write as -1."""
+    return None if shape is None else tuple((d if d >= 0 else None) if isinstance(d, int) else _symbol(d.value) for d in shape)
 
 
 def _symbol(name: str | None) -> str | None:
