@@ -36,7 +36,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'graphs/cast_ping_pong.py': (4217, (('MP405', 'cast-ping-pong', 'WARNING', (), ('onnx', 'keras', 'torch'), False, 'CastPingPong', False, True, False, False),)),
     'graphs/float32_island.py': (3236, (('MP602', 'float32-island', 'INFO', (), ('onnx', 'torch'), False, 'Float32Island', False, True, False, False),)),
     'graphs/float64_in_graph.py': (3834, (('MP601', 'float64-in-graph', 'WARNING', (), ('onnx', 'keras', 'torch'), False, 'Float64InGraph', False, True, False, False),)),
-    'graphs/model_too_small.py': (2846, (('MP407', 'model-too-small', 'INFO', (), ('onnx', 'keras', 'torch'), False, 'ModelTooSmall', False, True, False, False),)),
+    'graphs/model_too_small.py': (2898, (('MP407', 'model-too-small', 'INFO', (), ('onnx', 'keras', 'torch'), False, 'ModelTooSmall', False, True, False, False),)),
     'graphs/no_half_kernel.py': (3237, (('MP603', 'no-half-kernel', 'WARNING', (), ('onnx',), False, 'NoHalfKernel', False, True, False, False),)),
     'graphs/no_master_weights.py': (3703, (('MP604', 'no-master-weights', 'WARNING', (), ('keras', 'torch'), False, 'NoMasterWeights', False, True, False, True),)),
     'hardware/bfloat16_before_ampere.py': (10425, (('MP503', 'bfloat16-before-ampere', 'WARNING', ('bfloat16', 'bf16'), ('keras', 'torch'), False, 'Bfloat16BeforeAmpere', True, True, True, True),)),

@@ -262,7 +262,7 @@ def long_sums(graph: GraphFacts) -> Iterator[tuple[Node, int | None]]:
 
 
 def summed(before: tuple[Dim, ...] | None, after: tuple[Dim, ...] | None) -> int | None:
-    """How many elements a reduction makes one of, from the shapes before and after; sizes that nobody knows are the same where they stay."""
+    """How many elements a reduction makes one of, by the shapes before and after; an unknown size is the same where it stays."""
     if before is None or after is None:
         return None
     left = list(before)
