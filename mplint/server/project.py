@@ -11,7 +11,7 @@ from mplint.configs.trainers.sniff import may_be_trainer_file
 from mplint.engine.check import check_data
 from mplint.engine.discovery import discover, kept
 from mplint.engine.job import Job
-from mplint.engine.results import FileResult
+from mplint.engine.results import Fault, FileResult
 from mplint.engine.run import absolute, check_files, conclude
 from mplint.engine.select import known_rules, selected
 from mplint.engine.targets import TargetResolver
@@ -58,8 +58,8 @@ class Project:
         with self._lock:
             return dict(self._edited)
 
-    def check(self) -> dict[str, list[Finding]]:
-        """The findings of every file, by absolute path. Raises UsageError where the configuration is wrong."""
+    def check(self) -> tuple[dict[str, list[Finding]], tuple[Fault, ...]]:
+        """The findings of every file, by absolute path, and what of mplint's own failed. Raises UsageError for a wrong configuration."""
         with self._lock:
             edited, stale, self._stale = dict(self._edited), self._stale, set()
         if self._results is None:
@@ -67,9 +67,10 @@ class Project:
         else:
             self._again(self._results, stale, edited)
         by_path: dict[str, list[Finding]] = {}
-        for finding in conclude(list(self._results.values()), self._job, edited).findings:
+        result = conclude(list(self._results.values()), self._job, edited)
+        for finding in result.findings:
             by_path.setdefault(finding.location.path, []).append(finding)
-        return by_path
+        return by_path, result.faults
 
     def _first(self, edited: Mapping[str, bytes]) -> dict[str, FileResult]:
         files = discover([self.root], self.config.exclude, root=self.config.root)

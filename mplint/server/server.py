@@ -88,10 +88,12 @@ class Server(LanguageServer):
         project, edited = self.project, self.project.edited()
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(self._checker, project.check)
+            found, faults = await loop.run_in_executor(self._checker, project.check)
         except UsageError as error:
             self.window_show_message(types.ShowMessageParams(types.MessageType.Error, f"mplint: {error}"))
             return
+        for fault in faults:
+            self.window_log_message(types.LogMessageParams(types.MessageType.Error, f"mplint: internal error: {fault}"))
         texts = Texts(edited)
         self.checked = Checked(found, texts, Places(texts, self.cells()))
         self._publish()
