@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mplint.cli.arguments import EXIT_EPILOG, Parser, add_common, add_paths, add_ranges, prepare
+from mplint.cli.output import ensure_writable, write_text
 from mplint.cli.terminal import complain, exit_code, show_faults, style_of
 from mplint.config import POLICIES
 from mplint.errors import UsageError
+from mplint.report.formats import FORMATS, PLAIN
 
 if TYPE_CHECKING:
     from mplint.config import Config
     from mplint.engine.run import CheckResult
     from mplint.graph.model import ModelGraph
 
-FORMATS = ("text", "concise", "json", "github", "sarif")
 EPILOG = EXIT_EPILOG
 
 
@@ -25,6 +26,7 @@ def add_options(parser: Parser) -> None:
     """The options of `mplint check`."""
     add_paths(parser)
     parser.add_argument("--output-format", choices=FORMATS, default="text", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: text)")
+    parser.add_argument("--output-file", metavar="FILE", help="write the report there, and only the summary to standard output")
     parser.add_argument(
         "--statistics", action="store_true", help="count the findings of each rule instead of listing them; sum up the precision of models"
     )
@@ -45,12 +47,15 @@ def add_options(parser: Parser) -> None:
 
 def run(options: Namespace) -> int:
     """Check, report, and return the exit code."""
-    if options.statistics and options.output_format not in ("text", "concise"):
-        raise UsageError("--statistics goes with --output-format text or concise")
+    if options.statistics and options.output_format not in PLAIN:
+        raise UsageError(f"--statistics goes with --output-format {', '.join(PLAIN)}")
+    if options.output_file is not None:
+        ensure_writable(options.output_file)
     config, paths, texts = prepare(options)
     given: Mapping[str, bytes] = texts
     from mplint.engine.run import check_paths
-    from mplint.report.formats import Reported, report
+    from mplint.report.formats import Reported, report, summary
+    from mplint.report.style import Style
 
     models = _models(options.model)
     if models and not options.paths:
@@ -60,8 +65,12 @@ def run(options: Namespace) -> int:
     else:
         result = check_paths(paths, config, given=given, models=models)
     faults = [str(fault) for fault in result.faults]
-    reported = Reported(result, config, given, faults, style_of(options, sys.stdout))
+    style = style_of(options, sys.stdout)
+    reported = Reported(result, config, given, faults, style if options.output_file is None else Style())
     text, more = report(reported, options.output_format, statistics=options.statistics)
+    if options.output_file is not None:
+        write_text(options.output_file, text)
+        text = summary(reported._replace(style=style))
     sys.stdout.write(text)
     faults += more
     for note in result.notes:
