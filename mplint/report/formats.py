@@ -32,13 +32,17 @@ class Reported(NamedTuple):
     style: Style
 
 
-def report(reported: Reported, output_format: str, *, statistics: bool = False) -> tuple[str, list[str]]:
+def report(reported: Reported, output_format: str, *, statistics: bool = False, quiet: bool = False) -> tuple[str, list[str]]:
     """The report in one of `FORMATS`, and what failed while it was made.
 
     With `statistics`, which goes with those of `PLAIN`, it counts the findings of each rule, and sums up the precision of models.
+    With `quiet` those of `PLAIN` have no summary.
     """
     if statistics:
         return _statistics(reported), []
+    if quiet and output_format in PLAIN:
+        text, faults = report(reported, output_format)
+        return text.removesuffix(summary(reported)), faults
     if output_format in ("text", "full") and not reported.result.findings:
         return summary(reported), []
     if output_format in _LINES:
