@@ -73,7 +73,8 @@ def steps_of(entry: Entry) -> list[Stepped]:
         renewed = made is not None and bool(made.loops) and (opt is None or len(opt.loops) < len(made.loops))
         key = (key_of(scaler), keys)  # type: ignore[arg-type]
         first = found.get(key)
-        found[key] = first._replace(again=(*first.again, event)) if first is not None else Stepped(scaler, keys, event, renewed)
+        own = Stepped(scaler, keys, event, renewed)  # type: ignore[arg-type]
+        found[key] = first._replace(again=(*first.again, event)) if first is not None else own
     for event in entry.of("apex initialized"):
         for optimizer in event.data["optimizers"]:  # type: ignore[attr-defined]
             found.setdefault(("apex", keys_of(optimizer)), Stepped(APEX, keys_of(optimizer), event, False))
