@@ -18,9 +18,10 @@ from mplint.program.store import join
 from mplint.program.values import HALF, SINGLE, Code, Place, Step, Value
 from mplint.python.document import is_test_path
 
-# what a program says that runs in float16, or is run so, its comments left out
+# what a program says that casts something to float16, makes it so, or has it run so, its comments left out; no mere name of a dtype
 FLOAT16 = re.compile(
-    rb"\btorch\.(?:cuda\.)?(?:float16|half|HalfTensor)\b|\.half\(\)|[\"']16-mixed[\"']|[\"']fp16[\"']|\bfp16=True|\buse_fp16\b"
+    rb"(?:\bdtype\s*=|\.to\(|\.type\(|\.astype\()[^=()\n]*\btorch\.(?:float16|half)\b|\btorch\.cuda\.HalfTensor\b|\.half\(\)"
+    rb"|[\"']16-mixed[\"']|\b(?:use_)?fp16\s*=\s*True\b|\bprecision\s*=\s*[\"']?16\b"
 )
 # a dtype that is asked after: of a model's tensors where modules are defined, and elsewhere of whatever data
 TESTED = re.compile(rb"(?:[=!]=|\bin\b|\bis\b(?:[ \t]+not\b)?)[ \t]*[\[({]?[\w.,\s]*\btorch\.(?:float16|half)\b")
@@ -28,7 +29,7 @@ DEFINES = re.compile(rb"\bdef forward\b")
 SCALER = re.compile(rb"\bGradScaler\(")
 # a function or class at the top of a program, with the lines that are indented below it, or close its parameters
 DEFINITION = re.compile(rb"(?m)^(?:async )?(?:def|class) (\w+).*\n(?:(?:[ \t)\]].*)?\n)*")
-AUTOCAST = re.compile(rb"(?<!\bdef )\bautocast\(|\bis_autocast_enabled\(|\bcustom_fwd\b")
+AUTOCAST = re.compile(rb"(?<!\bdef )\bautocast\((?![^()\n]*\benabled\s*=\s*False\b)|\bis_autocast_enabled\(|\bcustom_fwd\b")
 BFLOAT16 = re.compile(rb"\bbfloat16\b|\bbf16\b")
 COMMENT = re.compile(rb"(?m)#.*$|^\s*>>>.*$")
 MODULES = re.compile(rb"\btorch\b")
