@@ -120,7 +120,7 @@ def test_no_command_prints_the_help_as_misuse(run: Run) -> None:
         (["check", "--select", "unredable-input"], '--select: unknown rule "unredable-input"; did you mean "unreadable-input"?'),
         (["check", "--per-file-ignores", "tests"], '--per-file-ignores: "tests" is not GLOB:RULES, such as "tests/*:MP3"'),
         (["check", "--config", "none.toml"], "none.toml: no such configuration file"),
-        (["check", "--statistics", "--output-format", "json"], "--statistics goes with --output-format text or concise"),
+        (["check", "--statistics", "--output-format", "json"], "--statistics goes with --output-format text, full, grouped, concise"),
         (["explain", "unused-supression"], 'unknown rule "unused-supression"; did you mean "unused-suppression"?'),
         (["explain"], "the following arguments are required: RULE"),
     ],

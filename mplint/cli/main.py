@@ -19,6 +19,7 @@ INTERRUPTED, CLOSED = 130, 141
 COMMANDS = {
     "check": "find mistakes in programs, notebooks, configurations and models",
     "fix": "show the fixes as a diff, or apply them",
+    "init": "write a first configuration for a project",
     "baseline": "write down the findings of now, so that only new ones are reported",
     "explain": "print the documentation of rules",
     "rules": "list the rules",
@@ -128,6 +129,10 @@ def _module(name: str) -> Command:
             from mplint.cli import baseline
 
             return baseline
+        case "init":
+            from mplint.cli import init
+
+            return init
         case "explain":
             from mplint.cli import explain
 
