@@ -90,7 +90,7 @@ class Definitions:
                 for binding in self.names.reaching(node):
                     found += self._bound(binding, depth)
             case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=attr):
-                for owner in self._classes(node):
+                for owner in self.classes(node):
                     for value in self.attributes.get((owner, attr), []):
                         found += self.of(value, depth + 1)
             case ast.IfExp() | ast.BoolOp() | ast.NamedExpr():
@@ -107,13 +107,17 @@ class Definitions:
         wholes = [whole for whole in self.of(binding.value, depth + 1) if isinstance(whole, ast.Tuple)]
         return [d for whole in wholes if binding.element < len(whole.elts) for d in self.of(whole.elts[binding.element], depth + 1)]
 
-    def _classes(self, node: ast.AST) -> list[ast.ClassDef]:
+    def classes(self, node: ast.AST) -> list[ast.ClassDef]:
         """The class around a node and its bases in this file."""
         owner = self.syntax.enclosing_class(node)
         found = [owner] if owner is not None else []
         for item in found:
             found += [base for base in self.names.bases(item) if base not in found]
         return found
+
+    def kept_as(self, node: ast.Attribute) -> list[ast.expr]:
+        """What is assigned to an attribute of `self` in the class around it, or else in the nearest of its bases in this file."""
+        return next((found for owner in self.classes(node) if (found := self.attributes.get((owner, node.attr)))), [])
 
     def constant(self, node: ast.expr | None) -> Constant:
         """The value that the text fixes for `node`; raises NotConstant where it is open or ambiguous."""

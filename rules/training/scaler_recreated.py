@@ -246,7 +246,9 @@ def period_of(made: Event, step: Event, lasting: bool) -> str | None:
 
     `lasting`: the optimizer is known to live longer than the call.
     """
-    words = words_of(made.function) | words_of(step.function)
+    words = words_of(made.function)
+    if len(step.loops) < 2:  # else the rounds are counted after the scaler is made
+        words |= words_of(step.function)
     if "epoch" in words:
         return "epoch"
     if step.loops:

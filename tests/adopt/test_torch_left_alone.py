@@ -204,3 +204,17 @@ for x, y in data:
     found = converted(text)
     assert found.after.decode().count("scaler.scale(loss).backward()") == 2
     assert [note.location.line for note in found.left] == [20]
+
+
+COUNTED = LOOP.replace("    for x, y", "    right = torch.zeros((), device=device)\n    for x, y").replace(
+    "        optimizer.step()\n", "        optimizer.step()\n        right += (y > 0).sum()\n    return right.double() / 9\n"
+)
+
+
+def test_what_is_counted_in_float64_stops_nothing() -> None:
+    assert "scaler.step(optimizer)" in after(COUNTED)
+
+
+@pytest.mark.parametrize("line", ["    model = model.double()\n", "    torch.set_default_dtype(torch.float64)\n"])
+def test_a_model_in_float64_stays(line: str) -> None:
+    assert "float64" in reasons(LOOP.replace("    optimizer =", f"{line}    optimizer ="))

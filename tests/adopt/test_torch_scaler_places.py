@@ -290,3 +290,169 @@ def test_an_error_in_another_file_stands_against_the_adoption(tmp_path: Path, mo
     adoption = adopt("train.py", USE.encode(), "mixed_float16", Targets())
     assert adoption.after == adoption.before
     assert "net.py:11: MP206" in adoption.left[0].text
+
+
+def test_optimizers_that_a_loop_steps_share_a_scaler_that_is_updated_after_it() -> None:
+    text = """\
+def run_round(model, batches, parts):
+    for x, y in batches:
+        loss = nn.functional.cross_entropy(model(x.to(device)), y.to(device))
+        model.zero_grad()
+        loss.backward()
+        for part in parts:
+            part.step()
+
+
+def built(encoder, head):
+    return torch.optim.SGD(encoder.parameters(), lr=0.1), torch.optim.Adam(head.parameters())
+
+
+def main(batches):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).to(device)
+    parts = built(model[0], model[1])
+    for epoch in range(9):
+        run_round(model, batches, parts)
+
+
+main(loader)
+"""
+    found = after(HEAD + text)
+    assert "        for part in parts:\n            scaler.step(part)\n        scaler.update()\n" in found
+    assert "    parts = built(model[0], model[1])\n    scaler = torch.amp.GradScaler(device.type)\n    for epoch" in found
+
+
+CLIPPED = """\
+def main(batches):
+    model = nn.Linear(4, 2).to(device)
+    parts = [torch.optim.SGD([model.weight], lr=0.1), torch.optim.Adam([model.bias])]
+    for x, y in batches:
+        loss = nn.functional.cross_entropy(model(x.to(device)), y.to(device))
+        model.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for part in parts:
+            part.step()
+
+
+main(loader)
+"""
+
+
+def test_optimizers_that_a_loop_steps_are_unscaled_in_a_loop_before_a_clip() -> None:
+    found = after(HEAD + CLIPPED)
+    assert "        for part in parts:\n            scaler.unscale_(part)\n        nn.utils.clip_grad_norm_" in found
+
+
+def test_a_function_that_is_given_its_optimizer_has_the_scaler_before_its_rounds() -> None:
+    main = """\
+def fit(model, batches, chosen, epochs):
+    for number in range(epochs):
+        run_round(model, batches, chosen)
+"""
+    text = (ROUND + main).replace("run_round", "train_epoch").replace("chosen", "optimizer")
+    found = after(HEAD + text)
+    assert "    scaler = torch.amp.GradScaler(device.type)\n    for number in range(epochs):" in found
+    assert "train_epoch(model, batches, optimizer, scaler=scaler)" in found
+
+
+def test_an_object_whose_method_is_given_the_optimizer_keeps_the_scaler() -> None:
+    text = """\
+class Trainer:
+    def __init__(self, device, verbose=False):
+        self.device = torch.device(device)
+        self.verbose = verbose
+
+    def do_train(self, model, batches, opt):
+        for x, y in batches:
+            loss = nn.functional.cross_entropy(model(x.to(self.device)), y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+"""
+    found = after(HEAD.replace('device = torch.device("cuda")\n', "") + text)
+    assert "        self.verbose = verbose\n        self.scaler = torch.amp.GradScaler(self.device.type)\n" in found
+    assert "self.scaler.step(opt)" in found
+
+
+BASE = """\
+class Trainer:
+    def __init__(self, model):
+        self.model = model.to(device)
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def iterate(self, x, y):
+        self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self.model(x.to(device)), y)
+        loss.backward()
+        self.optimizer.step()
+
+
+class Weighted(Trainer):
+    def iterate(self, x, y, w):
+        self.optimizer.zero_grad()
+        loss = (nn.functional.cross_entropy(self.model(x.to(device)), y, reduction="none") * w).mean()
+        loss.backward()
+        self.optimizer.step()
+"""
+
+
+def test_a_class_uses_the_scaler_beside_the_optimizer_of_its_base() -> None:
+    found = after(HEAD + BASE)
+    assert found.count("self.scaler = torch.amp.GradScaler(device.type)") == 1
+    assert found.count("self.scaler.step(self.optimizer)") == 2
+
+
+def test_a_second_kind_of_step_leaves_its_loop_and_no_other() -> None:
+    odd = BASE.replace("y, w):\n        self.optimizer.zero_grad()", "y, w):\n        self.optimizer.step_first()")
+    result = adopt("train.py", (HEAD + odd).encode(), "mixed_float16", Targets())
+    assert result.after.decode().count("self.scaler.step(self.optimizer)") == 1
+    assert "`self.optimizer.step_first()` takes gradients" in result.left[0].text
+
+
+def test_a_helper_that_loads_the_optimizer_is_given_the_scaler() -> None:
+    main = """\
+def restore(model, chosen, path):
+    held = torch.load(path)
+    model.load_state_dict(held["model"])
+    chosen.load_state_dict(held["chosen"])
+    return held["epoch"]
+
+
+def main(batches, path):
+    model = nn.Linear(4, 2).to(device)
+    chosen = torch.optim.SGD(model.parameters(), lr=0.1)
+    first = restore(model, chosen, path) if path else 0
+    for epoch in range(first, 9):
+        run_round(model, batches, chosen)
+        torch.save({"model": model.state_dict(), "chosen": chosen.state_dict(), "epoch": epoch}, "last.pt")
+
+
+main(loader, None)
+"""
+    found = after(HEAD + ROUND + main)
+    assert "def restore(model, chosen, path, scaler):" in found
+    assert 'held["chosen"])\n    if held.get("scaler"):\n        scaler.load_state_dict(held["scaler"])\n' in found
+    assert "restore(model, chosen, path, scaler=scaler)" in found
+
+
+def test_a_checkpoint_file_of_the_optimizer_has_one_of_the_scaler_beside_it() -> None:
+    save = '\n    def save(self, n):\n        torch.save(self.optimizer.state_dict(), f"optimizer_{n}.pt")\n'
+    found = after(HEAD + BASE + save)
+    assert 'torch.save(self.scaler.state_dict(), f"scaler_{n}.pt")' in found
+
+
+def test_what_a_restart_lacks_is_told_and_stops_nothing() -> None:
+    main = """\
+def main(batches, path):
+    model = nn.Linear(4, 2).to(device)
+    chosen = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(9):
+        run_round(model, batches, chosen)
+        torch.save((model.state_dict(), chosen.state_dict()), path)
+
+
+main(loader, "last.pt")
+"""
+    result = adopt("train.py", (HEAD + ROUND + main).encode(), "mixed_float16", Targets())
+    assert "scaler.step(chosen)" in result.after.decode()
+    assert all("(MP307)" in note.text for note in result.left)

@@ -53,7 +53,7 @@ def refusal(program: Program, backward: Backward, policy: str) -> str | None:
         hazards.of_backward(execution, backward.call, policy)
         models = Models(execution)
         if not backward.covered and not models.runs(loss_of(backward.call)):
-            Passages(models, policy).of_backward(backward.call)
+            hazards.of_passages(models, Passages(models, policy).of_backward(backward.call))
     except NoFix as reason:
         return str(reason)
     return None

@@ -35,11 +35,11 @@ class Refused(Exception):
 
 
 class Attempt(NamedTuple):
-    """The program after adoption, what had to be mended in it besides, and what other files of the project need now."""
+    """The program after adoption, what had to be mended in it besides, and what is still to be done by hand, there or in other files."""
 
     program: Program
     mended: tuple[Mended, ...] = ()
-    elsewhere: tuple[Finding, ...] = ()
+    asked: tuple[Finding, ...] = ()
 
 
 def attempt(program: Program, policy: str, chosen: Sequence[int], evaluates: bool) -> Attempt:
@@ -50,10 +50,10 @@ def attempt(program: Program, policy: str, chosen: Sequence[int], evaluates: boo
     if policy == "mixed_float16":
         after = with_scalers(after, chosen)
     after, remaining, done = settled(program, after) if after is not program else (after, [], [])
-    remaining, elsewhere = judgment.parted(program, remaining)
+    remaining, asked = judgment.parted(program, remaining)
     if remaining:
         raise Refused(blamed(after, remaining, chosen), f"what mplint then finds has no fix of its own: {described(after, remaining[0])}")
-    return Attempt(after, tuple(done), tuple(elsewhere))
+    return Attempt(after, tuple(done), tuple(asked))
 
 
 def prepared(program: Program, policy: str, chosen: Sequence[int]) -> Program:

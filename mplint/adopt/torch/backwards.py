@@ -10,6 +10,7 @@ from mplint.program.conditions import extend
 from mplint.program.machine import Event
 from mplint.program.trace import tensors_of
 from mplint.program.values import HALF, Atom, External, Place, State, Tensor, atoms
+from mplint.python.definitions import Definitions
 from mplint.python.file import SourceFile
 from mplint.python.names import position
 
@@ -123,4 +124,13 @@ def marks(execution: Execution, call: ast.Call) -> set[object]:
     for event in steps_of(execution, [call]):
         node = execution.node(event.place)
         found |= {event.place, event.data["key"] or event.place, syntax.function(node) if node is not None else event.place}
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Attribute):
+            found |= holders(execution.file, node.func.value)
     return found
+
+
+def holders(file: SourceFile, optimizer: ast.Attribute) -> set[ast.ClassDef]:
+    """The class of this file that keeps an optimizer as `self.optimizer`: the one around it, or the nearest of its bases."""
+    known = Definitions(file.syntax, file.names)
+    keeping = [owner for owner in known.classes(optimizer) if (owner, optimizer.attr) in known.attributes]
+    return set(keeping[:1])

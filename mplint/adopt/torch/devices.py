@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from mplint.adopt.torch.models import Models
 from mplint.frameworks.torch.devices import DEVICE
 from mplint.program.machine import shown
-from mplint.program.values import Atom, Constant, Unknown
+from mplint.program.values import Atom, Constant, External, Unknown
 from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, Function, argument
@@ -47,7 +47,9 @@ def _of_model(models: Models, node: ast.AST) -> str | None:
 def _gives_parameters(file: SourceFile, name: ast.Name) -> bool:
     """Whether the program asks what a name stands for for its parameters, or puts it in training or evaluation mode."""
     parent = file.syntax.parents[name]
-    return isinstance(parent, ast.Attribute) and parent.attr in ("parameters", "named_parameters", "train", "eval")
+    asked = isinstance(parent, ast.Attribute) and parent.attr in ("parameters", "named_parameters", "train", "eval")
+    around = file.syntax.parents[parent]
+    return asked and isinstance(around, ast.Call) and around.func is parent
 
 
 def _candidates(models: Models) -> Iterator[ast.expr]:
@@ -56,6 +58,8 @@ def _candidates(models: Models) -> Iterator[ast.expr]:
     for call in file.syntax.all(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "to":
             given = argument(call, "device", 0)
+            if isinstance(given, ast.Call) and file.names.resolve(given.func) == "torch.device" and len(given.args) == 1:
+                given = given.args[0]
             if isinstance(given, (ast.Name, ast.Attribute)) and _is_device(models, given):
                 yield given
     for kind in (ast.Name, ast.Attribute, ast.arg):
@@ -185,6 +189,8 @@ def _kind(atom: Atom) -> str:
         return "string" if text.endswith("device.type") else "other"
     if type(atom) is Constant:
         return "string" if isinstance(atom.value, str) and LITERAL.match(atom.value) else "other"
+    if type(atom) is External:
+        return "other" if CALLED_LIKE_ONE.match(atom.name.rpartition(".")[2]) else "value"
     return "value"
 
 

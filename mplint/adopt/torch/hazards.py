@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 
 from mplint.adopt.execution import Execution
+from mplint.adopt.torch.losses import NUMBERS
 from mplint.adopt.torch.models import Models, is_half
-from mplint.adopt.torch.passages import DIFFERENTIATED, keeps_graph
+from mplint.adopt.torch.passages import DIFFERENTIATED, Passage, keeps_graph
 from mplint.findings import Change
-from mplint.program.values import ANY, Tensor, Unknown
+from mplint.program.values import ANY, DOUBLE, Tensor, Unknown
 from mplint.python.file import SourceFile
-from mplint.python.syntax import Function, argument
+from mplint.python.names import position
+from mplint.python.syntax import Function, argument, words_of
 from mplint.recipes.float32 import float32_tensor
 from mplint.recipes.scaler.plan import NoFix
 
@@ -33,10 +36,11 @@ HIGHER = ("learn2learn", "higher", "functorch", "torchopt")
 SPARSE = re.compile(r"\.to_sparse\w*\(|\btorch\.sparse\.|\bsparse_\w+_tensor\(")
 NO_HALF = re.compile(
     r"torch\.(linalg\.(inv|inv_ex|solve|cholesky|svd|qr|eigh?|eigvalsh?|det|slogdet|lstsq|pinv|matrix_exp)"
-    r"|inverse|svd|cholesky|cholesky_solve|qr|det|logdet|slogdet|quantile|lu|lu_solve|pinverse|matrix_exp)"
+    r"|inverse|cdist|svd|cholesky|cholesky_solve|qr|det|logdet|slogdet|quantile|lu|lu_solve|pinverse|matrix_exp)"
 )
 COMPLEX = re.compile(r"\btorch\.fft\.|\btorch\.i?stft\(|\bview_as_complex\(|\btorch\.complex\(|\bcomplex64\b")
-DOUBLE_TEXT = re.compile(r"\.double\(\)|set_default_dtype\(\s*torch\.(float64|double)|DoubleTensor")
+IN_DOUBLE = "the program computes in float64, which autocast leaves as it is: go to float32 first"
+DOUBLE_TEXT = re.compile(r"set_default_dtype\(\s*torch\.(float64|double)|DoubleTensor")
 
 
 def of_program(execution: Execution, policy: str) -> None:
@@ -60,7 +64,32 @@ def of_program(execution: Execution, policy: str) -> None:
     if COMPLEX.search(text):
         raise NoFix("the program computes with complex numbers or FFTs, which half does not reach: keep those parts in float32 first")
     if DOUBLE_TEXT.search(text):
-        raise NoFix("the program computes in float64, which autocast leaves as it is: go to float32 first")
+        raise NoFix(IN_DOUBLE)
+
+
+def of_passages(models: Models, passages: Sequence[Passage]) -> None:
+    """Raise NoFix where a forward pass computes in float64."""
+    execution, syntax = models.execution, models.file.syntax
+    waiting: list[ast.AST] = [s for p in passages for s in syntax.block(p.first) if position(p.first) <= position(s) <= position(p.last)]
+    done: set[ast.AST] = set()
+    while waiting:
+        node = waiting.pop()
+        if node in done:
+            continue
+        done.add(node)
+        for item in ast.walk(node):
+            if isinstance(item, ast.Name) and any(type(atom) is Tensor and atom.dtypes == {DOUBLE} for atom in execution.values(item)):
+                raise NoFix(IN_DOUBLE)
+            if isinstance(item, ast.Call):
+                if isinstance(item.func, ast.Attribute) and item.func.attr == "double" and not counts(execution, item.func.value):
+                    raise NoFix(IN_DOUBLE)
+                waiting += execution.functions(item)
+
+
+def counts(execution: Execution, node: ast.expr) -> bool:
+    """Whether an expression gives integers or truth values: what is counted in float64 is no part of a forward pass."""
+    found = execution.values(node)
+    return bool(found) and all(type(atom) is Tensor and atom.dtypes <= NUMBERS for atom in found)
 
 
 def imports(file: SourceFile) -> frozenset[str]:
@@ -74,6 +103,8 @@ def of_models(execution: Execution) -> None:
     for _, event in execution.events("module cast"):
         node = execution.node(event.place)
         letters = event.data["dtypes"]
+        if isinstance(letters, frozenset) and letters == {DOUBLE}:
+            raise NoFix(IN_DOUBLE)
         if isinstance(node, ast.Call) and isinstance(letters, frozenset) and letters & {"h", "b"}:
             raise NoFix(f"`{execution.file.text(node)}` casts the model as a whole: mixed precision keeps its weights in float32")
 
@@ -90,9 +121,14 @@ def without_half_kernel(execution: Execution) -> tuple[list[Change], list[ast.Ca
             found = execution.values(given)
             if any(is_half(atom) for atom in found):
                 changes.append(float32_tensor(file, given))
-            elif any(type(atom) is Unknown or (type(atom) is Tensor and atom.dtypes == {ANY}) for atom in found):
+            elif any(type(atom) is Unknown or (type(atom) is Tensor and atom.dtypes == {ANY}) for atom in found) and not is_cast(call):
                 unclear += [call] if any(work.covered for work in execution.own_work(call)) else []
     return changes, unclear
+
+
+def is_cast(call: ast.Call) -> bool:
+    """Whether autocast itself gives an operation without a half kernel float32."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "cdist"
 
 
 def multiplies_sparse(execution: Execution) -> bool:
@@ -149,6 +185,8 @@ def of_backward(execution: Execution, backward: ast.Call, policy: str) -> None:
             f"`{file.text(closure)}` runs the backward pass in a closure, and GradScaler takes no closures: "
             "mixed_bfloat16 needs no scaler, or step without one"
         )
+    if (odd := odd_step(execution, backward)) is not None:
+        raise NoFix(f"`{odd}` takes gradients that a scaler would scale, in a way of its own: mixed_bfloat16 needs no scaler")
     if (update := update_by_hand(file, function)) is not None:
         raise NoFix(f"`{update}` changes weights by hand, by gradients that a scaler would scale: let an optimizer do it")
     if differentiates_twice(execution, backward):
@@ -162,6 +200,19 @@ def closure_step(execution: Execution, backward: ast.Call) -> ast.Call | None:
             node = execution.node(place)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and execution.at(node, "optimizer step"):
                 return node
+    return None
+
+
+def odd_step(execution: Execution, backward: ast.Call) -> str | None:
+    """A step of another name that the function of a backward pass has its optimizer take besides the usual one."""
+    file = execution.file
+    home = file.syntax.function(backward)
+    called = [c for c in file.syntax.all(ast.Call) if isinstance(c.func, ast.Attribute) and file.syntax.function(c) is home]
+    stepped = {ast.unparse(c.func.value) for c in called if c.func.attr == "step"}  # type: ignore[attr-defined]
+    for call in called:
+        match call.func:
+            case ast.Attribute(value=value, attr=attr) if attr != "step" and "step" in words_of(attr) and ast.unparse(value) in stepped:
+                return file.text(call)
     return None
 
 

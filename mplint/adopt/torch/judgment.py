@@ -13,13 +13,14 @@ from mplint.config import Config
 from mplint.engine.run import check_paths
 from mplint.engine.texts import Texts
 from mplint.errors import UsageError
-from mplint.findings import Applicability, Finding, Severity
+from mplint.findings import Applicability, Finding, Location, Severity, Span
 from mplint.python.document import InputError, is_test_path
 from mplint.rewrite import FixError
 from mplint.versions import Versions
 
 ROUNDS = 6
 MOST_FILES = 40
+RESUMES = frozenset({"MP307"})  # what shows when training is resumed: steps that are skipped until the scale fits
 
 
 def new_findings(before: Program, after: Program) -> list[Finding]:
@@ -106,9 +107,9 @@ def settled(before: Program, after: Program) -> tuple[Program, list[Finding], li
 
 
 def parted(program: Program, remaining: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
-    """Findings that stand against a change, and those that only ask for more in other files of the project."""
-    elsewhere = [f for f in remaining if f.location.path != program.path and f.severity is not Severity.ERROR]
-    return [finding for finding in remaining if finding not in elsewhere], elsewhere
+    """Findings that stand against a change, and those that only ask for more: in other files of the project, or of checkpoints."""
+    more = [f for f in remaining if f.code in RESUMES or (f.location.path != program.path and f.severity is not Severity.ERROR)]
+    return [finding for finding in remaining if finding not in more], more
 
 
 def _key(program: Program, finding: Finding) -> tuple[str, str, str]:
@@ -120,3 +121,13 @@ def _key(program: Program, finding: Finding) -> tuple[str, str, str]:
     first = next((cell.first_line for cell in program.document.cells if cell.index == place.cell), 1)
     at = first + line - 2
     return finding.code, "", lines[at].strip() if 0 <= at < len(lines) else ""
+
+
+def place_before(before: Program, after: Program, finding: Finding) -> Location:
+    """Where a finding on the changed program is on the program as it was: at the line with the same text, or at the first."""
+    if finding.location.path != after.path:
+        return finding.location
+    text = _key(after, finding)[2]
+    lines = [line.strip() for line in before.document.text.split("\n")]
+    line = lines.index(text) + 1 if text in lines else 1
+    return before.document.location(Span(line, 0, line, 1))

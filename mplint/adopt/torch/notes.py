@@ -9,7 +9,7 @@ from mplint.adopt.program import Note, Program
 from mplint.adopt.torch.attempt import Attempt
 from mplint.adopt.torch.backwards import Backward
 from mplint.adopt.torch.evaluation import Evaluations
-from mplint.adopt.torch.judgment import Mended
+from mplint.adopt.torch.judgment import Mended, place_before
 from mplint.adopt.torch.models import Models
 from mplint.adopt.torch.passages import Passages
 from mplint.adopt.torch.spelling import DTYPES
@@ -34,7 +34,8 @@ def notes_on(
     left = tuple(
         Note(file.location(b.call), f"`{file.text(b.call)}` stays in float32: {reasons[b.number]}") for b in found if b.number in reasons
     )
-    return made, (*left, *(Note(f.location, f"{f.message} ({f.code}); {f.help[:1].lower()}{f.help[1:]}") for f in result.elsewhere))
+    asked = (Note(place_before(before, after, f), f"{f.message} ({f.code}); {f.help[:1].lower()}{f.help[1:]}") for f in result.asked)
+    return made, (*left, *asked)
 
 
 def _mended(before: Program, done: Sequence[Mended]) -> Iterator[Note]:

@@ -97,6 +97,11 @@ def origins(execution: Execution, node: ast.expr, chain: Sequence[Place]) -> Ite
                 yield given
             else:
                 yield from origins(execution, given, chain[:-1])
+        elif isinstance(loop := execution.file.syntax.parents[binding.node], ast.For) and loop.target is binding.node:
+            yield from origins(execution, loop.iter, chain)
+        elif isinstance(binding.value, (ast.List, ast.Tuple)):
+            for part in binding.value.elts:
+                yield from [part] if isinstance(part, ast.Call) else origins(execution, part, chain)
         elif isinstance(binding.value, ast.Call):
             yield binding.value
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mplint.python.file import SourceFile
     from mplint.python.names import Binding
 
+OPTIMIZER = re.compile(r"optimi[sz]er|optim|(?<![a-z])opt(?![a-z])")
 MODEL_WORDS = {"model", "models", "net", "network", "weights", "params", "generator", "backbone", "module"}
 
 
@@ -32,7 +33,21 @@ def saved_beside(file: SourceFile, call: ast.Call, store: ast.AST, scaler: str) 
         case ast.Call(keywords=keywords, func=ast.Name(id="dict")):
             keyword = next((k for k in keywords if k.value is call), None)
             return beside(file, keyword, call, f"scaler={scaler}.state_dict()") if keyword is not None else None
+        case ast.Call(args=[first, given, *_]) if first is call:
+            statement, path = file.syntax.statement(store), renamed(file, given)
+            if path is None or not isinstance(statement, ast.Expr) or statement.value is not store:
+                return None
+            return InsertStatements(file.span(statement), (f"{file.text(store.func)}({scaler}.state_dict(), {path})",), after=True)
     return None
+
+
+def renamed(file: SourceFile, given: ast.expr) -> str | None:
+    """The path of a file for the scaler's state beside the one for the optimizer's; None where that is not named for the optimizer."""
+    text = file.text(given)
+    if "\n" in text or len(OPTIMIZER.findall(text)) != 1:
+        return None
+    names = [n for n in ast.walk(given) if isinstance(n, ast.Name | ast.Attribute) and OPTIMIZER.search(ast.unparse(n))]
+    return None if names else OPTIMIZER.sub("scaler", text)
 
 
 def beside(file: SourceFile, key: ast.expr | ast.keyword | ast.arg, value: ast.expr | ast.arg, text: str) -> Replace:

@@ -22,8 +22,9 @@ def handed_on(file: SourceFile, built: ast.AST, scaler: str, places: Iterable[as
     """Hand a scaler that is built where `built` stands to the functions that need it at `places`, through all their callers."""
     if scaler.startswith("self."):
         owner = file.syntax.enclosing_class(built)
-        same = owner is not None and all(file.syntax.enclosing_class(place) is owner for place in places)
-        require(same, "the scaler is needed outside the class that would hold it")
+        known = Definitions(file.syntax, file.names)
+        reached = owner is not None and all(owner in known.classes(place) for place in places)
+        require(reached, "the scaler is needed outside the class that would hold it")
         return
     home = file.syntax.function(built)
     if home is None:

@@ -117,12 +117,14 @@ class Insertion:
             owner = self.file.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
             yield Replace(self.file.span(call), f"{scaler}.step({owner})")
             if not another_follows(self.file, call, self.steps, self.backwards):
-                yield InsertStatements(self.file.span(statement), (f"{scaler}.update()",), after=True)
+                last = round_of(self.file, call, self.backwards) or statement
+                yield InsertStatements(self.file.span(last), (f"{scaler}.update()",), after=True)
         looks = list(self._unscaled())
         yield from (change for _, change in looks)
-        places = [*self.backwards, *self.steps, *(node for node, _ in looks)]
-        yield from handed_on(self.file, place.anchor, scaler, places)
-        yield from self._checkpoints()
+        kept = list(self._checkpoints())
+        yield from (change for _, change in kept)
+        helped = [node for node, _ in kept if not self._reaches(node)]
+        yield from handed_on(self.file, place.anchor, scaler, [*self.backwards, *self.steps, *(node for node, _ in looks), *helped])
         if not any(a.name == "torch" and a.asname is None for i in self.syntax.all(ast.Import) for a in i.names):
             yield AddImport("torch")
 
@@ -141,9 +143,17 @@ class Insertion:
             optimizer = self._optimizer_of(statement)
             if is_after_one_of(self.file, statement, [s for s, of in placed if of == optimizer]):
                 continue
-            require(any(runs_with(self.file, statement, step) for step in self.steps), "gradients are clipped where no step follows")
+            stepped = [round_of(self.file, step, self.backwards) or step for step in self.steps]
+            require(any(runs_with(self.file, statement, step) for step in stepped), "gradients are clipped where no step follows")
             placed.append((statement, optimizer))
-            yield node, InsertStatements(self.file.span(statement), (f"{self.place.scaler}.unscale_({optimizer})",))
+            yield node, InsertStatements(self.file.span(statement), self._unscaling(optimizer))
+
+    def _unscaling(self, optimizer: str) -> tuple[str, ...]:
+        """The statements that unscale the gradients of an optimizer, or of all that are stepped under its name in a loop."""
+        line = f"{self.place.scaler}.unscale_({optimizer})"
+        rounds = [round_of(self.file, s, self.backwards) for s in self.steps if ast.unparse(s.func).rpartition(".")[0] == optimizer]
+        loop = next((r for r in rounds if r is not None), None)
+        return (line,) if loop is None else (f"for {optimizer} in {self.file.text(loop.iter)}:", f"    {line}")
 
     def _optimizer_of(self, statement: ast.stmt) -> str:
         """The optimizer whose gradients a statement looks at, judged by whose parameters it names."""
@@ -162,14 +172,13 @@ class Insertion:
         owners = {text.partition(".")[0] for text in self.optimizers}
         if owners == {"self"}:
             return self._beside_attributes()
-        return self._before_the_loop() or self._beside_the_optimizers()
+        return self._before_the_loop() or self._before_the_rounds() or self._beside_the_optimizers()
 
     def _beside_attributes(self) -> Place:
         """After the last of the statements that make the optimizers of an object."""
         made = []
         for node in self.optimizers.values():
-            owner = self.syntax.enclosing_class(node)
-            values = self.definitions.attributes.get((owner, node.attr), []) if owner and isinstance(node, ast.Attribute) else []
+            values = self.definitions.kept_as(node) if isinstance(node, ast.Attribute) else []
             once = len(values) == 1 and isinstance(values[0], (ast.Call, ast.Name, ast.Subscript))
             require(once, "the optimizer is not made in one place")
             made.append(self.syntax.statement(values[0]))
@@ -204,7 +213,36 @@ class Insertion:
                         return None
                 elif owner is None or self.definitions.call_sites.get(owner) or words_of(owner.name) & ROUND:
                     return None
+                elif (kept := self._in_constructor(owner)) is not None:
+                    return kept
         return Place(anchor, self.name, after=False)
+
+    def _in_constructor(self, method: Function) -> Place | None:
+        """On the object whose method trains what it is given: it may do so once for each epoch."""
+        owner = self.syntax.parents[method]
+        made = self.file.names.method(owner, "__init__") if isinstance(owner, ast.ClassDef) else None
+        if made is None or self.syntax.parents[made] is not owner or made is method or isinstance(made.body[-1], (ast.Return, ast.Pass)):
+            return None
+        try:
+            if self.spelled is not None:
+                self.spelled(made.body[-1])
+        except NoFix:
+            return None
+        return Place(made.body[-1], f"self.{self.name}", after=True)
+
+    def _before_the_rounds(self) -> Place | None:
+        """Before the loop in which a function that nobody in this file calls has its optimizers, which it is given, stepped."""
+        given = [origin for node in self.optimizers.values() for origin in self.training.made(node)]
+        homes = {self.syntax.function(origin) for origin in given if isinstance(origin, ast.arg)}
+        home = next(iter(homes), None)
+        if home is None or len(homes) > 1 or not all(isinstance(origin, ast.arg) for origin in given):
+            return None
+        if home in self._owners or self.definitions.call_sites.get(home) or words_of(home.name) & ROUND:
+            return None
+        around = [[p for p in self.syntax.ancestors(use) if isinstance(p, LOOPS)] for use in self._uses(home)]
+        outermost = {chain[-1] if chain else None for chain in around}
+        anchor = outermost.pop() if len(outermost) == 1 else None
+        return Place(anchor, self.name, after=False) if anchor is not None else None
 
     def _beside_the_optimizers(self) -> Place:
         """Where the optimizers are made, on every way there, in one function (or module) that hands them on."""
@@ -292,36 +330,66 @@ class Insertion:
             bindings = bound if here is not None else []
         return bool(bindings) and all(isinstance(b.node, ast.arg) or position(b.node) < position(self.place.anchor) for b in bindings)
 
-    def _checkpoints(self) -> Iterator[Change]:
-        """Save and load the scaler's state beside the optimizer's, where the scaler is reached."""
+    def _checkpoints(self) -> Iterator[tuple[ast.AST, Change]]:
+        """Save and load the scaler's state beside the optimizer's, where the scaler is reached or can be handed."""
         stores: dict[object, None] = {}
         for call, owner in methods(self.file, "state_dict"):
             store = store_of(self.file, call)
-            if store is None or ast.unparse(owner) not in self.optimizers or not self._reaches(call) or kept_in(store) in stores:
+            if store is None or not self._is_kept_at(call, owner) or kept_in(store) in stores:
                 continue
             change = saved_beside(self.file, call, store, self.place.scaler)
             if change is not None:
                 stores[kept_in(store)] = None
-                yield change
-        loads: dict[object, Change] = {}
+                yield call, change
+        loads: dict[object, tuple[ast.AST, Change]] = {}
         for call, owner in methods(self.file, "load_state_dict") if stores else ():
-            if ast.unparse(owner) in self.optimizers and self._reaches(call):
+            if self._is_kept_at(call, owner):
                 state = argument(call, "state_dict", 0)
                 change = loaded_after(self.file, call, state, self.place.scaler)
                 if change is not None:  # after the last of those that load from one checkpoint together
                     held = ast.unparse(state.value) if isinstance(state, ast.Subscript) else ""
-                    loads[id(self.file.syntax.block(self.syntax.statement(call))), held] = change
+                    loads[id(self.file.syntax.block(self.syntax.statement(call))), held] = call, change
         yield from loads.values()
+
+    def _is_kept_at(self, call: ast.Call, owner: ast.expr) -> bool:
+        """Whether the state of one of the optimizers is saved or loaded at a call where the scaler is there, or can be handed to."""
+        function = self.syntax.function(call)
+        if self._reaches(call):
+            return ast.unparse(owner) in self.optimizers
+        if not isinstance(owner, ast.Name) or function is None or self.place.scaler.startswith("self."):
+            return False
+        names = [a.arg for a in function.args.args]
+        sites = self.definitions.call_sites.get(function, [])
+        given = [argument(site, owner.id, names.index(owner.id)) for site in sites] if owner.id in names else []
+        if not given or any(value is None or ast.unparse(value) not in self.optimizers for value in given):
+            return False
+        try:
+            list(handed_on(self.file, self.place.anchor, self.place.scaler, [call]))
+        except NoFix:
+            return False
+        home = self.syntax.function(self.place.anchor)
+        return home is not None or all(position(site) > position(self.place.anchor) for site in sites)
 
     def _reaches(self, node: ast.AST) -> bool:
         """Whether the scaler is there at a node under the name it is built with."""
         function, home = self.syntax.function(node), self.syntax.function(self.place.anchor)
         if self.place.scaler.startswith("self."):
-            same = self.syntax.enclosing_class(node) is self.syntax.enclosing_class(self.place.anchor)
+            same = self.syntax.enclosing_class(self.place.anchor) in self.definitions.classes(node)
             return same and (function is not home or position(node) > position(self.place.anchor))
         if function is home:
             return position(node) > position(self.place.anchor)
         return function in self._owners or (home is not None and any(parent is home for parent in self.syntax.ancestors(node)))
+
+
+def round_of(file: SourceFile, step: ast.Call, backwards: Sequence[ast.AST]) -> ast.For | None:
+    """The loop over several optimizers in which each of them is stepped."""
+    for parent in file.syntax.ancestors(step):
+        if isinstance(parent, FUNCTIONS):
+            break
+        if isinstance(parent, ast.For) and isinstance(parent.target, ast.Name) and isinstance(step.func, ast.Attribute):
+            around = any(parent in file.syntax.ancestors(backward) for backward in backwards)
+            return parent if ast.unparse(step.func.value) == parent.target.id and not around else None
+    return None
 
 
 def kept_in(store: ast.AST) -> object:

@@ -98,7 +98,7 @@ def before_its_loops(file: SourceFile, look: ast.stmt, steps: Sequence[ast.Call]
     return found
 
 
-def runs_with(file: SourceFile, look: ast.stmt, step: ast.Call) -> bool:
+def runs_with(file: SourceFile, look: ast.stmt, step: ast.AST) -> bool:
     """Whether a step follows whenever a look at the gradients runs: unscaling twice before a step is an error."""
     block = file.syntax.block(file.syntax.statement(step))
     around = [look, *(p for p in file.syntax.ancestors(look) if isinstance(p, ast.stmt))]
