@@ -574,7 +574,13 @@ class Operation:
 
     def filled(self, short: str) -> tuple[float, float] | None:
         """The number that all of the result is, where it is made of one."""
-        value = number_of(self.argument(1, "fill_value")) if short == "full_like" else None
+        value: float | None = None
+        if short == "full_like":
+            value = number_of(self.argument(1, "fill_value"))
+        elif short == "ones_like":
+            value = 1.0
+        elif short in TIMES and len(self.given) == 2 and None not in (numbers := [number_of(a) for a in self.given]):
+            value = math.prod(number for number in numbers if number is not None)
         return (value, value) if value is not None else None
 
     def rates(self, short: str, keeps: bool) -> frozenset[str]:
