@@ -137,7 +137,7 @@ class HalfPrecisionReduction(Rule):
             yield self.at(
                 trace,
                 product,
-                f"this product of a matrix with itself adds up squares in float16, and is divided by their number afterwards{item.condition}",
+                f"this product of a matrix with itself adds up squares in float16, and is divided by their number later{item.condition}",
                 why="float16 ends at 65504: over 64 x 64 positions features of 4 have a sum of squares of 65536, which is inf.",
                 help="divide the features first, or take the product outside of autocast, in float32",
                 severity=Severity.WARNING,

@@ -546,12 +546,7 @@ class Operation:
             tags = tags | {BY_HAND}
         if tensors and all(SCALAR in t.tags for t in tensors):
             tags = tags | {SCALAR}
-        if short in SIGMOIDS:
-            tags = tags | {f"{SIGMOID}{self.place.path}:{self.place.position}"}
-        if short in PRODUCTS and letters == {HALF}:
-            tags = tags | {f"{SUMMED}{self.place.path}:{self.place.position}"}
-        if short in ("softmax", "Softmax"):
-            tags = tags | {DISTRIBUTION}
+        tags = tags | self.marks(short, letters)
         if self.is_of_logits():
             tags = tags | {GUESSED}
         if self.is_sure(keeps):
@@ -574,6 +569,13 @@ class Operation:
             self.m.emit("cancellation in half", self.place, tensor=made, module=forward_around(self.m, self.place.path))
         made = self.guard_added(made)
         return self.several(made)
+
+    def marks(self, short: str, letters: Letters) -> frozenset[str]:
+        """What further operations ask of the result: where a sigmoid or a product stands, and whether it is a distribution."""
+        if short in ("softmax", "Softmax"):
+            return frozenset({DISTRIBUTION})
+        beginning = SIGMOID if short in SIGMOIDS else SUMMED if short in PRODUCTS and letters == {HALF} else ""
+        return frozenset({f"{beginning}{self.place.path}:{self.place.position}"}) if beginning else frozenset()
 
     def filled(self, short: str) -> tuple[float, float] | None:
         """The number that all of the result is, where it is made of one."""
