@@ -131,7 +131,8 @@ class HardCodedDtypeInLayer(Rule):
                 return None
         if made is not None and (is_rebound(trace, made) or any(key[1] == GUARD for key, _ in made.path)):
             return None  # code that asks for dtypes itself
-        if letter == COMPUTE and not programs(trace).in_mind(event.place.path, entry):
+        known = programs(trace)
+        if (letter == COMPUTE and not known.in_mind(event.place.path, entry)) or known.is_left_out(entry, event, low):
             return None
         verdict = self.verdict(trace, entry, event.path, place)
         sure = letter != COMPUTE and verdict.proven and not untold(trace, event.path)

@@ -35,6 +35,7 @@ NUMBERS = {
 
 BY_NAME = re.compile(r"\bb?float16\b|\bhalf\b")
 HEADS = frozenset(f"layer:{name}" for name in ("Dense", "EinsumDense", "Conv1D", "Conv2D", "Conv3D", "Conv2DTranspose", "Conv3DTranspose"))
+BENT = frozenset(f"layer:{name}" for name in ("ReLU", "LeakyReLU", "PReLU", "ELU", "ThresholdedReLU"))  # hidden layers' activations
 OF_OUTPUTS = frozenset({"linear", "tanh", "softmax", "sigmoid", "log_softmax", "hard_sigmoid", "softplus"})  # activations of outputs
 IDLE = State(None)  # of a tape that is not open
 
@@ -96,6 +97,8 @@ def model_ends(entry: Entry, scored: frozenset[Place]) -> list[End]:
         for path, atom in outputs:
             if not is_tensor(atom) or not is_low(atom) or not atom.half or "cast" in atom.tags or excluded(path):
                 continue
+            if len(outputs) > 1 and not is_made_by_a_layer(atom):
+                continue  # one of many things that a configuration may end the model in
             at = atom.half[-1].place
             if not atom.tags.isdisjoint(PROBABLE) or at not in settled or (at in scored and ends_raw(atom)):
                 setter = setters.get(atom.half[0].place)
@@ -117,6 +120,11 @@ def is_made_at(tensor: Tensor, places: Container[Place]) -> bool:
     return bool(tensor.half) and tensor.half[-1].place in places
 
 
+def is_made_by_a_layer(tensor: Tensor) -> bool:
+    """Whether it is known which layer computes a tensor, or that it gives probabilities."""
+    return any(tag.startswith("by:") for tag in tensor.tags) or not tensor.tags.isdisjoint(PROBABLE)
+
+
 def ends_raw(tensor: Tensor) -> bool:
     """Whether a layer with weights gives a tensor, and no activation of hidden layers: what a model is made for."""
     names = {tag.partition(":")[2] for tag in tensor.tags if tag.startswith("activation:")}
@@ -126,7 +134,8 @@ def ends_raw(tensor: Tensor) -> bool:
 def ends_hidden(tensor: Tensor) -> bool:
     """Whether a layer without weights gives a tensor, by an activation of hidden layers: a model without its head gives features."""
     names = {tag.partition(":")[2] for tag in tensor.tags if tag.startswith("activation:")}
-    return tensor.tags.isdisjoint(HEADS) and bool(names) and names.isdisjoint(OF_OUTPUTS)
+    hidden = (bool(names) and names.isdisjoint(OF_OUTPUTS)) or not tensor.tags.isdisjoint(BENT)
+    return tensor.tags.isdisjoint(HEADS) and hidden
 
 
 def cast_back(event: Event) -> Place | None:
