@@ -164,7 +164,8 @@ class Programs:
     @cached_property
     def rewrites_graphs(self) -> bool:
         """Whether the project has its graphs rewritten for mixed precision, and never sets a policy."""
-        return not self.policies and any(self.trace.ask is not None and self.trace.ask(path, Words(REWRITES)) for path in sorted(self.loaded))
+        ask = self.trace.ask
+        return not self.policies and ask is not None and any(ask(path, Words(REWRITES)) for path in sorted(self.loaded))
 
     def connected_mention(self, path: str, words: frozenset[str]) -> bool:
         """Whether a file, or one that runs together with it, mentions something."""
