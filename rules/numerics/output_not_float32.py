@@ -94,10 +94,11 @@ def model_ends(entry: Entry, scored: frozenset[Place]) -> list[End]:
             continue
         outputs = tensors_of(event.data["outputs"], event.path)  # type: ignore[arg-type]
         whole = all_heads([atom for _, atom in outputs])
+        makers = {atom.half[-1].place for _, atom in outputs if is_tensor(atom) and is_low(atom) and atom.half}
         for path, atom in outputs:
             if not is_tensor(atom) or not is_low(atom) or not atom.half or "cast" in atom.tags or excluded(path):
                 continue
-            if len(outputs) > 1 and not is_made_by_a_layer(atom):
+            if len(makers) > 1 and not is_made_by_a_layer(atom):
                 continue  # one of many things that a configuration may end the model in
             at = atom.half[-1].place
             if not atom.tags.isdisjoint(PROBABLE) or at not in settled or (at in scored and ends_raw(atom)):
@@ -186,7 +187,13 @@ def is_met_in_half(trace: Trace, entry: Entry) -> bool:
     return any(event.data["letter"] == HALF and event.function not in ("call", "") for event in entry.of("cast"))
 
 
-def in_float32(trace: Trace, end: End) -> Fix | None:
+def safety(entry: Entry) -> Applicability:
+    """How sure an output in float32 is: what the program makes in half by itself, outside of layers, may be computed with it."""
+    made = (event for event in entry.of("tensor made") if event.data["letter"] in (HALF, BFLOAT) and event.function != "call")
+    return Applicability.UNSAFE if next(made, None) is not None else Applicability.SAFE
+
+
+def in_float32(trace: Trace, end: End, applicability: Applicability) -> Fix | None:
     """`dtype="float32"` for the layers that make the output and shape it afterwards, or a cast of what an operation gets."""
     later = [placed(tag) for tag in sorted(end.tensor.tags) if tag.startswith("then:")]
     nodes = [trace.node(place) for place in (end.tensor.half[-1].place, *later)]
@@ -204,7 +211,7 @@ def in_float32(trace: Trace, end: End) -> Fix | None:
         if cast is None or later:
             return None
         changes = (cast,)
-    return Fix('compute the output in float32 with dtype="float32"', Applicability.SAFE, changes)
+    return Fix('compute the output in float32 with dtype="float32"', applicability, changes)
 
 
 def advice(end: End, activation: str) -> str:
@@ -267,7 +274,8 @@ class OutputNotFloat32(Rule):
     ```
 
     ## Fix safety
-    Safe: the last layer gets `dtype="float32"`. Its weights are float32 already, so that checkpoints stay valid.
+    Safe: the last layer gets `dtype="float32"`. Its weights are float32 already, so that checkpoints stay valid. Unsafe where the program
+    makes half tensors by itself, such as labels, which its loss may compute with the output.
     In ONNX models and `.keras` archives what follows the last product is computed in float32 (the product too, where only a bias
     follows it), and the output becomes float32: who reads it gets more digits, in another dtype.
 
@@ -356,5 +364,5 @@ class OutputNotFloat32(Rule):
             else Severity.WARNING,
             confidence=Confidence.HIGH if sure and entry.script and probable else Confidence.MEDIUM,
             steps=reasons,
-            fix=in_float32(trace, end) if not is_met_in_half(trace, entry) else None,
+            fix=in_float32(trace, end, safety(entry)) if not is_met_in_half(trace, entry) else None,
         )

@@ -52,6 +52,8 @@ HALF_WORDS = re.compile(
     rb"\bmixed_precision\b|\bmixed_b?float16\b|\bcompute_dtype\b|\b_?dtype_policy\b|\bglobal_policy\b"
     rb"|\b(?:tf|tensorflow|dtypes)\.(?:b?float16|half)\b|[\"'](?:b?float16|half)[\"']|--fp16\b|\bfp16\b(?![\"'`\\])"
 )
+# what code says that is run with TensorFlow 1 as well: it asks for the version, or has an arm for what only that one has
+OLD = re.compile(rb"\b(?:tf|tensorflow)\.__version__|\btf\.VERSION\b|\b(?:tf|tensorflow)\.contrib\b|\btensorflow\.contrib\b")
 COMMENT = re.compile(rb"(?m)#.*$|^\s*>>>.*$")
 KERAS = re.compile(rb"\b(?:tensorflow|keras)\b")
 TORCH = re.compile(rb"(?m)^\W*(?:from|import) torch\b")
@@ -67,6 +69,11 @@ GRAPHS = ("tensorflow.compat.v1", "tensorflow.contrib")
 def speaks_of_half(data: bytes) -> bool:
     """Whether a program of TensorFlow or Keras says anything of half precision."""
     return KERAS.search(data) is not None and TORCH.search(data) is None and HALF_WORDS.search(COMMENT.sub(b"", data)) is not None
+
+
+def speaks_of_old(data: bytes) -> bool:
+    """Whether a program of TensorFlow may be run with TensorFlow 1 as well."""
+    return OLD.search(COMMENT.sub(b"", data)) is not None
 
 
 class Policy(NamedTuple):
@@ -223,6 +230,11 @@ class Programs:
         others = [f"{module}." for module in named - of_graphs if not module.startswith(PRIVATE) or ".keras" in module]
         return bool(of_graphs) and not any(module.startswith(("tensorflow.", "keras.", "tf_keras.")) for module in others)
 
+    def supports_old(self, path: str) -> bool:
+        """Whether a file, or one that runs together with it, is written for TensorFlow 1 as well as for later ones."""
+        ask = self.trace.ask
+        return ask is not None and any(ask(other, speaks_of_old) for other in sorted(self.connected(path)))
+
     def is_beyond_policies(self, path: str) -> bool:
         """Whether the layers of a file are of TensorFlow's private Keras, which no policy of the public one reaches from 2.6 on."""
         ir = self.project.ir(path)
@@ -242,8 +254,12 @@ class Programs:
         """The programs, tests left out, that may set a half policy as they are run."""
         found: set[str] = set()
         for policy in self.policies:
-            home = policy.entry.path if policy.entry.script else policy.place.path
-            found |= {home} if policy.entry.script else self.project.graph.above([home])
+            home = policy.entry.path
+            if policy.entry.script:
+                found.add(home)
+            elif not is_test_path(home):
+                runs = self.running.programs(home, self.begun(policy.entry, policy.place))
+                found |= runs if runs is not None else self.project.graph.above([home])
         return frozenset(path for path in found if not is_test_path(path))
 
     def is_left_out(self, entry: Entry, event: Event, low: Tensor) -> bool:
