@@ -52,12 +52,13 @@ def call(m: Machine, callee: Value, args: Args, position: int) -> Value:
         found = [(path, atom) for path, atom in under(callee, m.path) if not (type(atom) is Constant and atom.value is None)]
         if len(found) == 1:
             return call_atom(m, found[0][1], args, position)
-        base = m.path
+        base, written = m.path, m.written
 
-        def one(atom: Value) -> Callable[[], tuple[bool, Value]]:
-            return lambda: (True, call_atom(m, atom, args, position))  # type: ignore[arg-type]
+        def one(atom: Value) -> tuple[bool, Value]:
+            m.written = written
+            return True, call_atom(m, atom, args, position)  # type: ignore[arg-type]
 
-        return m.fork([(path - base, one(atom)) for path, atom in found])[1] if found else NONE
+        return m.fork([(path - base, partial(one, atom)) for path, atom in found])[1] if found else NONE
     return call_atom(m, callee, args, position)
 
 
@@ -144,6 +145,7 @@ def call_method_of(m: Machine, receiver: Atom, name: str, args: Args, position: 
     if kind is Object:
         held = m.read(receiver.id, name)  # type: ignore[union-attr]
         if held is not None:
+            m.written = name
             return call(m, held, args, position)
         if type(receiver.type) is Class:  # type: ignore[union-attr]
             member = class_member(m, receiver.type, name)  # type: ignore[union-attr]
@@ -155,6 +157,7 @@ def call_method_of(m: Machine, receiver: Atom, name: str, args: Args, position: 
     if kind is Unknown:
         held = m.read(receiver, name)
         if held is not None:
+            m.written = name
             return call(m, held, args, position)
     if kind is Lazy:
         return call(m, attribute(m, receiver, name, callee_position), args, position)

@@ -370,6 +370,7 @@ def e_call(m: Machine, ir: IR) -> Value:
     args = arguments(m, positional, named)
     if m.recorder is not None:
         m.recorder.called(m, m.here(position), function, "", args)
+    m.written = callee[2] if callee[0] == "name" else ""
     return m.call(function, args, position)
 
 

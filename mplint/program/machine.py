@@ -317,7 +317,7 @@ class Machine:
         self.callers: set[Code] = set()  # functions that the project itself calls
         self.given: set[str] = set()  # switches of parameters that some call gives another value
         self.log: list[Exit] = []
-        self.written = ""  # the name by which the source calls the receiver of the method call that is being made
+        self.written = ""  # the name by which the source calls the receiver of the method call that is being made, or what it calls
         self.limit = steps
         self.home = ""
         self.left = steps

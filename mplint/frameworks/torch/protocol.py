@@ -1219,7 +1219,7 @@ OTHER_NORMS = re.compile(r"zero|set_|sync|broadcast", re.I)
 
 def clipper(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
     """What is called like what clips or measures gradients, and is given parameters: `self.grad_clip(model.parameters())`."""
-    name = called_name(atom)
+    name = called_name(m, atom)
     clips = CLIPPER.search(name) is not None
     if not clips and (not NORMER.search(name) or OTHER_NORMS.search(name)):
         return None
@@ -1235,10 +1235,11 @@ def clipper(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
     return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
 
 
-def called_name(atom: Atom) -> str:
-    """The last name of something unknown that is called."""
+def called_name(m: Machine, atom: Atom) -> str:
+    """The last name of something unknown that is called; what a call or a table gives has none but that by which the source calls it."""
     if type(atom) is Unknown:
-        return atom.symbol.partition(IDENTITY)[0].rpartition(".")[2]
+        shown = atom.symbol.partition(IDENTITY)[0]
+        return (shown.endswith((")", "]")) and m.written) or shown.rpartition(".")[2]
     return atom.name.rpartition(".")[2] if type(atom) in (Method, External) else ""  # type: ignore[union-attr]
 
 
