@@ -131,7 +131,7 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
     for step in entry.of("scaler step"):
         key = key_of(step.data["scaler"])  # type: ignore[arg-type]
         made = scalers.get(key)
-        if made is None or key in restored or is_conditional(trace, entry, made, step):
+        if made is None or key in restored or is_after_failure(trace, made) or is_conditional(trace, entry, made, step):
             continue
         path = extend(step.path, [literal for literal in made.path if literal[0][0] in ("true", "in")])
         owners = [o for o in atoms(step.data["optimizer"]) if type(o) is not Constant]  # type: ignore[arg-type]  # None can't be stepped
@@ -224,6 +224,12 @@ def seen_again(entry: Entry, made: Event, loop: Place) -> bool:
     return max(rounds, default=0) == 0 or any(e.place == made.place and (loop, 1) in e.loops for e in entry.of("scaler made"))
 
 
+def is_after_failure(trace: Trace, made: Event) -> bool:
+    """Whether a scaler is made where an exception is handled: a fresh start, not what every round does."""
+    found = (found for place in (made.place, *made.calls) if (found := trace.node(place)) is not None)
+    return any(isinstance(parent, ast.ExceptHandler) for file, node in found for parent in file.syntax.ancestors(node))
+
+
 def is_conditional(trace: Trace, entry: Entry, made: Event, step: Event) -> bool:
     """Whether the scaler is made under a condition that no setting decides: on the round, or on what is there already.
 
@@ -256,7 +262,8 @@ def period_of(made: Event, step: Event, lasting: bool) -> str | None:
 
     `lasting`: the optimizer is known to live longer than the call.
     """
-    words = words_of(made.function) | words_of(step.function)
+    helps = len(made.calls) > len(step.calls) and made.calls[: len(step.calls)] == step.calls
+    words = words_of(made.function) | (words_of(step.function) if helps or made.frame == step.frame else frozenset())
     if "epoch" in words:
         return "epoch"
     if step.loops:
