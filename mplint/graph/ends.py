@@ -10,6 +10,8 @@ from mplint.graph.facts import GraphFacts
 from mplint.graph.flow import makers, source, users
 from mplint.graph.model import HALF, Node, OpKind, Tensor
 from mplint.graph.operations import operation
+from mplint.graph.stored import names
+from mplint.graph.work import kernel_of
 
 # Words of names. A state goes out of one step and into the next; the words of `PAIRED` also mean other things, and count where
 # the other side has a tensor of the same shape with such a name.
@@ -23,6 +25,7 @@ GIVEN = frozenset((
     "embeds", "embed", "embedding", "embeddings", "latent", "latents", "residual", "residuals", "encoded", "encoding", "encodings",
 ))  # fmt: skip
 FEATURES = GIVEN | frozenset(("feature", "features", "feat", "feats", "representation", "representations", "pooled", "pooler"))
+MEANS = ("reducemean", "mean")  # as which poolings of whole maps are exported
 PROBABILITIES = ("softmax", "logsoftmax", "sigmoid", "logsigmoid", "hardsigmoid")
 UNNAMED = ("torch-export", "torchscript")  # the names of outputs are those of the operations
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -43,10 +46,30 @@ def half_outputs(graph: GraphFacts) -> Iterator[tuple[str, Tensor, Node]]:
     for end in made:
         if end.tensor.dtype not in HALF or is_state(end, made, given) or words(end.name) & FEATURES:
             continue
-        computing = [node for node in makers(end.tensor) if node.kind not in (OpKind.EMBEDDING, OpKind.POOLING, OpKind.OPAQUE)]
+        computing = [node for maker in makers(end.tensor) if (node := _computing(maker, end)) is not None]
         node = next((node for node in computing if is_probability(node)), next(iter(computing), None))
         if node is not None and not _is_recurrent_state(node, end.tensor):
             yield end.shown, end.tensor, node
+
+
+def _computing(maker: Node, end: End) -> Node | None:
+    """The operation that computes results; None for what looks rows up, is not known, or pools features.
+
+    Scores are pooled, too: those of a convolution that no activation follows, or that its names or the output's call a head.
+    """
+    if maker.kind in (OpKind.EMBEDDING, OpKind.OPAQUE):
+        return None
+    if maker.kind is not OpKind.POOLING and operation(maker) not in MEANS:
+        return maker
+    before = makers(maker.inputs[0])[:1] if maker.inputs and maker.inputs[0] is not None else []
+    activated = [node for node in before if node.kind is OpKind.ACTIVATION and node.inputs and node.inputs[0] is not None]
+    behind = makers(activated[0].inputs[0])[:1] if activated and activated[0].inputs[0] is not None else before
+    product = next((node for node in behind if node.kind in (OpKind.CONV, OpKind.MATMUL)), None)
+    if product is None or not activated:
+        return product
+    kernel = kernel_of(product)
+    called = words(product.layer) | words(end.name) | (words(source(kernel).name) if kernel is not None else frozenset())
+    return product if called & names("words")["result"] else None
 
 
 def half_inputs(graph: GraphFacts) -> Iterator[tuple[str, Tensor]]:

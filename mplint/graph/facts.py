@@ -10,6 +10,7 @@ from mplint.graph.model import FLOATS, HALF, HEAVY, ModelGraph, Node, Tensor
 from mplint.graph.operations import computes
 
 if TYPE_CHECKING:
+    from mplint.graph.density import Density
     from mplint.graph.operands import Operand, Operands
     from mplint.graph.ranges import Range
     from mplint.graph.stored import Stored
@@ -80,6 +81,18 @@ class GraphFacts:
         from mplint.graph.operands import Operands
 
         return Operands(self.range_of, torch=self.model.format in TORCH)
+
+    def density_of(self, node: Node) -> Density:
+        """How many positions what a node makes has for one of the input's."""
+        from mplint.graph.density import Density
+
+        return next((self._densities[id(tensor)] for tensor in node.outputs if id(tensor) in self._densities), Density())
+
+    @cached_property
+    def _densities(self) -> dict[int, Density]:
+        from mplint.graph.density import densities
+
+        return densities(self.nodes)
 
     def half_of(self, node: Node) -> str | None:
         """The half dtype that matters for a node: that it computes in, or that a conversion of a float32 model would give it.

@@ -79,7 +79,7 @@ class Tensor:
     """A value that flows between nodes, or a constant: a weight, or a number written into an operation.
 
     `dtype` is the canonical lower-case name ("float16", "int64", "string") or None where the file does not tell; `shape` is None where
-    even the rank is unknown. `weights` is set for constants.
+    even the rank is unknown. `weights` is set for constants; `fixed` ones are buffers: no training changes them.
 
     Calls, regions and loops have bodies, and `connect` notes what stands for what: `inside` are the results of bodies that an output of
     such a node is, `shown` the outputs of nodes that a result of a body becomes, `passed` the parameters of bodies that get this tensor,
@@ -92,6 +92,7 @@ class Tensor:
     producer: Node | None = field(default=None, repr=False)
     consumers: list[Node] = field(default_factory=list, repr=False)
     weights: Weights | None = None
+    fixed: bool = False
     inside: tuple[Tensor, ...] = field(default=(), repr=False)
     shown: tuple[Tensor, ...] = field(default=(), repr=False)
     passed: tuple[Tensor, ...] = field(default=(), repr=False)
