@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import NamedTuple
 
+from mplint.graph.flow import source
 from mplint.graph.model import Attribute, Node, OpKind, Tensor
 from mplint.graph.operands import INTEGERS
 from mplint.graph.operations import chunks, operation
@@ -29,7 +30,7 @@ def densities(nodes: Iterable[Node]) -> dict[int, Density]:
         if node.graphs or node.callees:
             continue  # their results are those of their bodies
         steps = _steps(node)
-        data = [tensor for tensor in node.inputs if tensor is not None and tensor.weights is None and tensor.dtype not in SIZES]
+        data = [tensor for tensor in node.inputs if tensor is not None and tensor.dtype not in SIZES and source(tensor).weights is None]
         given = [_of(tensor, found) for tensor in data]
         whole = max((density.whole for density in given), default=1.0)
         free = max((density.free for density in given), default=1.0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.graph.facts import GraphFacts
-from mplint.graph.flow import makers, source, users
+from mplint.graph.flow import is_bias, makers, source, users
 from mplint.graph.model import HALF, Node, OpKind, Tensor
 from mplint.graph.operations import operation
 from mplint.graph.stored import names
@@ -61,15 +61,24 @@ def _computing(maker: Node, end: End) -> Node | None:
         return None
     if maker.kind is not OpKind.POOLING and operation(maker) not in MEANS:
         return maker
-    before = makers(maker.inputs[0])[:1] if maker.inputs and maker.inputs[0] is not None else []
-    activated = [node for node in before if node.kind is OpKind.ACTIVATION and node.inputs and node.inputs[0] is not None]
-    behind = makers(activated[0].inputs[0])[:1] if activated and activated[0].inputs[0] is not None else before
-    product = next((node for node in behind if node.kind in (OpKind.CONV, OpKind.MATMUL)), None)
-    if product is None or not activated:
+    before = _behind(maker)
+    activated = before is not None and before.kind is OpKind.ACTIVATION
+    product = _behind(before) if before is not None and activated else before
+    if product is not None and is_bias(product):
+        product = _behind(product)
+    if product is None or product.kind not in (OpKind.CONV, OpKind.MATMUL):
+        return None
+    if not activated:
         return product
     kernel = kernel_of(product)
     called = words(product.layer) | words(end.name) | (words(source(kernel).name) if kernel is not None else frozenset())
     return product if called & names("words")["result"] else None
+
+
+def _behind(node: Node) -> Node | None:
+    """The operation that computes what a node reads first."""
+    read = next((tensor for tensor in node.inputs if tensor is not None and source(tensor).weights is None), None)
+    return next(iter(makers(read)), None) if read is not None else None
 
 
 def half_inputs(graph: GraphFacts) -> Iterator[tuple[str, Tensor]]:

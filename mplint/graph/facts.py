@@ -115,7 +115,7 @@ class GraphFacts:
 
     def is_half_work(self, dtype: str | None) -> bool:
         """Whether work on a dtype is, or after the conversion that the user asks about would be, done in half."""
-        return dtype in HALF or (self.is_asked and dtype == "float32")
+        return dtype in HALF or (self.is_asked and dtype == "float32" and not self.half)
 
     def severity_of(self, severity: Severity) -> Severity:
         """How bad it is what a half dtype does to this model: a float32 one is right as it is, until someone asks for its conversion."""

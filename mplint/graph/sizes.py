@@ -8,6 +8,7 @@ from typing import NamedTuple
 from mplint.graph.facts import GraphFacts
 from mplint.graph.flow import PASSING, source, users
 from mplint.graph.model import HEAVY, Node, OpKind, Tensor
+from mplint.graph.operations import operation
 from mplint.graph.stored import Stored, is_called_head
 from mplint.graph.transforms import is_transform
 from mplint.graph.work import is_free, kernel_of, work
@@ -166,9 +167,8 @@ def vocabularies(graph: GraphFacts) -> Iterator[Width]:
         if rows in tables or is_head(graph, node, rows):
             heads.setdefault(rows, []).append(node)
     for rows, nodes in heads.items():
-        found = (*tables.get(rows, ()), *nodes)
-        if any(graph.is_half_work(node.compute_dtype) for node in found):
-            yield Width(rows, found, nodes[0], share_of(graph, rows))
+        if any(graph.is_half_work(node.compute_dtype) for node in nodes):
+            yield Width(rows, (*tables.get(rows, ()), *nodes), nodes[0], share_of(graph, rows))
 
 
 def is_head(graph: GraphFacts, node: Node, rows: int) -> bool:
@@ -179,9 +179,19 @@ def is_head(graph: GraphFacts, node: Node, rows: int) -> bool:
     kernel = kernel_of(node)
     if is_called_head(node.layer) or (kernel is not None and is_called_head(source(kernel).name.rpartition(".")[0])):
         return True
-    ranks = [len(tensor.shape) for tensor in _scored(node) if tensor.shape is not None]
+    ranks = [rank for tensor in _scored(node) for rank in _ranks(tensor)]
     given = {dim for tensor in graph.model.graph.inputs for dim in tensor.shape or ()}
     return max(ranks, default=0) > 2 and rows not in given and (rows - 1) & (rows - 2) != 0
+
+
+def _ranks(tensor: Tensor) -> Iterator[int]:
+    """The number of axes that a tensor has by its own shape, and by the number of sizes that it was given."""
+    if tensor.shape is not None:
+        yield len(tensor.shape)
+    maker = tensor.producer
+    sizes = maker.inputs[1] if maker is not None and operation(maker) == "reshape" and len(maker.inputs) > 1 else None
+    if sizes is not None and sizes.shape is not None and len(sizes.shape) == 1 and isinstance(sizes.shape[0], int):
+        yield sizes.shape[0]
 
 
 def _scored(node: Node) -> Iterator[Tensor]:
