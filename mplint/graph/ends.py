@@ -10,8 +10,8 @@ from mplint.graph.facts import GraphFacts
 from mplint.graph.flow import is_bias, makers, source, users
 from mplint.graph.model import HALF, Node, OpKind, Tensor
 from mplint.graph.operations import operation
-from mplint.graph.stored import names
-from mplint.graph.work import kernel_of
+from mplint.graph.stored import names, parts_of
+from mplint.graph.work import kernel_of, work
 
 # Words of names. A state goes out of one step and into the next; the words of `PAIRED` also mean other things, and count where
 # the other side has a tensor of the same shape with such a name.
@@ -25,6 +25,8 @@ GIVEN = frozenset((
     "embeds", "embed", "embedding", "embeddings", "latent", "latents", "residual", "residuals", "encoded", "encoding", "encodings",
 ))  # fmt: skip
 FEATURES = GIVEN | frozenset(("feature", "features", "feat", "feats", "representation", "representations", "pooled", "pooler"))
+RECTIFIERS = ("relu", "relu6", "leakyrelu", "prelu", "elu", "selu", "gelu", "swish", "hardswish", "mish")
+FEW = 64  # results; features are more
 MEANS = ("reducemean", "mean")  # as which poolings of whole maps are exported
 PROBABILITIES = ("softmax", "logsoftmax", "sigmoid", "logsigmoid", "hardsigmoid")
 UNNAMED = ("torch-export", "torchscript")  # the names of outputs are those of the operations
@@ -53,26 +55,35 @@ def half_outputs(graph: GraphFacts) -> Iterator[tuple[str, Tensor, Node]]:
 
 
 def _computing(maker: Node, end: End) -> Node | None:
-    """The operation that computes results; None for what looks rows up, is not known, or pools features.
+    """The operation that computes results; None for what looks rows up, is not known, or gives features: pooled or rectified ones.
 
-    Scores are pooled, too: those of a convolution that no activation follows, or that its names or the output's call a head.
+    Scores are pooled, too: those of a convolution that no rectifier follows, or that its names or the output's call a head. And a
+    rectifier gives results where it is called so, or where they are few.
     """
     if maker.kind in (OpKind.EMBEDDING, OpKind.OPAQUE):
         return None
-    if maker.kind is not OpKind.POOLING and operation(maker) not in MEANS:
+    pooled = maker.kind is OpKind.POOLING or operation(maker) in MEANS
+    last = _behind(maker) if pooled else maker
+    rectified = last is not None and operation(last) in RECTIFIERS
+    if not pooled and not rectified:
         return maker
-    before = _behind(maker)
-    activated = before is not None and before.kind is OpKind.ACTIVATION
-    product = _behind(before) if before is not None and activated else before
-    if product is not None and is_bias(product):
+    product = _behind(last) if last is not None and rectified else last
+    while product is not None and (is_bias(product) or product.kind is OpKind.NORM):
         product = _behind(product)
-    if product is None or product.kind not in (OpKind.CONV, OpKind.MATMUL):
+    size = work(product) if product is not None and product.kind in (OpKind.CONV, OpKind.MATMUL) else None
+    if product is None or size is None:
         return None
-    if not activated:
-        return product
+    if rectified and not _is_called_result(product, end):
+        return maker if not pooled and isinstance(size.outer, int) and size.outer < FEW else None
+    return product if pooled else maker
+
+
+def _is_called_result(product: Node, end: End) -> bool:
+    """Whether the name of an output, or of the layer or the weights that make it, is one of heads."""
     kernel = kernel_of(product)
-    called = words(product.layer) | words(end.name) | (words(source(kernel).name) if kernel is not None else frozenset())
-    return product if called & names("words")["result"] else None
+    paths = (product.layer, source(kernel).name if kernel is not None else "")
+    named = words(end.name).union(part.lower() for path in paths for part in parts_of(path))
+    return bool(named & names("words")["result"])
 
 
 def _behind(node: Node) -> Node | None:

@@ -116,9 +116,14 @@ class Tensor:
 
     @property
     def described(self) -> str:
-        """dtype and shape as a report shows them: "float16[N, 1003]"."""
-        dims = "?" if self.shape is None else ", ".join("?" if dim is None else str(dim) for dim in self.shape)
+        """dtype and shape as a report shows them: "float16[N, 1003]"; what a size is computed by is left out."""
+        dims = "?" if self.shape is None else ", ".join(_shown(dim) for dim in self.shape)
         return f"{self.dtype or 'unknown'}[{dims}]"
+
+
+def _shown(dim: Dim) -> str:
+    """A size as a report shows it: a number or a plain name."""
+    return "?" if dim is None or (isinstance(dim, str) and not dim.replace(".", "_").isidentifier()) else str(dim)
 
 
 @dataclass(slots=True, eq=False)
