@@ -11,7 +11,7 @@ from mplint.graph.model import HEAVY, Node, OpKind, Tensor
 from mplint.graph.operations import operation
 from mplint.graph.stored import Stored, is_called_head
 from mplint.graph.transforms import is_transform
-from mplint.graph.work import is_free, kernel_of, work
+from mplint.graph.work import BIAS_FIRST, is_free, kernel_of, work
 
 STEP = 8
 VOCABULARY = 1000
@@ -179,16 +179,20 @@ def is_head(graph: GraphFacts, node: Node, rows: int) -> bool:
     kernel = kernel_of(node)
     if is_called_head(node.layer) or (kernel is not None and is_called_head(source(kernel).name.rpartition(".")[0])):
         return True
-    ranks = [rank for tensor in _scored(node) for rank in _ranks(tensor)]
+    data = node.inputs[1 if operation(node) in BIAS_FIRST else 0] if node.inputs else None
+    ranks = [rank for tensor in (*([data] if data is not None else []), *_scored(node)) for rank in _ranks(tensor)]
     given = {dim for tensor in graph.model.graph.inputs for dim in tensor.shape or ()}
     return max(ranks, default=0) > 2 and rows not in given and (rows - 1) & (rows - 2) != 0
 
 
 def _ranks(tensor: Tensor) -> Iterator[int]:
-    """The number of axes that a tensor has by its own shape, and by the number of sizes that it was given."""
+    """The number of axes that a tensor has by its own shape, by the order that they were put in, and by the sizes that it was given."""
     if tensor.shape is not None:
         yield len(tensor.shape)
     maker = tensor.producer
+    order = maker.attributes.get("perm") if maker is not None and maker.kind is OpKind.MOVE else None
+    if isinstance(order, tuple):
+        yield len(order)
     sizes = maker.inputs[1] if maker is not None and operation(maker) == "reshape" and len(maker.inputs) > 1 else None
     if sizes is not None and sizes.shape is not None and len(sizes.shape) == 1 and isinstance(sizes.shape[0], int):
         yield sizes.shape[0]
