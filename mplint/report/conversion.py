@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from mplint.adopt.program import Adoption, Note
-from mplint.conversion.result import Conversion
+from mplint.conversion.result import Conversion, Verdict
 
 SHOWN = 12
 
@@ -25,6 +25,8 @@ def conversion_text(result: Conversion, source: str, target: str, *, written: bo
     if result.verified:
         lines.append(f"  verified by {', '.join(result.verified)}")
     lines += [f"  problem: {problem}" for problem in result.problems]
+    if result.verdict is Verdict.UNPROVEN:
+        lines += [f"  UNPROVEN: {gap}" for gap in result.gaps]
     lines += [f"  note: {note}" for note in result.notes]
     if result.kept:
         lines.append(f"  stays float32 ({len(result.kept)}):")
@@ -66,7 +68,9 @@ def _described(result: Conversion, source: str, target: str) -> dict[str, object
         "output": target,
         "policy": result.policy.name,
         "tolerance": result.policy.tolerance,
+        "verdict": result.verdict.value,
         "proven": result.proven,
+        "unproven_because": result.gaps,
         "problems": result.problems,
         "verified_by": result.verified,
         "largest_error": result.error,
@@ -106,9 +110,9 @@ def adoption_text(adoption: Adoption, written: str | None) -> str:
     changed = adoption.after != adoption.before
     lines = []
     if adoption.made:
-        lines += [f"{path}: {'adopts' if changed else 'has adopted'} {policy}", *_lines(adoption.made)]
+        lines += [f"{path}: {'adopts' if changed else 'has adopted'} {policy}", *_lines(path, adoption.made)]
     if adoption.left:
-        lines += ["Left to you:", *_lines(adoption.left)]
+        lines += ["Left to you:", *_lines(path, adoption.left)]
     if changed:
         lines.append(
             f"Written to {written}. Check it with `mplint check {written}`."
@@ -136,13 +140,16 @@ def adoption_json(adoption: Adoption) -> str:
     return json.dumps(described, indent=2, ensure_ascii=False) + "\n"
 
 
-def _lines(notes: Iterable[Note]) -> Iterator[str]:
+def _lines(path: str, notes: Iterable[Note]) -> Iterator[str]:
     for note in notes:
         place = note.location
+        if place.path != path:
+            yield f"  {place.path}:{place.line}: {note.text}"
+            continue
         cell = "" if place.cell is None else f"cell {place.cell} "
         yield f"  {cell}line {place.line}: {note.text}"
 
 
 def _note(note: Note) -> dict[str, object]:
     place = note.location
-    return {"cell": place.cell, "line": place.line, "column": place.column, "text": note.text}
+    return {"path": place.path, "cell": place.cell, "line": place.line, "column": place.column, "text": note.text}

@@ -73,6 +73,7 @@ class HalfPrecisionWeights(Rule):
     frameworks = ("keras", "torch")
     tokens = ("float16", ".half", '"half"')
     program = True
+    consequence_of = ("MP105",)
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report the variables that are created in float16, and the float16 parameters whose gradients a trainer or scaler will unscale."""
@@ -107,14 +108,19 @@ class HalfPrecisionWeights(Rule):
                     confidence=Confidence.HIGH if entry.script and len(verdict.switches) <= 1 else Confidence.MEDIUM,
                     steps=(*chain[:-1], *dict.fromkeys((scaler, Step(event.place, WHERE[str(event.data["how"])])))),  # type: ignore[index]
                     fix=in_float32(trace, last.place, None),
+                    cause=last.place,
                 )
 
     def _variables(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
-        """The variables of TensorFlow and Keras: a layer's are trained, others where something trains."""
-        for event in entry.of("weight made"):
+        """The variables of TensorFlow and Keras: a layer's are trained, others where something trains; none that is made after all that."""
+        steps = entry.of("weight made", *TRAINS)
+        last = max((n for n, event in enumerate(steps) if event.kind in TRAINS), default=None)
+        for number, event in enumerate(steps):
+            if event.kind in TRAINS:
+                continue
             half = [extend(event.path, path) for path, letter in event.data["ways"] if letter == HALF]  # type: ignore[attr-defined]
             path = next((found for found in half if found is not None), None)
-            trains = event.data["layer"] is not None or entry.of(*TRAINS)
+            trains = event.data["layer"] is not None if last is None else number < last
             if path is not None and trains and event.data["trainable"] in (None, TRUE):
                 yield self._created(trace, entry, path, event.place, event.data["dtype"], None)  # type: ignore[arg-type]
 

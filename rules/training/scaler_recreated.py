@@ -151,13 +151,23 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
         lives_on = again is not None and (bool(known) or not entry.script or all(is_given_before(trace, o, again) for o in owners))
         if again is not None and lives_on and seen_again(entry, made, again):
             yield Renewed(made, step, "batch" if len(step.loops) == len(made.loops) else "epoch", again, path)
-        elif outer or entry.script or made.function == "__init__" or is_set_beside(trace, made.place, step.place):
+        elif outer or entry.script or is_constructed(trace, entry, made) or is_set_beside(trace, made.place, step.place):
             continue
         elif all(b.calls[:1] != made.calls[:1] for b in known):
             lasting = bool(known) or any("." in shown_symbol(o.symbol) for o in owners if type(o) is Unknown)
             period = period_of(made, step, lasting)
             if period is not None:
                 yield Renewed(made, step, period, None, path)
+
+
+def is_constructed(trace: Trace, entry: Entry, made: Event) -> bool:
+    """Whether a scaler is made by a constructor, or by what one calls: once in an object's life."""
+    here = [event for event in entry.of("scaler made") if event.place == made.place]
+    if any(event.function == "__init__" for event in here):
+        return True
+    callers = (found for event in here for place in event.calls if (found := trace.node(place)) is not None)
+    functions = (file.syntax.function(node) for file, node in callers if isinstance(node, ast.Call))
+    return any(function is not None and function.name == "__init__" for function in functions)
 
 
 def made_by_element(trace: Trace, made: Event, loop: Place) -> bool:
@@ -220,10 +230,20 @@ def is_conditional(trace: Trace, entry: Entry, made: Event, step: Event) -> bool
     A condition of a round whose contrary ends the program, like an assertion's, is none of the scaler's.
     """
     own = {literal for literal in made.path - step.path if is_open(trace, literal)}
-    other = [e.path ^ made.path for e in entry.of("scaler made") if e.place == made.place and e.loops != made.loops]
+    others = [e for e in entry.of("scaler made") if e.place == made.place and e.loops != made.loops]
+    reached = {id(e): condition_of_round(entry, e) for e in (made, *others)}
+    other = [(e.path - reached[id(e)]) ^ (made.path - reached[id(made)]) for e in others]
     of_rounds = {literal for found in other for literal in found if is_open(trace, literal)}
     contrary = {(key, not held) for key, held in of_rounds}
     return bool(own) or any(not contrary.isdisjoint(e.path) for e in entry.events if e.loops)
+
+
+def condition_of_round(entry: Entry, made: Event) -> Path:
+    """What holds when a round begins: the conditions of the last event before it."""
+    depth = len(made.loops)
+    before = reversed(entry.events[: next(n for n, e in enumerate(entry.events) if e is made)])
+    last = next((e for e in before if e.loops[:depth] != made.loops), None)
+    return last.path if last is not None and last.loops[: depth - 1] == made.loops[: depth - 1] else frozenset()
 
 
 def is_open(trace: Trace, literal: Condition) -> bool:
