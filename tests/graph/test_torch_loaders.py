@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch_models import MODELS  # noqa: E402
 
+from mplint.api import check  # noqa: E402
+from mplint.config import Config  # noqa: E402
 from mplint.graph.load import load_graph  # noqa: E402
 from mplint.graph.model import HEAVY, GraphError, ModelGraph, Node, OpKind, Tensor  # noqa: E402
 
