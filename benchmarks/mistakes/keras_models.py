@@ -169,7 +169,8 @@ def pure_policy(program: Program) -> Iterator[Mutant]:
     for constant in policy_names(program):
         if constant.value == "mixed_float16":
             setting = calls_of(function_of(program, constant), *SETTERS, "set_policy")
-            yield program.replace(constant, '"float16"', span(constant) | spans(setting))
+            if setting:
+                yield program.replace(constant, '"float16"', span(constant) | spans(setting))
 
 
 @api("policy name misspelled", "MP108", "MP115")

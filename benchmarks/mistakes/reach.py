@@ -72,7 +72,8 @@ def definitions_in(program: Program) -> Iterator[ast.FunctionDef | ast.ClassDef]
 
 def sets_policy(node: ast.AST) -> bool:
     """Whether a node sets a mixed policy in float16."""
-    return POLICY.search(ast.unparse(node)) is not None
+    text = ast.unparse(node)
+    return POLICY.search(text) is not None and re.search(r"set_(global_)?(dtype_)?policy\(", text) is not None
 
 
 def half_classes(programs: list[Program]) -> set[str]:
