@@ -131,7 +131,9 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
     for step in entry.of("scaler step"):
         key = key_of(step.data["scaler"])  # type: ignore[arg-type]
         made = scalers.get(key)
-        if made is None or key in restored or is_after_failure(trace, made) or is_conditional(trace, entry, made, step):
+        if made is None or key in restored or is_after_failure(trace, made) or is_apart(entry, made, step):
+            continue
+        if is_conditional(trace, entry, made, step):
             continue
         path = extend(step.path, [literal for literal in made.path if literal[0][0] in ("true", "in")])
         owners = [o for o in atoms(step.data["optimizer"]) if type(o) is not Constant]  # type: ignore[arg-type]  # None can't be stepped
@@ -242,6 +244,12 @@ def is_conditional(trace: Trace, entry: Entry, made: Event, step: Event) -> bool
     of_rounds = {literal for found in other for literal in found if is_open(trace, literal)}
     contrary = {(key, not held) for key, held in of_rounds}
     return bool(own) or any(not contrary.isdisjoint(e.path) for e in entry.events if e.loops)
+
+
+def is_apart(entry: Entry, made: Event, step: Event) -> bool:
+    """Whether a round that makes the scaler never takes the step: an exception's handler does, or another branch."""
+    beside = [e for e in entry.of("scaler step") if e.place == step.place and e.loops[: len(made.loops)] == made.loops]
+    return bool(beside) and all(extend(e.path, made.path) is None for e in beside)
 
 
 def condition_of_round(entry: Entry, made: Event) -> Path:
