@@ -212,6 +212,8 @@ def attribute_of(m: Machine, receiver: Atom, name: str, position: int) -> Value:
             return value
         known = m.library.attribute(m, receiver, name, m.here(position))
         return known if known is not None else derived(receiver, "." + name)  # type: ignore[arg-type]
+    if kind is Constant and name == "value" and isinstance(receiver.value, (str, int, float)):  # type: ignore[union-attr]
+        return receiver  # what an enumeration calls so: nothing else is a member of plain values by this name
     if kind is Function or kind is Partial:
         value = m.read(receiver, name)
         return value if value is not None else Method(receiver, name)

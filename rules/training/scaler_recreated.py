@@ -242,11 +242,12 @@ def is_open(trace: Trace, literal: Condition) -> bool:
 
 
 def period_of(made: Event, step: Event, lasting: bool) -> str | None:
-    """How often a function that makes a scaler is called, by its name, or by the single step that the scaler lives for.
+    """How often a function that makes a scaler is called, by its name or that of the one around it, or by the single step of the scaler.
 
     `lasting`: the optimizer is known to live longer than the call.
     """
-    words = words_of(made.function) | words_of(step.function)
+    inside = made.calls[: len(step.calls)] == step.calls
+    words = words_of(made.function) | (words_of(step.function) if inside else frozenset())
     if "epoch" in words:
         return "epoch"
     if step.loops:

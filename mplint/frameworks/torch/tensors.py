@@ -434,6 +434,8 @@ class Operation:
 
     def may_be_promoted(self, late: Tensor) -> bool:
         """Whether a loss of numbers is taken of something else of unknown dtype, as data have it, whose float32 it computes in."""
+        if late.half and late.half[0].words.startswith("the model is cast"):
+            return False  # as its data are, as a rule
         others = [a for a in self.given[:2] if a is not late]
         unknown = any(type(a) is Unknown or (type(a) is Tensor and ANY in a.dtypes and not a.forward) for a in others)
         return unknown and short_of(self.name).lower().replace("_", "").removesuffix("loss") in OF_NUMBERS
