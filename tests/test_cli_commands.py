@@ -115,6 +115,8 @@ def test_no_command_prints_the_help_as_misuse(run: Run) -> None:
         (["chek"], 'unknown command "chek"; did you mean "check"?'),
         (["src"], 'unknown command "src"; did you mean `mplint check src`?'),
         (["check", "--selct", "MP3"], 'unknown option --selct; did you mean "--select"? (see `mplint check --help`)'),
+        (["check", "--apply"], "unknown option --apply; `mplint fix` has it (see `mplint check --help`)"),
+        (["check", "--verbose"], "unknown option --verbose (see `mplint check --help`)"),
         (["check", "--select"], "argument --select: expected one argument (see `mplint check --help`)"),
         (["check", "--fail-on", "x"], "argument --fail-on: invalid choice: 'x' (choose from 'error', 'warning', 'info')"),
         (["check", "--select", "unredable-input"], '--select: unknown rule "unredable-input"; did you mean "unreadable-input"?'),

@@ -160,8 +160,18 @@ def parse_arguments(name: str, module: Command, argv: Sequence[str]) -> argparse
     options, unknown = parser.parse_known_args(argv)
     options.given_arguments = tuple(argv)
     if unknown:
-        parser.error(f"unknown option {unknown[0]}{nearest(unknown[0].split('=')[0], parser._option_string_actions)}")
+        parser.error(f"unknown option {unknown[0]}{_hint(name, unknown[0].split('=')[0], parser)}")
     return options
+
+
+def _hint(name: str, option: str, parser: Parser) -> str:
+    """The command that has an option which `name` has not, or an option of `name` that is written much the same."""
+    for other in COMMANDS:
+        theirs = Parser(prog=f"mplint {other}", add_help=False)
+        _module(other).add_options(theirs)
+        if other != name and option in theirs._option_string_actions:
+            return f"; `mplint {other}` has it"
+    return nearest(option, (known for known in parser._option_string_actions if known[:4] == option[:4] or known[-4:] == option[-4:]))
 
 
 def _without_command(argv: Sequence[str]) -> NoReturn:
