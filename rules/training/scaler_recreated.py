@@ -131,9 +131,7 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
     for step in entry.of("scaler step"):
         key = key_of(step.data["scaler"])  # type: ignore[arg-type]
         made = scalers.get(key)
-        if made is None or key in restored or is_after_failure(trace, made) or is_apart(entry, made, step):
-            continue
-        if is_conditional(trace, entry, made, step):
+        if made is None or key in restored or is_conditional(trace, entry, made, step) or is_apart(entry, made, step):
             continue
         path = extend(step.path, [literal for literal in made.path if literal[0][0] in ("true", "in")])
         owners = [o for o in atoms(step.data["optimizer"]) if type(o) is not Constant]  # type: ignore[arg-type]  # None can't be stepped
@@ -226,12 +224,6 @@ def seen_again(entry: Entry, made: Event, loop: Place) -> bool:
     return max(rounds, default=0) == 0 or any(e.place == made.place and (loop, 1) in e.loops for e in entry.of("scaler made"))
 
 
-def is_after_failure(trace: Trace, made: Event) -> bool:
-    """Whether a scaler is made where an exception is handled: a fresh start, not what every round does."""
-    found = (found for place in (made.place, *made.calls) if (found := trace.node(place)) is not None)
-    return any(isinstance(parent, ast.ExceptHandler) for file, node in found for parent in file.syntax.ancestors(node))
-
-
 def is_conditional(trace: Trace, entry: Entry, made: Event, step: Event) -> bool:
     """Whether the scaler is made under a condition that no setting decides: on the round, or on what is there already.
 
@@ -266,7 +258,7 @@ def is_open(trace: Trace, literal: Condition) -> bool:
 
 
 def period_of(made: Event, step: Event, lasting: bool) -> str | None:
-    """How often a function that makes a scaler is called, by its name, or by the single step that the scaler lives for.
+    """How often a function that makes a scaler is called, by its name or that of the one around it, or by the single step of the scaler.
 
     `lasting`: the optimizer is known to live longer than the call.
     """
