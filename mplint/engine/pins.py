@@ -234,7 +234,7 @@ def _reader(name: str) -> Reader | None:
     if suffix in (".txt", ".in"):
         return _lines if _TEXT.search(stem) else None
     if suffix in (".yml", ".yaml"):
-        return _lines if stem.startswith(("environment", "conda")) else _conda if _CONDA.search(stem) else None
+        return _lines if stem.startswith(("environment", "conda")) else _conda if _CONDA.search(stem) or _TEXT.search(stem) else None
     return {"pyproject.toml": _pyproject, "Pipfile": _pipfile, "setup.cfg": _lines, "setup.py": _setup, "tox.ini": _lines}.get(name)
 
 

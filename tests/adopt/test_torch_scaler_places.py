@@ -456,3 +456,68 @@ main(loader, "last.pt")
     result = adopt("train.py", (HEAD + ROUND + main).encode(), "mixed_float16", Targets())
     assert "scaler.step(chosen)" in result.after.decode()
     assert all("(MP307)" in note.text for note in result.left)
+
+
+def test_entries_that_a_loss_reads_by_name_are_cast_before_it() -> None:
+    text = """\
+from nets import build
+
+
+def clipped(found, wanted):
+    return nn.functional.binary_cross_entropy(found["share"], wanted)
+
+
+def main(batches, epochs):
+    model = build().to(device)
+    chosen = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in batches:
+        found = model(x.to(device))
+        loss = clipped(found, y)
+        chosen.zero_grad()
+        loss.backward()
+        chosen.step()
+
+
+main(loader, 3)
+"""
+    found = after(HEAD + text)
+    assert '        found["share"] = found["share"].float()\n        loss = clipped(found, y)\n' in found
+    assert "            found = model(x.to(device))\n" in found
+
+
+def test_what_is_handed_the_model_and_gives_the_loss_runs_under_autocast() -> None:
+    text = """\
+from chains import build
+
+
+def main(batches):
+    model = nn.Linear(4, 2).to(device)
+    chain = build(1000)
+    chosen = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, _ in batches:
+        loss = chain.losses(model, x.to(device)).mean()
+        chosen.zero_grad()
+        loss.backward()
+        chosen.step()
+
+
+main(loader)
+"""
+    assert "            loss = chain.losses(model, x.to(device)).mean()\n" in after(HEAD + text)
+
+
+def test_a_loop_that_an_optional_amp_scales_has_mixed_precision() -> None:
+    text = """\
+def train(model, optimizer, batches, amp=None):
+    for x, y in batches:
+        loss = nn.functional.cross_entropy(model(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        if amp is not None:
+            with amp.scale_loss(loss, optimizer) as scaled:
+                scaled.backward()
+        else:
+            loss.backward()
+        optimizer.step()
+"""
+    result = adopt("train.py", (HEAD + text).encode(), "mixed_float16", Targets())
+    assert (result.after, result.left) == (result.before, ())

@@ -75,5 +75,8 @@ def foreign_training(scene: Scene, policy: str) -> Note | None:
         node = scene.here(event)
         if node is not None and event.data["how"] != "compile":
             text = f"`{scene.text(node)}` trains layers that other code builds: call `{setter(scene, policy)}` before it does"
+            applied = next((at for _, e in scene.events("gradients applied") if isinstance(at := scene.here(e), ast.Call)), None)
+            if policy == "mixed_float16" and applied is not None:
+                text += f"; for `{scene.text(applied)}`, make the optimizer a LossScaleOptimizer, and scale the loss in the tape by it"
             return Note(scene.file.location(node), text)
     return None

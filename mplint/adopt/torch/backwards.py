@@ -47,7 +47,7 @@ def backwards(execution: Execution) -> list[Backward]:
             found.append(Backward(number, call, False, True))
             continue
         covered = is_covered(execution, call)
-        twin = all(has_twin(execution, event) for event in plain)
+        twin = all(has_twin(execution, event) for event in plain) or has_managed_twin(execution.file, call)
         done = (covered and not wants_scaler(execution, call)) or twin or scaled_by
         found.append(Backward(number, call, not done, covered))
     return found
@@ -80,6 +80,16 @@ def has_twin(execution: Execution, event: Event) -> bool:
         if any(other is event for other in entry.events):
             scaled = [other for other in entry.of("backward", "trainer backward") if other.kind != "backward" or is_scaled(other)]
             return any(extend(event.path, other.path) is None for other in scaled)
+    return False
+
+
+def has_managed_twin(file: SourceFile, call: ast.Call) -> bool:
+    """Whether another arm of a condition takes the loss from `with amp.scale_loss(loss, optimizer) as scaled`."""
+    for block in file.syntax.all(ast.With):
+        for item in block.items:
+            match item.context_expr:
+                case ast.Call(func=ast.Attribute(attr="scale_loss"), args=[_, *_]) if file.names.exclusive(block, call):
+                    return True
     return False
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from mplint.adopt.torch.models import Models
-from mplint.findings import Change
+from mplint.findings import Change, InsertStatements
 from mplint.frameworks.torch.tensors import BANNED
 from mplint.program.values import BOOLEAN, INTEGER, Items, Object, Tensor, Unknown
 from mplint.python.file import SourceFile
@@ -95,7 +95,10 @@ def casts(models: Models, inside: Sequence[ast.stmt], outside: Sequence[ast.stmt
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and node.id in results and isinstance(node.ctx, ast.Load) and not _is_iterated(file, node):
                 tensor = tensor_at(file, node)
-                if tensor is not None and may_be_cast(models, tensor):
+                if tensor is node and (keys := entries_read(models, node, statement)):
+                    lines = [f"{node.id}[{key!r}] = {node.id}[{key!r}].float()".replace("'", '"') for key in sorted(keys)]
+                    yield InsertStatements(file.span(statement), tuple(lines))
+                elif tensor is not None and may_be_cast(models, tensor):
                     yield float32_tensor(file, tensor)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 targets.add(node.id)
@@ -112,25 +115,51 @@ def may_be_cast(models: Models, node: ast.expr) -> bool:
     return not found or any(type(a) is Unknown or (type(a) is Tensor and not a.dtypes <= NUMBERS) for a in found)
 
 
+def entries_read(models: Models, node: ast.Name, statement: ast.stmt) -> set[str]:
+    """The entries that a statement reads of what nobody knows by handing it to functions that do nothing else with it; else none."""
+    found: set[str] = set()
+    if any(type(atom) is not Unknown for atom in models.execution.values(node)):
+        return found
+    for call in ast.walk(statement):
+        if isinstance(call, ast.Call) and node in call.args:
+            for code in models.execution.codes(call):
+                number = call.args.index(node) + (1 if code.parameters[:1] and code.parameters[0][0] in ("self", "cls") else 0)
+                name = code.parameters[number][0] if number < len(code.parameters) else ""
+                keys = list(keys_in(code.body, name)) if name else []
+                if not keys or len(keys) != count(code.body, name):
+                    return set()
+                found |= set(keys)
+    return found
+
+
+def keys_in(ir: object, name: str) -> Iterator[str]:
+    """The names by which lowered code reads entries of a variable."""
+    if isinstance(ir, tuple):
+        match ir:
+            case ("subscript", _, ("name", _, str(read)), ("constant", _, str(key))) if read == name:
+                yield key
+            case _:
+                for part in ir:
+                    yield from keys_in(part, name)
+
+
+def count(ir: object, name: str) -> int:
+    """How often lowered code reads a variable."""
+    if not isinstance(ir, tuple):
+        return 0
+    own = 1 if len(ir) >= 3 and ir[0] == "name" and ir[2] == name else 0
+    return own + sum(count(part, name) for part in ir)
+
+
 def is_mapping(models: Models, node: ast.expr, call: ast.Call) -> bool:
     """Whether a call hands something to a function that reads entries of it by their names."""
     if node not in call.args:
         return False
     for code in models.execution.codes(call):
         number = call.args.index(node) + (1 if code.parameters[:1] and code.parameters[0][0] in ("self", "cls") else 0)
-        if number < len(code.parameters) and reads_entries(code.body, code.parameters[number][0]):
+        if number < len(code.parameters) and any(True for _ in keys_in(code.body, code.parameters[number][0])):
             return True
     return False
-
-
-def reads_entries(ir: object, name: str) -> bool:
-    """Whether lowered code reads entries of a variable by their names."""
-    if not isinstance(ir, tuple):
-        return False
-    match ir:
-        case ("subscript", _, ("name", _, str(read)), ("constant", _, str())) if read == name:
-            return True
-    return any(reads_entries(part, name) for part in ir)
 
 
 NUMBERS = frozenset({INTEGER, BOOLEAN})

@@ -40,6 +40,14 @@ class Models:
         """Whether an expression by itself, once its operands are there, runs a model or a part of one."""
         return any(work.owned and work.kind in RUNS for work in self.execution.own_work(node))
 
+    def hands_model(self, node: ast.AST) -> bool:
+        """Whether something that nobody knows is called with a model while a statement or expression runs."""
+        for call in (item for item in within(node) if isinstance(item, ast.Call) and not self.is_model(item)):
+            unknown = all(type(atom) is Unknown for atom, _ in self.execution.callees(call))
+            if unknown and self.execution.callees(call) and any(self.is_model(given) for given in call.args):
+                return True
+        return False
+
     def takes_loss(self, node: ast.AST) -> bool:
         """Whether a loss is computed while a statement or expression runs."""
         if any(work.name.endswith(LOSSES) for work in self.execution.work(node)):

@@ -137,6 +137,7 @@ class Passages:
         """From the first statement that runs a model to the last one that autocast may run, without those that stay in float32."""
         runs = [s for s in chosen if self.models.runs_model(s) and not self.stays(s)]
         runs = runs or [s for s in chosen if self.models.runs(s) and not (self.stays(s) or is_spectral(self.models, s))]
+        runs = runs or [s for s in chosen if isinstance(s, ast.Assign) and self.models.hands_model(s)]
         require(bool(runs) or not any(self.stays(s) for s in chosen), DIFFERENTIATED)
         if not runs or any(self.is_covered(s) for s in runs):
             return []

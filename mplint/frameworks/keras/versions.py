@@ -27,7 +27,7 @@ KERAS3_ONLY = (
     "mixed_precision.dtype_policy",
 )
 # Homes that only Keras 2 has.
-KERAS2_ONLY = ("mixed_precision.experimental", "optimizers.legacy")
+KERAS2_ONLY = ("experimental", "layers.experimental", "mixed_precision.experimental", "optimizers.legacy")
 # What says in a training loop which Keras it is for.
 KERAS2_MODULES = ("tensorflow_addons", "tf_keras", "tensorflow.contrib", "tensorflow.compat.v1")
 KERAS2_METHODS = ("get_scaled_loss", "get_unscaled_gradients")
