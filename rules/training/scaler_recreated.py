@@ -262,7 +262,8 @@ def period_of(made: Event, step: Event, lasting: bool) -> str | None:
 
     `lasting`: the optimizer is known to live longer than the call.
     """
-    words = words_of(made.function) | words_of(step.function)
+    called = len(made.calls) > len(step.calls) and made.calls[: len(step.calls)] == step.calls
+    words = words_of(made.function) | (words_of(step.function) if called or made.frame == step.frame else set())
     if "epoch" in words:
         return "epoch"
     if step.loops:
