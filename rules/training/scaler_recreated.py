@@ -258,12 +258,12 @@ def is_open(trace: Trace, literal: Condition) -> bool:
 
 
 def period_of(made: Event, step: Event, lasting: bool) -> str | None:
-    """How often a function that makes a scaler is called, by its name, or by the single step that the scaler lives for.
+    """How often a function that makes a scaler is called, by its name or that of the one around it, or by the single step of the scaler.
 
     `lasting`: the optimizer is known to live longer than the call.
     """
-    called = len(made.calls) > len(step.calls) and made.calls[: len(step.calls)] == step.calls
-    words = words_of(made.function) | (words_of(step.function) if called or made.frame == step.frame else set())
+    helps = len(made.calls) > len(step.calls) and made.calls[: len(step.calls)] == step.calls
+    words = words_of(made.function) | (words_of(step.function) if helps or made.frame == step.frame else frozenset())
     if "epoch" in words:
         return "epoch"
     if step.loops:
