@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from mplint.program.expressions import (
+    at_home,
     attribute,
     attribute_of,
     bind,
@@ -247,7 +248,8 @@ def call_function(m: Machine, function: Function, args: Args, position: int) -> 
 
 def out_of_reach(m: Machine, function: Function, args: Args, position: int) -> Value:
     """What a call that is not entered gives: something unknown made of its arguments."""
-    return m.library.invoke(m, Unknown(f"{function.code.name}{IDENTITY}{function.code.place}"), args, m.here(position))
+    home = at_home(function.bound) if type(function.bound) is Object else ""
+    return m.library.invoke(m, Unknown(f"{function.code.name}{IDENTITY}{home}{function.code.place}"), args, m.here(position))
 
 
 def generator(m: Machine, function: Function, args: Args, position: int) -> Value:
@@ -400,9 +402,14 @@ def symbol_of_parameter(function: Function, name: str) -> str:
 
 
 def note_given(m: Machine, function: Function, name: str, default: IR, value: Value) -> None:
-    """That a call gives a parameter something else than its default."""
-    if default[0] == "constant" and not (type(value) is Constant and value.value == default[2]):
-        m.given.add(symbol_of_parameter(function, name))
+    """That a call gives a parameter something else than its default, or the parameter of another function as it came."""
+    if default[0] != "constant" or (type(value) is Constant and value.value == default[2]):
+        return
+    symbol = symbol_of_parameter(function, name)
+    if type(value) is Unknown and value.symbol in m.parameters and m.switches[value.symbol].default == Constant(default[2]):
+        m.given.add((value.symbol, symbol))
+    else:
+        m.given.add(symbol)
 
 
 def parameter(m: Machine, function: Function, name: str, annotation: IR | None, identity: str = "") -> Value:

@@ -18,10 +18,12 @@ from mplint.program.store import join
 from mplint.program.values import HALF, SINGLE, Code, Place, Step, Value
 from mplint.python.document import is_test_path
 
-# what a program says that runs in float16, or is run so, its comments left out
+# what a program says that casts something to float16, makes it so, or has it run so, its comments left out; no mere name of a dtype
 FLOAT16 = re.compile(
-    rb"\btorch\.(?:cuda\.)?(?:float16|half|HalfTensor)\b|\.half\(\)|[\"']16-mixed[\"']|[\"']fp16[\"']|\bfp16=True|\buse_fp16\b"
+    rb"(?:\bdtype\s*=|\.to\(|\.type\(|\.astype\()[^=()\n]*\btorch\.(?:float16|half)\b|\btorch\.cuda\.HalfTensor\b|\.half\(\)"
+    rb"|[\"']16-mixed[\"']|\b(?:use_)?fp16\s*=\s*True\b|\bprecision\s*=\s*[\"']?16\b"
 )
+NAMED = re.compile(rb"\btorch\.(?:cuda\.)?(?:float16|half)\b|[\"']fp16[\"']")  # a dtype by its name, for a test to try modules in
 # a dtype that is asked after: of a model's tensors where modules are defined, and elsewhere of whatever data
 TESTED = re.compile(rb"(?:[=!]=|\bin\b|\bis\b(?:[ \t]+not\b)?)[ \t]*[\[({]?[\w.,\s]*\btorch\.(?:float16|half)\b")
 DEFINES = re.compile(rb"\bdef forward\b")
@@ -36,9 +38,10 @@ MODULES = re.compile(rb"\btorch\b")
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What a part of a program speaks of: torch's float16, a loss scaler, autocast, bfloat16."""
+    """What a part of a program speaks of: what computes in float16, the names of that dtype, a loss scaler, autocast, bfloat16."""
 
     half: bool
+    named: bool
     scaler: bool
     autocast: bool
     bfloat: bool
@@ -46,10 +49,10 @@ class Spoken:
     @classmethod
     def of(cls, code: bytes) -> Spoken:
         """What code speaks of, its comments left out."""
-        return cls(*(words.search(code) is not None for words in (FLOAT16, SCALER, AUTOCAST, BFLOAT16)))
+        return cls(*(words.search(code) is not None for words in (FLOAT16, NAMED, SCALER, AUTOCAST, BFLOAT16)))
 
 
-SILENT = Spoken(False, False, False, False)
+SILENT = Spoken(False, False, False, False, False)
 
 
 def speaks_of_float16(data: bytes) -> tuple[tuple[str, Spoken], ...]:
@@ -116,15 +119,15 @@ class Callers:
         return [path for path in self.project.paths if (not root or path.startswith(f"{root}/")) and path.endswith(".py")]
 
     def has_float16_in_mind(self, root: str) -> bool:
-        """Whether the programs below a folder speak of float16, or of autocast and not of bfloat16 alone.
+        """Whether the programs below a folder have something computed in float16, or under autocast and not in bfloat16 alone.
 
         What a helper says that only tests call, nobody else means; nor does a loss scaler say anything without autocast.
         """
-        spoken = [said for path in self.below(root) for name, said in self.ask(path, speaks_of_float16) if self.is_meant(path, name)]
-        if any(said.half for said in spoken):
+        told = [(path, said) for path in self.below(root) for name, said in self.ask(path, speaks_of_float16) if self.is_meant(path, name)]
+        if any(said.half or (said.named and is_test_path(path)) for path, said in told):
             return True
-        autocast = any(said.autocast for said in spoken)
-        return autocast and (any(said.scaler for said in spoken) or not any(said.bfloat for said in spoken))
+        autocast = any(said.autocast for _, said in told)
+        return autocast and (any(said.scaler for _, said in told) or not any(said.bfloat for _, said in told))
 
     def is_meant(self, path: str, name: str) -> bool:
         """Whether a part of a program tells what a library is for: used by more than tests, or in a test of the library's modules."""

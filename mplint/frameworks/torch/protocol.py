@@ -14,7 +14,7 @@ from dataclasses import replace
 from mplint.frameworks.packages import note
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.conditions import extend
-from mplint.program.expressions import items_of, truths
+from mplint.program.expressions import at_home, items_of, truths
 from mplint.program.machine import IDENTITY, STATE, Args, Machine
 from mplint.program.store import join
 from mplint.program.values import (
@@ -543,7 +543,7 @@ def of_instance(m: Machine, receiver: Object, name: str, args: Args, place: Plac
         found: Value | None = other(m, receiver, name, args, place)
         if found is not None:
             return found
-    attribute = Unknown(f"{getattr(receiver.type, 'name', receiver.type)}.{name}{IDENTITY}{receiver.id!r}"[:240])
+    attribute = Unknown(f"{getattr(receiver.type, 'name', receiver.type)}.{name}{IDENTITY}{at_home(receiver)}{receiver.id!r}"[:240])
     return m.library.invoke(m, attribute, args, place)
 
 
