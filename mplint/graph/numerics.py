@@ -211,6 +211,23 @@ def vanishing(graph: GraphFacts) -> Iterator[Epsilon]:
             yield Epsilon(tensor, value, node, guarded, rounded)
 
 
+def guarded_tensors(graph: GraphFacts) -> Iterator[tuple[Tensor, Epsilon]]:
+    """The tensors that an epsilon keeps from 0 and float16 would not, from the node that adds it to the one that it guards."""
+    for found in vanishing(graph):
+        stack = [(output, found.value) for output in found.node.outputs[:1]]
+        seen = {id(tensor) for tensor, _ in stack}
+        while stack:
+            tensor, floor = stack.pop()
+            yield tensor, found
+            for user in tensor.consumers:
+                root = operation(user) == "sqrt"
+                lowest = math.sqrt(floor) if root else floor
+                if not (root or user.kind in (OpKind.MOVE, OpKind.CAST)) or lowest > ZERO:
+                    continue
+                stack += [(output, lowest) for output in user.outputs if id(output) not in seen]
+                seen.update(map(id, user.outputs))
+
+
 def _small(graph: GraphFacts, node: Node) -> tuple[Tensor, float, bool] | None:
     """The positive constant that a node adds, at most the smallest normal number; 0 counts where it stands in float16."""
     for tensor in node.inputs[1:2] if operation(node) == "clip" else node.inputs:

@@ -151,13 +151,23 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
         lives_on = again is not None and (bool(known) or not entry.script or all(is_given_before(trace, o, again) for o in owners))
         if again is not None and lives_on and seen_again(entry, made, again):
             yield Renewed(made, step, "batch" if len(step.loops) == len(made.loops) else "epoch", again, path)
-        elif outer or entry.script or made.function == "__init__" or is_set_beside(trace, made.place, step.place):
+        elif outer or entry.script or is_constructed(trace, entry, made) or is_set_beside(trace, made.place, step.place):
             continue
         elif all(b.calls[:1] != made.calls[:1] for b in known):
             lasting = bool(known) or any("." in shown_symbol(o.symbol) for o in owners if type(o) is Unknown)
             period = period_of(made, step, lasting)
             if period is not None:
                 yield Renewed(made, step, period, None, path)
+
+
+def is_constructed(trace: Trace, entry: Entry, made: Event) -> bool:
+    """Whether a scaler is made by a constructor, or by what one calls: once in an object's life."""
+    here = [event for event in entry.of("scaler made") if event.place == made.place]
+    if any(event.function == "__init__" for event in here):
+        return True
+    callers = (found for event in here for place in event.calls if (found := trace.node(place)) is not None)
+    functions = (file.syntax.function(node) for file, node in callers if isinstance(node, ast.Call))
+    return any(function is not None and function.name == "__init__" for function in functions)
 
 
 def made_by_element(trace: Trace, made: Event, loop: Place) -> bool:
