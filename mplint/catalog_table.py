@@ -8,7 +8,7 @@ Row = tuple[str, str, str, tuple[str, ...], tuple[str, ...], bool, str, bool, bo
 # fmt: off
 FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'api/amp_migration.py': (17935, ()),
-    'api/amp_sites.py': (13312, ()),
+    'api/amp_sites.py': (13923, ()),
     'api/apex_amp.py': (6577, (('MP104', 'apex-amp', 'WARNING', ('apex',), ('torch',), False, 'ApexAmp', False, False, False, False),)),
     'api/autocast_around_export.py': (4335, (('MP113', 'autocast-around-export', 'ERROR', ('torch.export', 'onnx.export(', 'dynamo_export'), ('torch',), False, 'AutocastAroundExport', False, False, True, False),)),
     'api/autocast_not_entered.py': (8531, (('MP111', 'autocast-not-entered', 'ERROR', ('autocast',), ('torch',), False, 'AutocastNotEntered', False, False, False, False),)),
