@@ -54,7 +54,7 @@ def sizes_to_try(values: Sequence[ir.Value], known: Mapping[str, Evidence]) -> l
     needed = max((length for length in long if length is not None), default=None)
     if needed is not None:
         lengths = [*([needed] if needed > RATE else []), *LENGTHS]
-        found = [Dims(first, 16, length) for length in lengths for first in (2, 1)] + found
+        found = [Dims(*pair, length) for length in lengths for pair in ((2, 16), (1, 1))] + found
     return found
 
 

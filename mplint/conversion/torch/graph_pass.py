@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import torch
 from torch import fx
 
 from mplint.conversion.distance import distance
-from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, PLAN_SHARE, SECONDS, plan, reasons
+from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, plan, reasons
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
 from mplint.conversion.torch.files import first_line, save, weight_bytes
@@ -51,7 +50,7 @@ def convert_graph(original: ExportedProgram, policy: Policy, options: Options, e
     except Exception as error:
         raise ConversionError(f"the program does not run on the CPU: {first_line(error)}; export it for the CPU") from None
     options.tell("measuring which tensors may be half")
-    unsafe = measured.unsafe(policy.tolerance * PLAN_SHARE, time.monotonic() + SECONDS, options.tell)
+    unsafe = measured.unsafe(policy.tolerance, options.tell)
     beyond = [node for node, size in measured.largest.items() if size > policy.largest and node.op == "placeholder" and saturates(node)]
     for attempt in range(ATTEMPTS):
         options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
