@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from mplint.conversion.distance import Distance
 
-TRIALS = 48
+TRIALS = 40
 BLOCKS = 8
 Item = TypeVar("Item", bound=Hashable)
 Measure = Callable[[Collection[Item]], Distance]

@@ -23,7 +23,6 @@ from mplint.conversion.planner import HEAVY_GAIN, inherit, misfits
 from mplint.conversion.policy import Policy
 
 LARGE = 1 << 16  # elements; larger constants are judged by reading them, and are not part of the session
-HOPELESS = 8  # times the tolerance: no need to run the other feeds
 # Operators whose results are values of their inputs: what goes in rounded comes out rounded.
 EXACT = frozenset(
     (
@@ -132,14 +131,14 @@ class Measurement:
         return [at for at, value in enumerate(self.candidates) if value not in near and value not in found]
 
     def _far(self, chosen: Collection[int], samples: Samples, tolerance: float) -> Distance:
-        """How far the outputs are when the chosen candidates alone are rounded: the worst feed's, or the first that is beyond all hope."""
+        """How far the outputs are when the chosen candidates alone are rounded: the worst feed's, or the first that is too far."""
         session = Session(instrumented(self.program.model, self.candidates, self.policy.half, chosen))
         worst = Distance(0.0)
         try:
             for at, found in samples.distances(session.run, self.last):
                 if found.broken or found.error > worst.error:
                     worst = found
-                if found.broken or found.error > HOPELESS * tolerance:
+                if not found.within(tolerance):
                     self.last = at
                     break
         except Exception:  # a rounded index outside its table, a rounded size that does not fit

@@ -56,7 +56,8 @@ class Derived(NamedTuple):
 class Samples:
     """Feeds with what the original gives, what was derived of them, and the inputs whose scale or offset the model takes off itself.
 
-    `sizes` are how large each output is on all feeds, where these are of one kind. `gaps` are why they prove too little.
+    `sizes` are how large each output is on all feeds, where these are of one kind. `gaps` are why they prove too little, `fault` is why
+    the ONNX checker refuses the original.
     """
 
     feeds: list[Feed] = field(default_factory=list)
@@ -65,6 +66,7 @@ class Samples:
     free: set[str] = field(default_factory=set)
     sizes: tuple[float, ...] = ()
     gaps: list[str] = field(default_factory=list)
+    fault: str = ""
 
     def all_feeds(self) -> list[Feed]:
         """Every feed, the derived ones last."""

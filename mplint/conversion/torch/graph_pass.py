@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
 from mplint.conversion.torch.files import first_line, save, weight_bytes
 from mplint.conversion.torch.measure import Measurement, saturates
-from mplint.conversion.torch.program import Program, analyze, functional, names_of
+from mplint.conversion.torch.program import Program, analyze, functional
 from mplint.conversion.torch.run import Arrays, Runner, cast, flat_run, half_of
 from mplint.conversion.torch.samples import Sample
 from mplint.conversion.torch.verify import Expected, verify
@@ -61,15 +60,8 @@ def convert_graph(original: ExportedProgram, policy: Policy, options: Options, e
         result = _attempt(original, program, halves, policy, measured.references, expected)
         if not result.problems or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
-            result.notes += [f"--keep {pattern} is the name of no operator and no module" for pattern in idle(program, options)]
             return result
     raise AssertionError("no attempt was made")
-
-
-def idle(program: Program, options: Options) -> list[str]:
-    """The patterns of --keep that keep nothing."""
-    names = {name for operation in program.operations if operation.node is not None for name in names_of(operation.node)}
-    return [pattern for pattern in options.keep if not fnmatch.filter(names, pattern)]
 
 
 def _attempt(
