@@ -125,7 +125,7 @@ def test_signals_are_as_long_as_their_frames_ask(tmp_path: Path) -> None:
     found = samples(path, load(path).model, Options(), [])
     feed = found.feeds[0]
     assert feed["waveforms"].shape[-1] == 16000 and set(feed["waveforms_lens"].tolist()) == {16000}
-    assert max(float(np.abs(one["waveforms"]).max()) for one in found.feeds) > 30000  # sound in 16-bit steps as well
+    assert max(float(np.abs(one["waveforms"]).max()) for one in found.feeds) > 20000  # sound in 16-bit steps as well
     assert any(one.name == "zeros" for one in found.derived)
 
 

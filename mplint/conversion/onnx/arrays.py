@@ -15,7 +15,7 @@ NUMBERS = 1 << 16  # integers of unknown size go up to this
 EXACT = 2048  # integers up to here are the same in half: of larger ranges the upper end is tried, too
 RATE = 16000  # samples of sound a second
 TONES = 12
-FULL = 32767.0  # the peak of sound in 16-bit steps
+FULL = 30000.0  # a peak of sound in 16-bit steps, which half holds at twice its size
 
 
 class Dims(NamedTuple):

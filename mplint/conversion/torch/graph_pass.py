@@ -43,6 +43,7 @@ def convert_graph(original: ExportedProgram, policy: Policy, options: Options, e
     samples, wider = expected.samples, expected.wider
     try:
         program = analyze(exported, policy, options, samples[0], expected.device)
+        options.check_keep()
         measured = Measurement(program, policy, samples, wider)
     except ConversionError:
         raise
