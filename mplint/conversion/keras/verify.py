@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -213,6 +214,8 @@ def _other_policy(result: Conversion, converted: Any, original: Original, folder
 
 
 def _is_keras2(path: str) -> bool:
+    if not zipfile.is_zipfile(path):
+        return False  # an .h5 file, which Keras 3 reads
     with Archive(path) as archive:
         about = parse_json(archive.read("metadata.json"), "metadata.json") if "metadata.json" in archive.members else None
     return isinstance(about, dict) and str(about.get("keras_version", "")).startswith("2.")
