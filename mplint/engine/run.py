@@ -199,9 +199,7 @@ def size_of(files: Iterable[str]) -> int:
     return total
 
 
-def conclude(
-    results: Sequence[FileResult], job: Job, contents: Mapping[str, bytes], others: set[str] | None = None
-) -> CheckResult:
+def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, bytes], others: set[str] | None = None) -> CheckResult:
     """Ask the whole program, suppress and sort what the files gave; `contents` are texts checked in the place of files on disk.
 
     What else was read or looked for to answer is added to `others`.

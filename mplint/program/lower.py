@@ -65,9 +65,11 @@ def names_within(node: ast.expr) -> Iterator[str]:
 
 def place_of(node: Any) -> int:
     """The range of a node, at most 1,024 lines of it, in one integer: lines from 1, columns in UTF-8 bytes."""
-    line = node.lineno
-    lines = min(node.end_lineno - line, 0x3FF)
-    return int(line | min(node.col_offset, 0xFFFF) << 20 | lines << 52 | min(node.end_col_offset, 0xFFFF) << 36)
+    line: int = node.lineno
+    lines, start, end = node.end_lineno - line, node.col_offset, node.end_col_offset
+    if lines > 0x3FF or start > 0xFFFF or end > 0xFFFF:
+        lines, start, end = min(lines, 0x3FF), min(start, 0xFFFF), min(end, 0xFFFF)
+    return line | start << 20 | lines << 52 | end << 36  # type: ignore[no-any-return]
 
 
 def line_of(place: int) -> int:
