@@ -25,7 +25,8 @@ class Config(NamedTuple):
     patterns are relative to and `source` the file that the settings were read from (None: nowhere).
     `runtime` names what will run the models (see data/runtimes.toml) and `input_ranges` bounds their inputs.
     `policy` asks about float32 models as if they were converted to it (see `POLICIES`).
-    `baseline` is the file of the findings that are known and not reported.
+    `baseline` is the file of the findings that are known and not reported. `severities` pairs rules with the severity that their findings
+    have here; those that a rule holds to be less severe than usual become no severer than that.
     `target` names hardware; `torch`, `keras` and `tensorflow` are version requirements ("2.3", ">=2.1,<3").
     """
 
@@ -47,6 +48,7 @@ class Config(NamedTuple):
     input_ranges: tuple[tuple[str, tuple[float, float]], ...] = ()
     policy: str | None = None
     baseline: str | None = None
+    severities: tuple[tuple[str, Severity], ...] = ()
     isolated: bool = False
     root: str = "."
     source: str | None = None
@@ -60,8 +62,7 @@ def load_config(start: str = ".", *, file: str | None = None, isolated: bool = F
     if file is not None:
         if not os.path.isfile(file):
             raise UsageError(f"{file}: no such configuration file")
-        table = _read(file)
-        return _parse(table if table is not None else {}, file)
+        return _parse(_read(file) or {}, file)
     if isolated:
         return Config(isolated=True)
     folder = os.path.abspath(start)
@@ -94,6 +95,8 @@ def _read(path: str) -> dict[str, object] | None:
             data = stream.read()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
+    if b"\0" in data:
+        raise UsageError(f"{path}: holds NUL bytes; TOML is text in UTF-8")
     own_file = os.path.basename(path) != "pyproject.toml"
     if not own_file and b"mplint" not in data:
         return None
@@ -113,11 +116,26 @@ def _read(path: str) -> dict[str, object] | None:
 
 
 def _parse(table: dict[str, object], path: str) -> Config:
-    config = Config(root=os.path.dirname(path) or ".", source=path)
+    return _with(Config(root=os.path.dirname(path) or ".", source=path), table, path, (os.path.realpath(path),))
+
+
+def _with(config: Config, table: dict[str, object], path: str, extending: tuple[str, ...]) -> Config:
+    """`config` with the settings of a table over those of the file that it extends; `extending` are the files on the way here."""
+    table = dict(table)
+    base = table.pop("extend", None)
+    if base is not None:
+        if not isinstance(base, str) or not base.strip():
+            raise UsageError(f'{path}: extend must be a path such as "../mplint.toml", not {_kind(base)}')
+        file = os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(base)))
+        if not os.path.isfile(file):
+            raise UsageError(f"{path}: extend: {file}: no such configuration file")
+        if os.path.realpath(file) in extending:
+            raise UsageError(f"{path}: extend: {file} extends itself")
+        config = _with(config, _read(file) or {}, file, (*extending, os.path.realpath(file)))
     for key, value in table.items():
         reader = _KEYS.get(key)
         if reader is None:
-            raise UsageError(f'{path}: unknown key "{key}"{nearest(key, _KEYS)}')
+            raise UsageError(f'{path}: unknown key "{key}"{nearest(key, ("extend", *_KEYS))}')
         try:
             config = reader(config, value)
         except _Wrong as wrong:
@@ -162,6 +180,18 @@ def _per_file_ignores(config: Config, value: object) -> Config:
     if not isinstance(value, dict):
         raise _Wrong(f' must be a table of patterns and lists, such as {{"tests/*" = ["MP3"]}}, not {_kind(value)}')
     return config._replace(per_file_ignores=tuple((pattern, _strings(codes, f'."{pattern}"')) for pattern, codes in value.items()))
+
+
+def _severities(config: Config, value: object) -> Config:
+    if not isinstance(value, dict):
+        raise _Wrong(f' must be a table of rules and severities, such as {{MP101 = "info"}}, not {_kind(value)}')
+    severities = dict(config.severities)
+    for selector, severity in value.items():
+        try:
+            severities[selector] = Severity(_choice(severity, [s.value for s in Severity]))
+        except _Wrong as wrong:
+            raise _Wrong(f".{selector}{wrong}") from None
+    return config._replace(severities=tuple(severities.items()))
 
 
 def _target(config: Config, value: object) -> Config:
@@ -227,6 +257,7 @@ _KEYS: dict[str, Callable[[Config, object], Config]] = {
     "target": _target,
     "min-confidence": lambda config, value: config._replace(min_confidence=Confidence(_choice(value, [c.value for c in Confidence]))),
     "fail-on": lambda config, value: config._replace(fail_on=Severity(_choice(value, [s.value for s in Severity]))),
+    "severity": _severities,
     "policy": lambda config, value: config._replace(policy=_choice(value, POLICIES)),
     "baseline": lambda config, value: config._replace(baseline=_beside(config, _string(value, "", "mplint-baseline.json"))),
     "plugins": lambda config, value: config._replace(plugins=_strings(value)),

@@ -208,7 +208,7 @@ class Finding(NamedTuple):
     """One mistake at one place.
 
     `message` says what is wrong; `why` says in a sentence, with the number that matters, why it
-    harms; `help` says what to do.
+    harms; `help` says what to do. `cause`: the place of what brings it about, where mending that mends this too.
     """
 
     code: str
@@ -222,6 +222,7 @@ class Finding(NamedTuple):
     related: tuple[Related, ...] = ()
     fix: Fix | None = None
     node: str | None = None
+    cause: Location | None = None
 
     def __hash__(self) -> int:
         return hash((self.code, self.location, self.message))  # all the changes of a long fix would take too long

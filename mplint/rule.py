@@ -62,7 +62,8 @@ class Rule:
     in which none of them occurs is never shown to the rule. `needs_target`: it can only fire for a named hardware target.
     `program`: it defines `check_program`; `configs`: it defines `check_config`; `graphs`: it defines `check_graph`
     (such a rule is shown programs only where it has tokens), `weights`: which judges files of weights without operations as well.
-    `adoption`: what its findings mean to adoption (`mplint convert train.py`).
+    `adoption`: what its findings mean to adoption (`mplint convert train.py`). `consequence_of`: rules whose finding at the `cause` of one
+    of this rule's says it all; that one is not told then.
     """
 
     code: ClassVar[str]
@@ -77,6 +78,7 @@ class Rule:
     graphs: ClassVar[bool] = False
     weights: ClassVar[bool] = False
     adoption: ClassVar[Consequence] = Consequence()
+    consequence_of: ClassVar[tuple[str, ...]] = ()
 
     def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
         """Yield the mistakes of this kind that one source file spells out."""
@@ -162,8 +164,12 @@ class Rule:
         confidence: Confidence = Confidence.HIGH,
         steps: Chain = (),
         fix: Fix | None = None,
+        cause: Place | None = None,
     ) -> Finding:
-        """Make a finding of this rule at a place of a program; `steps` are the places that lead there, with what happens at each."""
+        """Make a finding of this rule at a place of a program; `steps` are the places that lead there, with what happens at each.
+
+        `cause`: the place of what brings it about, which a finding of `consequence_of` may stand at.
+        """
         return Finding(
             code=self.code,
             name=self.name,
@@ -175,6 +181,7 @@ class Rule:
             help=sentence(help),
             related=numbered(trace.steps(steps)),
             fix=fix and fix._replace(title=sentence(fix.title).removesuffix(".")),
+            cause=trace.location(cause) if cause is not None else None,
         )
 
     def verdict(self, trace: Trace, entry: Entry, path: Path, place: Place) -> Verdict:

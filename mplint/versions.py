@@ -26,6 +26,11 @@ class Versions(NamedTuple):
         """The range that a requirement such as ">=2.1,<3", "^2.1" or "2.3" names; None where it names no version."""
         return parse_versions(requirement)
 
+    def requirement(self) -> str:
+        """The range as a requirement: ">=2.1,<3"; empty where no bound is known."""
+        bounds = ((">=", self.lower), ("<", self.upper))
+        return ",".join(operator + ".".join(map(str, bound)) for operator, bound in bounds if bound is not None)
+
     def before(self, version: str) -> bool:
         """Whether some supported version is certainly older than `version`."""
         return self.below(version) or (self.lower is not None and self.lower < _numbers(version))

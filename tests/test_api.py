@@ -35,3 +35,12 @@ def test_a_rule_that_fails_is_a_warning_and_the_others_are_heard(checks: str, mo
         assert "MP101" in [f.code for f in check_text(text)]
     with pytest.warns(InternalErrorWarning, match=failing.code):
         assert "torch.amp" in fix_text(text)
+
+
+def test_a_graph_is_shown_by_its_size_and_not_by_its_weights() -> None:
+    from mplint.graph.model import Graph, ModelGraph, Tensor
+
+    graph = Graph("g", constants={"w": Tensor("w", "float32", (2, 2))})
+    assert repr(ModelGraph("m.onnx", "onnx", graph, policy="mixed_float16")) == (
+        "<ModelGraph 'm.onnx': onnx, 0 nodes, 1 constants, policy='mixed_float16'>"
+    )

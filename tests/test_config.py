@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mplint.config import Config, load_config
-from mplint.engine.select import FileIgnores, asked_for, expand, glob_pattern, selected
+from mplint.engine.select import FileIgnores, asked_for, expand, glob_pattern, selected, severities
 from mplint.errors import UsageError
 from mplint.findings import Confidence, Severity
 from mplint.rule import Rule
@@ -219,3 +219,39 @@ def test_per_file_ignores_follow_globs_relative_to_the_configuration(tmp_path: P
 def test_globs_match_as_in_gitignore(pattern: str, matches: list[str], differs: list[str]) -> None:
     assert all(glob_pattern(pattern).fullmatch(path) for path in matches)
     assert not any(glob_pattern(pattern).fullmatch(path) for path in differs)
+
+
+def test_severities_decide_what_is_checked_and_shown() -> None:
+    config = Config(severities=(("MP3", Severity.WARNING), ("MP304", Severity.INFO), ("MP404", Severity.WARNING)))
+    assert severities(config, RULES) == {"MP301": Severity.WARNING, "MP304": Severity.INFO, "MP404": Severity.WARNING}
+    assert selected(config, RULES) >= {"MP301", "MP304", "MP404"} and asked_for(config, RULES) >= {"MP304"}
+    with pytest.raises(UsageError, match='severity: unknown rule "MP9"'):
+        selected(Config(severities=(("MP9", Severity.INFO),)), RULES)
+
+
+def test_a_severity_that_is_none_is_told_with_its_rule(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r'severity\.MP101 must be "error", "warning" or "info", not "inf"; did you mean'):
+        load(tmp_path, '[severity]\nMP101 = "inf"\n')
+
+
+def test_a_file_extends_another_and_overrides_it(tmp_path: Path) -> None:
+    (tmp_path / "team.toml").write_text('ignore = ["MP401"]\nfail-on = "error"\n[severity]\nMP301 = "info"\n')
+    (tmp_path / "sub").mkdir()
+    config = load(tmp_path / "sub", 'extend = "../team.toml"\nfail-on = "info"\n[severity]\nMP304 = "warning"\n')
+    assert (config.ignore, config.fail_on) == (("MP401",), Severity.INFO)
+    assert config.severities == (("MP301", Severity.INFO), ("MP304", Severity.WARNING))
+    assert config.root == str(tmp_path / "sub")
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"), [('extend = "a.toml"', "no such"), ('extend = "mplint.toml"', "extends itself"), ("extend = 1", "number 1")]
+)
+def test_an_extension_that_leads_nowhere_is_an_error(tmp_path: Path, text: str, wrong: str) -> None:
+    with pytest.raises(UsageError, match=wrong):
+        load(tmp_path, text)
+
+
+def test_nul_bytes_are_told(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_bytes('[tool.mplint]\nignore = ["MP1"]\n'.encode("utf-16"))
+    with pytest.raises(UsageError, match=r"pyproject\.toml: holds NUL bytes"):
+        load_config(str(tmp_path))

@@ -31,6 +31,8 @@ def test_one_object_with_every_key_of_the_contract() -> None:
                 "severity": "error",
                 "confidence": "high",
                 "message": "gradients are clipped while they are still multiplied by the loss scale",
+                "why": "the scale starts at 65536, so a limit of 1.0 cuts the true gradients to 1.5e-5.",
+                "help": "call `scaler.unscale_(optimizer)` before clipping.",
                 "path": "src/train.py",
                 "cell": None,
                 "node": None,
@@ -38,7 +40,7 @@ def test_one_object_with_every_key_of_the_contract() -> None:
                 "column": 5,
                 "end_line": 7,
                 "end_column": 60,
-                "related": [{"path": "src/train.py", "line": 6, "column": 5, "message": "scaled here"}],
+                "related": [{"path": "src/train.py", "line": 6, "column": 5, "end_line": 6, "end_column": 34, "message": "scaled here"}],
                 "fix": {
                     "title": "insert `scaler.unscale_(optimizer)`",
                     "applicability": "safe",

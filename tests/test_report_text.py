@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from report_findings import clip_before_unscale, write_program
 
-from mplint.findings import Applicability, Fix, Location, Related, Severity
+from mplint.findings import Applicability, Finding, Fix, Location, Related, Severity
 from mplint.report.sources import Sources
 from mplint.report.style import Style, display_units, style_for
 from mplint.report.summary import place, statistics
-from mplint.report.text import describe, text_report
+from mplint.report.text import describe, full_report, text_report
 
 
 @pytest.fixture(autouse=True)
@@ -192,3 +192,31 @@ def test_places_read_as_editors_link_them() -> None:
     assert place(Location("a.py", 3, 4, 3, 5)) == "a.py:3:4"
     assert place(Location("a.ipynb", 3, 4, 3, 5, 0)) == "a.ipynb:cell 1:3:4"
     assert place(Location("a.py", None, None, None, None)) == "a.py"
+
+
+def test_what_is_alike_in_a_file_is_one_block_and_explained_once() -> None:
+    def at(line: int, path: str = "src/train.py", **changes: object) -> Finding:
+        return clip_before_unscale(Location(path, line, 1, line, 4), related=(), **changes)
+
+    findings = [at(1), at(3, message="`a` is old"), at(6), at(7), at(2, "src/b.py")]
+    text = text_report(findings, 2, Sources(), Style())
+    assert text.count("error[MP304]") == 2 and text.count("= why:") == text.count("= help:") == 1
+    assert "  = also: 3:1: `a` is old\n  = also: 6:1, 7:1: gradients are clipped" in text
+    assert full_report(findings, 2, Sources(), Style()).count("= why:") == 5
+
+
+def test_many_places_are_counted() -> None:
+    findings = [clip_before_unscale(Location("src/train.py", 1, n, 1, n + 1), related=()) for n in range(1, 12)]
+    assert "more: " not in text_report(findings[:9], 1, Sources(), Style()) and " and 2 more: " in text_report(
+        findings, 1, Sources(), Style()
+    )
+    each = [clip_before_unscale(Location("src/train.py", 1, n, 1, n + 1), related=(), message=f"m{n}") for n in range(1, 8)]
+    assert "= also: 2 more places of this file; `--output-format full` shows each" in text_report(each, 1, Sources(), Style())
+
+
+def test_what_other_places_explain_or_a_review_must_decide_keeps_its_own_block() -> None:
+    chains = [clip_before_unscale(), clip_before_unscale(Location("src/train.py", 9, 5, 9, 6))]
+    assert text_report(chains, 1, Sources(), Style()).count("error[MP304]") == 2
+    unsafe = Fix("t", Applicability.UNSAFE)
+    reviewed = [clip_before_unscale(related=(), fix=unsafe, why=why) for why in ("one", "two", "two")]
+    assert text_report(reviewed, 1, Sources(), Style()).count("error[MP304]") == 2

@@ -36,4 +36,9 @@ def adopt(path: str, data: bytes, policy: str, targets: Targets) -> Adoption:
 
 def ordered(notes: list[Note]) -> tuple[Note, ...]:
     """The notes by their places, each once."""
-    return tuple(sorted(dict.fromkeys(notes), key=lambda n: (n.location.cell or 0, n.location.line or 0, n.location.column or 0, n.text)))
+    return tuple(sorted(dict.fromkeys(notes), key=_place))
+
+
+def _place(note: Note) -> tuple[str, int, int, int, str]:
+    at = note.location
+    return at.path, at.cell or 0, at.line or 0, at.column or 0, note.text

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from mplint.cli.arguments import Parser, add_common, add_paths, prepare
+from mplint.cli.output import write_text
 from mplint.cli.terminal import CLEAN, FAILED, complain, show_faults
 from mplint.errors import UsageError
 
@@ -59,7 +60,7 @@ def run(options: Namespace) -> int:
     gone = Counter(dict(result.stale))
     after = before - gone + fresh
     if creates or after != before:
-        _write(file, baseline.text_of(after))
+        write_text(file, baseline.text_of(after))
     sizes = f"{counted(after.total(), 'finding')} in {counted(len({key.path for key in after}), 'file')}"
     changes = "" if creates else f" ({fresh.total()} new, {gone.total()} gone)"
     sys.stdout.write(f"{file}: {sizes}{changes}.\n")
@@ -71,11 +72,3 @@ def run(options: Namespace) -> int:
         complain(f"error: {finding.location.path}: {finding.message}; no baseline holds this")
     show_faults([str(fault) for fault in result.faults])
     return FAILED if unread or result.faults else CLEAN
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        with open(path, "w", encoding="utf-8") as stream:
-            stream.write(text)
-    except OSError as error:
-        raise UsageError(f"{path}: can't be written: {(error.strerror or str(error)).lower()}") from None

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mplint.cli.arguments import EXIT_EPILOG, Parser, add_common, add_paths, add_ranges, prepare
-from mplint.cli.terminal import complain, exit_code, show_faults, style_of
+from mplint.cli.output import ensure_writable, write_text
+from mplint.cli.terminal import CLEAN, complain, exit_code, show_faults, style_of, tell
 from mplint.config import POLICIES
 from mplint.errors import UsageError
+from mplint.report.formats import FORMATS, PLAIN
 
 if TYPE_CHECKING:
     from mplint.config import Config
     from mplint.engine.run import CheckResult
     from mplint.graph.model import ModelGraph
 
-FORMATS = ("text", "concise", "json", "github", "sarif")
 EPILOG = EXIT_EPILOG
 
 
@@ -25,9 +27,16 @@ def add_options(parser: Parser) -> None:
     """The options of `mplint check`."""
     add_paths(parser)
     parser.add_argument("--output-format", choices=FORMATS, default="text", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: text)")
+    parser.add_argument("--output-file", metavar="FILE", help="write the report there, and only the summary to standard output")
     parser.add_argument(
         "--statistics", action="store_true", help="count the findings of each rule instead of listing them; sum up the precision of models"
     )
+    parser.add_argument("-q", "--quiet", action="store_true", help="write the findings and nothing else")
+    parser.add_argument("--fix", action="store_true", help="apply the safe fixes first, as `mplint fix --apply` does")
+    parser.add_argument("--add-ignores", metavar="REASON", help="write a comment at every finding that ignores it for REASON")
+    shown = parser.add_argument_group("instead of checking")
+    shown.add_argument("--show-files", action="store_true", help="list the files that would be checked")
+    shown.add_argument("--show-settings", action="store_true", help="print the configuration that is in force, and where it comes from")
     models = parser.add_argument_group("models")
     models.add_argument("--runtime", metavar="NAME", help="what will run them, such as onnxruntime-cpu or tensorrt")
     models.add_argument(
@@ -45,36 +54,111 @@ def add_options(parser: Parser) -> None:
 
 def run(options: Namespace) -> int:
     """Check, report, and return the exit code."""
-    if options.statistics and options.output_format not in ("text", "concise"):
-        raise UsageError("--statistics goes with --output-format text or concise")
+    if options.statistics and options.output_format not in PLAIN:
+        raise UsageError(f"--statistics goes with --output-format {', '.join(PLAIN)}")
+    if options.output_file is not None:
+        ensure_writable(options.output_file)
     config, paths, texts = prepare(options)
-    given: Mapping[str, bytes] = texts
+    if options.show_files or options.show_settings:
+        return _show(options, config, paths)
+    if options.fix:
+        _fix(options, config, paths)
+    result, given = _checked(options, config, paths, texts)
+    failures: tuple[str, ...] = ()
+    if options.add_ignores is not None:
+        result, failures = _ignored(options, result)
+    faults = _report(options, config, result, given)
+    _remark(options, config, result)
+    for failure in failures:
+        complain(f"error: {failure}")
+    show_faults(faults)
+    return exit_code(result.findings, bool(faults or failures), config, options.exit_zero)
+
+
+def _checked(
+    options: Namespace, config: Config, paths: Sequence[str], texts: Mapping[str, bytes]
+) -> tuple[CheckResult, Mapping[str, bytes]]:
+    """What is found, and the texts that were checked in the place of files."""
     from mplint.engine.run import check_paths
-    from mplint.report.formats import Reported, report
 
     models = _models(options.model)
     if models and not options.paths:
         paths = ()
     if options.since is not None or options.staged:
-        result, given = _changed(options, config, paths)
-    else:
-        result = check_paths(paths, config, given=given, models=models)
+        return _changed(options, config, paths)
+    return check_paths(paths, config, given=texts, models=models), texts
+
+
+def _report(options: Namespace, config: Config, result: CheckResult, given: Mapping[str, bytes]) -> list[str]:
+    """Write the report, and return mplint's own faults."""
+    from mplint.report.formats import Reported, report, summary
+    from mplint.report.style import Style
+
     faults = [str(fault) for fault in result.faults]
-    reported = Reported(result, config, given, faults, style_of(options, sys.stdout))
-    text, more = report(reported, options.output_format, statistics=options.statistics)
+    style = style_of(options, sys.stdout)
+    reported = Reported(result, config, given, faults, style if options.output_file is None else Style())
+    text, more = report(reported, options.output_format, statistics=options.statistics, quiet=options.quiet)
+    if options.output_file is not None:
+        write_text(options.output_file, text)
+        text = "" if options.quiet else summary(reported._replace(style=style))
     sys.stdout.write(text)
-    faults += more
+    return faults + more
+
+
+def _remark(options: Namespace, config: Config, result: CheckResult) -> None:
+    """Say what was passed over."""
     for note in result.notes:
         complain(f"note: {note}")
-    if result.stale:
+    if result.stale and not options.quiet:
         gone = sum(result.stale.values())
         what = "1 known finding is" if gone == 1 else f"{gone} known findings are"
         complain(f"note: {config.baseline}: {what} gone; `mplint baseline prune` drops them")
-    if options.output_format == "concise" and not options.statistics:
+    if (options.output_format == "concise" or options.quiet) and not options.statistics:
         for path, reason in result.unjudged:
             complain(f"note: {path}: not judged: {reason}")
-    show_faults(faults)
-    return exit_code(result.findings, bool(faults), config, options.exit_zero)
+
+
+def _show(options: Namespace, config: Config, paths: Sequence[str]) -> int:
+    """List the files that would be checked, or the settings that are in force."""
+    if options.show_files:
+        from mplint.engine.discovery import discover
+
+        files = discover(paths, config.exclude, root=config.root, force_exclude=config.force_exclude)
+        sys.stdout.write("".join(f"{file}\n" for file in files))
+    if options.show_settings:
+        from mplint.cli.settings import settings_text
+        from mplint.engine.targets import TargetResolver
+
+        sys.stdout.write(settings_text(config, TargetResolver(config).targets(os.path.join(config.root, "mplint.toml"))))
+    return CLEAN
+
+
+def _fix(options: Namespace, config: Config, paths: Sequence[str]) -> None:
+    """Apply the safe fixes, and say what was fixed."""
+    if "-" in options.paths or options.since is not None or options.staged or options.model:
+        raise UsageError("--fix goes with files, not with --since, --staged, --model or standard input")
+    from mplint.engine.fix import fix_paths
+    from mplint.report.fixes import mended_report
+
+    result = fix_paths(paths, config, unsafe=False, apply=True)
+    tell(mended_report(result.mended))
+    for failure in result.failures:
+        complain(f"error: {failure}")
+    show_faults(result.faults)
+
+
+def _ignored(options: Namespace, result: CheckResult) -> tuple[CheckResult, tuple[str, ...]]:
+    """Write the comments, say how many, and return what is left, with what could not be written."""
+    if not options.add_ignores.strip():
+        raise UsageError("--add-ignores needs a reason")
+    if "-" in options.paths or options.staged or options.model:
+        raise UsageError("--add-ignores goes with files, not with --staged, --model or standard input")
+    from mplint.engine.ignores import add_ignores
+    from mplint.report.summary import counted
+
+    ignored = add_ignores(result.findings, options.add_ignores)
+    complain(f"{counted(ignored.findings, 'finding')} in {counted(ignored.files, 'file')} ignored from now on")
+    return result._replace(findings=ignored.left), ignored.failures
 
 
 def _changed(options: Namespace, config: Config, paths: Sequence[str]) -> tuple[CheckResult, Mapping[str, bytes]]:

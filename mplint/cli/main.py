@@ -19,6 +19,7 @@ INTERRUPTED, CLOSED = 130, 141
 COMMANDS = {
     "check": "find mistakes in programs, notebooks, configurations and models",
     "fix": "show the fixes as a diff, or apply them",
+    "init": "write a first configuration for a project",
     "baseline": "write down the findings of now, so that only new ones are reported",
     "explain": "print the documentation of rules",
     "rules": "list the rules",
@@ -128,6 +129,10 @@ def _module(name: str) -> Command:
             from mplint.cli import baseline
 
             return baseline
+        case "init":
+            from mplint.cli import init
+
+            return init
         case "explain":
             from mplint.cli import explain
 
@@ -155,8 +160,18 @@ def parse_arguments(name: str, module: Command, argv: Sequence[str]) -> argparse
     options, unknown = parser.parse_known_args(argv)
     options.given_arguments = tuple(argv)
     if unknown:
-        parser.error(f"unknown option {unknown[0]}{nearest(unknown[0].split('=')[0], parser._option_string_actions)}")
+        parser.error(f"unknown option {unknown[0]}{_hint(name, unknown[0].split('=')[0], parser)}")
     return options
+
+
+def _hint(name: str, option: str, parser: Parser) -> str:
+    """The command that has an option which `name` has not, or an option of `name` that is written much the same."""
+    for other in COMMANDS:
+        theirs = Parser(prog=f"mplint {other}", add_help=False)
+        _module(other).add_options(theirs)
+        if other != name and option in theirs._option_string_actions:
+            return f"; `mplint {other}` has it"
+    return nearest(option, (known for known in parser._option_string_actions if known[:4] == option[:4] or known[-4:] == option[-4:]))
 
 
 def _without_command(argv: Sequence[str]) -> NoReturn:

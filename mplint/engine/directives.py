@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mplint.errors import closest
 from mplint.python.document import Document
 from mplint.python.suffixes import is_config
 
@@ -21,6 +22,8 @@ _DIRECTIVE = re.compile(
     ),
     re.I,
 )
+# What looks like a suppression and is none: another word, or no colon.
+_MEANT = re.compile(r"#\s*(?P<told>mplint\s*:?\s*(?P<word>[a-z]+(?:[-_ ][a-z]+)?))\s*\[[^\]#]*\]", re.I)
 _NEXT_COMMENT = re.compile(r"(?<=\s)#(?=\s*[a-z])", re.I)
 _ENTRY = re.compile(r"[^\s,]+")
 
@@ -50,6 +53,16 @@ class Directive(NamedTuple):
     last: int
 
 
+class Misspelled(NamedTuple):
+    """What stands before the codes of a comment that means to suppress and does not, and what it means to say."""
+
+    text: str
+    meant: str
+    line: int
+    start: int
+    end: int
+
+
 def mentions(text: str) -> bool:
     """Whether a program may hold comments that suppress findings."""
     if "mplint" not in text and "noqa" not in text and "NOQA" not in text:
@@ -58,7 +71,7 @@ def mentions(text: str) -> bool:
         return _MENTIONED.search(text) is not None
     lowered = text.lower()  # looking for the words first takes a tenth of the time
     starts = (match.start() for match in re.finditer("noqa", lowered))
-    return "mplint:" in lowered or any(_MENTIONED.match(text, start) is not None for start in starts)
+    return "mplint:" in lowered or _MEANT.search(text) is not None or any(_MENTIONED.match(text, start) is not None for start in starts)
 
 
 def directives(document: Document) -> list[Directive]:
@@ -69,6 +82,22 @@ def directives(document: Document) -> list[Directive]:
         return []  # JSON has no comments
     layout = _YamlLayout(document.text) if is_config(document.path) else _Layout(document.text)
     return [directive for comment in layout.comments for directive in _read(comment, layout, document)]
+
+
+def misspelled(document: Document) -> list[Misspelled]:
+    """The comments that name rules in the form of a suppression and are none."""
+    text = document.text
+    if _MEANT.search(text) is None or document.path.endswith(".json"):
+        return []
+    layout = _YamlLayout(text) if is_config(document.path) else _Layout(text)
+    found = []
+    for comment in layout.comments:
+        for match in _MEANT.finditer(comment.text):
+            meant = f"mplint: {closest(match['word'], (IGNORE, FILE_IGNORE, SKIP_FILE)) or ''}"
+            if not _DIRECTIVE.match(comment.text, match.start()) and meant != "mplint: ":
+                start = comment.column + match.start("told")
+                found.append(Misspelled(match["told"], meant, comment.line, start, start + len(match["told"])))
+    return found
 
 
 class _Comment(NamedTuple):

@@ -79,7 +79,7 @@ class _Walker:
         self.respect_gitignore = respect_gitignore
 
     def walk(self, folder: str) -> Iterator[str]:
-        """The files below `folder`, which itself may be ignored: it was named."""
+        """The files below `folder`, which itself may be ignored: it was named; and the folders that can't be looked into."""
         top = _absolute(folder)
         shown = _shown(folder)
         prefix = "" if shown == "." else shown.rstrip("/") + "/"
@@ -93,6 +93,8 @@ class _Walker:
             except OSError as error:
                 if path == top:
                     raise UsageError(f"{folder}: {error.strerror}") from None
+                if not isinstance(error, FileNotFoundError):
+                    yield prefix + path[len(top) :].lstrip("/")  # who reads it says why it can't be
                 continue
             names = {entry.name for entry in entries}
             if path != top and names & ENVIRONMENT_MARKS:

@@ -18,7 +18,7 @@ from mplint.engine.discovery import discover, kept
 from mplint.engine.job import Job
 from mplint.engine.results import CheckResult as CheckResult
 from mplint.engine.results import Fault, FileResult
-from mplint.engine.select import FileIgnores, asked_for, known_rules, selected
+from mplint.engine.select import FileIgnores, asked_for, known_rules, selected, severities
 from mplint.engine.targets import TargetResolver
 from mplint.errors import describe
 from mplint.findings import Finding, Severity
@@ -209,6 +209,7 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
     idle = frozenset(code for code, rule in rules.items() if rule.needs_target) if job.config.target is None else frozenset()
     ignores = FileIgnores(job.config, rules)
     advised = asked_for(job.config, rules)
+    severe = severities(job.config, rules)
     faults = {fault for result in results for fault in result.faults}
     programs = [result for result in results if not is_config(result.path) and not is_model(result.path)]
     asked: dict[str, list[Finding]] = {}
@@ -239,6 +240,7 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
         kept = [f for f in (*told, *asked.get(result.path, ())) if f.code in enabled]
         if result.comments:
             kept = suppressed(result, kept, enabled - idle, names, contents, faults)
+        kept = [judged(f, rules, severe) for f in kept] if severe else kept
         sure = {f for f in kept if f.confidence.rank >= job.config.min_confidence.rank}
         wanted = {f for f in sure if f.severity is not Severity.INFO or f.code in advised}
         shown |= wanted
@@ -286,6 +288,14 @@ def informed(finding: Finding, known: Finding | None) -> Finding:
     if known is None or " when " not in known.message:
         return finding
     return known._replace(location=finding.location, severity=finding.severity, fix=finding.fix)
+
+
+def judged(finding: Finding, rules: Mapping[str, Entry], severe: Mapping[str, Severity]) -> Finding:
+    """A finding with the severity that the configuration gives to its rule; one that the rule holds to be milder than usual stays so."""
+    severity = severe.get(finding.code)
+    if severity is None or (finding.severity.rank < rules[finding.code].severity.rank and finding.severity.rank <= severity.rank):
+        return finding
+    return finding._replace(severity=severity)
 
 
 def remarks_of(results: Iterable[FileResult], named: frozenset[str]) -> tuple[str, ...]:

@@ -39,7 +39,9 @@ def selected(config: Config, rules: Mapping[str, Entry]) -> frozenset[str]:
     The most specific selector decides about a code (a code or name before a longer prefix before a
     shorter one before ALL); between equals `ignore` wins. Raises UsageError for an unknown selector.
     """
-    wanted = {code: 0 for code, rule in rules.items() if not config.select and rule.severity is not Severity.INFO}
+    own = severities(config, rules)
+    wanted = {code: 0 for code, rule in rules.items() if not config.select and own.get(code, rule.severity) is not Severity.INFO}
+    wanted |= {code: 0 for code, severity in own.items() if not config.select and rules[code].severity is not Severity.INFO}
     for key, selectors in (("select", config.select), ("extend-select", config.extend_select)):
         for code, weight in _weights(selectors, rules, config, key).items():
             wanted[code] = max(weight, wanted.get(code, 0))
@@ -49,8 +51,18 @@ def selected(config: Config, rules: Mapping[str, Entry]) -> frozenset[str]:
 
 
 def asked_for(config: Config, rules: Mapping[str, Entry]) -> frozenset[str]:
-    """The codes that `select` and `extend_select` name: only of these rules is advice (severity info) shown."""
-    return frozenset(_weights((*config.select, *config.extend_select), rules, config, "select"))
+    """The codes that `select`, `extend_select` or `severities` name: only of these rules is advice (severity info) shown."""
+    return frozenset(_weights((*config.select, *config.extend_select), rules, config, "select")) | severities(config, rules).keys()
+
+
+def severities(config: Config, rules: Mapping[str, Entry]) -> dict[str, Severity]:
+    """The severity that the configuration gives to rules, by code; the most specific selector decides, between equals the last one."""
+    found: dict[str, tuple[int, Severity]] = {}
+    for selector, severity in config.severities:
+        for code, weight in _weights([selector], rules, config, "severity").items():
+            if weight >= found.get(code, (0, severity))[0]:
+                found[code] = weight, severity
+    return {code: severity for code, (_, severity) in found.items()}
 
 
 class FileIgnores:

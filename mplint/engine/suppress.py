@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from mplint.engine.builtin_rules import UnreadableInput, UnusedSuppression, unused
-from mplint.engine.directives import FILE_IGNORE, NOQA, SKIP_FILE, Directive, Entry, directives
+from mplint.engine.directives import FILE_IGNORE, NOQA, SKIP_FILE, Directive, Entry, Misspelled, directives, misspelled
 from mplint.errors import closest, nearest
 from mplint.findings import Applicability, Finding, Fix, Replace, Span
 from mplint.python.document import Document
@@ -23,6 +23,8 @@ def suppress(
     comments = directives(document)
     if any(comment.kind == SKIP_FILE for comment in comments):
         return []
+    if UnusedSuppression.code in enabled_codes:
+        given += [_misspelled(comment, document) for comment in misspelled(document)]
     if not comments:
         return sorted(given, key=_order)
     rules = _Rules(known_rules)
@@ -101,6 +103,13 @@ def _unknown(comment: Directive, entry: Entry, document: Document, rules: _Rules
         return unused(document.location(span), message, f"write {found}, or remove it", fix)
     kept = tuple(other for other in comment.entries or () if other is not entry)
     return unused(document.location(span), message, f"remove {entry.text}", _removal(comment, kept, document))
+
+
+def _misspelled(comment: Misspelled, document: Document) -> Finding:
+    span = Span(comment.line, comment.start, comment.line, comment.end)
+    fix = Fix(f"Write `{comment.meant}`", Applicability.UNSAFE, (Replace(span, comment.meant),))
+    message = f'"{comment.text}" is no suppression, so this suppresses nothing; did you mean "{comment.meant}"?'
+    return unused(document.location(span), message, f"write `# {comment.meant}[…]`", fix)
 
 
 def _removal(comment: Directive, kept: tuple[Entry, ...], document: Document) -> Fix:

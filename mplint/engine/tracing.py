@@ -16,7 +16,7 @@ from mplint.engine.cache import Made, ProgramCache, bytes_of
 from mplint.engine.prefilter import speaks_of_matter
 from mplint.engine.results import Fault, FileResult, digest_of
 from mplint.errors import describe
-from mplint.findings import Finding
+from mplint.findings import Confidence, Finding, Severity
 from mplint.frameworks.known import interpret, project_of
 from mplint.frameworks.names import unbound
 from mplint.frameworks.relevance import speaks_of_training
@@ -110,9 +110,12 @@ def ask(found: Trace, rules: Iterable[Entry], given: dict[str, str], faults: set
     """What rules say of a trace, at places in the given programs; one finding of a code at a place."""
     by_path: dict[str, dict[tuple[str, int | None, int | None, int | None], Finding]] = {}
     known = set(given.values())
+    consequences: dict[str, tuple[str, ...]] = {}
     for rule in rules:
         try:
-            for finding in rule.load()().check_program(found):
+            asked = rule.load()
+            consequences[rule.code] = asked.consequence_of
+            for finding in asked().check_program(found):
                 path = finding.location.path
                 if path in known:
                     key = (finding.code, finding.location.cell, finding.location.line, finding.location.column)
@@ -123,7 +126,18 @@ def ask(found: Trace, rules: Iterable[Entry], given: dict[str, str], faults: set
             faults.add(Fault(next(iter(sorted(known))), rule.code, describe(error)))
     for path, error_text in found.faults:
         faults.add(Fault(given.get(path, path), "interpreting the program", error_text))
-    return {path: list(findings.values()) for path, findings in by_path.items()}
+    return without_consequences({path: list(findings.values()) for path, findings in by_path.items()}, consequences)
+
+
+def without_consequences(found: dict[str, list[Finding]], of: Mapping[str, tuple[str, ...]]) -> dict[str, list[Finding]]:
+    """Findings but for those whose cause is told; `of`: the rules that tell the causes of a rule's findings, by its code."""
+    told = {(f.code, f.location) for findings in found.values() for f in findings if is_shown(f)}
+    return {path: [f for f in findings if told.isdisjoint((code, f.cause) for code in of[f.code])] for path, findings in found.items()}
+
+
+def is_shown(finding: Finding) -> bool:
+    """Whether a finding is shown with the default selection."""
+    return finding.severity != Severity.INFO and finding.confidence != Confidence.LOW
 
 
 class Programs:

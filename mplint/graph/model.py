@@ -188,7 +188,7 @@ class Optimizer:
     loss_scaling: bool | None = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ModelGraph:
     """A loaded model.
 
@@ -209,6 +209,11 @@ class ModelGraph:
     metadata: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     mendable: bool = False
+
+    def __repr__(self) -> str:
+        nodes = sum(1 for _ in self.nodes())
+        policy = f", policy={self.policy!r}" if self.policy else ""
+        return f"<ModelGraph {self.path!r}: {self.format}, {nodes} nodes, {sum(1 for _ in self.constants())} constants{policy}>"
 
     def nodes(self) -> Iterator[Node]:
         """Every node of the graph, its bodies and the functions."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from mplint.program.expressions import (
+    at_home,
     attribute,
     attribute_of,
     bind,
@@ -52,12 +53,13 @@ def call(m: Machine, callee: Value, args: Args, position: int) -> Value:
         found = [(path, atom) for path, atom in under(callee, m.path) if not (type(atom) is Constant and atom.value is None)]
         if len(found) == 1:
             return call_atom(m, found[0][1], args, position)
-        base = m.path
+        base, written = m.path, m.written
 
-        def one(atom: Value) -> Callable[[], tuple[bool, Value]]:
-            return lambda: (True, call_atom(m, atom, args, position))  # type: ignore[arg-type]
+        def one(atom: Value) -> tuple[bool, Value]:
+            m.written = written
+            return True, call_atom(m, atom, args, position)  # type: ignore[arg-type]
 
-        return m.fork([(path - base, one(atom)) for path, atom in found])[1] if found else NONE
+        return m.fork([(path - base, partial(one, atom)) for path, atom in found])[1] if found else NONE
     return call_atom(m, callee, args, position)
 
 
@@ -144,6 +146,7 @@ def call_method_of(m: Machine, receiver: Atom, name: str, args: Args, position: 
     if kind is Object:
         held = m.read(receiver.id, name)  # type: ignore[union-attr]
         if held is not None:
+            m.written = name
             return call(m, held, args, position)
         if type(receiver.type) is Class:  # type: ignore[union-attr]
             member = class_member(m, receiver.type, name)  # type: ignore[union-attr]
@@ -155,6 +158,7 @@ def call_method_of(m: Machine, receiver: Atom, name: str, args: Args, position: 
     if kind is Unknown:
         held = m.read(receiver, name)
         if held is not None:
+            m.written = name
             return call(m, held, args, position)
     if kind is Lazy:
         return call(m, attribute(m, receiver, name, callee_position), args, position)
@@ -244,7 +248,8 @@ def call_function(m: Machine, function: Function, args: Args, position: int) -> 
 
 def out_of_reach(m: Machine, function: Function, args: Args, position: int) -> Value:
     """What a call that is not entered gives: something unknown made of its arguments."""
-    return m.library.invoke(m, Unknown(f"{function.code.name}{IDENTITY}{function.code.place}"), args, m.here(position))
+    home = at_home(function.bound) if type(function.bound) is Object else ""
+    return m.library.invoke(m, Unknown(f"{function.code.name}{IDENTITY}{home}{function.code.place}"), args, m.here(position))
 
 
 def generator(m: Machine, function: Function, args: Args, position: int) -> Value:
@@ -397,9 +402,14 @@ def symbol_of_parameter(function: Function, name: str) -> str:
 
 
 def note_given(m: Machine, function: Function, name: str, default: IR, value: Value) -> None:
-    """That a call gives a parameter something else than its default."""
-    if default[0] == "constant" and not (type(value) is Constant and value.value == default[2]):
-        m.given.add(symbol_of_parameter(function, name))
+    """That a call gives a parameter something else than its default, or the parameter of another function as it came."""
+    if default[0] != "constant" or (type(value) is Constant and value.value == default[2]):
+        return
+    symbol = symbol_of_parameter(function, name)
+    if type(value) is Unknown and value.symbol in m.parameters and m.switches[value.symbol].default == Constant(default[2]):
+        m.given.add((value.symbol, symbol))
+    else:
+        m.given.add(symbol)
 
 
 def parameter(m: Machine, function: Function, name: str, annotation: IR | None, identity: str = "") -> Value:

@@ -13,7 +13,7 @@ from mplint.errors import describe
 from mplint.program.calls import instantiate
 from mplint.program.expressions import ancestors, bind
 from mplint.program.interpreter import interpreter
-from mplint.program.lower import GENERATOR, IR, NESTS
+from mplint.program.lower import GENERATOR, IR, NESTS, PASSED_ON
 from mplint.program.machine import MAIN, STATE, Args, Exhausted, Library, Machine, Recorder
 from mplint.program.project import Project
 from mplint.program.trace import Entry, Trace
@@ -71,18 +71,29 @@ def unset(m: Machine, turned: frozenset[str]) -> frozenset[str]:
 
 
 def turned(m: Machine, project: Project) -> frozenset[str]:
-    """The switches of parameters that some call of the project gives another value than the default, or names."""
+    """The switches of parameters that some call of the project gives another value than the default, or names.
+
+    A call that passes a parameter on, `f(x=x)`, gives what its own callers give.
+    """
     found = {s for s in m.parameters if s in m.given}
+    passed = [given for given in m.given if type(given) is tuple and given[0] in m.parameters]
+    while more := [to for of, to in passed if to not in found and (of in found or m.parameters[of] not in m.callers)]:
+        found.update(more)
     if len(found) == len(m.parameters):
         return frozenset(found)
-    keywords: dict[str, set[str]] = {}
+    keywords: dict[str, dict[str, set[str]]] = {}
     for ir in project.known():
         for word in ir[2]:
-            if word[-1:] == "=":
-                callee, _, keyword = word[:-1].partition("(")
-                keywords.setdefault(keyword, set()).add(callee)
+            callee, bracket, argument = word.partition("(")
+            keyword, _, value = argument.partition("=")
+            if bracket and value:
+                keywords.setdefault(keyword, {}).setdefault(callee, set()).add(value)
     for symbol, code in m.parameters.items():
-        callees = keywords.get(m.switches[symbol].name, set())
+        switch = m.switches[symbol]
+        calls = keywords.get(switch.name, {})
+        untold = {PASSED_ON, repr(switch.default.value) if type(switch.default) is Constant else ""}
+        by_value = {callee for callee, values in calls.items() if not values <= untold}
+        callees = calls.keys() if by_value else by_value
         if code.name in callees or (code.name == "__init__" and any(c[:1].isupper() or c == "cls" for c in callees)):
             found.add(symbol)
     return frozenset(found)
@@ -477,6 +488,8 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
         m.path = frozenset()
     if methods and type(made) is Object:
         for function in inherited(m, cls, m.called - before):
+            if function.code in m.called - before:
+                continue  # by one of the others, where it belongs
             m.call(bind(m, function, made, cls, function.owner or cls, statement[1]), Args(opaque=True), statement[1])
             m.path = frozenset()
     m.frames.pop()
@@ -591,14 +604,15 @@ def keeps_state(ir: IR) -> bool:
 
 
 def inherited(m: Machine, cls: Class, called: set[Code]) -> list[Function]:
-    """The methods of a class's bases that save or restore, themselves or by others of these, but for some that were called just now."""
+    """The methods of a class's bases that save or restore, but for some that were called just now; first those that use others of them."""
     bases = {a.id for a in ancestors(m, cls) if type(a) is Class and a is not cls}
     members = [(slot[1], m.store.get(*slot)) for slot in m.store.slots.every() if slot[0] in bases] if bases else []
     methods = [v for name, v in members if type(v) is Function and not name.startswith("__")]
     keeping = [v for v in methods if not KEEPING.isdisjoint(v.code.words)]
     names = {v.code.name for v in keeping} - KEEPING
     found = keeping + [v for v in methods if not names.isdisjoint(v.code.words) and v not in keeping]
-    return [v for v in found if v.code not in called and v.code.name not in KEEPING][:4]
+    left = [v for v in found if v.code not in called and v.code.name not in KEEPING][:4]
+    return sorted(left, key=lambda v: any(v.code.name in other.code.words for other in left if other is not v))
 
 
 def is_factory(ir: IR) -> bool:

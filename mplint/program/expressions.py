@@ -51,6 +51,7 @@ from mplint.program.values import (
 from mplint.python.folding import OPERATORS, NotConstant, fold, fold_unary
 
 INSTANCE = re.compile(rf"(?:\w+\.)*[A-Z]\w*[a-z]\w*\([^()]*\)(?:{IDENTITY}|$)")  # what a class of another package gives: never None
+OF_INSTANCE = "of an instance: "  # what the identities of members begin with that nobody knows, of instances of a class that is known
 MAX_ARMS = 4  # ways in which a condition can be true (or false) that are kept apart
 BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
 
@@ -238,9 +239,20 @@ def attribute_of_object(m: Machine, receiver: Object, name: str, position: int) 
             )
         if external_bases(m, receiver.type):
             return Method(receiver, name)
-        return Unknown(f"{receiver.type.name}.{name}{IDENTITY}{receiver.id!r}")
+        return Unknown(f"{receiver.type.name}.{name}{IDENTITY}{at_home(receiver)}{receiver.id!r}")
     known = m.library.attribute(m, receiver, name, m.here(position))
     return known if known is not None else Method(receiver, name)
+
+
+def at_home(instance: Object) -> str:
+    """What the identity of something unknown begins with that is a member of an instance of a project's class."""
+    return f"{OF_INSTANCE}{instance.type.path}:" if type(instance.type) is Class else ""
+
+
+def home_of_instance(atom: Unknown) -> str:
+    """The file of the class of whose instances something unknown is a member, or ""."""
+    identity = atom.symbol.partition(IDENTITY)[2]
+    return identity.removeprefix(OF_INSTANCE).partition(":")[0] if identity.startswith(OF_INSTANCE) else ""
 
 
 def bind(m: Machine, member: Value, instance: Object | None, cls: Class, owner: Class, position: int) -> Value:
@@ -370,6 +382,7 @@ def e_call(m: Machine, ir: IR) -> Value:
     args = arguments(m, positional, named)
     if m.recorder is not None:
         m.recorder.called(m, m.here(position), function, "", args)
+    m.written = callee[2] if callee[0] == "name" else ""
     return m.call(function, args, position)
 
 

@@ -15,6 +15,8 @@ from mplint.program.event import Event
 from mplint.program.store import Difference, Held, Slot, Slots, Store, settled
 from mplint.program.values import Alternatives, Code, Entries, Items, Value, alternatives
 
+Given = str | tuple[str, str]  # the switch of a parameter that a call gives a value, or the one that it gives it and its own
+
 
 class Exhausted(Exception):
     """An entry, or the import of a module, has used up its steps; what it has done stands."""
@@ -47,7 +49,7 @@ class Part(NamedTuple):
     events: tuple[Event, ...]
     called: frozenset[Code]
     callers: frozenset[Code]
-    given: frozenset[str]
+    given: frozenset[Given]
 
 
 class Nested(NamedTuple):
@@ -162,7 +164,7 @@ class Importing(Protocol):
     events: list[Event]
     called: set[Code]
     callers: set[Code]
-    given: set[str]
+    given: set[Given]
     running: dict[Code, int]
     counter: int
     left: int

@@ -63,6 +63,19 @@ def names_within(node: ast.expr) -> Iterator[str]:
                 yield name
 
 
+PASSED_ON = "="  # what stands in a word for the value of an argument `x=x` or `x=self.x`
+
+
+def shown_argument(keyword: ast.keyword) -> str:
+    """What a word of an argument tells of its value: a flag, None or a number, `PASSED_ON`, or that it is something else."""
+    match keyword.value:
+        case ast.Constant(value) if value is None or isinstance(value, (bool, int, float)):
+            return repr(value)
+        case ast.Name(name) | ast.Attribute(ast.Name("self"), name) if name == keyword.arg:
+            return PASSED_ON
+    return "?"
+
+
 def place_of(node: Any) -> int:
     """The range of a node, at most 1,024 lines of it, in one integer: lines from 1, columns in UTF-8 bytes."""
     line: int = node.lineno
@@ -351,6 +364,7 @@ class Lowering:
                 if last == "getattr" and args and isinstance(args[0], ast.Name):
                     self.words.add(f"getattr({args[0].id},")  # a dtype by its name, as a rule
                 self.words.update(f"{last}({k.arg}=" if k.arg is not None else f"{last}(**" for k in keywords)
+                self.words.update(f"{last}({k.arg}={shown_argument(k)}" for k in keywords if k.arg is not None)
                 if last in CASTING:
                     self.words.update(cast_words(func, [*args, *(k.value for k in keywords)]))
                 return ("call", place_of(node), self.expression(func), positional, named)

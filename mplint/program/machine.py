@@ -14,7 +14,7 @@ from zlib import crc32
 
 from mplint.program.conditions import EMPTY, Condition, Path, extend
 from mplint.program.event import Event
-from mplint.program.imported import IMPORTERS, MAX_FRAMES, Exhausted, Imports, Nested
+from mplint.program.imported import IMPORTERS, MAX_FRAMES, Exhausted, Given, Imports, Nested
 from mplint.program.lower import IR
 from mplint.program.project import Project
 from mplint.program.store import Difference, Forked, Slot, Store, choose, join, under
@@ -315,9 +315,9 @@ class Machine:
         self.declared: dict[str, dict[str, None]] = {}  # options by the name under which the program reads them: their symbols
         self.parameters: dict[str, Code] = {}  # whose default stands behind a switch
         self.callers: set[Code] = set()  # functions that the project itself calls
-        self.given: set[str] = set()  # switches of parameters that some call gives another value
+        self.given: set[Given] = set()  # switches of parameters that some call gives another value, or that of another switch
         self.log: list[Exit] = []
-        self.written = ""  # the name by which the source calls the receiver of the method call that is being made
+        self.written = ""  # the name by which the source calls the receiver of the method call that is being made, or what it calls
         self.limit = steps
         self.home = ""
         self.left = steps

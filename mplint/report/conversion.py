@@ -106,9 +106,9 @@ def adoption_text(adoption: Adoption, written: str | None) -> str:
     changed = adoption.after != adoption.before
     lines = []
     if adoption.made:
-        lines += [f"{path}: {'adopts' if changed else 'has adopted'} {policy}", *_lines(adoption.made)]
+        lines += [f"{path}: {'adopts' if changed else 'has adopted'} {policy}", *_lines(path, adoption.made)]
     if adoption.left:
-        lines += ["Left to you:", *_lines(adoption.left)]
+        lines += ["Left to you:", *_lines(path, adoption.left)]
     if changed:
         lines.append(
             f"Written to {written}. Check it with `mplint check {written}`."
@@ -136,13 +136,16 @@ def adoption_json(adoption: Adoption) -> str:
     return json.dumps(described, indent=2, ensure_ascii=False) + "\n"
 
 
-def _lines(notes: Iterable[Note]) -> Iterator[str]:
+def _lines(path: str, notes: Iterable[Note]) -> Iterator[str]:
     for note in notes:
         place = note.location
+        if place.path != path:
+            yield f"  {place.path}:{place.line}: {note.text}"
+            continue
         cell = "" if place.cell is None else f"cell {place.cell} "
         yield f"  {cell}line {place.line}: {note.text}"
 
 
 def _note(note: Note) -> dict[str, object]:
     place = note.location
-    return {"cell": place.cell, "line": place.line, "column": place.column, "text": note.text}
+    return {"path": place.path, "cell": place.cell, "line": place.line, "column": place.column, "text": note.text}

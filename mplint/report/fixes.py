@@ -8,7 +8,7 @@ from mplint.findings import Applicability, Finding
 from mplint.report.sources import Sources
 from mplint.report.style import Style
 from mplint.report.summary import counted
-from mplint.report.text import describe
+from mplint.report.text import listed
 
 
 def diff_report(diffs: Iterable[str], style: Style) -> str:
@@ -28,7 +28,7 @@ def models_report(reports: Iterable[str], style: Style) -> str:
 
 def remaining_report(remaining: Sequence[Finding], sources: Sources, style: Style) -> str:
     """The findings that are left, with their source as it is now."""
-    return "".join("\n".join(describe(finding, sources, style)) + "\n\n" for finding in remaining)
+    return listed(remaining, sources, style)
 
 
 def mended_report(mended: Iterable[tuple[str, str, int]]) -> str:

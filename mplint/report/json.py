@@ -53,6 +53,8 @@ def _finding(finding: Finding, sources: Sources, rules: Mapping[str, Entry]) -> 
         "severity": finding.severity.value,
         "confidence": finding.confidence.value,
         "message": finding.message,
+        "why": finding.why,
+        "help": finding.help,
         "path": location.path,
         "cell": location.cell,
         "node": finding.node,
@@ -69,8 +71,7 @@ def _range(location: Location) -> dict[str, object]:
 
 def _related(related: Related, primary: Location) -> dict[str, object]:
     location = related.location
-    entry = {"path": location.path, "line": location.line, "column": location.column, "message": related.message}
-    return entry | _other_cell(location, primary)
+    return {"path": location.path, **_range(location), "message": related.message} | _other_cell(location, primary)
 
 
 def _fix(finding: Finding, sources: Sources) -> dict[str, object] | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 
 from mplint.about import VERSION
 from mplint.findings import Applicability, Confidence, Edit, Finding, Location, Severity
+from mplint.report.fingerprints import fingerprints, uri
 from mplint.report.sources import Sources
 from mplint.report.summary import place
 from mplint.rule import Rule
@@ -74,11 +73,8 @@ def _rule(code: str, rule: type[Rule] | None, name: str) -> dict[str, object]:
 
 def _results(findings: Sequence[Finding], known: Sequence[str], sources: Sources) -> list[dict[str, object]]:
     indices = {code: index for index, code in enumerate(known)}
-    seen: dict[str, int] = {}
     results = []
-    for finding in findings:
-        print_of = _fingerprint(finding, sources)
-        seen[print_of] = seen.get(print_of, 0) + 1
+    for finding, fingerprint in zip(findings, fingerprints(findings, sources), strict=True):
         text = "\n".join(sentence for sentence in (finding.message, finding.why, finding.help) if sentence)
         cell = finding.location.cell
         result: dict[str, object] = {
@@ -88,7 +84,7 @@ def _results(findings: Sequence[Finding], known: Sequence[str], sources: Sources
             "message": {"text": text if cell is None else f"{place(finding.location)}: {text}"},
             "rank": _RANKS[finding.confidence],
             "locations": [_location(finding.location, finding.node)],
-            "partialFingerprints": {FINGERPRINT: f"{print_of}:{seen[print_of]}"},
+            "partialFingerprints": {FINGERPRINT: fingerprint},
             "properties": {"confidence": finding.confidence.value} | ({} if cell is None else {"cell": cell}),
         }
         if finding.related:
@@ -101,13 +97,6 @@ def _results(findings: Sequence[Finding], known: Sequence[str], sources: Sources
             result["fixes"] = fixes
         results.append(result)
     return results
-
-
-def _fingerprint(finding: Finding, sources: Sources) -> str:
-    """What stays the same when lines move: the rule, the file and the text of the line."""
-    line = sources.line(finding.location) or ""
-    parts = (finding.code, _uri(finding.location.path), finding.node or "", "".join(line.split()))
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _location(location: Location, node: str | None = None) -> dict[str, object]:
@@ -150,16 +139,5 @@ def _fixes(finding: Finding, sources: Sources) -> list[dict[str, object]]:
 
 
 def _artifact(path: str) -> dict[str, str]:
-    uri = _uri(path)
-    return {"uri": uri} if uri.startswith("file:") else {"uri": uri, "uriBaseId": "%SRCROOT%"}
-
-
-def _uri(path: str) -> str:
-    """A path relative to the current folder; an address of its own for what lies elsewhere."""
-    from urllib.parse import quote
-
-    relative = os.path.relpath(path) if os.path.isabs(path) or ".." in path else os.path.normpath(path)
-    if relative.startswith(os.pardir):
-        absolute = os.path.abspath(path).replace(os.sep, "/")
-        return "file://" + quote(absolute if absolute.startswith("/") else f"/{absolute}")
-    return quote(relative.replace(os.sep, "/"), safe="/")
+    address = uri(path)
+    return {"uri": address} if address.startswith("file:") else {"uri": address, "uriBaseId": "%SRCROOT%"}

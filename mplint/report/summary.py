@@ -114,14 +114,23 @@ def unjudged_text(unjudged: Sequence[tuple[str, str]], style: Style) -> str:
 
 def place(location: Location) -> str:
     """`path:line:column` as editors and terminals link it; in a notebook `path:cell 3:line:column`, cells counted from 1."""
-    parts = [location.path]
+    return ":".join((location.path, *_position(location)))
+
+
+def spot(finding: Finding) -> str:
+    """Where in its file a finding is: `line:column`, a cell's as `cell 3:line:column`, or the node."""
+    return ":".join(_position(finding.location)) or finding.node or "the file"
+
+
+def _position(location: Location) -> list[str]:
+    parts = []
     if location.cell is not None:
         parts.append(f"cell {location.cell + 1}")
     if location.line is not None:
         parts.append(str(location.line))
         if location.column is not None:
             parts.append(str(location.column))
-    return ":".join(parts)
+    return parts
 
 
 def counted(number: int, noun: str) -> str:

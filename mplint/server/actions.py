@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from lsprotocol import types
 
+from mplint.engine.ignores import ignoring
 from mplint.engine.texts import Texts
 from mplint.errors import describe
-from mplint.findings import Applicability, Edit, Finding, Location
+from mplint.findings import Applicability, Edit, Finding
 from mplint.rewrite import FixError, realize
 from mplint.server.translate import SOURCE, Places, title_of
 
@@ -37,7 +38,7 @@ def actions_at(findings: Iterable[Finding], texts: Texts, places: Places) -> lis
                     edit=places.workspace_edit(edits),
                 )
             )
-        comment = ignoring(finding, texts)
+        comment = ignoring([finding.code], finding.location, texts)
         if comment is not None:
             title = f"{SOURCE}: ignore {finding.code} on this line"
             edit = places.workspace_edit([comment])
@@ -71,13 +72,3 @@ def edits_of(finding: Finding, texts: Texts) -> tuple[Edit, ...]:
         return ()
     except Exception as error:
         raise RuntimeError(f"the fix of {finding.code} failed: {describe(error)}") from error
-
-
-def ignoring(finding: Finding, texts: Texts) -> Edit | None:
-    """A comment that suppresses a finding, at the end of its line; None where the line can hold none."""
-    place = finding.location
-    line = texts.line(place)
-    if line is None or place.line is None or line.rstrip().endswith("\\") or not place.path.endswith((".py", ".pyi", ".ipynb")):
-        return None
-    end = len(line.rstrip()) + 1
-    return Edit(Location(place.path, place.line, end, place.line, end, place.cell), f"  # mplint: ignore[{finding.code}]")

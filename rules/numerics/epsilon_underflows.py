@@ -93,6 +93,7 @@ class EpsilonUnderflows(Rule):
     graphs = True
     tokens = ("float16", "half()", "autocast", "mixed_", "e-8", "e-08", "e-9", "e-09", "e-1")
     program = True
+    consequence_of = ("MP105", "MP210")
     adoption = Consequence("the epsilon no longer vanishes in float16", mends=True)
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
@@ -153,6 +154,7 @@ class EpsilonUnderflows(Rule):
                     confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                     steps=event.data["chain"],  # type: ignore[arg-type]
                     fix=larger_default(trace, maker.place) if verdict.proven else None,
+                    cause=event.data["chain"][-1].place,  # type: ignore[index]
                 )
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:

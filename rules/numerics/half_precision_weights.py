@@ -73,6 +73,7 @@ class HalfPrecisionWeights(Rule):
     frameworks = ("keras", "torch")
     tokens = ("float16", ".half", '"half"')
     program = True
+    consequence_of = ("MP105",)
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report the variables that are created in float16, and the float16 parameters whose gradients a trainer or scaler will unscale."""
@@ -107,6 +108,7 @@ class HalfPrecisionWeights(Rule):
                     confidence=Confidence.HIGH if entry.script and len(verdict.switches) <= 1 else Confidence.MEDIUM,
                     steps=(*chain[:-1], *dict.fromkeys((scaler, Step(event.place, WHERE[str(event.data["how"])])))),  # type: ignore[index]
                     fix=in_float32(trace, last.place, None),
+                    cause=last.place,
                 )
 
     def _variables(self, trace: Trace, entry: Entry) -> Iterator[Finding]:

@@ -369,10 +369,12 @@ TRAINS = ("optimizer step", "scaler step", "trainer step", "gradients zeroed", "
 
 
 def switched_off(event: Event, tensor: Tensor) -> bool:
-    """Whether autocast is switched off around an operation on what a region outside has lowered."""
+    """Whether autocast is switched off around an operation on what another region, outside, has lowered."""
     region = event.data["autocast"]
-    off = isinstance(region, Autocast) and region.dtype is None and region.device != ""
-    return off and bool(tensor.half) and HALF in tensor.forward and SURE in tensor.tags
+    if not isinstance(region, Autocast) or region.dtype is not None or region.device == "" or not tensor.half:
+        return False
+    made = region.identity[0] if isinstance(region.identity, tuple) else None  # on or off: conditions that were lost must not make it both
+    return made != tensor.half[0].place and HALF in tensor.forward and SURE in tensor.tags
 
 
 def is_harmful(event: Event) -> bool:

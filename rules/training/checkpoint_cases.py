@@ -41,6 +41,7 @@ class Stepped(NamedTuple):
     event: Event
     renewed: bool
     foreign: bool = False  # in another entry
+    again: tuple[Event, ...] = ()  # the same step on other paths
 
 
 def keys_of(value: object) -> frozenset[str]:
@@ -70,7 +71,10 @@ def steps_of(entry: Entry) -> list[Stepped]:
         made = scalers.get(key_of(scaler))  # type: ignore[arg-type]
         opt = next((optimizers[k] for k in sorted(keys) if k in optimizers), None)
         renewed = made is not None and bool(made.loops) and (opt is None or len(opt.loops) < len(made.loops))
-        found.setdefault((key_of(scaler), keys), Stepped(scaler, keys, event, renewed))  # type: ignore[arg-type]
+        key = (key_of(scaler), keys)  # type: ignore[arg-type]
+        first = found.get(key)
+        own = Stepped(scaler, keys, event, renewed)  # type: ignore[arg-type]
+        found[key] = first._replace(again=(*first.again, event)) if first is not None else own
     for event in entry.of("apex initialized"):
         for optimizer in event.data["optimizers"]:  # type: ignore[attr-defined]
             found.setdefault(("apex", keys_of(optimizer)), Stepped(APEX, keys_of(optimizer), event, False))
@@ -116,13 +120,12 @@ def missing_scalers(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Itera
             continue  # a part, beside a checkpoint that is whole
         for held in [h for h in event.data["holds"] if h.what in ("optimizer", "unknown", "module")]:  # type: ignore[attr-defined]
             keys = keys_of(held.owner)
-            pair = next((s for s in stepped if s.optimizers & keys and not s.renewed), None)
-            if pair is None or (saved and not only_of_others(pair, saved)):
+            pairs = [s for s in stepped if s.optimizers & keys and not s.renewed]
+            if saved and not all(only_of_others(pair, saved) for pair in pairs):
                 continue
-            path = together(trace, held.path, pair.event.path)
-            if path is None or not may_resume(trace, loads, held.owner, path):
-                continue
-            by_place.setdefault(held.place or event.place, []).append((event, held, pair, path))
+            pair, path = meeting(trace, held.path, pairs)
+            if pair is not None and path is not None and may_resume(trace, loads, held.owner, path):
+                by_place.setdefault(held.place or event.place, []).append((event, held, pair, path))
     for place, cases in by_place.items():
         yield from at_place(place, sorted(cases, key=lambda case: len(trace.verdict(entry, case[3]).switches)))
 
@@ -152,6 +155,16 @@ def at_place(place: Place, cases: list[tuple[Event, Held, Stepped, Path]]) -> It
 def together(trace: Trace, path: Path, other: Path) -> Path | None:
     """A path with what another one says of switches, or None where they exclude each other."""
     return extend(path, [(key, sense) for key, sense in other if key[0] in ("true", "in") and trace.switch(key[1]) is not None])
+
+
+def meeting(trace: Trace, path: Path, pairs: list[Stepped]) -> tuple[Stepped | None, Path | None]:
+    """The first of some steps that are taken where something on a path happens too, as one of its events, with the path of both."""
+    for pair in pairs:
+        for event in (pair.event, *pair.again):
+            both = together(trace, path, event.path)
+            if both is not None:
+                return pair._replace(event=event), both
+    return None, None
 
 
 def may_resume(trace: Trace, loads: list[Event], owner: Value, path: Path) -> bool:
@@ -232,8 +245,7 @@ def not_restored(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Iterator
             continue
         for load in entry.of("state loaded"):
             keys = keys_of(load.data["object"])
-            pair = next((s for s in stepped if s.optimizers & keys and not s.renewed), None)
-            path = together(trace, load.path, pair.event.path) if pair is not None else None
+            pair, path = meeting(trace, load.path, [s for s in stepped if s.optimizers & keys and not s.renewed])
             if load.data["what"] != "optimizer" or pair is None or path is None or scalers[0].place is None:
                 continue
             files = {entry.path, event.place.path, load.place.path, pair.event.place.path}

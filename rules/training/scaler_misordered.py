@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
 from mplint.frameworks.parts import is_chosen
 from mplint.frameworks.torch import steps
-from mplint.program.conditions import Path, extend
+from mplint.program.conditions import Condition, Path, extend
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import Place, State, Step
@@ -21,8 +22,8 @@ class ScalerMisordered(Rule):
 
     ## What it does
     Finds `unscale_` or `step` called a second time, or after `step`, before `update`; `update` between the steps of two optimizers, or
-    while the gradients of another one accumulate; and
-    `update` before any step. With gradient accumulation: `unscale_` on every micro-batch while the step or `update` runs only every few.
+    while the gradients of another one accumulate; and `update` before any step, or where a batch was given up before its loss was
+    scaled. With gradient accumulation: `unscale_` on every micro-batch while the step or `update` runs only every few.
 
     ## Why is this bad?
     Between two updates each optimizer may be unscaled once and stepped once: the second call raises RuntimeError, an `update` without
@@ -111,6 +112,7 @@ class ScalerMisordered(Rule):
                 )
             yield from self._updates(trace, entry)
             yield from self._in_each_round(trace, entry)
+            yield from self._for_nothing(trace, entry)
 
     def _updates(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
         """Updates between the steps of two optimizers, before the step that they belong to, and twice in a round."""
@@ -189,6 +191,21 @@ class ScalerMisordered(Rule):
                     Step(other.place, "the optimizer is stepped only here"),
                     Step(zeroed.place, "the gradients are zeroed only here: until then they accumulate"),
                 ),
+            )
+
+    def _for_nothing(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
+        """Updates that come also where the batch was given up before anything was scaled."""
+        for event, step, path in nothing_stepped(entry):
+            verdict = self.verdict(trace, entry, path, event.place)
+            yield self.at(
+                trace,
+                event.place,
+                f"`{trace.text(event.place)}` runs also for a batch for which nothing is scaled or stepped{verdict.condition()}",
+                why="such a batch raises AssertionError: No inf checks were recorded prior to update",
+                help="update the scaler after the step, under the same condition",
+                confidence=Confidence.MEDIUM,
+                steps=(Step(step.place, "the optimizer is stepped only here, under a test of the batch's values"),),
+                fix=moved_behind(trace, event.place, step.place),
             )
 
 
@@ -373,6 +390,41 @@ def mixed(entry: Entry) -> Iterator[tuple[Event, Event, Event]]:
         rare = all(counts(o.path - event.path) for o in (*stepped, *zeroed))
         if stepped and updated and zeroed and rare and any(b.frame == event.frame for b in entry.of("loss scaled")):
             yield event, stepped[0], zeroed[0]
+
+
+def nothing_stepped(entry: Entry) -> Iterator[tuple[Event, Event, Path]]:
+    """Updates that are reached although a test of values let nothing be stepped or unscaled: the update, the step, the path."""
+    happened = entry.of("unscale", "scaler step", "scaler update", "loss scaled")
+    for number, event in enumerate(happened):
+        states = event.data.get("states") if event.kind == "scaler update" else None
+        if not isinstance(states, dict):
+            continue
+        round_ = [o for o in since_update(happened[:number], event.data["scaler"]) if o.loops[: len(event.loops)] == event.loops]
+        stepped = [o for o in round_ if o.kind == "scaler step"]
+        tests = frozenset.intersection(*(o.path for o in round_)) - event.path if stepped else frozenset()
+        for key, sense in sorted((literal for literal in tests if is_of_values(literal)), key=repr):
+            path = extend(event.path, [(key, not sense)])
+            if path is not None and all(kind == "ready" for held in states.values() for kind, _ in steps.states_of(held, path)):
+                yield event, stepped[-1], path
+                break
+
+
+def since_update(before: Sequence[Event], scaler: object) -> list[Event]:
+    """What a scaler has done since its last update."""
+    own = [o for o in before if o.data["scaler"] == scaler]
+    last = max((n for n, o in enumerate(own) if o.kind == "scaler update"), default=-1)
+    return own[last + 1 :]
+
+
+VALUES = re.compile(r"\b(?:is_?nan|is_?inf|is_?finite|item)\(")
+
+
+def is_of_values(literal: Condition) -> bool:
+    """Whether a condition asks for the values that a batch gives: of a tensor, or of a number that was read from one."""
+    key, sense = literal
+    if key[0] == "all":
+        return not sense and all(is_of_values(inner) for inner in key[1])
+    return key[:2] == ("place", "tensor") or (key[0] in ("true", "in") and VALUES.search(str(key[1]).partition(IDENTITY)[0]) is not None)
 
 
 def is_beside(one: Event, other: Event) -> bool:

@@ -220,10 +220,20 @@ def is_conditional(trace: Trace, entry: Entry, made: Event, step: Event) -> bool
     A condition of a round whose contrary ends the program, like an assertion's, is none of the scaler's.
     """
     own = {literal for literal in made.path - step.path if is_open(trace, literal)}
-    other = [e.path ^ made.path for e in entry.of("scaler made") if e.place == made.place and e.loops != made.loops]
+    others = [e for e in entry.of("scaler made") if e.place == made.place and e.loops != made.loops]
+    reached = {id(e): condition_of_round(entry, e) for e in (made, *others)}
+    other = [(e.path - reached[id(e)]) ^ (made.path - reached[id(made)]) for e in others]
     of_rounds = {literal for found in other for literal in found if is_open(trace, literal)}
     contrary = {(key, not held) for key, held in of_rounds}
     return bool(own) or any(not contrary.isdisjoint(e.path) for e in entry.events if e.loops)
+
+
+def condition_of_round(entry: Entry, made: Event) -> Path:
+    """What holds when a round begins: the conditions of the last event before it."""
+    depth = len(made.loops)
+    before = reversed(entry.events[: next(n for n, e in enumerate(entry.events) if e is made)])
+    last = next((e for e in before if e.loops[:depth] != made.loops), None)
+    return last.path if last is not None and last.loops[: depth - 1] == made.loops[: depth - 1] else frozenset()
 
 
 def is_open(trace: Trace, literal: Condition) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from torch_texts import after
 
 from mplint.adopt.adopt import adopt
@@ -209,3 +210,83 @@ for x, y in loader:
 """
     found = after(HEAD + text)
     assert "        sparsity = 0.1 * hidden.abs().sum()\n    chosen.zero_grad()" in found
+
+
+PROJECT = {
+    "train.py": """\
+import torch
+from torch import nn
+
+from resuming import resume
+from clipping import clip_gradient
+
+device = torch.device("cuda")
+model = nn.Linear(4, 2).to(device)
+optimizer = torch.optim.Adam(model.parameters())
+resume(model, optimizer)
+for x, y in torch.load("batches.pt"):
+    loss = nn.functional.cross_entropy(model(x.to(device)), y.to(device))
+    optimizer.zero_grad()
+    loss.backward()
+    clip_gradient(model, 1.0)
+    optimizer.step()
+torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "last.pt")
+""",
+    "resuming.py": """\
+import torch
+
+
+def resume(model, optimizer):
+    checkpoint = torch.load("last.pt")
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+""",
+}
+
+
+def test_what_another_file_has_to_do_is_left_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in PROJECT.items():
+        Path(name).write_text(text)
+    adoption = adopt("train.py", PROJECT["train.py"].encode(), "mixed_float16", Targets())
+    after = adoption.after.decode()
+    assert "    scaler.unscale_(optimizer)\n    clip_gradient(model, 1.0)\n    scaler.step(optimizer)" in after  # nobody sees into it
+    assert '"scaler": scaler.state_dict()' in after
+    assert [(note.location.path, note.location.line) for note in adoption.left] == [("resuming.py", 7)]
+    assert "MP307" in adoption.left[0].text
+
+
+NET = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x, y):
+        return nn.functional.binary_cross_entropy(torch.sigmoid(self.head(x)), y)
+"""
+USE = """\
+import torch
+from net import Net
+
+model = Net().cuda()
+optimizer = torch.optim.Adam(model.parameters())
+for x, y in torch.load("batches.pt"):
+    loss = model(x.cuda(), y.cuda())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_an_error_in_another_file_stands_against_the_adoption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(USE)
+    Path("net.py").write_text(NET)
+    adoption = adopt("train.py", USE.encode(), "mixed_float16", Targets())
+    assert adoption.after == adoption.before
+    assert "net.py:11: MP206" in adoption.left[0].text

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import mplint
 from mplint.engine.discovery import discover, kept
 from mplint.errors import UsageError
 
@@ -140,3 +141,19 @@ def test_links_cannot_loop_and_linked_files_are_read() -> None:
     os.symlink("a.py", "pkg/b.py")
     os.symlink("missing.py", "pkg/c.py")
     assert discover(["."]) == ["pkg/a.py", "pkg/b.py"]
+
+
+def test_a_folder_that_cannot_be_looked_into_is_an_unreadable_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    (tmp_path / "locked").mkdir()
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert discover([str(tmp_path)]) == [f"{tmp_path}/a.py", f"{tmp_path}/locked"]
+    found = mplint.check([str(tmp_path)]).findings
+    assert [(f.code, f.location.path) for f in found] == [("MP001", f"{tmp_path}/locked")]

@@ -209,3 +209,26 @@ def test_the_engines_rules_are_registered_and_documented() -> None:
     assert rules["MP001"].severity is Severity.ERROR
     assert rules["MP002"].name == "unused-suppression"
     assert all(rules[code].section("What it does") for code in ("MP001", "MP002"))
+
+
+@pytest.mark.parametrize(
+    ("comment", "meant"),
+    [
+        ("mplint: ignor", "mplint: ignore"),
+        ("mplint ignore", "mplint: ignore"),
+        ("mplint: file_ignore", "mplint: file-ignore"),
+        ("mplint: disable", None),
+    ],
+)
+def test_a_misspelled_suppression_is_told_and_can_be_put_right(comment: str, meant: str | None) -> None:
+    text = f"x = 1  # {comment}[MP401] slow\n"
+    findings = run(text, 1)
+    assert [f.code for f in findings] == (["MP401", "MP002"] if meant else ["MP401"])
+    if meant:
+        assert f'did you mean "{meant}"?' in findings[1].message
+        assert fixed(text, findings[1]) == f"x = 1  # {meant}[MP401] slow\n" and run(fixed(text, findings[1]), 1) == []
+
+
+@pytest.mark.parametrize("text", ['x = "# mplint ignor[MP401]"\n', "import mplint\nrules = mplint[0]\n", "# mplint sees x[0]\n"])
+def test_text_that_only_looks_like_a_comment_is_none(text: str) -> None:
+    assert run(text) == []

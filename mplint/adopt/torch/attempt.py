@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mplint.adopt.program import Program
-from mplint.adopt.torch import hazards
+from mplint.adopt.torch import hazards, judgment
 from mplint.adopt.torch.arrays import float_arrays, matching_stores
 from mplint.adopt.torch.backwards import groups, is_covered, numbered
 from mplint.adopt.torch.evaluation import Evaluations
@@ -35,10 +35,11 @@ class Refused(Exception):
 
 
 class Attempt(NamedTuple):
-    """The program after adoption, and what had to be mended in it besides."""
+    """The program after adoption, what had to be mended in it besides, and what other files of the project need now."""
 
     program: Program
     mended: tuple[Mended, ...] = ()
+    elsewhere: tuple[Finding, ...] = ()
 
 
 def attempt(program: Program, policy: str, chosen: Sequence[int], evaluates: bool) -> Attempt:
@@ -49,9 +50,10 @@ def attempt(program: Program, policy: str, chosen: Sequence[int], evaluates: boo
     if policy == "mixed_float16":
         after = with_scalers(after, chosen)
     after, remaining, done = settled(program, after) if after is not program else (after, [], [])
+    remaining, elsewhere = judgment.parted(program, remaining)
     if remaining:
-        raise Refused(blamed(after, remaining, chosen), f"what mplint then finds has no fix of its own: {described(remaining[0])}")
-    return Attempt(after, tuple(done))
+        raise Refused(blamed(after, remaining, chosen), f"what mplint then finds has no fix of its own: {described(after, remaining[0])}")
+    return Attempt(after, tuple(done), tuple(elsewhere))
 
 
 def prepared(program: Program, policy: str, chosen: Sequence[int]) -> Program:
@@ -143,7 +145,8 @@ def carried_out(program: Program, fix: Fix, chosen: Sequence[int]) -> Program:
 
 def blamed(program: Program, findings: Sequence[Finding], chosen: Sequence[int]) -> list[int]:
     """The backward passes of the functions in which the findings are; all of them where that says nothing."""
-    lines = {finding.location.line for finding in findings} if not program.document.cells else set()
+    here = [finding for finding in findings if finding.location.path == program.path]
+    lines = {finding.location.line for finding in here} if not program.document.cells else set()
     file = program.file
     found = []
     for number, call in zip(chosen, picked(file, chosen), strict=True):
@@ -153,6 +156,7 @@ def blamed(program: Program, findings: Sequence[Finding], chosen: Sequence[int])
     return found or list(chosen)
 
 
-def described(finding: Finding) -> str:
-    """A finding in a few words."""
-    return f"{finding.code} {finding.message}"
+def described(program: Program, finding: Finding) -> str:
+    """A finding in a few words, with its place where that is another file."""
+    place = finding.location
+    return f"{'' if place.path == program.path else f'{place.path}:{place.line}: '}{finding.code} {finding.message}"

@@ -11,13 +11,15 @@ from mplint.adopt.program import Program
 from mplint.catalog import rule_of
 from mplint.config import Config
 from mplint.engine.run import check_paths
+from mplint.engine.texts import Texts
 from mplint.errors import UsageError
 from mplint.findings import Applicability, Finding, Severity
-from mplint.python.document import InputError
+from mplint.python.document import InputError, is_test_path
 from mplint.rewrite import FixError
 from mplint.versions import Versions
 
 ROUNDS = 6
+MOST_FILES = 40
 
 
 def new_findings(before: Program, after: Program) -> list[Finding]:
@@ -34,14 +36,33 @@ def new_findings(before: Program, after: Program) -> list[Finding]:
 
 
 def findings(program: Program) -> list[Finding]:
-    """What mplint reports about a program, above info."""
+    """What mplint reports above info about a program, and about the files of the project that it runs."""
     config = Config(select=("ALL",), cache=False, isolated=True, torch=requirement(program.targets.torch))
-    name = f"train{os.path.splitext(program.path)[1]}"  # in tests some rules keep silent
+    name = name_of(program)
     try:
-        result = check_paths([], config, given={name: program.data})
+        result = check_paths(files_beside(program), config, given={name: program.data})
     except UsageError:
         return []
-    return [f for f in result.findings if f.severity is not Severity.INFO and not program.targets.torch_lacks(rule_of(f).adoption.torch)]
+    return [
+        f._replace(location=f.location._replace(path=program.path)) if f.location.path == name else f
+        for f in result.findings
+        if f.severity is not Severity.INFO and not program.targets.torch_lacks(rule_of(f).adoption.torch)
+    ]
+
+
+def name_of(program: Program) -> str:
+    """The path that a program is checked as: its own, unless that is one of a test, where some rules keep silent."""
+    path = os.path.normpath(program.path).replace(os.sep, "/")
+    return f"train{os.path.splitext(path)[1]}" if is_test_path(path) else path
+
+
+def files_beside(program: Program) -> list[str]:
+    """The files of the project in which something happens while a program runs."""
+    if name_of(program) != program.execution.path:
+        return []
+    places = (place for entry in program.execution.trace.entries for event in entry.events for place in (event.place, *event.calls))
+    found = sorted({place.path for place in places} - {program.execution.path})
+    return [path for path in found if os.path.isfile(path)][:MOST_FILES]
 
 
 def requirement(versions: Versions | None) -> str | None:
@@ -62,10 +83,10 @@ class Mended(NamedTuple):
 def mended(program: Program, fresh: Sequence[Finding]) -> tuple[Program, Mended] | None:
     """The program after the first fix that one of its new findings offers; None where none can be carried out."""
     for finding in fresh:
-        fix = finding.fix
+        fix = finding.fix if finding.location.path == program.path else None
         if fix is not None and fix.applicability is not Applicability.DISPLAY and fix.changes:
             try:
-                return program.after([fix]), Mended(_key(program, finding)[1], f"{fix.title} ({finding.code})")
+                return program.after([fix]), Mended(_key(program, finding)[2], f"{fix.title} ({finding.code})")
             except (FixError, InputError):
                 continue
     return None
@@ -84,10 +105,18 @@ def settled(before: Program, after: Program) -> tuple[Program, list[Finding], li
     return after, new_findings(before, after), done
 
 
-def _key(program: Program, finding: Finding) -> tuple[str, str]:
+def parted(program: Program, remaining: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Findings that stand against a change, and those that only ask for more in other files of the project."""
+    elsewhere = [f for f in remaining if f.location.path != program.path and f.severity is not Severity.ERROR]
+    return [finding for finding in remaining if finding not in elsewhere], elsewhere
+
+
+def _key(program: Program, finding: Finding) -> tuple[str, str, str]:
     place = finding.location
+    if place.path != program.path:
+        return finding.code, place.path, (Texts().line(place) or "").strip()
     lines = program.document.text.split("\n")
     line = place.line or 0
     first = next((cell.first_line for cell in program.document.cells if cell.index == place.cell), 1)
     at = first + line - 2
-    return finding.code, lines[at].strip() if 0 <= at < len(lines) else ""
+    return finding.code, "", lines[at].strip() if 0 <= at < len(lines) else ""

@@ -34,7 +34,7 @@ def notes_on(
     left = tuple(
         Note(file.location(b.call), f"`{file.text(b.call)}` stays in float32: {reasons[b.number]}") for b in found if b.number in reasons
     )
-    return made, left
+    return made, (*left, *(Note(f.location, f"{f.message} ({f.code}); {f.help[:1].lower()}{f.help[1:]}") for f in result.elsewhere))
 
 
 def _mended(before: Program, done: Sequence[Mended]) -> Iterator[Note]:

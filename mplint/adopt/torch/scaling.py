@@ -14,7 +14,7 @@ from mplint.program.values import Place
 from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.recipes.scaler.insertion import Insertion, Training
-from mplint.recipes.scaler.looks import gradients_read
+from mplint.recipes.scaler.looks import looks
 from mplint.recipes.scaler.plan import NoFix, require
 
 POLICY = "mixed_float16"
@@ -66,7 +66,7 @@ def training_of(execution: Execution, backwards: Sequence[ast.Call]) -> Training
         backwards=sorted(backwards, key=position),
         others=[call for call in calls_at(execution, "backward") if call not in backwards],
         steps=calls,
-        looks=[*looks_beside(execution, calls), *gradients_read(execution.file)],
+        looks=list(dict.fromkeys([*looks_beside(execution, calls), *looks(execution.file)])),
         made=lambda node: [*made.get(ast.unparse(node), {})] or [node],
     )
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from mplint.adopt.execution import Execution
 from mplint.adopt.program import Adopted, Note, Program
-from mplint.adopt.torch.judgment import settled
+from mplint.adopt.torch.judgment import parted, settled
 from mplint.configs.trainers.duties import trainer
 from mplint.configs.trainers.setup import Setup, is_on
 from mplint.findings import Applicability, Fix
@@ -109,6 +109,7 @@ def switched(program: Program, index: int, switch: Switch) -> Program:
         after, remaining, _ = settled(program, program.after([fix]))
     except (FixError, InputError) as error:
         raise NoFix(f"the line can't be rewritten: {error}") from None
+    remaining, _ = parted(program, remaining)
     require(not remaining, f"then mplint finds {remaining[0].code} {remaining[0].message}" if remaining else "")
     return after
 

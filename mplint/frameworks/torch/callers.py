@@ -19,10 +19,12 @@ from mplint.program.store import join
 from mplint.program.values import HALF, SINGLE, Code, Place, Step, Value
 from mplint.python.document import is_test_path
 
-# what a program says that runs in float16, or is run so, its comments left out
+# what a program says that casts something to float16, makes it so, or has it run so, its comments left out; no mere name of a dtype
 FLOAT16 = re.compile(
-    rb"\btorch\.(?:cuda\.)?(?:float16|half|HalfTensor)\b|\.half\(\)|[\"']16-mixed[\"']|[\"']fp16[\"']|\bfp16=True|\buse_fp16\b"
+    rb"(?:\bdtype\s*=|\.to\(|\.type\(|\.astype\()[^=()\n]*\btorch\.(?:float16|half)\b|\btorch\.cuda\.HalfTensor\b|\.half\(\)"
+    rb"|[\"']16-mixed[\"']|\b(?:use_)?fp16\s*=\s*True\b|\bprecision\s*=\s*[\"']?16\b"
 )
+NAMED = re.compile(rb"\btorch\.(?:cuda\.)?(?:float16|half)\b|[\"']fp16[\"']")  # a dtype by its name, for a test to try modules in
 # a dtype that is asked after: of a model's tensors where modules are defined, and elsewhere of whatever data
 TESTED = re.compile(rb"(?:[=!]=|\bin\b|\bis\b(?:[ \t]+not\b)?)[ \t]*[\[({]?[\w.,\s]*\btorch\.(?:float16|half)\b")
 DEFINES = re.compile(rb"\bdef forward\b")
@@ -31,16 +33,28 @@ SCALER = re.compile(rb"\bGradScaler\(")
 DEFINITION = re.compile(rb"(?m)^(?:async )?(?:def|class) (\w+).*\n(?:(?:[ \t)\]].*)?\n)*")
 AUTOCAST = re.compile(rb"(?<!\bdef )\bautocast\(|\bis_autocast_enabled\(|\bcustom_fwd\b")
 BFLOAT16 = re.compile(rb"\bbfloat16\b|\bbf16\b")
-PARTS = (b"float16", b"half", b"Half", b"fp16", b"16-mixed", b"bf16", b"autocast", b"GradScaler", b"custom_fwd")  # one in each of these
+PARTS = (
+    b"float16",
+    b"half",
+    b"Half",
+    b"fp16",
+    b"16-mixed",
+    b"precision",
+    b"bf16",
+    b"autocast",
+    b"GradScaler",
+    b"custom_fwd",
+)  # one in each of these
 COMMENT = re.compile(rb"(?m)#.*$|^\s*>>>.*$")
 MODULES = re.compile(rb"\btorch\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What a part of a program speaks of: torch's float16, a loss scaler, autocast, bfloat16."""
+    """What a part of a program speaks of: what computes in float16, the names of that dtype, a loss scaler, autocast, bfloat16."""
 
     half: bool
+    named: bool
     scaler: bool
     autocast: bool
     bfloat: bool
@@ -48,10 +62,10 @@ class Spoken:
     @classmethod
     def of(cls, code: bytes) -> Spoken:
         """What code speaks of, its comments left out."""
-        return cls(*(words.search(code) is not None for words in (FLOAT16, SCALER, AUTOCAST, BFLOAT16)))
+        return cls(*(words.search(code) is not None for words in (FLOAT16, NAMED, SCALER, AUTOCAST, BFLOAT16)))
 
 
-SILENT = Spoken(False, False, False, False)
+SILENT = Spoken(False, False, False, False, False)
 
 
 def speaks_of_float16(data: bytes) -> tuple[tuple[str, Spoken], ...]:
@@ -120,18 +134,20 @@ class Callers:
         return [path for path in self.project.paths if (not root or path.startswith(f"{root}/")) and path.endswith(".py")]
 
     def has_float16_in_mind(self, root: str) -> bool:
-        """Whether the programs below a folder speak of float16, or of autocast and not of bfloat16 alone.
+        """Whether the programs below a folder have something computed in float16, or under autocast and not in bfloat16 alone.
 
         What a helper says that only tests call, nobody else means; nor does a loss scaler say anything without autocast.
         """
         spoken = [(path, name, said) for path in self.below(root) for name, said in self.ask(path, speaks_of_float16) if said != SILENT]
 
-        def any_meant(says: Callable[[Spoken], bool]) -> bool:
-            return any(says(said) and self.is_meant(path, name) for path, name, said in spoken)
+        def any_meant(says: Callable[[str, Spoken], bool]) -> bool:
+            return any(says(path, said) and self.is_meant(path, name) for path, name, said in spoken)
 
-        if any_meant(lambda said: said.half):
+        if any_meant(lambda path, said: said.half or (said.named and is_test_path(path))):
             return True
-        return any_meant(lambda said: said.autocast) and (any_meant(lambda said: said.scaler) or not any_meant(lambda said: said.bfloat))
+        if not any_meant(lambda _, said: said.autocast):
+            return False
+        return any_meant(lambda _, said: said.scaler) or not any_meant(lambda _, said: said.bfloat)
 
     def is_meant(self, path: str, name: str) -> bool:
         """Whether a part of a program tells what a library is for: used by more than tests, or in a test of the library's modules."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mplint.frameworks.packages import is_package
+from mplint.frameworks.torch.named import parts
 from mplint.frameworks.torch.tensors import MODULE_WORDS
 from mplint.frameworks.torch.units import Ask, Mentions, names_imported
 from mplint.program.entries import begins, definitions
@@ -68,6 +69,14 @@ def member_of(model: Unknown) -> str:
     return found[1] if found is not None and found[1] not in PASSED_ON else ""
 
 
+def first_name(value: IR) -> str:
+    """The name that the dotted name of what a call calls begins with, or ""."""
+    node = value[2] if value[0] == "call" else value
+    while node[0] == "attribute" and node is not value:
+        node = node[2]
+    return str(node[2]) if node[0] == "name" and node is not value else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Defines:
     """The question whether a program defines methods of a name, and whether attributes."""
@@ -110,6 +119,7 @@ class Candidates:
     programs: dict[str, frozenset[str] | None] = field(default_factory=dict)
     known: dict[tuple[str, Shape | None], frozenset[str] | None] = field(default_factory=dict)
     forwards: dict[tuple[str, str], tuple[Sequence[IR], ...]] = field(default_factory=dict)
+    bound: dict[str, dict[str, frozenset[str]]] = field(default_factory=dict)
 
     def admit(self, begun: str, shape: Shape | None, path: str) -> bool:
         """Whether a module of a file may be the model that a program calls like that which begins in another file, or a part of it."""
@@ -125,7 +135,8 @@ class Candidates:
     def files_of(self, begun: str, shape: Shape | None) -> frozenset[str] | None:
         """The same, worked out."""
         if shape is not None and shape.home:
-            return self.unless_by_name(self.project.graph.below([shape.home]))
+            homes = self.homes_of(shape.home, shape.member) if shape.member else None
+            return self.unless_by_name(self.project.graph.below([shape.home] if homes is None else sorted(homes)))
         program = self.program(begun)
         if shape is None:
             return program
@@ -137,6 +148,41 @@ class Candidates:
         files = sorted(program if program is not None else (path for path in self.project.paths if not is_test_path(path)))
         holding = [path for path in files if any(shape.fits(parameters) for parameters in self.methods_of(path, called))]
         return self.unless_by_name(self.project.graph.below(holding))
+
+    def homes_of(self, path: str, member: str) -> frozenset[str] | None:
+        """The files of what the classes of a file assign to an attribute of theirs; None where that is more than calls by name."""
+        ir = self.project.ir(path)
+        classes = [cls for cls in definitions(ir[1]) if cls[0] == "class"] if ir is not None else []
+        held = [s[3] for cls in classes for s in parts(cls[6], "assign") if any(t[0] == "attribute" and t[3] == member for t in s[2])]
+        homes = [self.bound_at(path).get(first_name(value)) for value in held]
+        return None if not held or None in homes else frozenset[str]().union(*(files for files in homes if files is not None))
+
+    def bound_at(self, path: str) -> dict[str, frozenset[str]]:
+        """The names that a module imports, anywhere, or defines at its top, with the files of the project that they come from."""
+        if path not in self.bound:
+            found: dict[str, frozenset[str]] = {}
+            ir = self.project.ir(path)
+            for statement in parts(ir[1], "import", "from") if ir is not None else ():
+                for name, files in self.imported_by(path, statement):
+                    found[name] = found.get(name, frozenset()) | files
+            for statement in definitions(ir[1]) if ir is not None else ():
+                if statement[0] == "class":
+                    found[statement[2]] = found.get(statement[2], frozenset()) | {path}
+            self.bound[path] = found
+        return self.bound[path]
+
+    def imported_by(self, path: str, statement: IR) -> Iterator[tuple[str, frozenset[str]]]:
+        """The names that an import binds, with the files that they come from: none where another package has them."""
+        if statement[0] == "import":
+            for given, alias in statement[2]:
+                home = self.project.absolute(path, given)
+                yield alias or given.partition(".")[0], frozenset([home.path] if home is not None and home.path else [])
+            return
+        _, _, module, level, names = statement
+        home = self.project.relative(path, level, module) if level else self.project.absolute(path, module)
+        for given, alias in names:
+            inner = self.project.member(home, given) if home is not None else None
+            yield alias or given, frozenset(found.path for found in (inner or home,) if found is not None and found.path)
 
     def called(self, shape: Shape) -> str:
         """The method that runs where a model or a member of it is called; "" where the project has no such method or attribute."""

@@ -26,7 +26,7 @@ from mplint.frameworks.trainers.queries import with_level
 from mplint.program.calls import instantiate
 from mplint.program.conditions import EMPTY, Path, extend
 from mplint.program.entries import OWN_STEPS, call_open, definitions, run, words_in
-from mplint.program.expressions import bind, class_member, external_bases
+from mplint.program.expressions import bind, class_member, external_bases, home_of_instance
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, STATE, Args, Event, Machine
 from mplint.program.trace import CALLERS, Entry, Trace, possible
@@ -138,7 +138,7 @@ def entered_by(found: Trace, event: Event, title: str, path: Path) -> tuple[Path
 def shape_of(model: object, args: object) -> Shape | None:
     """What the call of a model tells of it: its class where that is known, or else what it is given."""
     if type(model) is Unknown and isinstance(args, Args):
-        return replace(Shape.of(args, member_of(model)), home=home_of_content(model))
+        return replace(Shape.of(args, member_of(model)), home=home_of_content(model) or home_of_instance(model))
     return Shape(0, frozenset(), True, model.type.path) if type(model) is Object and type(model.type) is Class else None
 
 

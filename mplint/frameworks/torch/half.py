@@ -15,7 +15,7 @@ from mplint.program.lower import place_of, span_of
 from mplint.program.machine import Event
 from mplint.program.supposed import settled
 from mplint.program.trace import CALLERS, Entry, Trace, Verdict
-from mplint.program.values import FALSE, Chain, Place, Step, Tensor
+from mplint.program.values import FALSE, TRUE, Chain, Place, Step, Tensor
 
 # what is told of a library's modules that nobody in the project runs in half precision
 OF_CALLERS = frozenset(
@@ -84,14 +84,15 @@ def verdicts(trace: Trace, kind: str, key: tuple[Place, object], wanted: Callabl
 
 
 def is_left_off(trace: Trace, literal: Condition) -> bool:
-    """Whether a condition asks for a flag that a caller in library code would have to turn from False."""
+    """Whether a condition asks for a flag that a caller in library code would have to turn."""
     (kind, *rest), sense = literal
     if kind not in ("true", "in"):
         return False
     switch = trace.switches.get(rest[0])
-    if switch is None or switch.kind != "parameter" or switch.default != FALSE or rest[0] in trace.turned:
+    if switch is None or switch.kind != "parameter" or switch.default not in (TRUE, FALSE) or rest[0] in trace.turned:
         return False
-    return not sense if kind == "in" and False in rest[1] else sense
+    default = switch.default == TRUE
+    return sense is not default if kind == "true" else (default in rest[1]) is not sense
 
 
 def first_line(place: Place) -> Place:

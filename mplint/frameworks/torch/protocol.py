@@ -14,7 +14,7 @@ from dataclasses import replace
 from mplint.frameworks.packages import note
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.conditions import extend
-from mplint.program.expressions import items_of, truths
+from mplint.program.expressions import at_home, items_of, truths
 from mplint.program.machine import IDENTITY, STATE, Args, Machine
 from mplint.program.store import join
 from mplint.program.values import (
@@ -543,7 +543,7 @@ def of_instance(m: Machine, receiver: Object, name: str, args: Args, place: Plac
         found: Value | None = other(m, receiver, name, args, place)
         if found is not None:
             return found
-    attribute = Unknown(f"{getattr(receiver.type, 'name', receiver.type)}.{name}{IDENTITY}{receiver.id!r}"[:240])
+    attribute = Unknown(f"{getattr(receiver.type, 'name', receiver.type)}.{name}{IDENTITY}{at_home(receiver)}{receiver.id!r}"[:240])
     return m.library.invoke(m, attribute, args, place)
 
 
@@ -1219,7 +1219,7 @@ OTHER_NORMS = re.compile(r"zero|set_|sync|broadcast", re.I)
 
 def clipper(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
     """What is called like what clips or measures gradients, and is given parameters: `self.grad_clip(model.parameters())`."""
-    name = called_name(atom)
+    name = called_name(m, atom)
     clips = CLIPPER.search(name) is not None
     if not clips and (not NORMER.search(name) or OTHER_NORMS.search(name)):
         return None
@@ -1235,10 +1235,11 @@ def clipper(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
     return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
 
 
-def called_name(atom: Atom) -> str:
-    """The last name of something unknown that is called."""
+def called_name(m: Machine, atom: Atom) -> str:
+    """The last name of something unknown that is called; what a call or a table gives has none but that by which the source calls it."""
     if type(atom) is Unknown:
-        return atom.symbol.partition(IDENTITY)[0].rpartition(".")[2]
+        shown = atom.symbol.partition(IDENTITY)[0]
+        return (shown.endswith((")", "]")) and m.written) or shown.rpartition(".")[2]
     return atom.name.rpartition(".")[2] if type(atom) in (Method, External) else ""  # type: ignore[union-attr]
 
 

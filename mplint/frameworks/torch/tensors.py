@@ -220,7 +220,7 @@ LOSS_OPS = ("loss", "Loss", "cross_entropy", "kl_div", "log_softmax", "LogSoftma
 CALLED_LOSS = re.compile(
     r"(?:^|_)(?:loss|losses|criterion|criteria|crit|cross_entropy|mse|nll)(?:_|$|fn|func)|Loss$|CrossEntropy$", re.I
 )  # what a loss that nobody knows is called
-NO_LOSS = re.compile(r"scale|log_loss|print|update|reduce|record|backward|plot|meter|avg|average|weight|get_|save", re.I)
+NO_LOSS = re.compile(r"scale|check|valid|finite|log_loss|print|update|reduce|record|backward|plot|meter|avg|average|weight|get_|save", re.I)
 CASTS = {
     "half": HALF,
     "bfloat16": BFLOAT,
