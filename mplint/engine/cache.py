@@ -115,28 +115,30 @@ class AnswerCache:
         self.path = os.path.join(cache_folder(), hashlib.blake2b(repr(asked).encode(), digest_size=16).hexdigest() + ".answer")
         self.more = [job.config.baseline] if job.config.baseline is not None else []
 
-    def lookup(self, files: Sequence[str], resolver: TargetResolver) -> CheckResult | None:
+    def lookup(self, files: Sequence[str]) -> CheckResult | None:
         """The result, where nothing that it was made from has changed."""
         try:
             with open(self.path, "rb") as stream:
                 looks, others = pickle.load(stream)
-                return pickle.load(stream) if looks == look_of(files, others, resolver) else None
+                return pickle.load(stream) if looks == look_of(files, others) else None
         except Exception:  # missing, truncated or of another version
             return None
 
-    def store(self, files: Sequence[str], resolver: TargetResolver, others: Iterable[str], begun: int, result: CheckResult) -> None:
+    def store(self, files: Sequence[str], others: Iterable[str], begun: int, result: CheckResult) -> None:
         """Keep a result, unless a file has changed since a run `begun` then, or just before."""
-        more = sorted({*others, *self.more})
-        looks = look_of(files, more, resolver, begun - SETTLED)
+        from mplint.engine.pins import CONSULTED
+
+        more = sorted({*others, *self.more, *CONSULTED})
+        looks = look_of(files, more, begun - SETTLED)
         if looks:
             write(self.path, pickle.dumps((looks, more), pickle.HIGHEST_PROTOCOL) + pickle.dumps(result, pickle.HIGHEST_PROTOCOL))
 
 
-def look_of(files: Iterable[str], others: Iterable[str], resolver: TargetResolver, before: int | None = None) -> bytes:
-    """A digest of what some files look like from outside; an empty one where any has changed after `before`."""
+def look_of(files: Iterable[str], others: Iterable[str], before: int | None = None) -> bytes:
+    """A digest of what some files and folders look like from outside; an empty one where any has changed after `before`."""
     found = hashlib.blake2b(digest_size=16)
     for path in (*files, *others):
-        looks = appearance(path, resolver, (), before)
+        looks = look(path, before)
         if not looks:
             return b""
         found.update(f"{path}\n{looks}\0".encode("utf-8", "surrogateescape"))
@@ -195,15 +197,21 @@ def appearance(path: str, resolver: TargetResolver, sidecars: Sequence[str], bef
     """What tells without reading that a result still holds: sizes, times and targets; "" where a file has changed after `before`."""
     parts = [resolver.fingerprint(path)]
     for file in (path, *sidecars):
-        try:
-            status = os.stat(file)
-        except OSError:
-            parts.append("-")
-            continue
-        if before is not None and max(status.st_mtime_ns, status.st_ctime_ns) > before:
+        parts.append(look(file, before))
+        if not parts[-1]:
             return ""
-        parts.append(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}")
     return "\n".join(parts)
+
+
+def look(path: str, before: int | None = None) -> str:
+    """Size, times and number of a file or folder, "-" where there is none; "" where it has changed after `before`."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return "-"
+    if before is not None and max(status.st_mtime_ns, status.st_ctime_ns) > before:
+        return ""
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
 
 def stamp(path: str, others: Sequence[str]) -> bytes:

@@ -63,7 +63,7 @@ def check_again(paths: Sequence[str], job: Job, resolver: TargetResolver) -> Che
 
     files = files_of(paths, job.config)
     kept = AnswerCache(job, paths)
-    known = kept.lookup(files, resolver) if len(files) > 1 else None
+    known = kept.lookup(files) if len(files) > 1 else None
     if known is not None:
         return known
     begun = time.time_ns()
@@ -71,7 +71,7 @@ def check_again(paths: Sequence[str], job: Job, resolver: TargetResolver) -> Che
     others: set[str] = set()
     found = conclude(results, job, {}, others)
     if len(files) > 1 and not found.faults and not found.profiles:
-        kept.store(files, resolver, {*others, *(path for result in results for path in result.sidecars)}, begun, found)
+        kept.store(files, {*others, *(path for result in results for path in result.sidecars)}, begun, found)
     return found
 
 

@@ -223,11 +223,15 @@ class Programs:
         """The document of a program; raises InputError where it can't be read."""
         self.opened.add(path)
         if path not in self.documents:
-            name = self.given.get(path, path)
-            if path not in self.given:
-                self.others.add(path)
-            self.documents[path] = load(name, self.read(name))
+            self.documents[path] = self.loaded(path)
         return self.documents[path]
+
+    def loaded(self, path: str) -> Document:
+        """The same, not kept."""
+        name = self.given.get(path, path)
+        if path not in self.given:
+            self.others.add(path)
+        return load(name, self.read(name))
 
     def lowered(self, path: str) -> IR | None:
         """A lowered program, or None where it can't be read or parsed."""
@@ -236,7 +240,7 @@ class Programs:
         if known is not None:
             return marshal.loads(known) if isinstance(known, bytes) else known
         try:
-            return lower(parse(self.document(path)))
+            return lower(parse(self.documents.get(path) or self.loaded(path)))
         except (InputError, OSError, RecursionError, ValueError, SyntaxError):
             return None
 
