@@ -29,7 +29,6 @@ ENTRANCES = {
     "mplint.frameworks.torch.contexts": "a way of reading programs that only torch has, run behind the others",
     "mplint.dev.facts": "what the interpreter saw, for who works on mplint by `mplint dev facts` and for who hovers over a line",
     "mplint.server.server": "the way into the editor server: the command that starts it is only a check that pygls is there",
-    "mplint.graph.keras.h5": "a loader, entered through the table of formats; what a second user takes of it is how Keras lists its names",
     "mplint.graph.torch.live": "the way into graphs of PyTorch models that run: the front picks one by the framework of the model",
     "mplint.report.formats": "the way into the reports: one of them is chosen by name",
     "mplint.rules.api.apex.migration": "the fix of the rule on apex, which shares its room with what else is known of apex's calls",

@@ -5,26 +5,29 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mplint.cli.arguments import Parser, add_ranges, input_range
 from mplint.cli.paths import check_paths
 from mplint.conversion.policy import POLICIES, ConversionError, Options
+from mplint.conversion.result import Conversion, Verdict
 from mplint.errors import UsageError
 
-if TYPE_CHECKING:
-    from mplint.conversion.result import Conversion
-
-CONVERTED, UNPROVEN = 0, 1
+CONVERTED, UNPROVEN, UNCHANGED = 0, 1, 3
 PROGRAMS = (".py", ".pyw", ".ipynb")
+ADVICE = {
+    Verdict.WRONG: "not written, since verification failed: give --calibration data of your own, --keep what is named above, or --force",
+    Verdict.UNPROVEN: "not written, since nothing proves it: give --calibration data of your own, or --force",
+    Verdict.UNCHANGED: "not written, since nothing in it turned to half, for the reasons above; --force writes a copy",
+}
 EPILOG = """\
 exit status:
-  0  converted, and verification found nothing wrong (notes say what it could
-     not run); a training script has adopted the policy, or trained in mixed
-     precision before
-  1  the result did not pass verification: not written, unless with --force;
-     of a training script something is left to you
-  2  misuse, or an input that can't be read or run"""
+  0  converted and proven (notes say what could not be run); a training
+     script has adopted the policy, or trained in mixed precision before
+  1  the result is wrong or unproven: not written, unless with --force; of a
+     training script something is left to you
+  2  misuse, or an input that can't be read or run
+  3  nothing was converted: not written, unless with --force; the reasons are
+     listed"""
 
 
 def add_options(parser: Parser) -> None:
@@ -89,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
         result = convert_file(
             source, target or "converted.keras", options.policy, options.tolerance, wanted, options.calibration, options.device
         )
-        written = not options.dry_run and (result.proven or options.force)
+        written = not options.dry_run and (result.verdict is Verdict.PROVEN or options.force)
         if written:
             result.save(target)
     except ConversionError as error:
@@ -106,11 +109,9 @@ def run(options: argparse.Namespace) -> int:
     if options.report:
         made = conversion_html if options.report.endswith(".html") else conversion_json
         Path(options.report).write_text(made(result, source, target or ""), encoding="utf-8")
-    if not result.proven and not options.force:
-        sys.stderr.write(
-            "mplint: not written, since verification failed: give --calibration data of your own, --keep what is named above, or --force\n"
-        )
-    return CONVERTED if result.proven else UNPROVEN
+    if result.verdict is not Verdict.PROVEN and not options.force:
+        sys.stderr.write(f"mplint: {ADVICE[result.verdict]}\n")
+    return {Verdict.PROVEN: CONVERTED, Verdict.UNCHANGED: UNCHANGED}.get(result.verdict, UNPROVEN)
 
 
 def is_source(path: str) -> bool:

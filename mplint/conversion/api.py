@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mplint.conversion import policy as policies
+from mplint.conversion.judged import obedient
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
 
@@ -65,23 +66,34 @@ def convert_file(
         found = format_of(source).name
     except GraphError as error:
         raise ConversionError(f"{source}: {error}") from None
-    if found in ("keras", "keras-h5"):
-        return convert_keras(source, target, policies.policy(name, tolerance), options, calibration, h5=found == "keras-h5")
-    if found == "savedmodel":
-        return convert_savedmodel(source, policies.policy(name, tolerance), options, calibration)
-    if found == "torch-export":
-        return convert_torch(source, policies.policy(name, tolerance), options, device, calibration)
-    if found != "onnx":
+    wanted = policies.policy(name, tolerance)
+
+    def converted(options: Options) -> Conversion:
+        match found:
+            case "keras" | "keras-h5":
+                return convert_keras(source, target, wanted, options, calibration, h5=found == "keras-h5")
+            case "savedmodel":
+                return convert_savedmodel(source, wanted, options, calibration)
+            case "torch-export":
+                return convert_torch(source, wanted, options, device, calibration)
+            case "onnx":
+                return convert_onnx(source, wanted, options, calibration)
         raise ConversionError(
             f"{source} is a {found} file; `mplint convert` takes ONNX models, .keras and .h5 files, SavedModels and .pt2 programs"
         )
+
+    return obedient(source, wanted, options, converted)
+
+
+def convert_onnx(source: str, wanted: Policy, options: Options, calibration: Sequence[str]) -> Conversion:
+    """Convert an ONNX model with ONNX Runtime."""
     try:
         import onnxruntime  # noqa: F401
 
         from mplint.conversion.onnx.convert import convert
     except ImportError as error:
         raise ConversionError(f'converting ONNX models needs {error.name}: pip install "mplint[convert]"') from None
-    return convert(source, policies.policy(name, tolerance), options, calibration)
+    return convert(source, wanted, options, calibration)
 
 
 def convert_keras(source: str, target: str, wanted: Policy, options: Options, calibration: Sequence[str], *, h5: bool) -> Conversion:

@@ -9,6 +9,7 @@ import numpy as np
 
 from mplint.conversion.result import Conversion
 
+STILL = 1e-3  # outputs that move by less, of their size, do not follow the inputs
 NO_NUMBER = "an output became infinite or NaN"
 
 
@@ -27,16 +28,22 @@ class Distance(NamedTuple):
         return not self.broken and self.error <= tolerance
 
 
-def distance(reference: Sequence[object], got: Sequence[object]) -> Distance:
-    """How far `got` is from `reference`: per output max |y - y32| / (max |y32| + 1e-6), over finite references."""
+def distance(reference: Sequence[object], got: Sequence[object], sizes: Sequence[float] = (), *, exact: bool = True) -> Distance:
+    """How far `got` is from `reference`: per output max |y - y32| / (max |y32| + 1e-6), over finite references.
+
+    `sizes` are how large outputs are on ordinary samples, which counts where they are smaller on this one. Not `exact`, integers and
+    shapes are not compared: a decision between equals.
+    """
     if len(_flat(reference)) != len(_flat(got)):
         return Distance(float("inf"), "the number of outputs differs")
     worst, compared, skipped = 0.0, False, False
-    for expected, actual in zip(_flat(reference), _flat(got), strict=True):
+    for at, (expected, actual) in enumerate(zip(_flat(reference), _flat(got), strict=True)):
         if expected.shape != actual.shape:
+            if not exact:
+                continue
             return Distance(float("inf"), f"an output has the shape {actual.shape} instead of {expected.shape}")
         if expected.dtype.kind in "iubOUS":
-            if not np.array_equal(expected, actual):
+            if exact and not np.array_equal(expected, actual):
                 return Distance(float("inf"), "an integer output differs" if expected.dtype.kind in "iub" else "a text differs")
             compared = True
             continue
@@ -47,11 +54,44 @@ def distance(reference: Sequence[object], got: Sequence[object]) -> Distance:
         if not np.isfinite(other[finite]).all():
             return Distance(float("inf"), NO_NUMBER)
         if finite.any():
-            worst = max(worst, float(np.abs(one - other)[finite].max() / (np.abs(one[finite]).max() + 1e-6)))
+            size = max(float(np.abs(one[finite]).max()), sizes[at] if at < len(sizes) else 0.0)
+            worst = max(worst, float(np.abs(one - other)[finite].max() / (size + 1e-6)))
             compared = True
         else:
             skipped = True
     return Distance(worst, empty=skipped and not compared)
+
+
+def sizes_of(results: Iterable[Sequence[object]]) -> tuple[float, ...]:
+    """The largest finite |value| of each output over several results."""
+    found: list[float] = []
+    for outputs in results:
+        sizes = [float(np.max(np.abs(parts), initial=0.0, where=np.isfinite(parts))) for parts in map(_numbers, _flat(outputs))]
+        found = [max(pair) for pair in zip(found, sizes, strict=False)] if found else sizes
+    return tuple(found)
+
+
+def moves(results: Sequence[Sequence[object]]) -> list[bool]:
+    """Whether each output tells one of several inputs from another: numbers by more than a hundredth of a tolerance, the rest at all."""
+    if not results:
+        return []
+    first = _flat(results[0])
+    moved = [False] * len(first)
+    for other in results[1:]:
+        for at, (one, two) in enumerate(zip(first, _flat(other), strict=False)):
+            if one.shape != two.shape or one.dtype.kind in "iubOUS":
+                moved[at] |= not np.array_equal(one, two)
+            elif one.size:
+                a, b = _numbers(one), _numbers(two)
+                finite = np.isfinite(a) & np.isfinite(b)
+                size = float(np.max(np.abs(a), initial=0.0, where=finite))
+                far = float(np.max(np.abs(a - b), initial=0.0, where=finite))
+                moved[at] |= far > STILL * size or bool((np.isfinite(a) != np.isfinite(b)).any())
+    return moved
+
+
+def _numbers(array: np.ndarray) -> np.ndarray:
+    return _parts(array) if array.dtype.kind in "fciubV" else np.zeros(0)
 
 
 def _parts(array: np.ndarray) -> np.ndarray:
@@ -76,4 +116,4 @@ def judge(result: Conversion, distances: Iterable[Distance]) -> None:
     if not worst.within(result.policy.tolerance):
         result.problems.append(worst.broken or f"the outputs are off by {worst.error:.2g}, more than {result.policy.tolerance:g}")
     elif all(one.empty for one in found):
-        result.problems.append("the original's outputs are NaN or infinite on all samples: give data on which they are numbers")
+        result.gaps.append("the original's outputs are NaN or infinite on all samples: give data on which they are numbers")

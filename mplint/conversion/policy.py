@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
+
+ASKED = "asked to stay float32"
 
 
 class ConversionError(Exception):
@@ -46,15 +48,18 @@ def policy(name: str, tolerance: float | None = None) -> Policy:
 class Options:
     """What the user asked of a conversion besides its policy.
 
-    `keep` are names of nodes, op types or patterns of either that stay float32. `ranges` are declared input ranges by name.
-    `tell` is called with a few words whenever a new stage of the work begins.
+    `keep` are names of nodes, op types or patterns of either that stay float32, `reasons` say of nodes by name why they stay so whatever
+    was asked. `ranges` are declared input ranges by name. `tell` is called with a few words whenever a new stage of the work begins.
     """
 
     keep: tuple[str, ...] = ()
     half_io: bool = False
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     tell: Callable[[str], None] = field(default=lambda _: None)
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
-    def kept(self, names: Iterable[str]) -> bool:
-        """Whether one of a node's `names` is to stay float32."""
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.keep for name in names if name)
+    def stays(self, names: Collection[str]) -> str:
+        """Why a node with these `names` is to stay float32; "" where nothing says so."""
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.keep for name in names if name):
+            return ASKED
+        return next((self.reasons[name] for name in names if name in self.reasons), "")

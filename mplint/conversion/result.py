@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from mplint.conversion.policy import Policy
+
+
+class Verdict(str, Enum):
+    """What is known of a result."""
+
+    PROVEN = "proven"  # half somewhere, and within the tolerance wherever it was tried
+    UNPROVEN = "unproven"  # nothing wrong was found, and nothing that counts was tried
+    WRONG = "wrong"  # it fails
+    UNCHANGED = "nothing converted"  # nothing computes in half that did not before
 
 
 @dataclass(slots=True)
@@ -16,6 +26,7 @@ class Conversion:
     bytes. `error` is the largest error of an output against the original, relative to that output's largest value, None where nothing could
     be run. `verified` says by what the result was proven, `problems` what is wrong with it. `kept` are the operations that stay float32,
     each with the reason. `advice` are lines that the user's own program needs.
+    `gaps` are what keeps the result from being proven although nothing is wrong: outputs that follow no input, for one.
     `close` takes away the temporary files that `save` needs.
     `planned` is the policy that was written for each layer, by its name, where names say it; `in_half` are the paths of those in half.
     """
@@ -33,6 +44,7 @@ class Conversion:
     kept: list[tuple[str, str]] = field(default_factory=list)
     verified: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     planned: dict[str, str] = field(default_factory=dict)
@@ -40,6 +52,15 @@ class Conversion:
     in_half: list[str] = field(default_factory=list)
 
     @property
+    def verdict(self) -> Verdict:
+        """What is known of the result."""
+        if self.problems:
+            return Verdict.WRONG
+        if not self.operations_half:
+            return Verdict.UNCHANGED
+        return Verdict.UNPROVEN if self.gaps else Verdict.PROVEN
+
+    @property
     def proven(self) -> bool:
-        """Whether verification found nothing wrong."""
-        return not self.problems
+        """Whether verification found nothing wrong, and enough to hold the result against."""
+        return not self.problems and not self.gaps

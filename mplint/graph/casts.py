@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mplint.graph.facts import GraphFacts
 from mplint.graph.flow import source
 from mplint.graph.model import BITS, HALF, HEAVY, Node, OpKind, Tensor
-from mplint.graph.operations import computes, operation
+from mplint.graph.operations import computes, interpolates, operation
 from mplint.graph.work import known
 
 # Nothing is lost when these run in half: they pick or compare values, and round nothing.
@@ -62,19 +62,25 @@ class Island(NamedTuple):
     @property
     def work(self) -> tuple[Node, ...]:
         """The nodes that do more than hand on values."""
-        return tuple(node for node in self.nodes if computes(node) or node.kind in BODIES)
+        return tuple(node for node in self.nodes if computes(node) or interpolates(node) or node.kind in BODIES)
 
     @property
     def traffic(self) -> int | None:
-        """Bytes that the casts read and write, with symbolic dimensions taken as 1; None where a shape is not known."""
+        """Bytes that the casts read and write for a batch, of one sample where its size is free; None where other sizes are not known."""
         total = 0
         for node in (*self.up, *self.down):
             for tensor in (*node.inputs[:1], *node.outputs):
                 bits = BITS.get(tensor.dtype or "") if tensor is not None else None
-                if tensor is None or tensor.shape is None or bits is None:
+                if tensor is None or tensor.shape is None or bits is None or not all(isinstance(dim, int) for dim in tensor.shape[1:]):
                     return None
                 total += known(tensor.shape) * bits // 8
         return total
+
+    @property
+    def moved(self) -> str:
+        """The bytes that the casts move, as a message says it; "" where they are not known."""
+        free = any(t is not None and t.shape and not isinstance(t.shape[0], int) for node in self.up for t in node.inputs[:1])
+        return f"{self.traffic:,} bytes{' a sample' if free else ''}" if self.traffic else ""
 
     @property
     def dtype(self) -> str:
@@ -101,7 +107,7 @@ class Island(NamedTuple):
     @property
     def is_needed(self) -> bool:
         """Whether something in it wants float32."""
-        return any(node.kind in DELICATE_KINDS or operation(node) in DELICATE for node in self.work)
+        return any(node.kind in DELICATE_KINDS or operation(node) in DELICATE or interpolates(node) for node in self.work)
 
 
 def islands(graph: GraphFacts) -> Iterator[Island]:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.graph.facts import GraphFacts
-from mplint.graph.flow import makers, source, users
+from mplint.graph.flow import is_bias, makers, source, users
 from mplint.graph.model import HALF, Node, OpKind, Tensor
 from mplint.graph.operations import operation
+from mplint.graph.stored import names, parts_of
+from mplint.graph.work import kernel_of, work
 
 # Words of names. A state goes out of one step and into the next; the words of `PAIRED` also mean other things, and count where
 # the other side has a tensor of the same shape with such a name.
@@ -23,6 +25,9 @@ GIVEN = frozenset((
     "embeds", "embed", "embedding", "embeddings", "latent", "latents", "residual", "residuals", "encoded", "encoding", "encodings",
 ))  # fmt: skip
 FEATURES = GIVEN | frozenset(("feature", "features", "feat", "feats", "representation", "representations", "pooled", "pooler"))
+RECTIFIERS = ("relu", "relu6", "leakyrelu", "prelu", "elu", "selu", "gelu", "swish", "hardswish", "mish")
+FEW = 64  # results; features are more
+MEANS = ("reducemean", "mean")  # as which poolings of whole maps are exported
 PROBABILITIES = ("softmax", "logsoftmax", "sigmoid", "logsigmoid", "hardsigmoid")
 UNNAMED = ("torch-export", "torchscript")  # the names of outputs are those of the operations
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -43,10 +48,48 @@ def half_outputs(graph: GraphFacts) -> Iterator[tuple[str, Tensor, Node]]:
     for end in made:
         if end.tensor.dtype not in HALF or is_state(end, made, given) or words(end.name) & FEATURES:
             continue
-        computing = [node for node in makers(end.tensor) if node.kind not in (OpKind.EMBEDDING, OpKind.POOLING, OpKind.OPAQUE)]
+        computing = [node for maker in makers(end.tensor) if (node := _computing(maker, end)) is not None]
         node = next((node for node in computing if is_probability(node)), next(iter(computing), None))
         if node is not None and not _is_recurrent_state(node, end.tensor):
             yield end.shown, end.tensor, node
+
+
+def _computing(maker: Node, end: End) -> Node | None:
+    """The operation that computes results; None for what looks rows up, is not known, or gives features: pooled or rectified ones.
+
+    Scores are pooled, too: those of a convolution that no rectifier follows, or that its names or the output's call a head. And a
+    rectifier gives results where it is called so, or where they are few.
+    """
+    if maker.kind in (OpKind.EMBEDDING, OpKind.OPAQUE):
+        return None
+    pooled = maker.kind is OpKind.POOLING or operation(maker) in MEANS
+    last = _behind(maker) if pooled else maker
+    rectified = last is not None and operation(last) in RECTIFIERS
+    if not pooled and not rectified:
+        return maker
+    product = _behind(last) if last is not None and rectified else last
+    while product is not None and (is_bias(product) or product.kind is OpKind.NORM):
+        product = _behind(product)
+    size = work(product) if product is not None and product.kind in (OpKind.CONV, OpKind.MATMUL) else None
+    if product is None or size is None:
+        return None
+    if rectified and not _is_called_result(product, end):
+        return maker if not pooled and isinstance(size.outer, int) and size.outer < FEW else None
+    return product if pooled else maker
+
+
+def _is_called_result(product: Node, end: End) -> bool:
+    """Whether the name of an output, or of the layer or the weights that make it, is one of heads."""
+    kernel = kernel_of(product)
+    paths = (product.layer, source(kernel).name if kernel is not None else "")
+    named = words(end.name).union(part.lower() for path in paths for part in parts_of(path))
+    return bool(named & names("words")["result"])
+
+
+def _behind(node: Node) -> Node | None:
+    """The operation that computes what a node reads first."""
+    read = next((tensor for tensor in node.inputs if tensor is not None and source(tensor).weights is None), None)
+    return next(iter(makers(read)), None) if read is not None else None
 
 
 def half_inputs(graph: GraphFacts) -> Iterator[tuple[str, Tensor]]:

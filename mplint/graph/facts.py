@@ -10,6 +10,7 @@ from mplint.graph.model import FLOATS, HALF, HEAVY, ModelGraph, Node, Tensor
 from mplint.graph.operations import computes
 
 if TYPE_CHECKING:
+    from mplint.graph.density import Density
     from mplint.graph.operands import Operand, Operands
     from mplint.graph.ranges import Range
     from mplint.graph.stored import Stored
@@ -81,6 +82,18 @@ class GraphFacts:
 
         return Operands(self.range_of, torch=self.model.format in TORCH)
 
+    def density_of(self, node: Node) -> Density:
+        """How many positions what a node makes has for one of the input's."""
+        from mplint.graph.density import Density
+
+        return next((self._densities[id(tensor)] for tensor in node.outputs if id(tensor) in self._densities), Density())
+
+    @cached_property
+    def _densities(self) -> dict[int, Density]:
+        from mplint.graph.density import densities
+
+        return densities(self.nodes)
+
     def half_of(self, node: Node) -> str | None:
         """The half dtype that matters for a node: that it computes in, or that a conversion of a float32 model would give it.
 
@@ -102,7 +115,7 @@ class GraphFacts:
 
     def is_half_work(self, dtype: str | None) -> bool:
         """Whether work on a dtype is, or after the conversion that the user asks about would be, done in half."""
-        return dtype in HALF or (self.is_asked and dtype == "float32")
+        return dtype in HALF or (self.is_asked and dtype == "float32" and not self.half)
 
     def severity_of(self, severity: Severity) -> Severity:
         """How bad it is what a half dtype does to this model: a float32 one is right as it is, until someone asks for its conversion."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mplint.graph.model import FLOATS, Node, OpKind, Tensor
-from mplint.graph.operations import handed
+from mplint.graph.operations import handed, operation
 
 PASSING = (OpKind.MOVE, OpKind.CAST)
 
@@ -74,3 +74,8 @@ def _is_entered(tensor: Tensor, node: Node) -> bool:
     """Whether a node reads a tensor only to hand it to its bodies, whose own nodes read it there."""
     bodies = (*node.graphs.values(), *node.callees)
     return bool(bodies) and (bool(tensor.passed) or any(tensor is inner for body in bodies for inner in body.inputs))
+
+
+def is_bias(node: Node) -> bool:
+    """Whether a node adds a constant."""
+    return operation(node) == "add" and any(tensor is not None and source(tensor).weights is not None for tensor in node.inputs)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from mplint.findings import Applicability, ComputeIn, Fix, ModelChange, RemoveCast, WriteNumber
 from mplint.graph.casts import Island, is_cast_down, is_cast_up
 from mplint.graph.facts import GraphFacts
-from mplint.graph.flow import source
+from mplint.graph.flow import is_bias, source
 from mplint.graph.model import HALF, Node, OpKind, Tensor
 from mplint.graph.numerics import LIMITS, Constant, Epsilon, feeds_softmax
 from mplint.graph.operations import operation
@@ -19,6 +19,7 @@ LARGEST_HEAD = 60  # nodes: what is more is no head
 # What may stand between the last product and an output, and the products that make one.
 TAIL = (OpKind.SOFTMAX, OpKind.ACTIVATION, OpKind.ELEMENTWISE, OpKind.REDUCTION, OpKind.NORM, OpKind.MOVE)
 PRODUCTS = (OpKind.MATMUL, OpKind.CONV)
+LAYERED = ("keras", "keras-h5")  # formats whose nodes are layers with policies
 
 
 def without_casts(graph: GraphFacts, island: Island) -> Fix | None:
@@ -44,10 +45,10 @@ def float32_head(graph: GraphFacts, output: Tensor) -> Fix | None:
     """The last layer behind an output of the model in float32, up to the output itself."""
     if not graph.model.mendable:
         return None
-    head = _layers(output) if graph.model.format == "keras" else _tail(graph, output)
+    head = _layers(output) if graph.model.format in LAYERED else _tail(graph, output)
     if not head:
         return None
-    casts = [node for node in head if node.kind is OpKind.CAST and graph.model.format != "keras"]
+    casts = [node for node in head if node.kind is OpKind.CAST and graph.model.format not in LAYERED]
     changes: list[ModelChange] = [RemoveCast(graph.place_of(node)) for node in casts]
     computing = tuple(graph.place_of(node) for node in head if node not in casts)
     changes += [ComputeIn(computing, "float32")] if computing else []
@@ -92,7 +93,7 @@ def _tail(graph: GraphFacts, output: Tensor) -> list[Node]:
     if any(not is_cast_up(user) for user in output.consumers):
         return []  # the model goes on to compute with it
     found = _grown([output], own, outputs - {id(output)}, TAIL)
-    if all(node.kind is OpKind.MOVE or _is_bias(node) for node in found):
+    if all(node.kind is OpKind.MOVE or is_bias(node) for node in found):
         found = _grown([output], own, outputs - {id(output)}, (*TAIL, *PRODUCTS))
         if not any(node.kind in PRODUCTS or is_cast_down(node) for node in found):
             return []
@@ -116,11 +117,6 @@ def _grown(ends: Iterable[Tensor], own: set[int], outputs: set[int], kinds: tupl
         if node.kind not in PRODUCTS and not is_cast_down(node):
             waiting += [tensor.producer for tensor in node.inputs if tensor is not None and tensor.dtype in HALF]
     return list(found.values())
-
-
-def _is_bias(node: Node) -> bool:
-    """Whether a node adds a constant."""
-    return operation(node) == "add" and any(t is not None and source(t).weights is not None for t in node.inputs)
 
 
 # Layers that hand values on, and those that an activation may stand in behind the last product.

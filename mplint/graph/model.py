@@ -79,7 +79,7 @@ class Tensor:
     """A value that flows between nodes, or a constant: a weight, or a number written into an operation.
 
     `dtype` is the canonical lower-case name ("float16", "int64", "string") or None where the file does not tell; `shape` is None where
-    even the rank is unknown. `weights` is set for constants.
+    even the rank is unknown. `weights` is set for constants; `fixed` ones are buffers: no training changes them.
 
     Calls, regions and loops have bodies, and `connect` notes what stands for what: `inside` are the results of bodies that an output of
     such a node is, `shown` the outputs of nodes that a result of a body becomes, `passed` the parameters of bodies that get this tensor,
@@ -92,6 +92,7 @@ class Tensor:
     producer: Node | None = field(default=None, repr=False)
     consumers: list[Node] = field(default_factory=list, repr=False)
     weights: Weights | None = None
+    fixed: bool = False
     inside: tuple[Tensor, ...] = field(default=(), repr=False)
     shown: tuple[Tensor, ...] = field(default=(), repr=False)
     passed: tuple[Tensor, ...] = field(default=(), repr=False)
@@ -115,9 +116,14 @@ class Tensor:
 
     @property
     def described(self) -> str:
-        """dtype and shape as a report shows them: "float16[N, 1003]"."""
-        dims = "?" if self.shape is None else ", ".join("?" if dim is None else str(dim) for dim in self.shape)
+        """dtype and shape as a report shows them: "float16[N, 1003]"; what a size is computed by is left out."""
+        dims = "?" if self.shape is None else ", ".join(_shown(dim) for dim in self.shape)
         return f"{self.dtype or 'unknown'}[{dims}]"
+
+
+def _shown(dim: Dim) -> str:
+    """A size as a report shows it: a number or a plain name."""
+    return "?" if dim is None or (isinstance(dim, str) and not dim.replace(".", "_").isidentifier()) else str(dim)
 
 
 @dataclass(slots=True, eq=False)

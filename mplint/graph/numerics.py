@@ -32,6 +32,9 @@ RAISING = frozenset(("maskedfill", "clip", "full", "pad", "constantpadnd"))
 MULTIPLYING = (OpKind.MATMUL, OpKind.CONV, OpKind.RECURRENT, OpKind.EMBEDDING, OpKind.NORM)
 SUMS = frozenset(("reducesum", "reducemean", "sum", "mean", "reducel1", "cumsum", "var"))
 GUARDING = ("add", "max", "clip")
+SUBNORMAL = 2.0**-24  # the smallest number of float16, and the step up to the smallest normal one
+COARSE = 16  # steps: the next number is 6 % larger
+LOGARITHMS = {"log": math.log, "log2": math.log2, "log10": math.log10}
 LARGE = 2048  # elements from which a float16 sum drops what is added to it
 
 
@@ -59,13 +62,33 @@ class Constant(NamedTuple):
 
 
 class Epsilon(NamedTuple):
-    """A small constant, the node that adds it or takes the maximum with it, and the node that it guards."""
+    """A small constant, the node that adds it or takes the maximum with it, the node that it guards, and what float16 makes of it:
+
+    "zero", "infinite" where what it guards divides by it and 1 over it is beyond float16, or "subnormal", which devices may take for 0.
+    """
 
     tensor: Tensor
     value: float
     node: Node
     guarded: Node
     rounded: bool
+    fate: str
+
+    @property
+    def kept(self) -> float:
+        """What float16 keeps of it: the nearest of its subnormal numbers."""
+        return round(self.value / SUBNORMAL) * SUBNORMAL
+
+    @property
+    def lowest(self) -> float | None:
+        """What a logarithm that it guards gives at the least; None where it guards something else."""
+        logarithm = LOGARITHMS.get(operation(self.guarded))
+        return logarithm(self.kept) if logarithm is not None and self.kept else None
+
+    @property
+    def shows(self) -> bool:
+        """Whether results differ although float16 keeps it: a logarithm of numbers that are as far from each other as they are large."""
+        return self.lowest is not None and self.value < COARSE * SUBNORMAL
 
 
 def unstable(graph: GraphFacts) -> Iterator[Unstable]:
@@ -194,7 +217,7 @@ def feeds_softmax(node: Node) -> bool:
 
 
 def vanishing(graph: GraphFacts) -> Iterator[Epsilon]:
-    """The epsilons that float16 rounds to 0, or that are too small to divide by, where they guard a division, a log or a root."""
+    """The epsilons that float16 rounds to 0, or that are too small to divide by, or subnormal, where they guard a division, log or root."""
     for node in graph.nodes:
         if operation(node) not in GUARDING or graph.half_of(node) != "float16":
             continue
@@ -207,8 +230,26 @@ def vanishing(graph: GraphFacts) -> Iterator[Epsilon]:
         tensor, value, rounded = small
         if value == 0 and operation(node) != "add" and operation(guarded) == "sqrt":
             continue  # max(x, 0) before a root is meant
-        if value <= ZERO or (value < 1 / MAX and operation(guarded) in ("div", "reciprocal")):
-            yield Epsilon(tensor, value, node, guarded, rounded)
+        divides = operation(guarded) in ("div", "reciprocal")
+        fate = "zero" if value <= ZERO else "infinite" if divides and value < 1 / MAX else "subnormal"
+        yield Epsilon(tensor, value, node, guarded, rounded, fate)
+
+
+def guarded_tensors(graph: GraphFacts) -> Iterator[tuple[Tensor, Epsilon]]:
+    """The tensors that an epsilon keeps from 0 and float16 would not, from the node that adds it to the one that it guards."""
+    for found in vanishing(graph):
+        stack = [(output, found.value) for output in found.node.outputs[:1]]
+        seen = {id(tensor) for tensor, _ in stack}
+        while stack:
+            tensor, floor = stack.pop()
+            yield tensor, found
+            for user in tensor.consumers:
+                root = operation(user) == "sqrt"
+                lowest = math.sqrt(floor) if root else floor
+                if not (root or user.kind in (OpKind.MOVE, OpKind.CAST)) or lowest > ZERO:
+                    continue
+                stack += [(output, lowest) for output in user.outputs if id(output) not in seen]
+                seen.update(map(id, user.outputs))
 
 
 def _small(graph: GraphFacts, node: Node) -> tuple[Tensor, float, bool] | None:
@@ -231,7 +272,9 @@ def _guarded(graph: GraphFacts, node: Node) -> Node | None:
     result = node.outputs[0]
     for user in users(result, (OpKind.MOVE, OpKind.CAST)):
         match operation(user):
-            case "log" | "log2" | "log10" | "reciprocal" | "rsqrt":
+            case "reciprocal" | "rsqrt":
+                return user
+            case name if name in LOGARITHMS:
                 return user
             case "div" if len(user.inputs) > 1 and user.inputs[1] is not None and _leads(result, user.inputs[1]):
                 return user

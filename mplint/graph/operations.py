@@ -114,6 +114,15 @@ def handed(node: Node) -> Tensor | None:
     return None
 
 
+def interpolates(node: Node) -> bool:
+    """Whether a node that enlarges or shrinks pictures makes new values between those that it gets."""
+    name = operation(node)
+    if not name.lstrip("_").startswith(("resize", "resizing", "upsampl", "interpolate", "gridsample")) or "nearest" in name:
+        return False
+    modes = [node.attributes.get(key) for key in ("mode", "interpolation")]
+    return "nearest" not in modes and (any(isinstance(mode, str) for mode in modes) or name not in ("resize", "upsample"))
+
+
 def computes(node: Node) -> bool:
     """Whether a node does arithmetic on data: no move, cast, check, no bookkeeping of sizes, no call of other nodes, no dropout."""
     return node.kind not in IDLE and operation(node) != "dropout"

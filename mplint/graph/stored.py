@@ -272,8 +272,14 @@ class Stored:
         for rows, table in tables.items():
             if rows is not None and rows >= smallest and rows % step and rows not in heads:
                 bias = self._scores(rows)
-                if bias is not None or (_called(table.layer, "tied") and not self._has_other_head()):
+                if bias is not None or (self._is_tied(table) and not self._has_other_head()):
                     yield StoredVocabulary(rows, table.tensor, bias)
+
+    def _is_tied(self, table: Matrix) -> bool:
+        """Whether a table is called what those are called that a language model has for its head as well."""
+        if _called(table.layer, "tied"):
+            return True
+        return _called(table.layer, "tied_to_decoder") and any("decoder" in layer.path for layer in self.layers)
 
     def _scores(self, rows: int) -> Tensor | None:
         """The bias of a head whose matrix is the table."""

@@ -144,8 +144,7 @@ def _conv(node: Node) -> Work | None:
     kernel, out = _shape(kernel_of(node)), _shape(node.outputs[0] if node.outputs else None)
     if kernel is None or len(kernel) < 3:
         return None
-    asked = name in GENERAL and node.attributes.get("transposed", _argument(node, 6)) is True
-    transposed = asked or "transpose" in name or "backpropinput" in name
+    transposed = is_turned_back(node)
     last = node.domain in CHANNELS_LAST
     one, other = (kernel[-2], kernel[-1]) if last else (kernel[1], kernel[0])  # the usual order: what a group takes, what is made
     each, made = (other, one) if transposed else (one, other)
@@ -159,6 +158,13 @@ def _conv(node: Node) -> Work | None:
     inner = each * groups if isinstance(each, int) and not transposed else each
     outer = made * groups if isinstance(made, int) and transposed else made
     return Work(2 * rows * (each if isinstance(each, int) else 1) * window, inner, outer, groups)
+
+
+def is_turned_back(node: Node) -> bool:
+    """Whether a convolution is a transposed one."""
+    name = operation(node)
+    asked = name in GENERAL and node.attributes.get("transposed", _argument(node, 6)) is True
+    return asked or "transpose" in name or "backpropinput" in name
 
 
 def _channelwise(node: Node, each: Dim, made: Dim, window: int, positions: int | None) -> Work:

@@ -1,4 +1,4 @@
-"""Mending Keras archives: only config.json changes, and Keras proves it where it can load the model without code of the user's."""
+"""Mending Keras models: only the configuration in the file changes, and Keras proves it where it loads the model without other code."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import copy
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import IO, NamedTuple
 
 import numpy as np
 
 from mplint.conversion.distance import NO_NUMBER, Distance, distance
 from mplint.conversion.feeds import load_feeds
 from mplint.conversion.keras import runtime
-from mplint.conversion.keras.archive import write
+from mplint.conversion.keras.archive import write as write_archive
+from mplint.conversion.keras.h5 import refuse_code
+from mplint.conversion.keras.h5 import write as write_h5
 from mplint.conversion.keras.verify import Original
 from mplint.conversion.policy import POLICIES, ConversionError, Options
 from mplint.conversion.quiet import said
 from mplint.findings import Fix
-from mplint.graph.keras.archive import load
+from mplint.graph.keras import archive, h5
 from mplint.graph.keras.layers import Config
 from mplint.graph.model import HALF, ModelGraph
-from mplint.graph.storage import Archive, parse_json
+from mplint.graph.storage import Archive, Json, parse_json
 from mplint.mend.keras_edit import carry_out, widened
 from mplint.mend.proof import STAYS_BROKEN, MendError, Proof
 from mplint.replace import Stamp, replace_model
@@ -31,14 +34,14 @@ Outputs = list[np.ndarray]
 
 
 class KerasCandidate:
-    """An archive with another configuration."""
+    """A model with another configuration."""
 
     def __init__(self, config: Config, original: KerasOriginal) -> None:
         self.config, self.original = config, original
 
     def graph(self) -> ModelGraph:
         """The copy as rules see it."""
-        found = load(self.original.written(self.config))
+        found = self.original.form.load(self.original.written(self.config))
         found.path = self.original.path
         return found
 
@@ -77,20 +80,49 @@ class KerasCandidate:
     def save(self) -> None:
         """Put it in the place of the original; raises WriteError."""
         text = json.dumps(self.config)
-        replace_model(self.original.path, self.original.stamp, lambda stream: write(self.original.path, text, stream))
+        replace_model(self.original.path, self.original.stamp, lambda stream: self.original.form.write(self.original.path, text, stream))
+
+
+class Form(NamedTuple):
+    """A kind of file that Keras writes: its suffix, how its graph and configuration are read, and how another configuration is written."""
+
+    suffix: str
+    load: Callable[[str], ModelGraph]
+    config: Callable[[str], Json]
+    write: Callable[[str, str, IO[bytes]], None]
+
+
+def _archive_config(path: str) -> Json:
+    with Archive(path) as held:
+        return parse_json(held.read("config.json"), "config.json")
+
+
+def _h5_config(path: str) -> Json:
+    text = h5.configuration(path)
+    config = parse_json(text.encode(), "model_config")
+    try:
+        refuse_code(path, config)
+    except ConversionError as error:
+        raise MendError(str(error).removeprefix(f"{path} ")) from None
+    return config
+
+
+FORMS = {
+    "keras": Form(".keras", archive.load, _archive_config, write_archive),
+    "keras-h5": Form(".h5", h5.load, _h5_config, write_h5),
+}
 
 
 class KerasOriginal:
-    """A .keras archive."""
+    """A .keras archive or an .h5 file."""
 
-    def __init__(self, path: str, options: Options, calibration: Sequence[str]) -> None:
-        self.path, self.options, self.calibration = path, options, calibration
+    def __init__(self, path: str, form: Form, options: Options, calibration: Sequence[str]) -> None:
+        self.path, self.form, self.options, self.calibration = path, form, options, calibration
         self.stamp = Stamp.of(path)
         self.folder = tempfile.TemporaryDirectory(prefix="mplint-")
-        with Archive(path) as archive:
-            config = parse_json(archive.read("config.json"), "config.json")
+        config = form.config(path)
         if not isinstance(config, dict):
-            raise MendError("config.json is no model's configuration")
+            raise MendError("it holds no model's configuration")
         self.config = config
         self.copies = 0
 
@@ -102,11 +134,11 @@ class KerasOriginal:
         return KerasCandidate(config, self)
 
     def written(self, config: Config) -> str:
-        """The path of a temporary archive with another configuration."""
+        """The path of a temporary file with another configuration."""
         self.copies += 1
-        place = os.path.join(self.folder.name, f"{self.copies}.keras")
+        place = os.path.join(self.folder.name, f"{self.copies}{self.form.suffix}")
         with open(place, "wb") as stream:
-            write(self.path, json.dumps(config), stream)
+            self.form.write(self.path, json.dumps(config), stream)
         return place
 
     @cached_property
@@ -140,7 +172,7 @@ class KerasOriginal:
         return POLICIES["mixed_bfloat16" if bfloat else "mixed_float16"].tolerance
 
     def close(self) -> None:
-        """Take the temporary archives away."""
+        """Take the temporary files away."""
         self.folder.cleanup()
 
 

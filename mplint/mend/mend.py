@@ -83,9 +83,9 @@ def original_of(path: str, options: Options, calibration: Sequence[str]) -> Orig
             from mplint.mend.onnx import OnnxOriginal
 
             return OnnxOriginal(path, options, calibration)
-        from mplint.mend.keras import KerasOriginal
+        from mplint.mend.keras import FORMS, KerasOriginal
 
-        return KerasOriginal(path, options, calibration)
+        return KerasOriginal(path, FORMS[format], options, calibration)
     except ImportError as error:
         extra = "mplint[convert]" if format == "onnx" else "keras"
         raise MendError(f'proving a fix needs {error.name}: pip install "{extra}"') from None

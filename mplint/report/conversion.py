@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from mplint.adopt.program import Adoption, Note
-from mplint.conversion.result import Conversion
+from mplint.conversion.result import Conversion, Verdict
 
 SHOWN = 12
 
@@ -25,6 +25,8 @@ def conversion_text(result: Conversion, source: str, target: str, *, written: bo
     if result.verified:
         lines.append(f"  verified by {', '.join(result.verified)}")
     lines += [f"  problem: {problem}" for problem in result.problems]
+    if result.verdict is Verdict.UNPROVEN:
+        lines += [f"  UNPROVEN: {gap}" for gap in result.gaps]
     lines += [f"  note: {note}" for note in result.notes]
     if result.kept:
         lines.append(f"  stays float32 ({len(result.kept)}):")
@@ -66,7 +68,9 @@ def _described(result: Conversion, source: str, target: str) -> dict[str, object
         "output": target,
         "policy": result.policy.name,
         "tolerance": result.policy.tolerance,
+        "verdict": result.verdict.value,
         "proven": result.proven,
+        "unproven_because": result.gaps,
         "problems": result.problems,
         "verified_by": result.verified,
         "largest_error": result.error,

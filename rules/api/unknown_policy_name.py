@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Container, Iterator
 
 from mplint.findings import Applicability, Finding, Fix, Replace, Severity
 from mplint.python.file import SourceFile
@@ -56,12 +57,27 @@ class UnknownPolicyName(Rule):
 
     def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
         """Report each rejected name where it is passed."""
-        for bad in bad_policy_names(file, around):
+        found = list(bad_policy_names(file, around))
+        passed = {bad.literal for bad in found}
+        for bad in found:
             quote = file.text(bad.literal)[0] if file.text(bad.literal)[:1] in "'\"" else '"'
             fix = None
-            if bad.nearest:
+            if bad.nearest and not is_read_elsewhere(file, bad.literal, passed):
                 change = Replace(file.span(bad.literal), f"{quote}{bad.nearest}{quote}")
                 fix = Fix(f'write "{bad.nearest}"', Applicability.SAFE, (change,))
             why = "Keras raises ValueError here: it knows mixed_float16, mixed_bfloat16 and the names of dtypes."
             help = f'write "{bad.nearest}"' if bad.nearest else 'use "mixed_float16" or "mixed_bfloat16"'
             yield self.finding(file, bad.argument, f'"{bad.name}" is no dtype policy', why=why, help=help, fix=fix)
+
+
+def is_read_elsewhere(file: SourceFile, literal: ast.Constant, passed: Container[ast.Constant]) -> bool:
+    """Whether a file writes the same name elsewhere, to compare with or as one of several choices: both would have to change."""
+    given = ast.Call | ast.keyword
+    own = isinstance(file.syntax.parents.get(literal), given) and not is_option(file, literal)
+    return not own and any(c.value == literal.value and c is not literal and c not in passed for c in file.syntax.all(ast.Constant))
+
+
+def is_option(file: SourceFile, literal: ast.Constant) -> bool:
+    """Whether a name is the default of an option."""
+    parent = file.syntax.parents.get(literal)
+    return isinstance(parent, ast.keyword) and parent.arg == "default"

@@ -88,7 +88,7 @@ class CastPingPong(Rule):
 
     def _island(self, graph: GraphFacts, island: Island) -> Finding:
         first, last = island.up[0], island.down[0]
-        moved = f", which moves {island.traffic:,} bytes" if island.traffic else ""
+        moved = f", which moves {island.moved}" if island.moved else ""
         if island.is_idle:
             message = (
                 f"{first.described} casts {island.dtype} to float32, and {last.name} casts it back, with nothing computed in between{moved}"

@@ -74,7 +74,7 @@ class Float32Island(Rule):
     def _finding(self, graph: GraphFacts, island: Island) -> Finding:
         names = ", ".join(dict.fromkeys(node.op_type for node in island.work))
         count = len(island.up) + len(island.down)
-        moved = f"{island.traffic:,} bytes" if island.traffic else "their tensors"
+        moved = island.moved or "their tensors"
         heavy = heavy_in(island)
         return self.graph_finding(
             graph,

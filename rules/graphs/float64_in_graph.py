@@ -9,6 +9,8 @@ from mplint.graph.facts import GraphFacts
 from mplint.graph.model import Node, OpKind
 from mplint.rule import Rule
 
+ON_CPU = ("ai.onnx.ml",)  # trees and tables of classical models, which no GPU computes
+
 
 class Float64InGraph(Rule):
     """float64 where a model trains or serves
@@ -60,7 +62,8 @@ class Float64InGraph(Rule):
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the first float64 node of each float64 region."""
-        doubles = [node for node in graph.working if node.compute_dtype == "float64" and node.kind is not OpKind.LOSS]
+        working = [node for node in graph.working if node.kind is not OpKind.LOSS and node.domain not in ON_CPU]
+        doubles = [node for node in working if node.compute_dtype == "float64"]
         inside = {id(node) for node in doubles}
         for node in doubles:
             if not any(id(maker) in inside for maker in makers(node)):

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
     from mplint.graph.numerics import Epsilon
 
+# What becomes of what an epsilon of a model guards, by what becomes of the epsilon.
+FATES = {
+    "zero": "float16 rounds everything up to 2^-25 (2.98e-8) to 0, and then nothing keeps {guarded} from a zero.",
+    "infinite": "The smallest normal float16 is 6.1e-5 and the largest 65504: below 1.53e-5 the reciprocal of a number is infinite.",
+    "subnormal": "Below 6.1e-5 float16 goes on in steps of 6e-8, and NVIDIA GPUs keep them; devices that flush subnormal numbers take them "
+    "for 0, and then nothing keeps {guarded} from a zero.",
+}
 HALFWAY = 0.5  # epsilons lie below, bounds of nearly 1 above
 ROUNDED = "float16 rounds everything up to 2.98e-8 to 0."
 LOST_ABOVE = "the largest float16 below 1 is 0.9995: a bound beyond 0.99976 rounds to 1, and log(1 - 1) is -inf."
@@ -165,27 +172,38 @@ class EpsilonUnderflows(Rule):
         groups: dict[tuple[float, str, str], list[Epsilon]] = {}
         for found in vanishing(graph):
             groups.setdefault((found.value, found.node.op_type, found.guarded.op_type), []).append(found)
-        for (value, _, guarded), members in groups.items():
-            node = members[0].node
-            more = f" ({len(members)} such places)" if len(members) > 1 else ""
-            would = "would round" if graph.is_float else "rounds"
-            fate = f"its reciprocal overflows float16: 1/{value:.3g} is {1 / value:.3g}" if value else ""
-            if value <= FLOAT16_ZERO:
-                fate = f"float16 {would} it to 0"
-            message = f"the epsilon {value:.3g} at {node.described} guards {members[0].guarded.described}{more}, and {fate}"
-            if value == 0:
-                message = f"{node.described} guards {members[0].guarded.described}{more} by a float16 0: an epsilon that was rounded away"
+        for members in groups.values():
+            first = members[0]
             yield self.graph_finding(
                 graph,
-                node,
-                message,
-                why=f"float16 rounds everything up to 2^-25 (2.98e-8) to 0, and then nothing keeps {guarded} from a zero.",
+                first.node,
+                epsilon_message(graph, members),
+                why=FATES[first.fate].format(guarded=first.guarded.op_type),
                 help="Use an epsilon of at least 1e-4 in float16, or keep these nodes in float32.",
-                severity=graph.severity_of(self.severity),
-                confidence=Confidence.HIGH if value <= FLOAT16_ZERO else Confidence.MEDIUM,
-                related=((members[0].guarded, "this is what it guards"),),
+                severity=graph.severity_of(self.severity) if first.fate != "subnormal" or first.shows else Severity.INFO,
+                confidence=Confidence.HIGH if first.fate == "zero" else Confidence.MEDIUM,
+                related=((first.guarded, "this is what it guards"),),
                 fix=larger_epsilon(graph, members),
             )
+
+
+def epsilon_message(graph: GraphFacts, members: Sequence[Epsilon]) -> str:
+    """What float16 makes of an epsilon of a model, and what that guards."""
+    first = members[0]
+    more = f" ({len(members)} such places)" if len(members) > 1 else ""
+    guards = f"guards {first.guarded.described}{more}"
+    if first.value == 0:
+        return f"{first.node.described} {guards} by a float16 0: an epsilon that was rounded away"
+    would = "would round" if graph.is_float else "rounds"
+    fate = f"float16 {would} it to 0"
+    if first.fate == "infinite":
+        fate = f"its reciprocal overflows float16: 1/{first.value:.3g} is {1 / first.value:.3g}"
+    elif first.fate == "subnormal":
+        would = "would be" if graph.is_float else "is"
+        fate = f"{would} subnormal in float16, {first.kept:.3g}"
+        if first.lowest is not None:
+            fate += f", whose {first.guarded.op_type} is {first.lowest:.4g}"
+    return f"the epsilon {first.value:.3g} at {first.node.described} {guards}, and {fate}"
 
 
 def in_float32(trace: Trace, place: Place, items: Sequence[half.Found]) -> Fix | None:

@@ -11,7 +11,8 @@ from mplint.frameworks.torch import half
 from mplint.frameworks.torch.tensors import PRODUCT
 from mplint.program.machine import Event
 from mplint.program.trace import Trace
-from mplint.program.values import Autocast, Place, Tensor
+from mplint.program.values import Autocast, Place, Step, Tensor
+from mplint.python.file import SourceFile
 from mplint.recipes.float32 import float32_tensor
 from mplint.rule import Rule
 
@@ -29,7 +30,8 @@ class HalfPrecisionReduction(Rule):
 
     ## What it does
     Finds sums and variances of tensors that a cast (or a placeholder) made float16, and means of their squares, outside autocast regions,
-    which would promote the sums.
+    which would promote the sums; and products of a matrix with itself (Gram matrices) in float16, also in such regions, that are divided
+    by the number of values only afterwards.
     In model graphs: sums and means over 2048 elements or more in float16, and sums that half can't hold for inputs within their range
     (in float32 graphs advice, or with `--policy` a warning about the conversion).
 
@@ -72,7 +74,7 @@ class HalfPrecisionReduction(Rule):
     fix = Applicability.UNSAFE
     frameworks = ("torch", "tensorflow")
     graphs = True
-    tokens = ("float16", "half()")
+    tokens = ("autocast", "float16", "half()")
     program = True
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
@@ -124,11 +126,64 @@ class HalfPrecisionReduction(Rule):
                 steps=tensor.half,
                 fix=widen(trace, event, squares and not spread),
             )
+        yield from self._averaged_late(trace)
+
+    def _averaged_late(self, trace: Trace) -> Iterator[Finding]:
+        """Report products of a matrix with itself, sums of squares over all positions, that are divided by their number only afterwards."""
+        for item in half.found(trace, "averaged late in half"):
+            product, tensor = item.event.data["product"], item.event.data["tensor"]
+            if not isinstance(product, Place) or not isinstance(tensor, Tensor) or not is_with_itself(trace, product):
+                continue
+            yield self.at(
+                trace,
+                product,
+                f"this product of a matrix with itself adds up squares in float16, and is divided by their number later{item.condition}",
+                why="float16 ends at 65504: over 64 x 64 positions features of 4 have a sum of squares of 65536, which is inf.",
+                help="divide the features first, or take the product outside of autocast, in float32",
+                severity=Severity.WARNING,
+                confidence=Confidence.MEDIUM,
+                steps=(*item.chain(tensor), Step(item.event.place, "it is divided by the number of values only here")),
+            )
 
 
 def made_half(tensor: Tensor) -> bool:
     """Whether a cast or a placeholder of the program made a tensor float16, and nothing else."""
     return len(tensor.half) == 1 and tensor.half[0].words.endswith(("cast to float16 here", "is fed float16 here")) and not tensor.forward
+
+
+TURNED = frozenset({"transpose", "permute", "t", "T", "mT", "contiguous", "clone", "swapaxes"})
+
+
+def is_with_itself(trace: Trace, product: Place) -> bool:
+    """Whether both factors of a product of matrices are the same tensor, one of them transposed."""
+    file, node = trace.node(product) or (None, None)
+    match node:
+        case ast.BinOp(op=ast.MatMult(), left=left, right=right):
+            factors = [left, right]
+        case ast.Call(func=ast.Attribute(attr="einsum"), args=[_, left, right]):
+            factors = [left, right]
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch")), args=[left, right]):
+            factors = [left, right]
+        case ast.Call(func=ast.Attribute(value=left), args=[right]):
+            factors = [left, right]
+        case _:
+            return False
+    assert file is not None
+    one, other = (turned_back(file, factor) for factor in factors)
+    return ast.dump(one) == ast.dump(other)
+
+
+def turned_back(file: SourceFile, node: ast.expr, depth: int = 3) -> ast.expr:
+    """What a transposed tensor was made of, also where it has a name of its own."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=inner, attr=name)) | ast.Attribute(value=inner, attr=name) if name in TURNED:
+            return turned_back(file, inner, depth)
+        case ast.Name() if depth:
+            bound = [binding.value for binding in file.names.reaching(node)]
+            made = bound[0] if len(bound) == 1 else None
+            if isinstance(made, ast.Call | ast.Attribute) and (inner := turned_back(file, made, depth - 1)) is not made:
+                return inner
+    return node
 
 
 def widen(trace: Trace, event: Event, squares: bool) -> Fix | None:

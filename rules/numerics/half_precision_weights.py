@@ -112,11 +112,15 @@ class HalfPrecisionWeights(Rule):
                 )
 
     def _variables(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
-        """The variables of TensorFlow and Keras: a layer's are trained, others where something trains."""
-        for event in entry.of("weight made"):
+        """The variables of TensorFlow and Keras: a layer's are trained, others where something trains; none that is made after all that."""
+        steps = entry.of("weight made", *TRAINS)
+        last = max((n for n, event in enumerate(steps) if event.kind in TRAINS), default=None)
+        for number, event in enumerate(steps):
+            if event.kind in TRAINS:
+                continue
             half = [extend(event.path, path) for path, letter in event.data["ways"] if letter == HALF]  # type: ignore[attr-defined]
             path = next((found for found in half if found is not None), None)
-            trains = event.data["layer"] is not None or entry.of(*TRAINS)
+            trains = event.data["layer"] is not None if last is None else number < last
             if path is not None and trains and event.data["trainable"] in (None, TRUE):
                 yield self._created(trace, entry, path, event.place, event.data["dtype"], None)  # type: ignore[arg-type]
 

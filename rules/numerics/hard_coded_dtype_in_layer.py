@@ -76,7 +76,7 @@ class HardCodedDtypeInLayer(Rule):
     ## Fix safety
     Safe: under a float32 policy `self.compute_dtype` is float32, so nothing changes; under a mixed policy the layer failed before. Not
     offered for variables, nor where a number that float16 cannot hold takes part. Unsafe where the project supports TensorFlow before 2.4,
-    whose layers have no `compute_dtype`.
+    whose layers have no `compute_dtype`: by its pins, or without any by code for TensorFlow 1 that runs together with the layer.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp209.py.
@@ -131,7 +131,8 @@ class HardCodedDtypeInLayer(Rule):
                 return None
         if made is not None and (is_rebound(trace, made) or any(key[1] == GUARD for key, _ in made.path)):
             return None  # code that asks for dtypes itself
-        if letter == COMPUTE and not programs(trace).in_mind(event.place.path, entry):
+        known = programs(trace)
+        if (letter == COMPUTE and not known.in_mind(event.place.path, entry)) or known.is_left_out(entry, event, low):
             return None
         verdict = self.verdict(trace, entry, event.path, place)
         sure = letter != COMPUTE and verdict.proven and not untold(trace, event.path)
@@ -307,7 +308,8 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
 def safety(trace: Trace, place: Place) -> Applicability:
     """How sure a fix is that asks a layer for its compute dtype: layers of a TensorFlow before 2.4 do not tell it."""
     pinned = trace.targets(place.path).tensorflow
-    return Applicability.UNSAFE if pinned is not None and pinned.before("2.4") else Applicability.SAFE
+    old = pinned.before("2.4") if pinned is not None else programs(trace).supports_old(place.path)
+    return Applicability.UNSAFE if old else Applicability.SAFE
 
 
 class Surroundings:

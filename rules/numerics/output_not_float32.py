@@ -35,6 +35,7 @@ NUMBERS = {
 
 BY_NAME = re.compile(r"\bb?float16\b|\bhalf\b")
 HEADS = frozenset(f"layer:{name}" for name in ("Dense", "EinsumDense", "Conv1D", "Conv2D", "Conv3D", "Conv2DTranspose", "Conv3DTranspose"))
+BENT = frozenset(f"layer:{name}" for name in ("ReLU", "LeakyReLU", "PReLU", "ELU", "ThresholdedReLU"))  # hidden layers' activations
 OF_OUTPUTS = frozenset({"linear", "tanh", "softmax", "sigmoid", "log_softmax", "hard_sigmoid", "softplus"})  # activations of outputs
 IDLE = State(None)  # of a tape that is not open
 
@@ -93,9 +94,12 @@ def model_ends(entry: Entry, scored: frozenset[Place]) -> list[End]:
             continue
         outputs = tensors_of(event.data["outputs"], event.path)  # type: ignore[arg-type]
         whole = all_heads([atom for _, atom in outputs])
+        makers = {atom.half[-1].place for _, atom in outputs if is_tensor(atom) and is_low(atom) and atom.half}
         for path, atom in outputs:
             if not is_tensor(atom) or not is_low(atom) or not atom.half or "cast" in atom.tags or excluded(path):
                 continue
+            if len(makers) > 1 and not is_made_by_a_layer(atom):
+                continue  # one of many things that a configuration may end the model in
             at = atom.half[-1].place
             if not atom.tags.isdisjoint(PROBABLE) or at not in settled or (at in scored and ends_raw(atom)):
                 setter = setters.get(atom.half[0].place)
@@ -117,6 +121,11 @@ def is_made_at(tensor: Tensor, places: Container[Place]) -> bool:
     return bool(tensor.half) and tensor.half[-1].place in places
 
 
+def is_made_by_a_layer(tensor: Tensor) -> bool:
+    """Whether it is known which layer computes a tensor, or that it gives probabilities."""
+    return any(tag.startswith("by:") for tag in tensor.tags) or not tensor.tags.isdisjoint(PROBABLE)
+
+
 def ends_raw(tensor: Tensor) -> bool:
     """Whether a layer with weights gives a tensor, and no activation of hidden layers: what a model is made for."""
     names = {tag.partition(":")[2] for tag in tensor.tags if tag.startswith("activation:")}
@@ -126,7 +135,8 @@ def ends_raw(tensor: Tensor) -> bool:
 def ends_hidden(tensor: Tensor) -> bool:
     """Whether a layer without weights gives a tensor, by an activation of hidden layers: a model without its head gives features."""
     names = {tag.partition(":")[2] for tag in tensor.tags if tag.startswith("activation:")}
-    return tensor.tags.isdisjoint(HEADS) and bool(names) and names.isdisjoint(OF_OUTPUTS)
+    hidden = (bool(names) and names.isdisjoint(OF_OUTPUTS)) or not tensor.tags.isdisjoint(BENT)
+    return tensor.tags.isdisjoint(HEADS) and hidden
 
 
 def cast_back(event: Event) -> Place | None:
@@ -177,7 +187,13 @@ def is_met_in_half(trace: Trace, entry: Entry) -> bool:
     return any(event.data["letter"] == HALF and event.function not in ("call", "") for event in entry.of("cast"))
 
 
-def in_float32(trace: Trace, end: End) -> Fix | None:
+def safety(entry: Entry) -> Applicability:
+    """How sure an output in float32 is: what the program makes in half by itself, outside of layers, may be computed with it."""
+    made = (event for event in entry.of("tensor made") if event.data["letter"] in (HALF, BFLOAT) and event.function != "call")
+    return Applicability.UNSAFE if next(made, None) is not None else Applicability.SAFE
+
+
+def in_float32(trace: Trace, end: End, applicability: Applicability) -> Fix | None:
     """`dtype="float32"` for the layers that make the output and shape it afterwards, or a cast of what an operation gets."""
     later = [placed(tag) for tag in sorted(end.tensor.tags) if tag.startswith("then:")]
     nodes = [trace.node(place) for place in (end.tensor.half[-1].place, *later)]
@@ -195,7 +211,7 @@ def in_float32(trace: Trace, end: End) -> Fix | None:
         if cast is None or later:
             return None
         changes = (cast,)
-    return Fix('compute the output in float32 with dtype="float32"', Applicability.SAFE, changes)
+    return Fix('compute the output in float32 with dtype="float32"', applicability, changes)
 
 
 def advice(end: End, activation: str) -> str:
@@ -258,7 +274,8 @@ class OutputNotFloat32(Rule):
     ```
 
     ## Fix safety
-    Safe: the last layer gets `dtype="float32"`. Its weights are float32 already, so that checkpoints stay valid.
+    Safe: the last layer gets `dtype="float32"`. Its weights are float32 already, so that checkpoints stay valid. Unsafe where the program
+    makes half tensors by itself, such as labels, which its loss may compute with the output.
     In ONNX models and `.keras` archives what follows the last product is computed in float32 (the product too, where only a bias
     follows it), and the output becomes float32: who reads it gets more digits, in another dtype.
 
@@ -347,5 +364,5 @@ class OutputNotFloat32(Rule):
             else Severity.WARNING,
             confidence=Confidence.HIGH if sure and entry.script and probable else Confidence.MEDIUM,
             steps=reasons,
-            fix=in_float32(trace, end) if not is_met_in_half(trace, entry) else None,
+            fix=in_float32(trace, end, safety(entry)) if not is_met_in_half(trace, entry) else None,
         )

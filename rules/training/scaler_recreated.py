@@ -131,7 +131,7 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
     for step in entry.of("scaler step"):
         key = key_of(step.data["scaler"])  # type: ignore[arg-type]
         made = scalers.get(key)
-        if made is None or key in restored or is_conditional(trace, entry, made, step):
+        if made is None or key in restored or is_conditional(trace, entry, made, step) or is_apart(entry, made, step):
             continue
         path = extend(step.path, [literal for literal in made.path if literal[0][0] in ("true", "in")])
         owners = [o for o in atoms(step.data["optimizer"]) if type(o) is not Constant]  # type: ignore[arg-type]  # None can't be stepped
@@ -151,13 +151,23 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
         lives_on = again is not None and (bool(known) or not entry.script or all(is_given_before(trace, o, again) for o in owners))
         if again is not None and lives_on and seen_again(entry, made, again):
             yield Renewed(made, step, "batch" if len(step.loops) == len(made.loops) else "epoch", again, path)
-        elif outer or entry.script or made.function == "__init__" or is_set_beside(trace, made.place, step.place):
+        elif outer or entry.script or is_constructed(trace, entry, made) or is_set_beside(trace, made.place, step.place):
             continue
         elif all(b.calls[:1] != made.calls[:1] for b in known):
             lasting = bool(known) or any("." in shown_symbol(o.symbol) for o in owners if type(o) is Unknown)
             period = period_of(made, step, lasting)
             if period is not None:
                 yield Renewed(made, step, period, None, path)
+
+
+def is_constructed(trace: Trace, entry: Entry, made: Event) -> bool:
+    """Whether a scaler is made by a constructor, or by what one calls: once in an object's life."""
+    here = [event for event in entry.of("scaler made") if event.place == made.place]
+    if any(event.function == "__init__" for event in here):
+        return True
+    callers = (found for event in here for place in event.calls if (found := trace.node(place)) is not None)
+    functions = (file.syntax.function(node) for file, node in callers if isinstance(node, ast.Call))
+    return any(function is not None and function.name == "__init__" for function in functions)
 
 
 def made_by_element(trace: Trace, made: Event, loop: Place) -> bool:
@@ -228,6 +238,12 @@ def is_conditional(trace: Trace, entry: Entry, made: Event, step: Event) -> bool
     return bool(own) or any(not contrary.isdisjoint(e.path) for e in entry.events if e.loops)
 
 
+def is_apart(entry: Entry, made: Event, step: Event) -> bool:
+    """Whether a round that makes the scaler never takes the step: an exception's handler does, or another branch."""
+    beside = [e for e in entry.of("scaler step") if e.place == step.place and e.loops[: len(made.loops)] == made.loops]
+    return bool(beside) and all(extend(e.path, made.path) is None for e in beside)
+
+
 def condition_of_round(entry: Entry, made: Event) -> Path:
     """What holds when a round begins: the conditions of the last event before it."""
     depth = len(made.loops)
@@ -242,11 +258,12 @@ def is_open(trace: Trace, literal: Condition) -> bool:
 
 
 def period_of(made: Event, step: Event, lasting: bool) -> str | None:
-    """How often a function that makes a scaler is called, by its name, or by the single step that the scaler lives for.
+    """How often a function that makes a scaler is called, by its name or that of the one around it, or by the single step of the scaler.
 
     `lasting`: the optimizer is known to live longer than the call.
     """
-    words = words_of(made.function) | words_of(step.function)
+    helps = len(made.calls) > len(step.calls) and made.calls[: len(step.calls)] == step.calls
+    words = words_of(made.function) | (words_of(step.function) if helps or made.frame == step.frame else frozenset())
     if "epoch" in words:
         return "epoch"
     if step.loops:

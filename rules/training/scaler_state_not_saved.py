@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from mplint.findings import Applicability, Change, Confidence, Finding, Fix, Severity
 from mplint.program.conditions import Path
-from mplint.program.trace import Entry, Trace, shown_symbol, speaks_of_precision
-from mplint.program.values import Place, Step
+from mplint.program.trace import Entry, Trace, possible, shown_symbol, speaks_of_precision
+from mplint.program.values import Place, Step, Test, Unknown
 from mplint.python.document import is_test_path
 from mplint.python.file import SourceFile
 from mplint.python.names import Binding, position
@@ -138,7 +138,7 @@ class ScalerStateNotSaved(Rule):
             f"the checkpoint holds the optimizer's state and not that of its loss scaler{told.condition()}",
             why=WHY,
             help="save the scaler's `state_dict()` too, and load it on resume",
-            confidence=Confidence.HIGH if verdict.proven and case.sure else Confidence.MEDIUM,
+            confidence=Confidence.HIGH if verdict.proven and case.sure and is_on(trace, entry, case) else Confidence.MEDIUM,
             steps=(*case.steps, Step(case.step, "the scaler steps this optimizer here")),
             fix=save_it(trace, entry, case),
         )
@@ -187,6 +187,14 @@ def of_scaler(entry: Entry, case: Case) -> Path:
         return case.path
     own = made.path.union(*ways_on(made.data["enabled"]))  # type: ignore[arg-type]
     return frozenset(literal for literal in case.path if literal in own or speaks_of_precision(shown_symbol(literal[0][1]), ()))
+
+
+def is_on(trace: Trace, entry: Entry, case: Case) -> bool:
+    """Whether a case's scaler is on as far as the program can tell: by no setting of which nobody knows what it holds."""
+    made = next((e for e in entry.of("scaler made") if e.data["scaler"] == case.scaler), None)
+    states = possible(made.data["enabled"], case.path) if made is not None else []  # type: ignore[arg-type]
+    asked = [atom.key[1] if type(atom) is Test else atom.symbol for _, atom in states if type(atom) in (Test, Unknown)]  # type: ignore[union-attr]
+    return all(trace.switch(symbol) is not None for symbol in asked)
 
 
 def save_it(trace: Trace, entry: Entry, case: Case) -> Fix | None:

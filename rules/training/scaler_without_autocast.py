@@ -16,6 +16,7 @@ from mplint.program.values import (
     SINGLE,
     Autocast,
     Constant,
+    DType,
     Method,
     Place,
     State,
@@ -119,7 +120,7 @@ class ScalerWithoutAutocast(Rule):
         scalings = [e for e in entry.of("loss scaled") if e.data["scaler"] == made.data["scaler"]]
         reached = made.path.union(*(e.path for e in scalings))
         ways = (narrow for way in plain_ways(entry, made, scalings) for narrow in narrowed(entry, scalings, way, reached))
-        plain = next((way for way in ways if is_chosen(trace, way.path, reached)), None)
+        plain = next((way for way in ways if is_chosen(trace, way.path, reached) and not shards_in_half(entry, way.path)), None)
         if plain is not None:
             yield self._told(trace, entry, made, scalings[0], plain)
             return
@@ -160,6 +161,16 @@ class ScalerWithoutAutocast(Rule):
             confidence=Confidence.HIGH if certain and entry.script else Confidence.MEDIUM,
             steps=(Step(plain.region, f"autocast {is_off} switched off here"), scaled),
         )
+
+
+def shards_in_half(entry: Entry, path: Path) -> bool:
+    """Whether a module is sharded on a path with a policy that may run it in half precision."""
+    for sharded in entry.of("module sharded"):
+        there = extend(path, sharded.path)
+        dtypes = [atom for _, atom in possible(sharded.data["dtype"], there)] if there is not None else []  # type: ignore[arg-type]
+        if any(not isinstance(dtype, Constant) and not (isinstance(dtype, DType) and dtype.letter == SINGLE) for dtype in dtypes):
+            return True
+    return False
 
 
 def never_on(enabled: object) -> bool:

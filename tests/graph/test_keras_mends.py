@@ -64,9 +64,9 @@ def wrapped_head() -> keras.Model:
     return keras.Model(given, layers.TimeDistributed(one, dtype="mixed_float16", name="head")(x))
 
 
-def saved(build: Callable[[], keras.Model], folder: Path) -> Path:
+def saved(build: Callable[[], keras.Model], folder: Path, suffix: str = ".keras") -> Path:
     model = build()
-    path = folder / "model.keras"
+    path = folder / f"model{suffix}"
     model.save(path)
     return path
 
@@ -164,8 +164,35 @@ def test_a_shared_head_stays_and_is_said_to(tmp_path: Path) -> None:
     assert done.applied == 0 and any("called more than once" in reason for reason in done.unproven)
 
 
-def test_h5_models_have_no_fix(tmp_path: Path) -> None:
+@pytest.mark.parametrize("build", [half_head, half_head_and_reshape, wrapped_head])
+def test_an_h5_model_is_mended_in_its_configuration_alone(build: Callable[[], keras.Model], tmp_path: Path) -> None:
+    path = saved(build, tmp_path, ".h5")
+    before = keras.models.load_model(path)
+    weights = [np.asarray(weight) for weight in before.weights]
+    given = [np.random.default_rng(0).standard_normal([1, *tensor.shape[1:]]).astype("float32") for tensor in before.inputs]
+    expected = np.asarray(before(given, training=False)).astype("float32")
+    assert "MP201" in codes(path)
+    done = mend(path, "MP201")
+    assert done.applied == 1 and not done.unproven and "MP201" not in codes(path)
+    after = keras.models.load_model(path)
+    assert all(np.array_equal(one, np.asarray(other)) for one, other in zip(weights, after.weights, strict=True))
+    assert np.abs(np.asarray(after(given, training=False)).astype("float32") - expected).max() < 0.02
+    assert mend(path, "MP201").applied == 0
+
+
+def test_an_h5_model_with_code_is_not_loaded(tmp_path: Path) -> None:
+    given = layers.Input((12,), name="x")
+    x = layers.Lambda(lambda t: t + 1)(layers.Dense(16, dtype="mixed_float16")(given))
     path = tmp_path / "model.h5"
-    half_head().save(path)
+    keras.Model(given, layers.Dense(3, dtype="mixed_float16", activation="softmax")(x)).save(path)
+    done = mend(path, "MP201")
+    assert done.applied == 0 and any("Lambda" in reason for reason in done.unproven)
+
+
+def test_h5_models_of_keras_2_have_no_fix(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    path = saved(half_head, tmp_path, ".h5")
+    with h5py.File(path, "r+") as file:
+        file.attrs["keras_version"] = "2.15.0"
     findings = [f for f in check(str(path), CONFIG).findings if f.code == "MP201"]
     assert findings and all(f.fix is None for f in findings)

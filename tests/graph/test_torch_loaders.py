@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch_models import MODELS  # noqa: E402
 
+from mplint.api import check  # noqa: E402
+from mplint.config import Config  # noqa: E402
 from mplint.graph.load import load_graph  # noqa: E402
 from mplint.graph.model import HEAVY, GraphError, ModelGraph, Node, OpKind, Tensor  # noqa: E402
 
@@ -236,3 +238,14 @@ def values(tensor: Tensor) -> np.ndarray:
     pieces = list(tensor.weights.chunks(1000))
     assert all(piece.nbytes <= 1000 for piece in pieces)
     return np.concatenate(pieces) if pieces else np.zeros(0)
+
+
+def test_a_pickle_without_tensors_that_calls_is_passed_over_in_folders(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    path = folder / "training_args.bin"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("training_args/data.pkl", b"\x80\x02ctrainer\nStrategy\nU\x05steps\x85R.")
+    assert not check(str(folder), Config(isolated=True, cache=False)).findings
+    (finding,) = check(str(path), Config(isolated=True, cache=False)).findings
+    assert finding.code == "MP001" and "no tensors" in finding.message

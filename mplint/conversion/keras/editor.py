@@ -118,8 +118,8 @@ class Editor:
     def reason(self, entry: Config, name: str, *, output: bool, inputs: list[Config]) -> str:
         """Why a layer stays float32; "" where it may compute in half."""
         kind, config = class_of(entry), layer_config(entry)
-        if self.options.kept((name, name_of(entry), kind)):
-            return "asked to stay float32"
+        if asked := self.options.stays((name, name_of(entry), kind)):
+            return asked
         if output:
             return "it produces an output of the model, which stays float32"
         if name in self.reasons:

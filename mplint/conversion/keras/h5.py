@@ -10,9 +10,10 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def archive_of(path: str, target: str) -> list[str]:
         if text is None:
             raise ConversionError(f"{path} holds weights and no model: make the model in your program, load them into it, {SAVE}")
         config = json.loads(text)
-        _check_code(path, config)
+        refuse_code(path, config)
         stored = _stored(file)
     notes = []
     given = path
@@ -76,9 +77,10 @@ def archive_of(path: str, target: str) -> list[str]:
     return [f"Keras {keras.__version__} read the .h5 file; its {stored.total()} variables are in the archive bit for bit", *notes]
 
 
-def _check_code(path: str, config: Json) -> None:
+def refuse_code(path: str, config: Json) -> None:
+    """Raise ConversionError for a configuration with code, which Keras would run as it loads an .h5 file, or that it can't make."""
     kinds = set(_classes(config))
-    if "Lambda" in kinds:
+    if not kinds.isdisjoint(("Lambda", "__lambda__")):
         raise ConversionError(f"{path} holds Python code in a Lambda layer, which is not run here: {AGAIN}")
     functions = sorted(kinds.intersection(FUNCTIONS))
     if functions:
@@ -86,6 +88,20 @@ def _check_code(path: str, config: Json) -> None:
             f"{path} holds TensorFlow functions as layers ({', '.join(functions)}), which Keras 3 can't make: write them with keras.ops in "
             f"the program that makes the model, load the weights, {SAVE}"
         )
+
+
+def write(source: str, config: str, stream: IO[bytes]) -> None:
+    """Write an .h5 file with another configuration to an open file; its weights lie where they lay."""
+    import h5py
+
+    with tempfile.NamedTemporaryFile(suffix=".h5") as copy:
+        with open(source, "rb") as given:
+            shutil.copyfileobj(given, copy, 1 << 20)
+        copy.flush()
+        with h5py.File(copy.name, "r+") as file:
+            file.attrs["model_config"] = config
+        copy.seek(0)
+        shutil.copyfileobj(copy, stream, 1 << 20)
 
 
 def _classes(config: Json) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from mplint.conversion.bisect_culprits import culprits
-from mplint.conversion.distance import Distance, distance
+from mplint.conversion.distance import Distance, distance, moves, sizes_of
 from mplint.conversion.keras import runtime
 from mplint.conversion.keras.samples import OPEN_DIMS, Feed, samples_of
 from mplint.conversion.policy import Options, Policy
 from mplint.conversion.quiet import quiet, said
 from mplint.conversion.result import Conversion
+from mplint.conversion.stress import stressed
 from mplint.graph.storage import Archive, parse_json
 
 Reasons = dict[str, str]  # why a layer stays float32, by its path
@@ -35,6 +37,7 @@ class Original:
         self.model: Any = None
         self.samples: list[Feed] = []
         self.expected: list[list[np.ndarray]] = []
+        self.derived: list[tuple[str, Feed, list[np.ndarray]]] = []  # what silence and the like make of the first sample
         self.note = ""
         self.sizes: dict[str, runtime.Sizes] = {}
         try:
@@ -60,12 +63,34 @@ class Original:
             try:
                 self.expected, self.sizes = runtime.watched(self.model, self.samples)
                 self.note = ""
+                self._derive()
                 return
             except Exception as error:
                 self.note = self.note or f"not run: {said(error)}"
                 self.samples = []
                 if feeds or all(None not in tensor.shape[1:] for tensor in self.model.inputs):
                     break
+
+    def _derive(self) -> None:
+        """Add what zeros, faint inputs and constant rows make of the first sample, where the original gives numbers for them."""
+        run = runtime.caller(self.model)
+        base = {str(at): array for at, array in enumerate(self.samples[0])}
+        for name, feed in stressed(base):
+            try:
+                given = run(list(feed.values()))
+            except Exception:
+                continue
+            if all(np.isfinite(array).all() for array in given if array.dtype.kind == "f"):
+                self.derived.append((name, list(feed.values()), given))
+
+    def gaps(self) -> list[str]:
+        """Why what was run proves nothing."""
+        results: list[Sequence[object]] = [*self.expected, *(given for _, _, given in self.derived)]
+        if not self.samples:
+            return [self.note]
+        if not any(moves(results)):
+            return ["the outputs are the same whatever the inputs are: give --calibration data on which they move"]
+        return []
 
     def too_large(self, policy: Policy) -> Reasons:
         """The layers and operations that take, hold or give values that half can't hold."""
@@ -84,6 +109,7 @@ def prove(result: Conversion, original: Original, plan: Callable[[Reasons], Conv
     if original.model is None:
         result.notes.append(original.note)
         return result
+    result.gaps += original.gaps()
     try:
         with _loaded(result, original) as (converted, folder):
             found = _distance(converted, original)
@@ -104,7 +130,7 @@ def prove(result: Conversion, original: Original, plan: Callable[[Reasons], Conv
     result.error = found.error
     if not found.within(result.policy.tolerance):
         result.problems.append(found.broken or f"the outputs are off by {found.error:.2g}, more than {result.policy.tolerance:g}")
-    count = len(original.samples)
+    count = len(original.samples) + len(original.derived)
     result.verified.insert(0, f"outputs against the original's on {count} sample{'s' if count > 1 else ''}")
     return result
 
@@ -165,6 +191,11 @@ def _distance(converted: Any, original: Original) -> Distance | None:
         if [one.dtype for one in expected] != [other.dtype for other in got]:
             found = Distance(float("inf"), "an output has another dtype than the original's")
         worst = max(worst, found, key=lambda one: (bool(one.broken), one.error))
+    usual = sizes_of(original.expected)
+    for name, inputs, expected in original.derived:
+        found = distance(expected, run(inputs), usual, exact=False)
+        found = found._replace(broken=f"{found.broken} ({name})" if found.broken else "")
+        worst = max(worst, found, key=lambda one: (bool(one.broken), one.error))
     return worst
 
 
@@ -183,6 +214,8 @@ def _other_policy(result: Conversion, converted: Any, original: Original, folder
 
 
 def _is_keras2(path: str) -> bool:
+    if not zipfile.is_zipfile(path):
+        return False  # an .h5 file, which Keras 3 reads
     with Archive(path) as archive:
         about = parse_json(archive.read("metadata.json"), "metadata.json") if "metadata.json" in archive.members else None
     return isinstance(about, dict) and str(about.get("keras_version", "")).startswith("2.")

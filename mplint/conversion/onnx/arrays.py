@@ -11,9 +11,24 @@ import onnx_ir as ir
 from mplint.conversion.onnx.evidence import Evidence
 
 Feed = dict[str, np.ndarray]
-# Sizes to try for dimensions that the file leaves open: (the first dimension, all others).
-OPEN_DIMS = ((2, 16), (1, 8), (2, 32), (1, 64), (1, 224), (1, 1), (2, 4), (4, 128), (1, 256))
 NUMBERS = 1 << 16  # integers of unknown size go up to this
+EXACT = 2048  # integers up to here are the same in half: of larger ranges the upper end is tried, too
+RATE = 16000  # samples of sound a second
+TONES = 12
+FULL = 32767.0  # the peak of sound in 16-bit steps
+
+
+class Dims(NamedTuple):
+    """Sizes for dimensions that the file leaves open: the first one, the others, and the length of a signal."""
+
+    first: int
+    other: int
+    length: int = RATE
+
+
+OPEN = ((2, 16), (1, 8), (2, 32), (1, 64), (1, 224), (1, 1), (2, 4), (1, 48), (4, 128), (1, 256), (1, 320))
+PICTURES = ((1, 64), (1, 224))
+LENGTHS = (16000, 32000, 8000, 4096, 1536, 1024, 576, 512, 256)
 
 
 class Kind(NamedTuple):
@@ -30,8 +45,26 @@ def required(model: ir.Model) -> list[ir.Value]:
     return [value for value in model.graph.inputs if not value.is_initializer()]
 
 
+def sizes_to_try(values: Sequence[ir.Value], known: Mapping[str, Evidence]) -> list[Dims]:
+    """The sizes of open dimensions to try, the most telling first: a second of sound, a picture of some size, a small batch."""
+    found = [Dims(*pair) for pair in OPEN]
+    if any(len(value.shape or ()) == 4 and sum(map(is_open, list(value.shape or ())[1:])) > 1 for value in values):
+        found = [*(Dims(*pair) for pair in PICTURES), *found]
+    long = [known[value.name or ""].length for value in values if any(map(is_open, value.shape or ()))]
+    needed = max((length for length in long if length is not None), default=None)
+    if needed is not None:
+        lengths = [*([needed] if needed > RATE else []), *LENGTHS]
+        found = [Dims(first, 16, length) for length in lengths for first in (2, 1)] + found
+    return found
+
+
+def is_open(dim: object) -> bool:
+    """Whether a file leaves a size open; Paddle writes -1 for that."""
+    return not isinstance(dim, int) or dim < 0
+
+
 def made(
-    values: Sequence[ir.Value], known: Mapping[str, Evidence], ranges: Mapping[str, tuple[float, float]], dims: tuple[int, int], kind: Kind
+    values: Sequence[ir.Value], known: Mapping[str, Evidence], ranges: Mapping[str, tuple[float, float]], dims: Dims, kind: Kind
 ) -> Feed:
     """One feed; open dimensions take the sizes of `dims`, equal where they have one name."""
     sizes: dict[str, int] = {}
@@ -45,18 +78,21 @@ def _array(
     value: ir.Value,
     known: Evidence,
     declared: tuple[float, float] | None,
-    dims: tuple[int, int],
+    dims: Dims,
     sizes: dict[str, int],
     kind: Kind,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    shape = []
+    shape: list[int] = []
+    rank = len(value.shape or ())
     for position, dim in enumerate(value.shape or ()):
-        if isinstance(dim, int):
+        if isinstance(dim, int) and not is_open(dim):
             shape.append(dim)
-        else:
-            name = dim.value if dim.value is not None else f"{value.name}.{position}"
-            shape.append(sizes.setdefault(name, dims[0] if position == 0 else dims[1]))
+            continue
+        name = getattr(dim, "value", None)
+        key = f"{value.name}.{position}" if name in (None, "", "?") else str(name)
+        is_length = known.length is not None and position == rank - 1
+        shape.append(sizes.setdefault(key, dims.length if is_length else dims.first if position == 0 else dims.other))
     dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
     if declared is not None:
         low, high = declared
@@ -65,14 +101,22 @@ def _array(
     if dtype.kind == "b":
         return np.asarray(rng.random(shape) < 0.8)
     if dtype.kind in "iu":
+        if known.choices:
+            return np.full(shape, known.choices[kind.seed % len(known.choices)], dtype=dtype)
+        if known.counts:
+            return np.full(shape, dims.length if known.of_signal else dims.other, dtype=dtype)
         high = kind.integers if known.limit is None else max(1, known.limit)
-        return np.asarray(rng.integers(-high if dtype == np.int8 and high == 128 else 0, high, shape)).astype(dtype)
+        low = high - max(1, high // 500) if kind.shape == "rows" and high > EXACT else -high if dtype == np.int8 and high == 128 else 0
+        return np.asarray(rng.integers(low, high, shape)).astype(dtype)
     if dtype.kind in "OUS":
         return np.full(shape, "a", dtype=object)
     return _floats(shape, known, kind, rng).astype(dtype)
 
 
 def _floats(shape: Sequence[int], known: Evidence, kind: Kind, rng: np.random.Generator) -> np.ndarray:
+    if known.length is not None and not known.sure:
+        loud = kind.named and bool(known.likely) and float(known.likely[kind.seed % len(known.likely)][1]) > 1
+        return _sound(shape, kind.shape, rng) * (FULL if loud else 1.0)
     drawn = _standard(shape, kind.shape, rng)
     if known.likely and (known.sure or kind.named):
         mean, spread = known.likely[kind.seed % len(known.likely)]
@@ -82,6 +126,26 @@ def _floats(shape: Sequence[int], known: Evidence, kind: Kind, rng: np.random.Ge
             return np.asarray(mean + spread * rng.uniform(-1.7, 1.7, shape)) if float(mean) else np.asarray(spread * drawn)
         return np.asarray(mean + spread * drawn)
     return drawn
+
+
+def _sound(shape: Sequence[int], name: str, rng: np.random.Generator) -> np.ndarray:
+    """Sound that peaks at 1: voiced with pauses, chords that fade ("uniform"), bursts of noise ("rows"), a click in tones ("positive")."""
+    time = np.arange(shape[-1] if shape else 1) / RATE
+    pitch = rng.uniform(90, 220)
+    tones = (pitch * np.arange(1, TONES + 1)) if name == "normal" else rng.uniform(80, 4000, TONES)
+    sound = sum(np.sin(2 * np.pi * tone * time + rng.uniform(0, 6)) * rng.uniform(0.1, 1) for tone in tones)
+    rhythm = np.sin(2 * np.pi * 3 * time + rng.uniform(0, 3))
+    if name == "normal":
+        sound = sound * np.clip(rhythm, 0, 1) + rng.normal(0, 0.02, time.shape)
+    elif name == "uniform":
+        sound = sound * np.exp(-4 * (time % 0.5))
+    elif name == "rows":
+        sound = rng.normal(0, 1, time.shape) * np.exp(3 * rhythm - 3)
+    else:
+        sound = sound / TONES
+        sound[sound.size // 2] = TONES
+    loud = 0.5 ** np.arange(np.prod(shape[:-1], dtype=int)).reshape((*shape[:-1], 1)) if shape else 1.0
+    return np.asarray(sound / (np.max(np.abs(sound)) + 1e-9) * np.ones(tuple(shape)) * loud)
 
 
 def _standard(shape: Sequence[int], name: str, rng: np.random.Generator) -> np.ndarray:

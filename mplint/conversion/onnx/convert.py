@@ -12,7 +12,7 @@ from typing import NamedTuple
 import onnx
 import onnx_ir as ir
 
-from mplint.conversion.distance import distance, judge
+from mplint.conversion.distance import judge
 from mplint.conversion.feeds import load_feeds
 from mplint.conversion.onnx.arrays import required
 from mplint.conversion.onnx.constants import damage, tensor_of
@@ -27,7 +27,7 @@ from mplint.conversion.onnx.read import LEFT_OUT, read
 from mplint.conversion.onnx.rescale import scaled_before, too_large
 from mplint.conversion.onnx.run import INLINE_BYTES, Session, external_files, in_memory, weight_bytes
 from mplint.conversion.onnx.runtime_crashes import CRASHES, crashes, keep_from_crashing
-from mplint.conversion.onnx.samples import Samples, given, samples
+from mplint.conversion.onnx.samples import Samples, given, larger, samples
 from mplint.conversion.onnx.types import Declared, declared_types, infer_types, inferred
 from mplint.conversion.onnx.unbounded_ops import be_wary, raw_inputs
 from mplint.conversion.onnx.write import write
@@ -85,7 +85,7 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
         if name not in takes:
             raise ConversionError(f"the model has no input {name!r}; it takes {', '.join(takes) or 'none'}")
     if calibration:
-        known = given(path, load_feeds(calibration, takes))
+        known = given(path, load_feeds(calibration, takes), model)
     else:
         known = samples(path, model, options, notes)
     recipe = Recipe(needed_opset(path, policy, known, notes))
@@ -96,12 +96,12 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
         if other.norms and agrees(other.model, known):
             recipe, model = recipe._replace(fuse=True), other.model
             notes.append(f"{other.norms} LayerNorms that were written out are one operator each, which computes its middle in float32")
-    larger = given(path, known.feeds, larger=True) if calibration else None
-    program, unsafe = measured(model, policy, options, known, larger)
+    grown = larger(path, known.feeds) if calibration else None
+    program, unsafe = measured(model, policy, options, known, grown)
     if known.feeds and (products := too_large(program, unsafe)):
         other = load(path, recipe._replace(scaled=products))
         if other.moved and agrees(other.model, known):
-            found = measured(other.model, policy, options, known, larger)
+            found = measured(other.model, policy, options, known, grown)
             if heavy_in_half(*found) > heavy_in_half(program, unsafe):
                 recipe, (program, unsafe) = recipe._replace(scaled=products), found
                 notes += [f"{name}: the scale moved before the product, which half can't hold" for name in products]
@@ -113,7 +113,7 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
             keep_from_crashing(program)
             halves = plan(program, unsafe, attempt)
             result = attempt_at(path, recipe, policy, options, halves, known)
-        if result.proven or attempt == ATTEMPTS - 1:
+        if not result.problems or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
             result.notes = notes
             return result
@@ -121,19 +121,19 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
 
 
 def measured(
-    model: ir.Model, policy: Policy, options: Options, known: Samples, larger: Samples | None
+    model: ir.Model, policy: Policy, options: Options, known: Samples, grown: Samples | None
 ) -> tuple[Program, dict[ir.Value, str]]:
-    """The program of a model, and which of its tensors must stay float32; without `larger` inputs there is no data."""
+    """The program of a model, and which of its tensors must stay float32; without inputs that have `grown` there is no data."""
     program = analyze(model, policy.half, options)
     keep_whole(program)
     unsafe: dict[ir.Value, str] = {}
-    if larger is None:
+    if grown is None:
         be_wary(program)
         unsafe |= raw_inputs(program, known.free)
     if known.feeds:
         options.tell("measuring which tensors may be half")
         measurement = Measurement(program, policy, known)
-        unsafe |= measurement.unsafe(policy.tolerance * PLAN_SHARE, time.monotonic() + SECONDS, options.tell, larger)
+        unsafe |= measurement.unsafe(policy.tolerance * PLAN_SHARE, time.monotonic() + SECONDS, options.tell, grown)
     else:
         unsafe |= unread_constants(program, policy)
     return program, unsafe
@@ -164,7 +164,7 @@ def agrees(model: ir.Model, known: Samples) -> bool:
     """Whether a model in another opset loads and still gives what the original does."""
     try:
         session = Session(model)
-        same = all(distance(expected, session.run(feed)).within(SAME) for feed, expected in zip(known.feeds, known.references, strict=True))
+        same = all(found.within(SAME) for found in known.distances(session.run))
         session.close()
     except Exception:
         return False
@@ -220,7 +220,7 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
         return
     try:
         session = Session(message or model, optimize=True)
-        for feed in known.feeds:
+        for feed in known.all_feeds():
             session.run(feed)
         session.close()
         result.verified.append("loaded and run by ONNX Runtime")
@@ -228,18 +228,19 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
         if policy.half == "float16" or "NOT_IMPLEMENTED" not in str(error):
             result.problems.append(f"ONNX Runtime refuses it: {str(error).strip().splitlines()[0][:300]}")
             return
+    result.gaps += known.gaps
     if not known.feeds:
         return
     strict = typed(model, message)
     to_strict(strict)
     try:
         session = Session(strict)
-        found = [distance(expected, session.run(feed)) for feed, expected in zip(known.feeds, known.references, strict=True)]
+        found = list(known.distances(session.run))
         session.close()
     except Exception as error:
         result.problems.append(f"its emulation does not run: {str(error).strip().splitlines()[0][:300]}")
         return
-    result.verified.append(f"true {policy.half} semantics on {len(known.feeds)} sample{'s' if len(known.feeds) > 1 else ''}")
+    result.verified.append(f"true {policy.half} semantics on {len(found)} sample{'s' if len(found) > 1 else ''}")
     judge(result, found)
 
 

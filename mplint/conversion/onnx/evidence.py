@@ -15,6 +15,15 @@ from mplint.conversion.onnx.program import is_constant
 INDEXING = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "OneHot": 0, "ScatterElements": 1, "ScatterND": 1}
 PASSING = frozenset(("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Expand", "Transpose", "Slice", "Clip", "Concat"))
 MOVING = frozenset(("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Slice"))
+COMPARING = frozenset(("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"))
+NUMBERS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64, ir.DataType.INT32)
+COUNT = r"(^|[_.])(len|lens|lengths?)($|[_.\d])"
+RATES = (16000, 8000)
+SOUNDING = frozenset(
+    ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Slice", "Pad", "Concat", "Mul", "Div", "Add", "Sub", "Where")
+)
+FILTER = 10  # the width from which on a filter over one channel is one of a signal
+SECOND, LONGEST = 16000, 32000  # samples
 FOLDED = 1 << 20  # elements of constants that are computed with
 # Names that say what an input holds, and the (mean, deviation) of such values.
 NAMES: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = (
@@ -32,11 +41,17 @@ class Evidence:
     """What is known of an input: `likely` are (mean, deviation) of its values, the first from its first operators (numbers or arrays).
 
     `limit` is one more than the largest integer that it may hold, None where nothing says. `sure` says that the operators are the witness.
+    `length` is how many samples of a signal it should hold, None for what is no signal. `choices` are the integers that the graph compares
+    it with, and others; `counts` says that it is the length of another input, `of_signal` that of a signal.
     """
 
     likely: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     sure: bool = False
     limit: int | None = None
+    length: int | None = None
+    choices: tuple[int, ...] = ()
+    counts: bool = False
+    of_signal: bool = False
 
 
 def evidence(value: ir.Value) -> Evidence:
@@ -44,16 +59,96 @@ def evidence(value: ir.Value) -> Evidence:
     found = Evidence()
     kind = value.dtype.numpy().kind if value.dtype is not None else "f"
     if kind in "iu":
+        found.choices = _choices(value)
         found.limit = _limit(value)
+        found.counts = len(value.shape or ()) <= 1 and re.search(COUNT, (value.name or "").lower()) is not None
+        graph = value.graph
+        found.of_signal = found.counts and graph is not None and any(_length(other) is not None for other in graph.inputs)
         return found
     if kind != "f":
         return found
+    found.length = _length(value)
     scaled = _normalized_by(value)
     if scaled is not None:
         found.likely, found.sure = [scaled], True
     else:
-        found.likely = [(np.array(mean), np.array(spread)) for mean, spread in _named(value.name or "")]
+        likely = NAMES[0][1] if found.length is not None else (*_named(value.name or ""), *((bound, bound) for bound in _bounds(value)))
+        found.likely = [(np.array(mean), np.array(spread)) for mean, spread in likely]
     return found
+
+
+def _bounds(value: ir.Value) -> list[float]:
+    """The largest magnitudes of the constants that a value, moved or cast, is compared with."""
+    found = []
+    stack = [value]
+    seen: set[ir.Value] = set()
+    while stack and len(seen) < 50:
+        current = stack.pop()
+        seen.add(current)
+        for use in current.uses():
+            if use.node.op_type in COMPARING and len(use.node.inputs) == 2:
+                other = use.node.inputs[1 - use.idx]
+                tensor = tensor_of(other) if other is not None and is_constant(other) else None
+                if tensor is not None and 0 < tensor.size <= FOLDED and tensor.dtype in NUMBERS:
+                    found.append(float(np.max(np.abs(tensor.numpy().astype(np.float64)))))
+            elif use.node.op_type in PASSING and use.idx == 0:
+                stack += [output for output in use.node.outputs if output not in seen]
+    return [bound for bound in found if 1 < bound < 1e9]
+
+
+def _length(value: ir.Value) -> int | None:
+    """How many samples of a signal an input should hold: a second, or what its frames and filters take; None for what is no signal."""
+    if value.dtype is None or not value.dtype.is_floating_point() or not 1 <= len(value.shape or ()) <= 3:
+        return None
+    frame = 0
+    seen: set[ir.Value] = set()
+    stack = [value]
+    while stack and len(seen) < 100:
+        current = stack.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        for use in current.uses():
+            node = use.node
+            if node.op_type in ("STFT", "DFT") and use.idx == 0:
+                frame = max(frame, *(_width(operand) for operand in node.inputs[1:]), 400)
+            elif node.op_type == "Conv" and use.idx == 0:
+                frame = max(frame, _filter(node.inputs[1]))
+            elif node.op_type in SOUNDING and use.idx in (0, 1):
+                stack += node.outputs
+    if not frame and not (re.search(NAMES[0][0], (value.name or "").lower()) and len(value.shape or ()) <= 2):
+        return None
+    return min(LONGEST, max(SECOND, 20 * frame))
+
+
+def _filter(weight: ir.Value | None) -> int:
+    """The width of a filter over one channel; 0 where it is narrow, or one over pictures."""
+    shape = list(weight.shape) if weight is not None and weight.shape is not None else []
+    if len(shape) < 3 or shape[1] != 1 or any(size != 1 for size in shape[2:-1]):
+        return 0
+    return shape[-1] if isinstance(shape[-1], int) and shape[-1] >= FILTER else 0
+
+
+def _width(value: ir.Value | None) -> int:
+    """The number of elements of a window, or the number that says it."""
+    if value is None:
+        return 0
+    tensor = tensor_of(value) if is_constant(value) else None
+    if tensor is not None and tensor.size == 1 and tensor.dtype.is_integer():
+        return int(tensor.numpy().reshape(-1)[0])
+    return value.shape[0] if value.shape is not None and len(value.shape) == 1 and isinstance(value.shape[0], int) else 0
+
+
+def _choices(value: ir.Value) -> tuple[int, ...]:
+    """What a single integer is compared with, and another number; what its name says."""
+    if any(dim != 1 for dim in value.shape or ()):
+        return ()
+    found = [int(bound) for bound in _bounds(value)]
+    if re.search(r"(^|[_.])(sr|rate|sample_?rate|sampling_?rate)$", (value.name or "").lower()):
+        found += RATES
+    elif found:
+        found += [number + 1 for number in found[:2]]
+    return tuple(dict.fromkeys(found))
 
 
 def _named(name: str) -> Iterator[tuple[float, float]]:
@@ -188,6 +283,8 @@ def _limit(value: ir.Value) -> int | None:
                 unknown = True
     if limits:
         return min(limits)
+    if bounds := _bounds(value):
+        return int(max(bounds)) + 2
     if value.dtype is not None and value.dtype.numpy().itemsize == 1:
         return 256 if value.dtype.numpy().kind == "u" else 128
     return None if unknown and not small and "mask" not in (value.name or "").lower() else 2

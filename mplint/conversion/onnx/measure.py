@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from mplint.conversion.distance import distance
 from mplint.conversion.onnx.constants import damage, tensor_of
 from mplint.conversion.onnx.growth import grows, unbounded
 from mplint.conversion.onnx.instrument import FLAGS, instrumented
 from mplint.conversion.onnx.program import Program, is_constant
 from mplint.conversion.onnx.run import Feed, Session
 from mplint.conversion.onnx.samples import Samples
+from mplint.conversion.onnx.unseen import unseen
 from mplint.conversion.planner import HEAVY_GAIN, inherit, unsafe_groups
 from mplint.conversion.policy import Policy
 
@@ -55,8 +55,9 @@ class Measurement:
         self.candidates: list[ir.Value] = []
         self.derived: dict[ir.Value, list[ir.Value]] = {}
         growing = unbounded(program.model, [value for value in program.producers if grows(value)], samples.feeds, policy)
+        self.reasons |= unseen(program, samples.all_feeds())
         for value in program.producers:
-            if value in growing:
+            if value in growing and value not in self.reasons:
                 self.reasons[value] = "an exp grows beyond any sample: data not seen may exceed the range"
             if not any(not program.operations[number].stays for number in program.around(value)):
                 continue
@@ -158,11 +159,7 @@ class Measurement:
         return self._holds(self.session, {FLAGS: flags}, samples, tolerance)
 
     def _holds(self, session: Session, flags: Feed, samples: Samples, tolerance: float) -> bool:
-        for feed, reference in zip(samples.feeds, samples.references, strict=True):
-            try:
-                outputs = session.run({**feed, **flags})
-            except Exception:  # a rounded index outside its table, a rounded size that does not fit
-                return False
-            if not distance(reference, outputs).within(tolerance):
-                return False
-        return True
+        try:
+            return all(found.within(tolerance) for found in samples.distances(lambda feed: session.run({**feed, **flags})))
+        except Exception:  # a rounded index outside its table, a rounded size that does not fit
+            return False

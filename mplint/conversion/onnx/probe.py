@@ -24,7 +24,7 @@ class Extent(NamedTuple):
 
 
 class Probe:
-    """A twin of a model that gives the extents of some float32 tensors of its main graph, and nothing else."""
+    """A twin of a model that gives the extents of some float32 or bool tensors of its main graph, and nothing else."""
 
     def __init__(self, model: ir.Model, values: Sequence[ir.Value]) -> None:
         twin = model.clone()
@@ -35,8 +35,13 @@ class Probe:
         copies |= {value: twin.graph.initializers[name] for name, value in model.graph.initializers.items()}
         outputs = []
         for number, value in enumerate(values):
+            source = copies[value]
+            if value.dtype == ir.DataType.BOOL:
+                node = ir.node("Cast", [source], {"to": int(ir.DataType.FLOAT)}, outputs=[ir.Value(name=f"mplint_float_{number}")])
+                twin.graph.append(node)
+                source = node.outputs[0]
             for kind in ("ReduceMin", "ReduceMax"):
-                node = ir.node(kind, [copies[value]], {"keepdims": 0}, outputs=[ir.Value(name=f"mplint_{kind}_{number}")])
+                node = ir.node(kind, [source], {"keepdims": 0}, outputs=[ir.Value(name=f"mplint_{kind}_{number}")])
                 node.outputs[0].type, node.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([])
                 twin.graph.append(node)
                 outputs.append(node.outputs[0])

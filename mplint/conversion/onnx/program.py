@@ -121,8 +121,7 @@ def _node(program: Program, node: ir.Node, opsets: dict[str, int], half: str, op
             _take(program, value, FLOAT)
             program.outputs[body, position] = FLOAT
     slots, stays = _slots(node, opsets, half)
-    if stays == "" and options.kept((node.name or "", node.op_type, *(value.name or "" for value in node.outputs))):
-        stays = "asked to stay float32"
+    stays = stays or options.stays((node.name or "", node.op_type, *(value.name or "" for value in node.outputs)))
     number = FLOAT
     if slots is not None:
         gain = HEAVY_GAIN if node.op_type in HEAVY else LIGHT_GAIN if is_float(node.outputs[0]) else 0.0

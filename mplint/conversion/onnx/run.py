@@ -28,13 +28,16 @@ def close_all() -> None:
 class Session:
     """A loaded model. Large models are loaded from a temporary folder that `close` removes."""
 
-    def __init__(self, model: ir.Model | onnx.ModelProto | str, *, optimize: bool = False) -> None:
+    def __init__(self, model: ir.Model | onnx.ModelProto | str, *, optimize: bool = False, profile: str = "") -> None:
         import onnxruntime as ort
 
         options = ort.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = min(4, os.cpu_count() or 1)
         options.add_session_config_entry("session.disable_prepacking", "1")
+        if profile:
+            options.enable_profiling = True
+            options.profile_file_prefix = profile
         large = isinstance(model, ir.Model) and weight_bytes(model) >= INLINE_BYTES
         if large or not optimize:  # folding the casts of weights would make a float32 copy of each
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -65,6 +68,10 @@ class Session:
         given = {name: _fitting(value, self.inputs[name]) for name, value in feed.items() if name in self.inputs}
         result: Outputs = self.session.run(None, given)
         return result
+
+    def end_profile(self) -> str:
+        """The path of the profile, which is complete now."""
+        return str(self.session.end_profiling())
 
     def close(self) -> None:
         """Free the model and its temporary files."""

@@ -6,18 +6,27 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mplint.conversion.distance import Distance, distance
+from mplint.conversion.distance import Distance, distance, sizes_of
 from mplint.conversion.quiet import quiet, said
+from mplint.conversion.stress import stressed
 from mplint.conversion.tensorflow.plan import signatures
 
 Arrays = dict[str, np.ndarray]
-Runs = dict[str, list[tuple[Arrays, list[np.ndarray]]]]  # by signature: inputs, and what the original gives for them
+Runs = dict[str, list["Run"]]  # by signature
 OPEN_DIMS = (16, 32, 64, 8, 224, 128, 1)
 SAMPLES = 3
+
+
+class Run(NamedTuple):
+    """Inputs, and what the original gives for them; `usual` are the sizes of outputs where the inputs are derived of others."""
+
+    inputs: Arrays
+    expected: list[np.ndarray]
+    usual: tuple[float, ...] = ()
 
 
 def run_original(
@@ -47,11 +56,11 @@ def compared(folder: str, runs: Runs) -> Distance:
     worst = Distance(0.0)
     with _loaded(folder) as called:
         for name, pairs in runs.items():
-            for inputs, expected in pairs:
+            for inputs, expected, usual in pairs:
                 got = _outputs(called[name](**_tensors(called[name], inputs)))
                 if [one.dtype for one in expected] != [other.dtype for other in got]:
                     return Distance(float("inf"), "an output has another dtype than the original's")
-                found = distance(expected, got)
+                found = distance(expected, got, usual, exact=not usual)
                 worst = max(worst, found, key=lambda one: (bool(one.broken), one.error))
     return worst
 
@@ -79,7 +88,7 @@ def _loaded(folder: str) -> Iterator[Mapping[str, Callable[..., Any]]]:
 
 def _run(
     function: Any, signature: Any, feeds: Sequence[Mapping[str, np.ndarray]], ranges: Mapping[str, tuple[float, float]]
-) -> tuple[list[tuple[Arrays, list[np.ndarray]]], str]:
+) -> tuple[list[Run], str]:
     import tensorflow as tf
 
     why = ""
@@ -91,12 +100,25 @@ def _run(
                 given = [{key: np.asarray(feed[key]) for key in signature.inputs} for feed in feeds]
             else:
                 given = [_generated(signature, ranges, seed, size, whole=whole) for seed in range(SAMPLES)]
-            return [(inputs, _outputs(function(**_tensors(function, inputs)))) for inputs in given], ""
+            made = [Run(inputs, _outputs(function(**_tensors(function, inputs)))) for inputs in given]
+            return made + list(_derived(function, made)), ""
         except _Unknown as error:
             return [], str(error)
         except (tf.errors.OpError, ValueError, TypeError) as error:
             why = why or said(error)
     return [], why
+
+
+def _derived(function: Any, made: Sequence[Run]) -> Iterator[Run]:
+    """What zeros, faint inputs and constant rows make of the first run, where the original gives numbers for them."""
+    usual = sizes_of(run.expected for run in made)
+    for _, feed in stressed(made[0].inputs):
+        try:
+            given = _outputs(function(**_tensors(function, feed)))
+        except Exception:
+            continue
+        if all(np.isfinite(array).all() for array in given if array.dtype.kind == "f"):
+            yield Run(feed, given, usual)
 
 
 class _Unknown(Exception):

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mplint.conversion.bisect_culprits import culprits
-from mplint.conversion.distance import Distance
+from mplint.conversion.distance import Distance, moves
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.quiet import said
 from mplint.conversion.result import Conversion
@@ -66,6 +66,7 @@ def convert(
         raise ConversionError(f"{path}: TensorFlow can't load it here ({said(error)})") from None
     result.notes += notes
     measured: dict[Place, Distance] = {}
+    result.gaps += unproven(runs, notes)
     if runs and plan.half:
         options.tell("verifying")
         plan, measured = _proven(result, folder, saved, meta, plan, kept, runs, options)
@@ -81,6 +82,15 @@ def convert(
             "keras.models.load_model of Keras 2 makes the layers anew, in float32: load it with tf.saved_model.load, or serve it"
         )
     return result
+
+
+def unproven(runs: Runs, notes: Sequence[str]) -> list[str]:
+    """Why what was run proves nothing."""
+    if not runs:
+        return ["no signature could be run: give --calibration data", *notes]
+    still = [name for name, made in runs.items() if not any(moves([run.expected for run in made]))]
+    why = "is the same whatever the inputs are: give --calibration data on which it moves"
+    return [f"what the signature {name!r} gives {why}" for name in still]
 
 
 def save(source: str, message: bytes, target: str) -> None:
@@ -120,14 +130,15 @@ def _with_meta(saved: Any, meta: Any, other: Any) -> Any:
     return made
 
 
-def _asked(meta: Any, options: Options) -> set[Place]:
-    """The nodes that --keep names."""
+def _asked(meta: Any, options: Options) -> dict[Place, str]:
+    """The nodes that are to stay float32, and why."""
     bodies = [("", meta.graph_def.node)] + [(one.signature.name, one.node_def) for one in meta.graph_def.library.function]
-    return {(owner, node.name) for owner, nodes in bodies for node in nodes if options.kept((node.name, node.op, owner))}
+    found = {(owner, node.name): options.stays((node.name, node.op, owner)) for owner, nodes in bodies for node in nodes}
+    return {place: why for place, why in found.items() if why}
 
 
 def _proven(
-    result: Conversion, folder: str, saved: Any, meta: Any, plan: Plan, kept: Collection[Place], runs: Runs, options: Options
+    result: Conversion, folder: str, saved: Any, meta: Any, plan: Plan, kept: Mapping[Place, str], runs: Runs, options: Options
 ) -> tuple[Plan, dict[Place, Distance]]:
     """A plan whose outputs stand, if there is one, with the operations that had to leave it; what was found goes into the result."""
     from tensorflow.python.framework import errors
@@ -184,7 +195,7 @@ def _run_really(result: Conversion, folder: str, converted: Any, runs: Runs) -> 
     result.verified.append("TensorFlow, which loads and runs it")
 
 
-def _describe(result: Conversion, plan: Plan, kept: Collection[Place], measured: Mapping[Place, Distance], policy: Policy) -> None:
+def _describe(result: Conversion, plan: Plan, kept: Mapping[Place, str], measured: Mapping[Place, Distance], policy: Policy) -> None:
     from tensorflow.python.framework import op_def_registry
 
     result.operations_half, result.operations = len(plan.half), len(plan.half) + len(plan.float32)
@@ -197,7 +208,7 @@ def _describe(result: Conversion, plan: Plan, kept: Collection[Place], measured:
             far = measured[place]
             reason = f"in {policy.half}{WARY[policy.half]} {far.broken or f'the outputs are off by {far.error:.2g}'}"
         elif place in kept:
-            reason = "asked to stay float32"
+            reason = kept[place]
         elif place in plan.ends:
             reason = "it makes an output, which stays float32"
         elif definition is None or not _has_half(definition, policy.half):

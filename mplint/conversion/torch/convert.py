@@ -103,14 +103,14 @@ def convert_program(program: ExportedProgram, policy: Policy, options: Options, 
     why = ""
     if DECOMPOSED.intersection(targets):
         why = "the program is decomposed to core operators, which autocast does not know"
-    elif options.keep:
+    elif options.keep or options.reasons:
         why = "autocast decides by operator and keeps nothing"
     else:
         options.tell("exporting again under autocast")
         try:
             result = convert_under_autocast(program, policy, options, device, wanted)
             result.advice += _move(device)
-            if result.proven and (result.heavy_half or not result.heavy):
+            if not result.problems and (result.heavy_half or not result.heavy):
                 return result
             why = (
                 f"under autocast for {device}, {result.problems[0]}"

@@ -60,7 +60,7 @@ def convert_graph(original: ExportedProgram, policy: Policy, options: Options, e
             unsafe |= dict.fromkeys(infinite, f"float32 is asked of it too, and it is beyond the range of {policy.half}")
             halves = plan(program, unsafe, attempt)
         result = _attempt(original, program, halves, policy, measured.references, expected)
-        if result.proven or attempt == ATTEMPTS - 1:
+        if not result.problems or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
             result.notes += [f"--keep {pattern} is the name of no operator and no module" for pattern in idle(program, options)]
             return result

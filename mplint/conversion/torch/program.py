@@ -126,8 +126,8 @@ def names_of(node: fx.Node) -> list[str]:
 def _stays(node: fx.Node, policy: Policy, options: Options) -> str:
     """Why an operator that has a half form stays float32 for what it means; "" where nothing says so."""
     name = base_name(node.target)
-    if options.kept(names_of(node)):
-        return "asked to stay float32"
+    if asked := options.stays(names_of(node)):
+        return asked
     if isinstance(node.target, torch._ops.OpOverload) and _draws(node, node.target):
         return "in half it draws other random numbers"
     if name in ADDING_UP or (name in ("index_put", "put") and True in node.args):

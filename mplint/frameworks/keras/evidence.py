@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from mplint.frameworks.keras.policies import GUARD, MIXED, compute_letter
+from mplint.frameworks.keras.running import CALLED_BACK, Uses
 from mplint.frameworks.libraries import Libraries
 from mplint.program.conditions import Condition, Path
+from mplint.program.entries import definitions
 from mplint.program.lower import IR
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace, Verdict, possible
-from mplint.program.values import BFLOAT, HALF, Module, Place, State, Step
+from mplint.program.trace import Entry, Trace, Verdict, Words, possible
+from mplint.program.values import BFLOAT, COMPUTE, HALF, Module, Place, State, Step, Tensor
+from mplint.python.document import is_test_path
 
 MINDFUL = frozenset(
     [
@@ -40,16 +45,21 @@ OBLIGING = frozenset(["compute_dtype", "_compute_dtype", "dtype_policy", "_dtype
 # words that code for another framework has as well, and that say nothing of Keras in a file that imports that one
 SHARED = frozenset(["fp16", "float16", "bfloat16", "amp", "use_fp16", "mixed_precision", "use_mixed_precision"])
 OTHERS = frozenset(["torch", "apex", "jax", "mxnet", "paddle"])
+# what has TensorFlow put casts into its graphs, while the dtypes that programs see stay float32
+REWRITES = ("enable_mixed_precision_graph_rewrite", "auto_mixed_precision", "TF_ENABLE_AUTO_MIXED_PRECISION")
 # what code says that is run in half precision under Keras or TensorFlow, or ready to be; `_compute_dtype` stands in copies of Keras
 HALF_WORDS = re.compile(
     rb"\bmixed_precision\b|\bmixed_b?float16\b|\bcompute_dtype\b|\b_?dtype_policy\b|\bglobal_policy\b"
     rb"|\b(?:tf|tensorflow|dtypes)\.(?:b?float16|half)\b|[\"'](?:b?float16|half)[\"']|--fp16\b|\bfp16\b(?![\"'`\\])"
 )
+# what code says that is run with TensorFlow 1 as well: it asks for the version, or has an arm for what only that one has
+OLD = re.compile(rb"\b(?:tf|tensorflow)\.__version__|\btf\.VERSION\b|\b(?:tf|tensorflow)\.contrib\b|\btensorflow\.contrib\b")
 COMMENT = re.compile(rb"(?m)#.*$|^\s*>>>.*$")
 KERAS = re.compile(rb"\b(?:tensorflow|keras)\b")
 TORCH = re.compile(rb"(?m)^\W*(?:from|import) torch\b")
 TRAINS = frozenset(["fit", "fit_generator", "GradientTape", "compile", "train_on_batch", "__name__"])
 HALVES = frozenset(["float16", "bfloat16"])
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 PRIVATE = "tensorflow.python"  # parts of TensorFlow that serve its graphs as well
 PRIVATE_KERAS = f"{PRIVATE}.keras"
 UNTOLD = HALVES | frozenset(MIXED)
@@ -59,6 +69,11 @@ GRAPHS = ("tensorflow.compat.v1", "tensorflow.contrib")
 def speaks_of_half(data: bytes) -> bool:
     """Whether a program of TensorFlow or Keras says anything of half precision."""
     return KERAS.search(data) is not None and TORCH.search(data) is None and HALF_WORDS.search(COMMENT.sub(b"", data)) is not None
+
+
+def speaks_of_old(data: bytes) -> bool:
+    """Whether a program of TensorFlow may be run with TensorFlow 1 as well."""
+    return OLD.search(COMMENT.sub(b"", data)) is not None
 
 
 class Policy(NamedTuple):
@@ -129,6 +144,7 @@ class Programs:
         self.policies = policies(trace)
         self.libraries = Libraries(self.project, self.is_program)
         self.spoken: dict[str, bool] = {}
+        self.running = Uses(trace.project, lambda path, word: trace.ask is None or trace.ask(path, Words((word,))))
 
     def meant(self, path: str, module: str, level: int, names: tuple[str, ...]) -> list[str]:
         """The files that an import means."""
@@ -149,7 +165,14 @@ class Programs:
         if ir is None:
             return False
         about_others = any(module.partition(".")[0] in OTHERS for module, level, _ in imports(ir) if not level)
+        about_others = about_others or self.rewrites_graphs
         return not ir[2].isdisjoint(MINDFUL - OBLIGING - SHARED if about_others else MINDFUL - OBLIGING)
+
+    @cached_property
+    def rewrites_graphs(self) -> bool:
+        """Whether the project has its graphs rewritten for mixed precision, and never sets a policy."""
+        ask = self.trace.ask
+        return not self.policies and ask is not None and any(ask(path, Words(REWRITES)) for path in sorted(self.loaded))
 
     def connected_mention(self, path: str, words: frozenset[str]) -> bool:
         """Whether a file, or one that runs together with it, mentions something."""
@@ -207,6 +230,11 @@ class Programs:
         others = [f"{module}." for module in named - of_graphs if not module.startswith(PRIVATE) or ".keras" in module]
         return bool(of_graphs) and not any(module.startswith(("tensorflow.", "keras.", "tf_keras.")) for module in others)
 
+    def supports_old(self, path: str) -> bool:
+        """Whether a file, or one that runs together with it, is written for TensorFlow 1 as well as for later ones."""
+        ask = self.trace.ask
+        return ask is not None and any(ask(other, speaks_of_old) for other in sorted(self.connected(path)))
+
     def is_beyond_policies(self, path: str) -> bool:
         """Whether the layers of a file are of TensorFlow's private Keras, which no policy of the public one reaches from 2.6 on."""
         ir = self.project.ir(path)
@@ -220,6 +248,55 @@ class Programs:
     def sets_policy(self, path: str) -> bool:
         """Whether a run of this file as a script sets a half policy."""
         return any(policy.entry.path == path and policy.entry.script for policy in self.policies)
+
+    @cached_property
+    def setting(self) -> frozenset[str]:
+        """The programs, tests left out, that may set a half policy as they are run."""
+        found: set[str] = set()
+        for policy in self.policies:
+            home = policy.entry.path
+            if policy.entry.script:
+                found.add(home)
+            elif not is_test_path(home):
+                runs = self.running.programs(home, self.begun(policy.entry, policy.place))
+                found |= runs if runs is not None else self.project.graph.above([home])
+        return frozenset(path for path in found if not is_test_path(path))
+
+    def is_left_out(self, entry: Entry, event: Event, low: Tensor) -> bool:
+        """Whether no program of the project runs in half precision what an entry begins with: those that do set no half policy, while
+        others set some, or none runs both what makes a tensor half and what uses it.
+
+        What a library offers, its users run under policies of their own; layers that nobody makes here may be meant for others.
+        """
+        if entry.script:
+            return False
+        name = self.begun(entry, event.calls[0] if event.calls else event.place)
+        found = self.running.programs(entry.path, name)
+        if found is None:
+            return False
+        makers = {self.begun(entry, step.place) for step in low.half if step.place.path == entry.path} - {name, entry.name}
+        for maker in sorted(makers):
+            found &= self.running.programs(entry.path, maker) or frozenset()
+        if not found and makers:
+            return True
+        called_back = name == entry.name and self.is_class(entry)
+        if COMPUTE not in low.dtypes or not self.setting or (called_back and (not found or self.is_library(entry.path))):
+            return False
+        return found.isdisjoint(self.setting)
+
+    def is_class(self, entry: Entry) -> bool:
+        """Whether an entry begins with a class."""
+        ir = self.project.ir(entry.path)
+        return ir is not None and any(s[0] == "class" and s[2] == entry.name for s in definitions(ir[1]))
+
+    def begun(self, entry: Entry, place: Place) -> str:
+        """The name by which programs run what an entry begins with, on the way to a place: a function, a method, or a class."""
+        found = self.trace.node(place) if place.path == entry.path and self.is_class(entry) else None
+        around = (found[1], *found[0].syntax.ancestors(found[1])) if found is not None else ()
+        methods = [node.name for node in around if isinstance(node, FUNCTIONS)]
+        owners = [node.name for node in around if isinstance(node, ast.ClassDef)]
+        name = methods[-1] if methods and owners[-1:] == [entry.name] else entry.name
+        return entry.name if name.startswith("__") or name in CALLED_BACK else name
 
     def in_mind(self, path: str, entry: Entry | None = None) -> bool:
         """Whether the code of a file may meet a mixed policy: its program, or those that run together with it, have one in mind.

@@ -67,6 +67,7 @@ VARIABLE = "variable:"  # of what a variable holds
 GRADIENTS = "gradients"  # of what a tape or an optimizer gives
 ISLAND = "island"  # of what was computed in half and cast to float32
 TAKEN_BACK = "taken back"  # of what was cast to float32, and rounded where autocast gives it to another layer
+COPIED = "copied"  # of what was cast to half of something that is not known to be made just now
 FOLLOWED = "followed"  # of what was made in the dtype of something else
 WEIGHT = "weight"  # of what `add_weight` gives
 NUMPY = "numpy"  # of an array, which takes the dtype of what it meets
@@ -471,9 +472,9 @@ def written_dtypes(m: Machine, given: Value | None) -> tuple[tuple[Path, str], .
 
 
 def made_half(m: Machine, value: Value | None) -> tuple[tuple[Path, str], ...]:
-    """The ways on which a value is a tensor that the program makes in float16 by itself."""
+    """The ways on which a value is a tensor that the program makes in float16 by itself, and no copy that it keeps of another."""
     held = held_in(m, value, m.path) if value is not None else []
-    return tuple((path - m.path, HALF) for path, t in held if t.made is not None and t.dtypes == {HALF})
+    return tuple((path - m.path, HALF) for path, t in held if t.made is not None and t.dtypes == {HALF} and COPIED not in t.tags)
 
 
 def in_dtypes(
@@ -574,7 +575,8 @@ def cast_atom(
     if letter in (SINGLE, HALF) and name.startswith("keras.ops."):
         return tensor(letter, tags=tags)
     made = made_here(m, name, place, letter, where, "cast", tags, how)
-    return made.but(half=(Step(place, "cast to float16 here"),)) if letter == HALF else made
+    told = {"cast"} if before is not None else {"cast", COPIED}
+    return made.but(half=(Step(place, "cast to float16 here"),), tags=made.tags | told) if letter == HALF else made
 
 
 def of_whole_numbers(m: Machine, name: str, before: Tensor, letter: str, place: Place) -> frozenset[str]:

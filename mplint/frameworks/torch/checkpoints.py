@@ -42,6 +42,8 @@ SAVERS = re.compile(r"(^|[._])(save|saver|saving|checkpoint|ckpt|snapshot|dump|p
 NO_SAVERS = re.compile(r"load|resum|restor|latest|find|exists|path|dir|name|clean|image|fig|plot|video|audio|text|log|json|csv", re.I)
 READ = re.compile(r"checkpoint\['(\w+)'\]")
 SCALER_KEY = re.compile(r"scaler|(^|_)amp($|_)|loss_scale", re.I)
+FLAG_KEY = re.compile(r"^(?:use|enable|is|has|with|no)_|(?:_|^)(?:enabled?|dtype|level|mode|backend|init_scale)$", re.I)  # of no state
+TEXTS = frozenset({"json", "yaml", "toml", "tomli_w", "csv", "orjson", "ujson", "simplejson"})  # what no tensors are written as
 
 
 class Held(NamedTuple):
@@ -83,7 +85,7 @@ class Content:
             shown = atom.symbol.partition(IDENTITY)[0]
             if atom.symbol in self.m.switches:
                 return  # an option, `use_amp` or whatever it is called
-            if SCALER_KEY.search(key) or "scaler" in shown.lower():
+            if (SCALER_KEY.search(key) and not FLAG_KEY.search(key)) or "scaler" in shown.lower():
                 self.held.append(Held("scaler", atom, path, None))
             elif depth == 0:
                 self.opaque = True
@@ -281,7 +283,10 @@ def saver_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | No
     """Something that is called as if it saved: `save_on_master(state, path)`, `CheckpointSaver(model=…, optimizer=…)`."""
     name = name_of(atom)
     last = name.rpartition(".")[2]
-    if not SAVERS.search(last) or NO_SAVERS.search(last) or (type(atom) is External and name.startswith("torch.")):
+    home = name.partition(".")[0] if type(atom) is External else ""
+    if not SAVERS.search(last) or NO_SAVERS.search(last) or home == "torch":
+        return None
+    if home in TEXTS and not any(holds_scaler(m, value) for value in args.all()):
         return None
     for value in args.all():
         for inner in atoms(value):
@@ -298,6 +303,13 @@ def saver_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | No
 
 
 vocabulary.atom_calls.append(saver_called)
+
+
+def holds_scaler(m: Machine, value: Value) -> bool:
+    """Whether a value holds the state of a scaler that is known."""
+    content = Content(m)
+    content.add(value, m.path)
+    return any(held.what == "scaler" and held.owner != NONE and type(held.owner) is not Unknown for held in content.held)
 
 
 def saver_inherited(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:

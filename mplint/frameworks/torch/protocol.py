@@ -25,6 +25,7 @@ from mplint.program.values import (
     FLOAT8,
     HALF,
     INTEGER,
+    MANY,
     NONE,
     SEVERAL,
     SINGLE,
@@ -473,7 +474,9 @@ def slot_key_of(m: Machine, optimizer: Value | None) -> str:
 
 
 def is_several(m: Machine, optimizer: Atom) -> bool:
-    """Whether an object stands for all that a comprehension makes, or a loop that has ended by now."""
+    """Whether a value stands for all that a comprehension makes, or a loop that has ended by now, or for too many things to list."""
+    if type(optimizer) is Unknown:
+        return optimizer.symbol.startswith(MANY)
     if type(optimizer) is not Object:
         return False
     made = m.read(optimizer.id, "#loops")

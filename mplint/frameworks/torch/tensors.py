@@ -2,7 +2,7 @@
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
 "loss in half", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half",
-"angles in half", "steps in half".
+"angles in half", "steps in half", "averaged late in half".
 Each holds the tensor that it happens to.
 """
 
@@ -33,7 +33,7 @@ from mplint.frameworks.torch.protocol import LETTERS, gradients_off
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
 from mplint.program.conditions import extend
-from mplint.program.expressions import items_of
+from mplint.program.expressions import is_not_entered, items_of
 from mplint.program.machine import IDENTITY, STATE, Args, Machine, derived
 from mplint.program.store import choose, join, under
 from mplint.program.values import (
@@ -190,6 +190,10 @@ MOVED_TAGS = frozenset(  # by views and casts
 CAST = "cast at "  # beginning of a tag: where a region's tensor was cast by hand to the dtype in which the region computes
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
 SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
+SUMMED = "product of matrices at "  # beginning of a tag: where the product of matrices stands that gave the tensor
+OF_NUMBERS = frozenset(  # losses whose target is numbers, which both of their arguments promote
+    ["binarycrossentropywithlogits", "bcewithlogits", "mse", "l1", "smoothl1", "huber", "poissonnll", "softmargin", "multilabelsoftmargin"]
+)
 SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"})  # what keeps each value
 EXACT = 2048  # whole numbers up to this are exact in float16
 COARSE = 256  # and up to this in bfloat16
@@ -429,6 +433,14 @@ class Operation:
         letters = widest(operands)
         return letters, half_chain(operands, letters)
 
+    def may_be_promoted(self, late: Tensor) -> bool:
+        """Whether a loss of numbers is taken of something else of unknown dtype, as data have it, whose float32 it computes in."""
+        if late.half and late.half[0].words.startswith("the model is cast"):
+            return False  # as its data are, as a rule
+        others = [a for a in self.given[:2] if a is not late]
+        unknown = any(type(a) is Unknown or (type(a) is Tensor and ANY in a.dtypes and not a.forward) for a in others)
+        return unknown and short_of(self.name).lower().replace("_", "").removesuffix("loss") in OF_NUMBERS
+
     def is_of_logits(self) -> bool:
         """Whether this makes probabilities of what a model gives under float16 autocast: of the result of its last product, as a rule."""
         short = short_of(self.name)
@@ -531,7 +543,7 @@ class Operation:
         if keeps:
             tags = tags | (first.tags & (MOVED_TAGS | {FOLLOWING} if POSITIONS in first.tags else MOVED_TAGS))
             if short in SHAPED:
-                tags = tags | {tag for tag in first.tags if tag.startswith(SIGMOID)}
+                tags = tags | {tag for tag in first.tags if tag.startswith((SIGMOID, SUMMED))}
         elif short in ("add", "radd", "sub"):
             tags = tags | (first.tags & {POSITIONS, FOLLOWING} if POSITIONS in first.tags else frozenset())
         tags = tags | self.rates(short, keeps)
@@ -545,10 +557,7 @@ class Operation:
             tags = tags | {BY_HAND}
         if tensors and all(SCALAR in t.tags for t in tensors):
             tags = tags | {SCALAR}
-        if short in SIGMOIDS:
-            tags = tags | {f"{SIGMOID}{self.place.path}:{self.place.position}"}
-        if short in ("softmax", "Softmax"):
-            tags = tags | {DISTRIBUTION}
+        tags = tags | self.marks(short, letters)
         if self.is_of_logits():
             tags = tags | {GUESSED}
         if self.is_sure(keeps):
@@ -572,9 +581,22 @@ class Operation:
         made = self.guard_added(made)
         return self.several(made)
 
+    def marks(self, short: str, letters: Letters) -> frozenset[str]:
+        """What further operations ask of the result: where a sigmoid or a product stands, and whether it is a distribution."""
+        if short in ("softmax", "Softmax"):
+            return frozenset({DISTRIBUTION})
+        beginning = SIGMOID if short in SIGMOIDS else SUMMED if short in PRODUCTS and letters == {HALF} else ""
+        return frozenset({f"{beginning}{self.place.path}:{self.place.position}"}) if beginning else frozenset()
+
     def filled(self, short: str) -> tuple[float, float] | None:
         """The number that all of the result is, where it is made of one."""
-        value = number_of(self.argument(1, "fill_value")) if short == "full_like" else None
+        value: float | None = None
+        if short == "full_like":
+            value = number_of(self.argument(1, "fill_value"))
+        elif short == "ones_like":
+            value = 1.0
+        elif short in TIMES and len(self.given) == 2 and None not in (numbers := [number_of(a) for a in self.given]):
+            value = math.prod(number for number in numbers if number is not None)
         return (value, value) if value is not None else None
 
     def rates(self, short: str, keeps: bool) -> frozenset[str]:
@@ -698,6 +720,7 @@ class Operation:
             if type(below) is Tensor and below.epsilon is not None:
                 lost(m, below, what, self.place)
         if short in DIVISIONS and len(self.given) > 1:
+            self.check_average(self.given[0], self.given[1])
             below = self.given[1]
             if type(below) is Tensor and below.epsilon is not None:
                 lost(m, below, "division", self.place, self.given[0])
@@ -717,7 +740,7 @@ class Operation:
             return
         if kind != "float32" and self.meaning.kind == "float32" and self.name.endswith(LOSS_OPS) and outside_of_regions(m):
             late = next((t for t in self.tensors[:2] if is_late(t)), None)
-            if late is not None and self.dtypes(kind)[0] == late.dtypes:
+            if late is not None and self.dtypes(kind)[0] == late.dtypes and not self.may_be_promoted(late):
                 given = self.argument_place(next((n for n, a in enumerate(self.given) if a is late), 0))
                 note_late(m, self.name, late, self.place, given)
         if kind != "float32" and first.dtypes == {HALF}:
@@ -735,6 +758,12 @@ class Operation:
             rates = next((t for t in self.tensors if ROUNDED in t.tags and t.made is not None), None)
             if rates is not None and rates.made is not None:
                 m.emit("frequencies in half", rates.made.place, name=self.name, tensor=rates, used=self.place)
+
+    def check_average(self, above: Atom, below: Atom) -> None:
+        """Note sums of products in float16 that are divided by a number of values only afterwards."""
+        product = place_tagged(above, SUMMED)
+        if product is not None and type(above) is Tensor and above.dtypes == {HALF} and type(below) is Unknown and is_size(below):
+            self.m.emit("averaged late in half", self.place, name=self.name, tensor=above, product=product)
 
     def is_refused(self) -> bool:
         """Whether what casts here refuses this operation: autocast whatever it is given, apex where an argument is half."""
@@ -1547,6 +1576,8 @@ def called_loss(m: Machine, atom: Atom, args: Args, place: Place) -> None:
     name = name.partition("(")[0].rpartition(".")[2]
     if not CALLED_LOSS.search(name) or NO_LOSS.search(name) or not outside_of_regions(m):
         return
+    if type(atom) is Unknown and is_not_entered(atom):
+        return  # nobody has seen what it does, though it could be seen
     for index, value in enumerate(args.positional):
         for path, given in under(value, m.path):
             if type(given) is Tensor and is_late(given):

@@ -18,8 +18,7 @@ Named = tuple[tuple[str, ...], str, Dataset]
 @reads("Keras file")
 def load(path: str) -> ModelGraph:
     """The layers of an .h5 model, or the variables of an .h5 file of weights. Raises GraphError."""
-    with open(path, "rb") as stream:
-        source = open_hdf5(path, stream.fileno(), 0, os.path.getsize(path))
+    source = _opened(path)
     root = source.group
     assert root is not None
     weights = root.group("model_weights") or root
@@ -33,8 +32,23 @@ def load(path: str) -> ModelGraph:
     model = read_keras(path, "keras-h5", config, source._replace(group=None, named=named), [])
     version = root.attributes.get("keras_version")
     model.producer = f"keras {version}" if isinstance(version, str) else "keras"
+    model.mendable = isinstance(version, str) and not version.startswith(("1.", "2."))
     model.optimizer = _optimizer(root, source)
     return model
+
+
+def configuration(path: str) -> str:
+    """The configuration of the model in an .h5 file, as it stands there. Raises GraphError."""
+    root = _opened(path).group
+    text = root.attributes.get("model_config") if root is not None else None
+    if not isinstance(text, str):
+        raise GraphError("it holds no model's configuration")
+    return text
+
+
+def _opened(path: str) -> Source:
+    with open(path, "rb") as stream:
+        return open_hdf5(path, stream.fileno(), 0, os.path.getsize(path))
 
 
 def _weights_only(path: str, source: Source, root: Group, named: tuple[Named, ...]) -> ModelGraph:

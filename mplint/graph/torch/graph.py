@@ -39,9 +39,10 @@ def read_program(path: str, program: Object, stored: Mapping[str, Tensor]) -> Mo
     env: Env = {}
     constants: dict[str, Tensor] = {}
     values = graph.get("tensor_values")
-    for argument, name in _parameters(signature):
+    for kind, argument, name in _parameters(signature):
         tensor = stored.get(name) or _declared(argument, values)
         tensor.name = name
+        tensor.fixed = kind == "buffer"
         env[argument] = constants[name] = tensor
     read = _graph(graph, env, "", None)
     read.constants = constants
@@ -258,14 +259,14 @@ def _declared(name: str, values: Json) -> Tensor:
     return Tensor(name, dtype_at(meta.get("dtype")), shape_at(meta.get("sizes")))
 
 
-def _parameters(signature: Json) -> Iterator[tuple[str, str]]:
-    """The placeholders that stand for parameters, buffers and constants, with their names."""
+def _parameters(signature: Json) -> Iterator[tuple[str, str, str]]:
+    """The placeholders that stand for parameters, buffers and constants: which of them, the placeholder, the name."""
     specs = signature.get("input_specs") if isinstance(signature, dict) else None
     for spec in specs if isinstance(specs, list) else ():
         for kind, key in SPECS.items():
             match spec.get(kind) if isinstance(spec, dict) else None:
                 case {"arg": {"name": str(argument)}, **rest} if isinstance(rest.get(key), str):
-                    yield argument, str(rest[key])
+                    yield kind, argument, str(rest[key])
                 case _:
                     pass
 

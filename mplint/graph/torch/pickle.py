@@ -56,8 +56,13 @@ def read_archive(archive: Archive, member: str, folder: str = "") -> tuple[objec
     """The object in a pickle of a zip archive, and where the bytes of its tensors are."""
     top = archive.folder
     swapped = f"{top}byteorder" in archive.members and archive.read(f"{top}byteorder", 64) == b"big"
-    found, _ = read_pickle(archive.read(member, MAX_PICKLE), KNOWN, _storage)
     data = folder or f"{top}data/"
+    try:
+        found, _ = read_pickle(archive.read(member, MAX_PICKLE), KNOWN, _storage)
+    except GraphError as error:
+        if not any(name.startswith(data) for name in archive.members):
+            raise NotAModel(f"a file of torch.save that holds no tensors: {error}") from None
+        raise
 
     def locate(storage: Storage, dtype: str, offset: int, nbytes: int) -> Weights | None:
         info, claimed = archive.members.get(data + storage.key), storage.count * BITS.get(storage.kind, 8) // 8

@@ -9,7 +9,7 @@ from mplint.graph.model import Graph, GraphError, ModelGraph, Tensor, connect
 from mplint.graph.storage import Archive, reads
 from mplint.graph.torch.pickle import View, read_archive, tensor_maker
 from mplint.graph.torch.pickles import Instance
-from mplint.graph.torch.script_code import Function, read_code
+from mplint.graph.torch.script_code import Code, Function, read_code
 
 MAX_CODE = 1 << 24
 
@@ -25,9 +25,9 @@ def load(path: str) -> ModelGraph:
         describe(root, model, make)
         constants = _pickled(archive, "constants")
         examples = _pickled(archive, "traced_inputs")
-        functions = _functions(archive, model)
+        code = _code(archive, model)
     if isinstance(root, Instance):
-        read_code(model, root, functions, make, _tensors(constants), _inputs(examples))
+        read_code(model, root, code, make, _tensors(constants), _inputs(examples))
         connect(model.graph)
     return model
 
@@ -63,10 +63,10 @@ def _inputs(pickled: tuple[object, object]) -> list[Tensor | None]:
     return [Tensor("", value.dtype, value.shape) if isinstance(value, View) else None for value in values]
 
 
-def _functions(archive: Archive, model: ModelGraph) -> dict[str, Function]:
-    """The functions and methods in code/, by their qualified names."""
+def _code(archive: Archive, model: ModelGraph) -> Code:
+    """The functions and methods in code/, and the buffers that classes name, by qualified names."""
     front = f"{archive.folder}code/"
-    found: dict[str, Function] = {}
+    found = Code()
     left = MAX_CODE
     for name, info in archive.members.items():
         if not name.startswith(front) or not name.endswith(".py"):
@@ -82,9 +82,12 @@ def _functions(archive: Archive, model: ModelGraph) -> dict[str, Function]:
         module = name.removeprefix(front).removesuffix(".py").replace("/", ".")
         for part in tree.body:
             if isinstance(part, ast.FunctionDef):
-                found[f"{module}.{part.name}"] = Function(part)
+                found.functions[f"{module}.{part.name}"] = Function(part)
             elif isinstance(part, ast.ClassDef):
-                for method in part.body:
-                    if isinstance(method, ast.FunctionDef):
-                        found[f"{module}.{part.name}.{method.name}"] = Function(method)
+                for member in part.body:
+                    match member:
+                        case ast.FunctionDef():
+                            found.functions[f"{module}.{part.name}.{member.name}"] = Function(member)
+                        case ast.Assign(targets=[ast.Name(id="__buffers__")], value=ast.List(elts=names)):
+                            found.buffers[f"{module}.{part.name}"] = {str(n.value) for n in names if isinstance(n, ast.Constant)}
     return found

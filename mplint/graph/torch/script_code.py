@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mplint.graph.model import FLOATS, Attribute, GraphError, ModelGraph, Node, OpKind, Tensor
@@ -41,6 +42,14 @@ class Module(NamedTuple):
     path: str
 
 
+@dataclass(slots=True)
+class Code:
+    """What the code of an archive defines: its functions and methods, and the names of the buffers of its classes."""
+
+    functions: dict[str, Function] = field(default_factory=dict)
+    buffers: dict[str, set[str]] = field(default_factory=dict)
+
+
 class _Return(Exception):
     """The value that a function gives."""
 
@@ -51,17 +60,17 @@ class _Return(Exception):
 def read_code(
     model: ModelGraph,
     root: Instance,
-    functions: dict[str, Function],
+    code: Code,
     make: Make,
     constants: list[Tensor | None],
     examples: list[Tensor | None],
 ) -> None:
     """Fill the nodes of `model` from the forward method of `root`."""
-    forward = functions.get(f"{root.kind}.forward")
+    forward = code.functions.get(f"{root.kind}.forward")
     if forward is None:
         model.notes.append("The module has no forward method: nothing is known of its operations.")
         return
-    reader = _Reader(model, functions, make, constants)
+    reader = _Reader(model, code, make, constants)
     arguments: list[object] = [Module(root, "")]
     for place, argument in enumerate(forward.definition.args.args[1:]):
         kind = ast.unparse(argument.annotation) if argument.annotation is not None else "Tensor"
@@ -82,8 +91,8 @@ def read_code(
 
 
 class _Reader:
-    def __init__(self, model: ModelGraph, functions: dict[str, Function], make: Make, constants: list[Tensor | None]) -> None:
-        self.model, self.functions, self.make, self.constants = model, functions, make, constants
+    def __init__(self, model: ModelGraph, code: Code, make: Make, constants: list[Tensor | None]) -> None:
+        self.model, self.functions, self.buffers, self.make, self.constants = model, code.functions, code.buffers, make, constants
         self.left = MAX_STEPS
         self.guessed = False
         for place, tensor in enumerate(constants):
@@ -185,7 +194,9 @@ class _Reader:
         if isinstance(value, list):
             return [self.make(f"{path}.{place}", item) or UNKNOWN for place, item in enumerate(value)]
         if path in self.model.graph.constants:
-            return self.model.graph.constants[path]
+            tensor = self.model.graph.constants[path]
+            tensor.fixed = name in self.buffers.get(owner.instance.kind, ())
+            return tensor
         return value if value is None or isinstance(value, bool | int | float | str) else self.make(path, value) or UNKNOWN
 
     def call(self, expression: ast.Call, values: dict[str, object], path: str, depth: int) -> object:

@@ -1,0 +1,102 @@
+"""What mplint's own rules say of a model: what half must never hold of it, and what they condemn in a result."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from mplint.catalog import catalog
+from mplint.conversion.policy import Options, Policy
+from mplint.conversion.result import Conversion
+from mplint.findings import Severity
+from mplint.graph.facts import GraphFacts, first_output
+from mplint.graph.load import load_graph
+from mplint.graph.model import GraphError, ModelGraph, Node
+from mplint.graph.numerics import guarded_tensors
+from mplint.targets import Targets
+
+NUMERICS = "mplint.rules.numerics"
+H5 = (".h5", ".hdf5")  # what becomes a .keras archive
+LARGEST = 1 << 30  # bytes of a result that are written once more to be judged
+
+
+class Verdict(NamedTuple):
+    """What a rule says of a node, by the names that users know it by."""
+
+    code: str
+    message: str
+    names: tuple[str, ...]
+
+
+def obedient(source: str, policy: Policy, options: Options, convert: Callable[[Options], Conversion]) -> Conversion:
+    """What `convert` makes of the model in a file where half never holds what the rules forbid, and the rules condemn nothing of it.
+
+    What they condemn is planned again in float32; where that gives no proven result, it is said.
+    """
+    try:
+        graph = load_graph(source)
+    except GraphError:  # the converter says what is wrong
+        return convert(options)
+    options = replace(options, reasons={**options.reasons, **never_half(graph, policy)})
+    result = convert(options)
+    known = {(one.code, one.names) for one in condemned(graph)}
+    left = condemned_in(result, source, known)
+    if left:
+        said = {name: f"{one.code}: {one.message}" for one in left for name in one.names}
+        options = replace(options, reasons={**options.reasons, **said})
+        other = convert(options)
+        still = condemned_in(other, source, known)
+        better = other.proven and len(still) < len(left)
+        (result if better else other).close()
+        result, left = (other, still) if better else (result, left)
+    result.notes += dict.fromkeys(f"`mplint check` says of the result ({one.code}): {one.message}" for one in left)
+    return result
+
+
+def never_half(graph: ModelGraph, policy: Policy) -> dict[str, str]:
+    """The names of the nodes that make or take what an epsilon keeps from 0 and half would not, each with the reason."""
+    if policy.half != "float16":  # the range of bfloat16 is that of float32
+        return {}
+    found: dict[str, str] = {}
+    for tensor, epsilon in guarded_tensors(GraphFacts(graph, Targets(policy=policy.name))):
+        why = f"in {policy.half} the epsilon {epsilon.value:.3g} is 0, and nothing guards {epsilon.guarded.described}"
+        for node in (*([tensor.producer] if tensor.producer is not None else []), *tensor.consumers):
+            found.update({name: why for name in names_of(node) if name not in found})
+    return found
+
+
+def condemned(graph: ModelGraph, known: Iterable[tuple[str, tuple[str, ...]]] = ()) -> list[Verdict]:
+    """What the rules on numbers say of the nodes of a model, without what is known."""
+    facts = GraphFacts(graph, Targets())
+    nodes = {node.name: node for node in facts.nodes}
+    found = []
+    for entry in catalog().values():
+        if not entry.graphs or not entry.module.startswith(NUMERICS):
+            continue
+        for finding in entry.load()().check_graph(facts):
+            node = nodes.get(finding.node or "")
+            if node is not None and finding.severity.rank >= Severity.WARNING.rank and (entry.code, names_of(node)) not in known:
+                found.append(Verdict(entry.code, finding.message, names_of(node)))
+    return found
+
+
+def names_of(node: Node) -> tuple[str, ...]:
+    """What converters may call a node."""
+    return tuple(dict.fromkeys((node.name, first_output(node), f"{node.layer}/{node.name}" if node.layer else node.name)))
+
+
+def condemned_in(result: Conversion, source: str, known: Iterable[tuple[str, tuple[str, ...]]]) -> list[Verdict]:
+    """What the rules say of a result as a file of it is read; nothing of one that is too large to be written twice, or did not change."""
+    if result.size_after > LARGEST or not result.operations_half:
+        return []
+    with tempfile.TemporaryDirectory(prefix="mplint-") as folder:
+        ending = os.path.splitext(source)[1]
+        path = os.path.join(folder, f"result{'.keras' if ending in H5 else ending}")
+        try:
+            result.save(path)
+            return condemned(load_graph(path), known)
+        except (GraphError, OSError):
+            return []

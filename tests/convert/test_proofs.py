@@ -1,0 +1,138 @@
+"""What a conversion counts as a proof: no epsilon is lost, silence and branches are tried, and what proves nothing is called unproven."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx_models import model, rng
+
+from mplint.cli.main import main
+from mplint.conversion.api import convert_file
+from mplint.conversion.distance import distance
+from mplint.conversion.onnx.convert import load
+from mplint.conversion.onnx.half_emulation import to_strict
+from mplint.conversion.onnx.run import Session
+from mplint.conversion.onnx.samples import samples
+from mplint.conversion.onnx.types import infer_types
+from mplint.conversion.policy import Options
+from mplint.conversion.result import Conversion, Verdict
+from mplint.conversion.stress import stressed
+
+
+def converted(path: str, *data: str) -> Conversion:
+    return convert_file(path, path, "mixed_float16", None, Options(), data, "cuda")
+
+
+def error_on(result: Conversion, path: str, **feed: np.ndarray) -> float:
+    """How far a result is from its original on one input, where each half result is stored in half."""
+    target = f"{path}.half.onnx"
+    result.save(target)
+    strict = ir.load(target)
+    infer_types(strict)
+    to_strict(strict)
+    found = distance(Session(path).run(feed), Session(strict).run(feed))
+    return float("inf") if found.broken else found.error
+
+
+@pytest.mark.parametrize("guarded", ["l = Log(g)", "l = Reciprocal(g)", "q = Sqrt(g) l = Div(b, q)"])
+def test_an_epsilon_that_half_makes_zero_stays_whatever_was_measured(guarded: str, tmp_path: Path) -> None:
+    text = f"g (float[N,8] x) => (float[N,8] y) {{ a = MatMul(x, W) b = Abs(a) g = Add(b, e) {guarded} y = MatMul(l, V) }}"
+    path = model(text, tmp_path / "a.onnx", W=rng(8, 8), V=rng(8, 8, scale=0.1), e=np.float32(1e-9))
+    np.savez(tmp_path / "d.npz", x=rng(4, 8) + 3)  # data on which the epsilon does not matter
+    result = converted(path, str(tmp_path / "d.npz"))
+    assert result.proven
+    assert any(name.startswith("g ") and "epsilon 1e-09" in why for name, why in result.kept)
+    assert np.isfinite(error_on(result, path, x=np.zeros((2, 8), np.float32)))
+
+
+def test_faint_inputs_are_part_of_the_data(tmp_path: Path) -> None:
+    text = """g (float[N,8] x) => (float[N,8] y) { a = MatMul(x, W) s = Mul(a, a) r = ReduceSum(s, axis) q = Sqrt(r) d = Div(a, q)
+              y = MatMul(d, V) }"""
+    path = model(text, tmp_path / "a.onnx", W=rng(8, 8), V=rng(8, 8), axis=np.array([1]))
+    np.savez(tmp_path / "d.npz", x=rng(4, 8))
+    result = converted(path, str(tmp_path / "d.npz"))
+    assert result.proven and result.heavy_half > 0
+    assert error_on(result, path, x=rng(4, 8, seed=1) * np.float32(1e-3)) < 0.02
+
+
+def test_stress_goes_down() -> None:
+    made = dict(stressed({"x": np.arange(1, 7, dtype=np.float32).reshape(2, 3), "n": np.array([3])}))
+    assert list(made) == ["zeros", "× 0.01", "× 0.001", "one element", "constant rows"]
+    assert not made["zeros"]["x"].any() and np.count_nonzero(made["one element"]["x"]) == 1
+    assert made["constant rows"]["x"].tolist() == [[1, 1, 1], [4, 4, 4]] and made["zeros"]["n"].tolist() == [3]
+
+
+def test_a_branch_that_no_sample_takes_stays_float32(tmp_path: Path) -> None:
+    text = """g (float[4,8] x) => (float[4,8] y) { a = MatMul(x, W) m = ReduceMax<keepdims=0>(x) c = Greater(m, limit)
+       y = If (c) <then_branch = t () => (float[4,8] u) { u = MatMul(a, V) },
+                   else_branch = e () => (float[4,8] v) { v = MatMul(a, W) }> }"""
+    path = model(text, tmp_path / "a.onnx", W=rng(8, 8), V=rng(8, 8, scale=1e3), limit=np.float32(1e6))
+    np.savez(tmp_path / "d.npz", x=rng(4, 8))
+    result = converted(path, str(tmp_path / "d.npz"))
+    assert (result.heavy_half, result.heavy) == (2, 3)
+    assert any(name.startswith("u ") and "no sample reaches it" in why for name, why in result.kept)
+
+
+def test_both_sides_of_a_switch_are_driven(tmp_path: Path) -> None:
+    text = """g (float[4,8] x, int64 sr) => (float[4,8] y) { c = Equal(sr, rate)
+       y = If (c) <then_branch = t () => (float[4,8] u) { u = MatMul(x, V) },
+                   else_branch = e () => (float[4,8] v) { v = MatMul(x, W) }> }"""
+    path = model(text, tmp_path / "a.onnx", W=rng(8, 8), V=rng(8, 8), rate=np.array(16000))
+    np.savez(tmp_path / "d.npz", x=rng(4, 8), sr=np.array(16000))
+    for data in ((), (str(tmp_path / "d.npz"),)):
+        result = converted(path, *data)
+        assert result.proven and (result.heavy_half, result.heavy) == (2, 2)
+
+
+def test_an_arm_that_is_never_chosen_stays_float32(tmp_path: Path) -> None:
+    text = """g (float[4,8] x) => (float[4,8] y) { a = MatMul(x, W) c = Greater(a, limit) b = MatMul(x, V) w = Where(c, b, a)
+              y = MatMul(w, W) }"""
+    path = model(text, tmp_path / "a.onnx", W=rng(8, 8), V=rng(8, 8), limit=np.float32(1e6))
+    np.savez(tmp_path / "d.npz", x=rng(4, 8))
+    result = converted(path, str(tmp_path / "d.npz"))
+    assert any(name.startswith("b ") and "no sample reaches it" in why for name, why in result.kept)
+
+
+STILL = "g (float[4,8] x) => (float[4,8] y) { a = MatMul(x, W) b = Sub(a, far) y = Relu(b) }"
+UNFIT = "g (float[N] x) => (float[7,11] y) { r = Reshape(x, to) y = MatMul(r, W) }"
+
+
+@pytest.mark.parametrize(("text", "why"), [(STILL, "the output 'y' is the same whatever"), (UNFIT, "no made-up input ran")])
+def test_what_proves_nothing_is_unproven_and_not_written(text: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = {"W": rng(8, 8), "far": np.float32(1e9)} if text == STILL else {"W": rng(11, 11), "to": np.array([7, 11])}
+    path, out = model(text, tmp_path / "a.onnx", **weights), tmp_path / "b.onnx"
+    assert main(["convert", path, "-o", str(out)]) == 1
+    shown = capsys.readouterr()
+    assert f"UNPROVEN: {why}" in shown.out and "nothing proves it" in shown.err and not out.exists()
+    assert main(["convert", path, "-o", str(out), "--force"]) == 1 and out.exists()
+
+
+def test_nothing_converted_has_its_own_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = model("g (int64[4,8] x) => (int64[4,8] y) { y = Add(x, x) }", tmp_path / "a.onnx")
+    assert main(["convert", path, "-o", str(tmp_path / "b.onnx")]) == 3
+    assert "nothing in it turned to half" in capsys.readouterr().err and not (tmp_path / "b.onnx").exists()
+    assert converted(path).verdict is Verdict.UNCHANGED
+
+
+def test_signals_are_as_long_as_their_frames_ask(tmp_path: Path) -> None:
+    text = """g (float[B,N] waveforms, int64[B] waveforms_lens) => (float[B,1,M] y, int64[B] n) { u = Unsqueeze(waveforms, axis)
+              y = Conv<strides=[160]>(u, K) n = Identity(waveforms_lens) }"""
+    path = model(text, tmp_path / "a.onnx", K=rng(1, 1, 400), axis=np.array([1]))
+    found = samples(path, load(path).model, Options(), [])
+    feed = found.feeds[0]
+    assert feed["waveforms"].shape[-1] == 16000 and set(feed["waveforms_lens"].tolist()) == {16000}
+    assert max(float(np.abs(one["waveforms"]).max()) for one in found.feeds) > 30000  # sound in 16-bit steps as well
+    assert any(one.name == "zeros" for one in found.derived)
+
+
+def test_sizes_that_paddle_leaves_open_are_open(tmp_path: Path) -> None:
+    path = model("g (float[N,3,H,V] x) => (float[N,4,H,V] y) { y = Conv(x, K) }", tmp_path / "a.onnx", K=rng(4, 3, 1, 1))
+    message = onnx.load(path)
+    for dim in message.graph.input[0].type.tensor_type.shape.dim[2:]:
+        dim.dim_value = -1
+    onnx.save(message, path)
+    assert samples(path, load(path).model, Options(), []).feeds
