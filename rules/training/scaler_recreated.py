@@ -225,11 +225,11 @@ def seen_again(entry: Entry, made: Event, loop: Place) -> bool:
 
 
 def is_conditional(trace: Trace, entry: Entry, made: Event, step: Event) -> bool:
-    """Whether the scaler is made under a condition that no setting decides: on the round, or on what is there already.
+    """Whether the scaler is made under a condition that no setting decides: on the round, on what is there already, or on an error.
 
     A condition of a round whose contrary ends the program, like an assertion's, is none of the scaler's.
     """
-    own = {literal for literal in made.path - step.path if is_open(trace, literal)}
+    own = {literal for literal in made.path - step.path if is_open(trace, literal) or is_of_handler(literal)}
     others = [e for e in entry.of("scaler made") if e.place == made.place and e.loops != made.loops]
     reached = {id(e): condition_of_round(entry, e) for e in (made, *others)}
     other = [(e.path - reached[id(e)]) ^ (made.path - reached[id(made)]) for e in others]
@@ -250,6 +250,11 @@ def condition_of_round(entry: Entry, made: Event) -> Path:
     before = reversed(entry.events[: next(n for n, e in enumerate(entry.events) if e is made)])
     last = next((e for e in before if e.loops[:depth] != made.loops), None)
     return last.path if last is not None and last.loops[: depth - 1] == made.loops[: depth - 1] else frozenset()
+
+
+def is_of_handler(literal: Condition) -> bool:
+    """Whether a literal says that an error has been caught."""
+    return literal[0][0] == "place" and "try" in literal[0] and not literal[1]
 
 
 def is_open(trace: Trace, literal: Condition) -> bool:

@@ -69,7 +69,7 @@ def is_impossible(m: Machine, chosen: Sequence[Atom]) -> bool:
 
 
 def is_entered_here(m: Machine, place: Place) -> bool:
-    """Whether the function in which a region is made is running still: one that makes regions for others makes some on, and some off."""
+    """Whether the function in which a region is made is running still: one that makes regions for others makes them on, and off."""
     around = [code for code in m.called if code.path == place.path and code.place != 0 and holds(code.place, place.position)]
     return not around or any(frame.code in around for frame in m.frames)
 

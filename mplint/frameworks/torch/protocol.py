@@ -474,11 +474,9 @@ def slot_key_of(m: Machine, optimizer: Value | None) -> str:
 
 
 def is_several(m: Machine, optimizer: Atom) -> bool:
-    """Whether a value stands for all that a comprehension makes, or a loop that has ended by now, or for too many things to list."""
-    if type(optimizer) is Unknown:
-        return optimizer.symbol.startswith(MANY)
+    """Whether a value stands for all that a comprehension makes, or a loop that has ended by now, or for any item of a container."""
     if type(optimizer) is not Object:
-        return False
+        return type(optimizer) is Unknown and optimizer.symbol.startswith((MANY, f"item{IDENTITY}"))
     made = m.read(optimizer.id, "#loops")
     loops = made.data if type(made) is State and isinstance(made.data, tuple) else ()
     return m.read(optimizer.id, SEVERAL) is not None or tuple(place for place, _ in m.loops)[: len(loops)] != loops
