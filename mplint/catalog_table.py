@@ -41,7 +41,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'graphs/no_master_weights.py': (3703, (('MP604', 'no-master-weights', 'WARNING', (), ('keras', 'torch'), False, 'NoMasterWeights', False, True, False, True),)),
     'hardware/bfloat16_before_ampere.py': (10425, (('MP503', 'bfloat16-before-ampere', 'WARNING', ('bfloat16', 'bf16'), ('keras', 'torch'), False, 'Bfloat16BeforeAmpere', True, True, True, True),)),
     'hardware/eight_bit.py': (3773, ()),
-    'hardware/float16_on_tpu.py': (8692, (('MP502', 'float16-on-tpu', 'ERROR', ('float16', 'precision'), ('keras', 'torch'), False, 'Float16OnTpu', True, False, True, False),)),
+    'hardware/float16_on_tpu.py': (8697, (('MP502', 'float16-on-tpu', 'ERROR', ('float16', 'precision'), ('keras', 'torch'), False, 'Float16OnTpu', True, False, True, False),)),
     'hardware/unsupported_hardware.py': (14339, (('MP501', 'unsupported-hardware', 'ERROR', ('autocast', 'float16', 'fp16', 'fp8', 'float8', 'precision', '_scaled_mm'), ('keras', 'torch'), True, 'UnsupportedHardware', True, True, True, True),)),
     'numerics/constant_out_of_range.py': (16463, (('MP204', 'constant-out-of-range', 'ERROR', ('float16', 'bfloat16', 'half()', 'autocast', 'mixed_', '.dtype', 'compute_dtype', 'masked_fill', 'type_as', 'where(', '* -', '*-', '*= -'), ('torch', 'keras'), False, 'ConstantOutOfRange', False, True, True, False),)),
     'numerics/custom_function_without_custom_fwd.py': (10731, (('MP208', 'custom-function-without-custom-fwd', 'WARNING', ('save_for_backward', 'custom_fwd'), ('torch',), False, 'CustomFunctionWithoutCustomFwd', False, False, True, False),)),
