@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, replace
 
 from mistakes import keras_models, loops, numerics, spellings
 from mistakes.reach import facts_of
-from mistakes.sources import KINDS, Kind, Mutant, Program, read
+from mistakes.sources import KINDS, Kind, Mutant, Program, read, span
 
 import mplint
 from mplint.config import Config
@@ -107,11 +107,12 @@ def moved(report: Report, path: str, mutant: Mutant) -> Report:
     return Counter({(c, p, n + mutant.count if p == path and n >= mutant.inserted else n): count for (c, p, n), count in report.items()})
 
 
-def judge(program: Program, mutant: Mutant, chosen: Kind, before: Report, folder: str) -> Row | None:
-    """Check a mutant, and put the right code back; None where the place was reported before."""
+def judge(program: Program, mutant: Mutant, chosen: Kind, before: Report, folder: str, others: frozenset[tuple[str, int]]) -> Row | None:
+    """Check a mutant, and put the right code back; None where the place was reported before. `others`: places in helpers' callers."""
     path = os.path.abspath(program.path)
     known = moved(before, path, mutant)
-    if any(code in chosen.codes and p == path and line in mutant.lines for code, p, line in known):
+    places = {(path, line) for line in mutant.lines} | others
+    if any(code in chosen.codes and (p, line) in places for code, p, line in known):
         return None
     with open(path, "w", encoding="utf-8", newline="") as stream:
         stream.write(mutant.text)
@@ -121,9 +122,9 @@ def judge(program: Program, mutant: Mutant, chosen: Kind, before: Report, folder
         with open(path, "w", encoding="utf-8", newline="") as stream:
             stream.write(program.text)
     new = report_of(findings) - known
-    named = {key(f) for f in findings if any(touches(r.location.path, r.location.line, path, mutant) for r in f.related)}
+    named = {key(f) for f in findings if any((os.path.abspath(r.location.path), r.location.line) in places for r in f.related)}
     ours = [f for f in new if f[0] in chosen.codes]
-    here = [f for f in ours if touches(f[1], f[2], path, mutant) or f in named]
+    here = [f for f in ours if f[1:] in places or f in named]
     besides = [f for f in new if f[0] not in chosen.codes | chosen.also] + [f for f in ours if here and f not in here]
     verdict = "found" if here else "elsewhere" if ours else "missed"
     shown = ", ".join(f"{c} {os.path.relpath(p, folder)}:{n}" for c, p, n in sorted([*(ours if not here else ()), *besides])[:4])
@@ -137,17 +138,17 @@ def key(finding: Finding) -> tuple[str, str, int]:
     return finding.code, os.path.abspath(finding.location.path), finding.location.line or 0
 
 
-def touches(where: str, line: int | None, path: str, mutant: Mutant) -> bool:
-    """Whether a place is one of the mutant's."""
-    return os.path.abspath(where) == path and line in mutant.lines
+def callers(mutant: Mutant, sources: Iterable[Program]) -> frozenset[tuple[str, int]]:
+    """The calls in all files at which a finding is right as well."""
+    named = ((p, call) for p in sources for name in mutant.calls for call in p.calls.get(name, ()))
+    return frozenset((os.path.abspath(p.path), line) for p, call in named for line in span(call))
 
 
 Places = dict[str, list[tuple[Program, Mutant]]]
 
 
-def places_of(folder: str, wanted: Iterable[Kind], limit: int) -> Places:
+def places_of(sources: list[Program], wanted: Iterable[Kind]) -> Places:
     """Where each kind of mistake can be put in a project."""
-    sources = programs(folder, limit)
     found = {k.name: [(p, m) for p in sources for m in k.make(p) if m.text != p.text and parses(m)] for k in wanted}
     return {name: places for name, places in found.items() if places}
 
@@ -177,7 +178,8 @@ def run(options: argparse.Namespace) -> list[Row]:
     common = Counter(row.kind for row in rows)
     for folder in options.folders:
         name = os.path.basename(os.path.abspath(folder))
-        places = places_of(folder, wanted, options.files) if name not in done else {}
+        sources = programs(folder, options.files) if name not in done else []
+        places = places_of(sources, wanted)
         if not places:
             continue
         start = time.process_time()
@@ -186,7 +188,7 @@ def run(options: argparse.Namespace) -> list[Row]:
             print(f"{name}: left out, its check takes {time.process_time() - start:.0f} s", file=sys.stderr, flush=True)
             continue
         for chosen, program, mutant in drawn(places, options.most, common, random.Random(f"{options.seed} {name}")):
-            row = judge(program, mutant, chosen, before, folder)
+            row = judge(program, mutant, chosen, before, folder, callers(mutant, sources))
             if row is not None:
                 rows.append(row)
                 keep(row, options)
@@ -235,7 +237,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.places:
         for folder in options.folders:
-            counts = {name: len(found) for name, found in places_of(folder, KINDS.values(), options.files).items()}
+            counts = {name: len(found) for name, found in places_of(programs(folder, options.files), KINDS.values()).items()}
             print(json.dumps([os.path.basename(os.path.abspath(folder)), counts]))
         return
     show(rows_of(options.table) if options.table else run(options))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from mistakes.reach import computed, forward_of
 from mistakes.sources import (
@@ -46,18 +47,23 @@ shapes = kinds_of("shapes", sets_policy)
 
 @training("scaled loss dropped", "MP301 MP302 MP313", "MP308")
 def scaled_loss(program: Program) -> Iterator[Mutant]:
-    for node in calls_of(program, "get_scaled_loss", "scale_loss"):
+    for node in calls_of(program, "get_scaled_loss", "scale_loss") if program.facts.wrapped else ():
         if isinstance(node.func, ast.Attribute) and len(node.args) == 1 and last_name(node.func.value) != "amp":
-            around = spans(calls_of(function_of(program, node), "apply_gradients", "gradient"))
-            yield program.replace(node, text_of(program, node.args[0]), span(node) | around)
+            yield taken_out(program, node, "apply_gradients", "gradient", "get_unscaled_gradients")
 
 
 @training("gradients left scaled", "MP302", "MP304")
 def left_scaled(program: Program) -> Iterator[Mutant]:
-    for node in calls_of(program, "get_unscaled_gradients"):
+    for node in calls_of(program, "get_unscaled_gradients") if program.facts.wrapped else ():
         if len(node.args) == 1:
-            around = spans(calls_of(function_of(program, node), "apply_gradients"))
-            yield program.replace(node, text_of(program, node.args[0]), span(node) | around)
+            yield taken_out(program, node, "apply_gradients")
+
+
+def taken_out(program: Program, node: ast.Call, *names: str) -> Mutant:
+    """What is given in the place of a call; a finding is right at these calls, in other files where the function has none."""
+    around = calls_of(function_of(program, node), *names)
+    made = program.replace(node, text_of(program, node.args[0]), span(node) | spans(around))
+    return made if calls_of(function_of(program, node), "apply_gradients") else replace(made, calls=names)
 
 
 @training("loss scaled by two optimizers", "MP308", "MP102", alone=always)
@@ -84,7 +90,8 @@ def output_dtype(program: Program) -> Iterator[Mutant]:
         return
     for node in calls_of(program, "Dense", "Activation"):
         for keyword in node.keywords:
-            if keyword.arg == "dtype" and isinstance(keyword.value, ast.Constant) and keyword.value.value == "float32":
+            named = keyword.arg == "dtype" and isinstance(keyword.value, ast.Constant) and keyword.value.value == "float32"
+            if named and program.in_half(node):
                 yield program.replace(keyword.value, "None", span(node))
 
 
@@ -93,7 +100,7 @@ def layer_places(program: Program) -> Iterator[tuple[ast.Assign, str]]:
     if not program.mixed or not re.search(r"^import tensorflow as tf\b", program.text, re.M):
         return
     for node in program.nodes:
-        if isinstance(node, ast.ClassDef) and any(last_name(base) in ("Layer", "Model") for base in node.bases):
+        if isinstance(node, ast.ClassDef) and any(last_name(base) in ("Layer", "Model") for base in node.bases) and program.in_half(node):
             forward = forward_of(node, "call")
             yield from computed(node, forward, WIDE) if forward is not None else ()
 
@@ -128,6 +135,7 @@ def literal_dtype(program: Program) -> Iterator[Mutant]:
                 call = program.parents.get(call)
             around = function_of(program, node)
             method = isinstance(around, ast.FunctionDef) and around.name == "call" and class_of(program, node) is not None
+            method = method and program.in_half(node)
             if (
                 method
                 and isinstance(call, ast.Call)
@@ -143,7 +151,7 @@ def half_input(program: Program) -> Iterator[Mutant]:
     for node in calls_of(program, "Input"):
         if not any(k.arg in ("dtype", "tensor", None) for k in node.keywords) and (node.args or node.keywords) and "keras" in program.text:
             last = node.keywords[-1].value if node.keywords else node.args[-1]
-            if not isinstance(last, ast.Starred):
+            if not isinstance(last, ast.Starred) and program.in_half(node):
                 yield program.replace(last, f'{text_of(program, last)}, dtype="float16"', span(node))
 
 
@@ -152,7 +160,7 @@ def half_weight(program: Program) -> Iterator[Mutant]:
     for node in calls_of(program, "add_weight"):
         names = {k.arg for k in node.keywords}
         last = node.keywords[-1].value if node.keywords else None
-        if last is not None and "keras" in program.text and not names & {"dtype", "trainable", None} and program.mixed:
+        if last is not None and "keras" in program.text and not names & {"dtype", "trainable", None} and program.in_half(node):
             yield program.replace(last, f'{text_of(program, last)}, dtype="float16"', span(node))
 
 
@@ -160,7 +168,9 @@ def half_weight(program: Program) -> Iterator[Mutant]:
 def pure_policy(program: Program) -> Iterator[Mutant]:
     for constant in policy_names(program):
         if constant.value == "mixed_float16":
-            yield program.replace(constant, '"float16"')
+            setting = calls_of(function_of(program, constant), *SETTERS, "set_policy")
+            if setting:
+                yield program.replace(constant, '"float16"', span(constant) | spans(setting))
 
 
 @api("policy name misspelled", "MP108", "MP115")
@@ -249,6 +259,7 @@ def odd_width(program: Program) -> Iterator[Mutant]:
         for node in calls_of(program, "Dense", "Conv2D", "Conv1D")
         for first in [*node.args, *(k.value for k in node.keywords if k.arg in ("units", "filters"))][:1]
         if isinstance(first, ast.Constant) and isinstance(first.value, int) and first.value >= 128 and first.value % 8 == 0
+        if program.in_half(node)
     ]
     for node, width in sorted(widths, key=lambda pair: -pair[1].value)[:2]:  # type: ignore[operator, arg-type]
         yield program.replace(width, str(int(width.value) - 3), span(node))  # type: ignore[arg-type]
@@ -258,5 +269,5 @@ def odd_width(program: Program) -> Iterator[Mutant]:
 def odd_vocabulary(program: Program) -> Iterator[Mutant]:
     for node in calls_of(program, "Embedding"):
         first = node.args[0] if node.args else None
-        if isinstance(first, ast.Constant) and isinstance(first.value, int) and first.value >= 8192 and program.mixed:
+        if isinstance(first, ast.Constant) and isinstance(first.value, int) and first.value >= 8192 and program.in_half(node):
             yield program.replace(first, str(first.value // 8 * 8 + 5), span(node))

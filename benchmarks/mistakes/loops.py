@@ -147,7 +147,8 @@ def checkpoint_forgets(program: Program) -> Iterator[Mutant]:
             for key, value in zip(node.keys, node.values, strict=True):
                 call = value.body if isinstance(value, ast.IfExp) else value
                 named = isinstance(call, ast.Call) and last_name(call.func) == "state_dict" and isinstance(call.func, ast.Attribute)
-                if key is not None and named and is_scaler(call.func.value) and optimizers:  # type: ignore[attr-defined]
+                alone = len(scaler_calls(program, "state_dict")) == 1  # where there are several checkpoints, one is the one that is loaded
+                if key is not None and named and is_scaler(call.func.value) and optimizers and alone:  # type: ignore[attr-defined]
                     lines = frozenset(range(node.lineno - 1, (node.end_lineno or node.lineno) + 12))
                     yield program.replace(value, "0", lines)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript) and of_scaler(node, "state_dict") is not None:
@@ -246,7 +247,8 @@ def other_unscaled(program: Program) -> Iterator[Mutant]:
             continue
         around = function_of(program, statement)
         own = text_of(program, call.args[0])
-        stepped = [text_of(program, c.args[0]) for c in scaler_calls(around, "step") if len(c.args) == 1]
+        steps = [c for c in scaler_calls(around, "step") if len(c.args) == 1 and function_of(program, c) is around]
+        stepped = [text_of(program, c.args[0]) for c in steps]
         clips = [c for c in calls_of(around, *CLIPS) if c.lineno > statement.lineno]
         for other in dict.fromkeys(stepped):
             if other != own and own in stepped and clips:
@@ -314,9 +316,10 @@ def accelerator_backward(program: Program) -> Iterator[Mutant]:
             and isinstance(node.func, ast.Attribute)
             and last_name(node.func.value) in ("accelerator", "fabric")
             and len(node.args) == 1
+            and not calls_of(node.args[0], "scale")
         ):
             lines = spans(calls_of(function_of(program, node), "step"))
-            yield program.replace(node, f"{text_of(program, node.args[0])}.backward()", span(node) | lines)
+            yield program.replace(node, f"{bare(program, node.args[0])}.backward()", span(node) | lines)
 
 
 @trainer("clip past the accelerator", "MP304 MP302", "MP314")

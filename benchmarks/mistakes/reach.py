@@ -25,21 +25,55 @@ def facts_of(programs: Iterable[Program], pins: str) -> Facts:
         scaled="GradScaler(" in text and "autocast" in text,
         regions=frozenset(program.path for program in sources if program.calls.get("autocast")),
         stepped=any(scaler_calls(program, "step") for program in sources),
-        keras_half=frozenset(under_policies(sources)),
+        keras_half=frozenset(under_policies(sources)) if POLICY.search(text) else frozenset(),
+        wrapped=any(calls_of(program, "LossScaleOptimizer") for program in sources),
         unscaled=any(scaler_calls(program, "unscale_") for program in sources),
         old_torch=re.search(r"\btorch\W{0,3}[=~<]=?\W?\s*(1\.|2\.[0-3]\b)", pins) is not None,
         accelerated=re.search(r"(Accelerator|Fabric)\([^()]*(mixed_precision|precision)\s*=(?!\s*.(no|bf16|32))", text) is not None,
     )
 
 
-def under_policies(programs: list[Program]) -> set[str]:
-    """The files that set a mixed policy themselves, or are used by one that does."""
-    found = {program.path: program for program in programs if POLICY.search(program.text)}
-    for _ in range(3):
-        for program in [p for p in programs if p.path not in found]:
-            if any(uses(other, program) for other in list(found.values())):
-                found[program.path] = program
-    return set(found)
+def under_policies(programs: list[Program]) -> set[tuple[str, str]]:
+    """What runs under a mixed policy, by file and name of the definition; "" is the body of the file.
+
+    Where a body sets it: that body, what it calls, and all of the package whose `__init__` it is. Where a function does: that function,
+    those that call it, and what they call.
+    """
+    defined: dict[str, list[tuple[Program, ast.AST]]] = defaultdict(list)
+    for program in programs:
+        for node in definitions_in(program):
+            defined[node.name].append((program, node))
+    setters = {node.name for program in programs for node in definitions_in(program) if sets_policy(node)}
+    waiting: list[tuple[Program, str, list[ast.AST]]] = []
+    for program in programs:
+        body = [s for s in program.tree.body if not isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
+        if sets_policy(ast.Module(body, [])) or any(names_in(s) & setters for s in body):
+            waiting.append((program, "", list(body)))
+        waiting += [(program, n.name, [n]) for n in definitions_in(program) if n.name in setters or names_in(n) & setters]
+        folder = os.path.dirname(program.path)
+        if program.path.endswith("__init__.py") and sets_policy(ast.Module(body, [])):
+            waiting += [(p, "", [p.tree]) for p in programs if p.path.startswith(folder + os.sep)]
+    reached = set()
+    while waiting:
+        program, name, nodes = waiting.pop()
+        if (program.path, name) in reached:
+            continue
+        reached.add((program.path, name))
+        called = set().union(*(names_in(node) for node in nodes)) - setters
+        for other in called & defined.keys():
+            waiting += [(home, other, [node]) for home, node in defined[other] if len(defined[other]) == 1 or home is program]
+    return reached
+
+
+def definitions_in(program: Program) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    """The functions and classes of a file."""
+    return (node for node in program.tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef)))
+
+
+def sets_policy(node: ast.AST) -> bool:
+    """Whether a node sets a mixed policy in float16."""
+    text = ast.unparse(node)
+    return POLICY.search(text) is not None and re.search(r"set_(global_)?(dtype_)?policy\(", text) is not None
 
 
 def half_classes(programs: list[Program]) -> set[str]:

@@ -19,12 +19,16 @@ TOKENS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """Right code made wrong: the whole text, the lines at which a finding is right, and the lines that were put in before others."""
+    """Right code made wrong: the whole text, the lines at which a finding is right, and the lines that were put in before others.
+
+    Where what was taken away stood in a helper, a finding is right at the calls of `calls` in every file as well.
+    """
 
     text: str
     lines: frozenset[int]
     inserted: int = 0
     count: int = 0
+    calls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,8 @@ class Facts:
     regions: frozenset[str] = frozenset()
     old_torch: bool = False
     unscaled: bool = False
-    keras_half: frozenset[str] = frozenset()
+    keras_half: frozenset[tuple[str, str]] = frozenset()
+    wrapped: bool = False
     accelerated: bool = False
 
 
@@ -57,8 +62,16 @@ class Program:
 
     @property
     def mixed(self) -> bool:
-        """Whether its layers compute in float16 by the policy of the program."""
-        return self.path in self.facts.keras_half
+        """Whether some of it computes in float16 by the policy of the program."""
+        return any(path == self.path for path, _ in self.facts.keras_half)
+
+    def in_half(self, node: ast.AST) -> bool:
+        """Whether the definition that holds a node, or the body of the file, runs under such a policy."""
+        at = node
+        while not isinstance(self.parents[at], ast.Module):
+            at = self.parents[at]
+        name = at.name if isinstance(at, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else ""
+        return (self.path, name) in self.facts.keras_half
 
     def replace(self, node: ast.AST, text: str, at: Iterable[int] = ()) -> Mutant:
         """Another text in the place of a node; the lines behind stay where they are."""

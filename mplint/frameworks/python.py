@@ -841,8 +841,12 @@ def list_method(m: Machine, receiver: Object, name: str, args: Args, place: Plac
     elif name == "insert" and args.get(1) is not None:
         m.write(receiver.id, "#items", Items((args.positional[1], *items.items), items.rest))
     elif name in ("pop", "popleft"):
-        index = args.get(0) or Constant(-1)
-        return item(m, items, index, place.position)
+        index = args.get(0) or Constant(-1 if name == "pop" else 0)
+        taken = item(m, items, index, place.position)
+        if type(index) is Constant and isinstance(index.value, int) and items.rest is None and not m.loops:
+            left = [value for n, value in enumerate(items.items) if n not in (index.value, index.value + len(items.items))]
+            m.write(receiver.id, "#items", Items(tuple(left)))
+        return taken
     elif name == "copy":
         return new_list(m, items, place.position)
     elif name == "clear":

@@ -51,6 +51,7 @@ from mplint.program.values import (
 from mplint.python.folding import OPERATORS, NotConstant, fold, fold_unary
 
 INSTANCE = re.compile(rf"(?:\w+\.)*[A-Z]\w*[a-z]\w*\([^()]*\)(?:{IDENTITY}|$)")  # what a class of another package gives: never None
+NOT_ENTERED = "not entered: "  # what the identities of functions begin with that were called and not entered
 OF_INSTANCE = "of an instance: "  # what the identities of members begin with that nobody knows, of instances of a class that is known
 MAX_ARMS = 4  # ways in which a condition can be true (or false) that are kept apart
 BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
@@ -211,6 +212,8 @@ def attribute_of(m: Machine, receiver: Atom, name: str, position: int) -> Value:
             return value
         known = m.library.attribute(m, receiver, name, m.here(position))
         return known if known is not None else derived(receiver, "." + name)  # type: ignore[arg-type]
+    if kind is Constant and name == "value" and isinstance(receiver.value, (str, int, float)):  # type: ignore[union-attr]
+        return receiver  # what an enumeration calls so: nothing else is a member of plain values by this name
     if kind is Function or kind is Partial:
         value = m.read(receiver, name)
         return value if value is not None else Method(receiver, name)
@@ -249,9 +252,14 @@ def at_home(instance: Object) -> str:
     return f"{OF_INSTANCE}{instance.type.path}:" if type(instance.type) is Class else ""
 
 
+def is_not_entered(atom: Unknown) -> bool:
+    """Whether something unknown is a function of the project that was called and not entered."""
+    return atom.symbol.partition(IDENTITY)[2].startswith(NOT_ENTERED)
+
+
 def home_of_instance(atom: Unknown) -> str:
     """The file of the class of whose instances something unknown is a member, or ""."""
-    identity = atom.symbol.partition(IDENTITY)[2]
+    identity = atom.symbol.partition(IDENTITY)[2].removeprefix(NOT_ENTERED)
     return identity.removeprefix(OF_INSTANCE).partition(":")[0] if identity.startswith(OF_INSTANCE) else ""
 
 

@@ -11,11 +11,12 @@ from mplint.frameworks.torch.checkpoints import Held, key_read
 from mplint.frameworks.torch.protocol import key_of
 from mplint.program.conditions import Path, extend
 from mplint.program.lower import IR, span_of
-from mplint.program.machine import Event
+from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace
 from mplint.program.values import NONE, Chain, Class, Constant, Object, Place, Step, Unknown, Value, atoms
 from mplint.python.document import is_test_path
 
+ELEMENT = "element "  # beginning of the key of an item of a sequence
 APEX = Object("apex amp", "scaler", "apex.amp")
 RESUMES = re.compile(r"resum|load_checkpoint|load_snapshot|load_ckpt|restore|load_state(?!_dict)|from_checkpoint", re.I)
 
@@ -52,7 +53,15 @@ def keys_of(value: object) -> frozenset[str]:
             found.add(key_of(atom))
             if type(atom) is Object and atom.made is not None:
                 found.add(repr(atom.made))  # made again by another call of the same method
+            if type(atom) is Unknown and atom.symbol.partition(IDENTITY)[0].endswith("[]"):
+                found.add(element_key(atom.symbol))
     return frozenset(found)
+
+
+def element_key(symbol: str) -> str:
+    """What tells an item of a sequence that nobody knows, whichever loop takes it: the sequence, by its name and the file that has it."""
+    shown, _, identity = symbol.partition(IDENTITY)
+    return f"{ELEMENT}{shown}{IDENTITY}{identity.partition(':')[0]}"
 
 
 def ids_of(value: object) -> frozenset[str]:
@@ -88,7 +97,8 @@ def stepped_elsewhere(trace: Trace, entry: Entry) -> list[Stepped]:
     known = trace.held.get("stepped")
     if not isinstance(known, list):
         known = trace.held["stepped"] = [(other, s) for other in trace.entries for s in steps_of(other)]
-    return [s._replace(foreign=True) for other, s in known if other is not entry and not is_test_path(other.path)]
+    others = [s for other, s in known if other is not entry and not is_test_path(other.path)]
+    return [s._replace(foreign=True, optimizers=frozenset(k for k in s.optimizers if not k.startswith(ELEMENT))) for s in others]
 
 
 def saves(entry: Entry) -> list[Event]:

@@ -41,6 +41,8 @@ LOOP_ADVICE = (
     "`get_unscaled_gradients` after it (Keras 2)"
 )
 
+LONG = 60  # characters of a call that is shown without its arguments
+
 
 class MissingLossScaling(Rule):
     """Training in float16 without loss scaling
@@ -140,12 +142,14 @@ class MissingLossScaling(Rule):
     frameworks = ("torch", "keras")
     tokens = ("autocast", "mixed_float16", "GradientTape", "compute_gradients", "mixed_precision=", "mp_policy=")
     program = True
+    consequence_of = ("MP301",)
     adoption = Consequence(mends=True, fatal=True, scaling=True)
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each backward of a float16 forward that nothing scales, and whose gradients an optimizer applies."""
         found = [(entry, *case) for entry in trace.entries for case in unscaled_backwards(entry)]
         fixes = scalers_put_in(trace, [(event, region[0]) for _, event, region, _ in found])
+        sharded = {backward.place: event.data["given"] for entry in trace.entries for event, backward, _ in unscaled_shards(entry)}
         for entry, event, region, path in found:
             verdict = self.verdict(trace, entry, path, event.place)
             text = trace.text(event.place)
@@ -159,6 +163,7 @@ class MissingLossScaling(Rule):
                 confidence=Confidence.HIGH if verdict.proven and entry.script else Confidence.MEDIUM,
                 steps=region,
                 fix=fixes[event.place],
+                cause=sharded.get(event.place),  # type: ignore[arg-type]
             )
 
         yield from self.past_apex(trace)
@@ -188,10 +193,12 @@ class MissingLossScaling(Rule):
                 verdict = self.verdict(trace, entry, path, given)
                 policy = event.data["policy"]
                 made = policy.made if isinstance(policy, Object) else None
+                text = trace.text(given)
+                shown = text if len(text) < LONG else text.partition("(")[0]
                 yield self.at(
                     trace,
                     given,
-                    f"`{trace.text(given)}` trains in float16, and nothing scales the loss{verdict.condition()}",
+                    f"`{shown}` trains in float16, and nothing scales the loss{verdict.condition()}",
                     why="float16 gradients below 6e-8 become 0; a loss scale, 65536 to begin with, would lift them",
                     help="scale the loss with `torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler`, or use a bfloat16 policy",
                     severity=Severity.WARNING if path else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Sequence
 
@@ -95,6 +96,8 @@ class ScalerMisordered(Rule):
                 same_round = any(e.place == before and e.loops == event.loops for e in earlier if e.kind == "scaler step")
                 if what != "unscaled again" and not same_round:
                     continue  # the update that is missing is what is wrong
+                if before == event.place and is_for_each(trace, event, earlier):
+                    continue  # of optimizers that one line makes
                 if is_chosen(path) and not is_of_one_backward(earlier, before):
                     continue  # what updates in between may be another part
                 verdict = self.verdict(trace, entry, path, event.place)
@@ -269,6 +272,18 @@ def repeated(event: Event) -> tuple[str, Place, Path] | None:
         if kind == "stepped" and place != event.place and steps.states_of(event.data["before"], event.path) == [(kind, place)]:
             return "stepped again", place, path
     return None
+
+
+def is_for_each(trace: Trace, event: Event, earlier: Sequence[Event]) -> bool:
+    """Whether a call is made for each of what its loop goes over, and came before for another one of them: `unscale_(optimizers[key])`."""
+    match trace.node(event.place), trace.node(event.loops[-1][0]) if event.loops else None:
+        case (_, ast.Call(args=[given, *_])), (_, ast.For(target=target)):
+            named = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+            last = event.loops[-1]
+            rounds = [(*event.loops[:-1], (last[0], number)) for number in range(last[1])]
+            passed = any(e.place == event.place and e.frame == event.frame and e.loops in rounds for e in earlier)
+            return passed and any(isinstance(n, ast.Name) and n.id in named for n in ast.walk(given))
+    return False
 
 
 def is_of_one_backward(earlier: Sequence[Event], before: Place) -> bool:

@@ -131,7 +131,7 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
     for step in entry.of("scaler step"):
         key = key_of(step.data["scaler"])  # type: ignore[arg-type]
         made = scalers.get(key)
-        if made is None or key in restored or is_conditional(trace, entry, made, step):
+        if made is None or key in restored or is_conditional(trace, entry, made, step) or is_apart(entry, made, step):
             continue
         path = extend(step.path, [literal for literal in made.path if literal[0][0] in ("true", "in")])
         owners = [o for o in atoms(step.data["optimizer"]) if type(o) is not Constant]  # type: ignore[arg-type]  # None can't be stepped
@@ -225,17 +225,23 @@ def seen_again(entry: Entry, made: Event, loop: Place) -> bool:
 
 
 def is_conditional(trace: Trace, entry: Entry, made: Event, step: Event) -> bool:
-    """Whether the scaler is made under a condition that no setting decides: on the round, or on what is there already.
+    """Whether the scaler is made under a condition that no setting decides: on the round, on what is there already, or on an error.
 
     A condition of a round whose contrary ends the program, like an assertion's, is none of the scaler's.
     """
-    own = {literal for literal in made.path - step.path if is_open(trace, literal)}
+    own = {literal for literal in made.path - step.path if is_open(trace, literal) or is_of_handler(literal)}
     others = [e for e in entry.of("scaler made") if e.place == made.place and e.loops != made.loops]
     reached = {id(e): condition_of_round(entry, e) for e in (made, *others)}
     other = [(e.path - reached[id(e)]) ^ (made.path - reached[id(made)]) for e in others]
     of_rounds = {literal for found in other for literal in found if is_open(trace, literal)}
     contrary = {(key, not held) for key, held in of_rounds}
     return bool(own) or any(not contrary.isdisjoint(e.path) for e in entry.events if e.loops)
+
+
+def is_apart(entry: Entry, made: Event, step: Event) -> bool:
+    """Whether a round that makes the scaler never takes the step: an exception's handler does, or another branch."""
+    beside = [e for e in entry.of("scaler step") if e.place == step.place and e.loops[: len(made.loops)] == made.loops]
+    return bool(beside) and all(extend(e.path, made.path) is None for e in beside)
 
 
 def condition_of_round(entry: Entry, made: Event) -> Path:
@@ -246,17 +252,23 @@ def condition_of_round(entry: Entry, made: Event) -> Path:
     return last.path if last is not None and last.loops[: depth - 1] == made.loops[: depth - 1] else frozenset()
 
 
+def is_of_handler(literal: Condition) -> bool:
+    """Whether a literal says that an error has been caught."""
+    return literal[0][0] == "place" and "try" in literal[0] and not literal[1]
+
+
 def is_open(trace: Trace, literal: Condition) -> bool:
     """Whether a literal is a condition that no setting decides."""
     return literal[0][0] in ("true", "in") and literal[0][1] not in trace.switches
 
 
 def period_of(made: Event, step: Event, lasting: bool) -> str | None:
-    """How often a function that makes a scaler is called, by its name, or by the single step that the scaler lives for.
+    """How often a function that makes a scaler is called, by its name or that of the one around it, or by the single step of the scaler.
 
     `lasting`: the optimizer is known to live longer than the call.
     """
-    words = words_of(made.function) | words_of(step.function)
+    helps = len(made.calls) > len(step.calls) and made.calls[: len(step.calls)] == step.calls
+    words = words_of(made.function) | (words_of(step.function) if helps or made.frame == step.frame else frozenset())
     if "epoch" in words:
         return "epoch"
     if step.loops:

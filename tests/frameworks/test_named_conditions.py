@@ -148,3 +148,26 @@ class Loop:
 """
     (found,) = [finding for finding in check_text(text, "loop.py") if finding.code == "MP304"]
     assert found.message.endswith("loss scale when `args.bf16` is set or `args.fp16` is set")
+
+
+@pytest.mark.parametrize(("option", "named"), [("config", True), ("annotations", False)])
+def test_settings_in_json_are_told_from_data_by_what_names_the_file(option: str, named: bool) -> None:
+    text = f"""
+import argparse, json
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--{option}", required=True)
+with open(parser.parse_args().{option}) as file:
+    read = json.load(file)
+model = torch.nn.Linear(4, 4).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in torch.load("batches"):
+    with torch.autocast("cuda", dtype=torch.float16, enabled=read["half"]):
+        loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+"""
+    messages = [finding.message for finding in check_text(text, "train.py") if finding.code == "MP301"]
+    assert all(message.endswith(" when `cfg.half` is set") == named for message in messages)
+    assert bool(messages) or not named

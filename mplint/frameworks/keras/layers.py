@@ -765,6 +765,9 @@ RUNS = ("fit", "fit_generator", "train_on_batch")
 SAVES = ("save", "save_weights", "export", "to_json", "get_config")
 
 
+LOSSES = {"compiled_loss": 1, "compute_loss": 2}  # of a model that was compiled, with where each takes the predictions
+
+
 def layer_method(m: Machine, receiver: Atom, name: str, args: Args, place: Place) -> Value | None:
     """Methods that layers and models inherit from Keras."""
     if type(receiver) is not Object or not is_layer(m, receiver):
@@ -796,6 +799,9 @@ def layer_method(m: Machine, receiver: Atom, name: str, args: Args, place: Place
         return None
     if name == "compile":
         return compiled(m, receiver, args, place)
+    if name in LOSSES:
+        found = gathered(m, args.get(LOSSES[name], "y_pred"))
+        return Tensor(frozenset({SINGLE}), forward=frozenset().union(*(t.forward for t in found)), tags=frozenset({TF}))
     if name in RUNS:
         return fitted(m, receiver, name, args, place)
     if name in ("evaluate", "predict", "predict_on_batch", "test_on_batch", "predict_generator"):

@@ -32,6 +32,7 @@ from mplint.program.values import (
     atoms,
 )
 from mplint.python.suffixes import SUFFIXES
+from mplint.python.syntax import words_of
 
 vocabulary = Vocabulary()
 STORE = ("hydra", "config store")
@@ -246,6 +247,11 @@ def tree_of(held: Mapping[str, object], path: str) -> Tree:
     return found
 
 
+SETTINGS = frozenset(
+    ["cfg", "cfgs", "conf", "config", "configs", "configuration", "hparams", "hyperparameters", "opt", "options", "settings"]
+)
+
+
 @vocabulary.call(
     "yaml.safe_load",
     "yaml.load",
@@ -268,9 +274,18 @@ def load_file(m: Machine, name: str, args: Args, place: Place) -> Value:
     known = load(m, args.get(0), place)
     if known is not None:
         return known
-    if name.startswith("json.") or name.endswith("yaml_load_all"):
+    if name.endswith("yaml_load_all") or (name.startswith("json.") and not is_called_settings(m, args.get(0))):
         return Unknown(f"json{IDENTITY}{place.path}:{place.position}")
     return root(m, "cfg", f"{place.path}:{place.position}", place)
+
+
+def is_called_settings(m: Machine, path: Value | None) -> bool:
+    """Whether the name of a file, or of what names it, says that it holds settings: JSON holds data as often."""
+    atom = next(iter(atoms(path))) if path is not None else None
+    if type(atom) is Object and atom.kind == "file":
+        return is_called_settings(m, m.read(atom.id, "#path"))
+    text = atom.value if type(atom) is Constant else atom.symbol.partition(IDENTITY)[0] if type(atom) is Unknown else ""
+    return isinstance(text, str) and not SETTINGS.isdisjoint(words_of(text))
 
 
 @vocabulary.call("builtins.open", "io.open", "codecs.open", "gzip.open")

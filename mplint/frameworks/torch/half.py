@@ -58,10 +58,15 @@ class Found:
 
 
 def found(trace: Trace, kind: str, wanted: Callable[[Event], bool] | None = None) -> Iterator[Found]:
-    """The events of a kind that are `wanted`, one a place: the surest, those under a test of the dtype left out."""
+    """The events of a kind that are `wanted`, one a place: the surest, training before what only runs a model.
+
+    Those under a test of the dtype are left out.
+    """
     best: dict[tuple[Place, object], tuple[tuple[object, ...], Found]] = {}
     for number, entry in enumerate(trace.entries):
-        for event in entry.of(kind):
+        events = entry.of(kind)
+        ways = {other.calls for other in entry.of("backward", "trainer backward")} if events else set()
+        for event in events:
             if any(key[0] == "dtype" for key, _ in event.path) or (wanted is not None and not wanted(event)):
                 continue
             if entry.context == CALLERS and kind not in OF_CALLERS:
@@ -69,7 +74,8 @@ def found(trace: Trace, kind: str, wanted: Callable[[Event], bool] | None = None
             if entry.context and any(is_left_off(trace, literal) for literal in event.path):
                 continue
             verdict = trace.verdict(entry, event.path)
-            rank = (bool(entry.context), len(verdict.switches), not entry.script, len(event.calls), number)
+            idle = not any(event.calls[: len(way)] == way for way in ways)
+            rank = (bool(entry.context), len(verdict.switches), not entry.script, idle, len(event.calls), number)
             key = (event.place, event.get("name"))
             if key not in best or rank < best[key][0]:
                 best[key] = (rank, Found(entry, event, verdict))

@@ -571,7 +571,7 @@ def loaded_weights(state: Atom, made: Place | None) -> Tensor | None:
 def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
     """Calls of unknown values with tensors or unknown arguments: models, criteria, methods that compute."""
     if type(atom) is Tensor:
-        note_called(m, atom, args, place)  # what `to(dtype)` gives of a value that nobody knows was a model
+        return called_after_cast(m, atom, args, place)
     if type(atom) is not Unknown:
         return None
     if not any(type(a) in (Unknown, Tensor, Items, Object) for v in args.all() for a in atoms(v)) and not args.opaque:
@@ -595,6 +595,22 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
             return plain_result(m, atom, args, place)
         note(m, atom, place)
         return found
+
+    return m.each(region, one)
+
+
+def called_after_cast(m: Machine, atom: Tensor, args: Args, place: Place) -> Value | None:
+    """A call of what `to(dtype)` gives of a value that nobody knows: it was a model."""
+    note_called(m, atom, args, place)
+    region = m.state("autocast")
+    if not any(type(a) is Autocast and a.dtype is not None for a in atoms(region)):
+        return None
+
+    def one(state: Atom) -> Value:
+        found = inherit(m, (atom, *args.all())) or Tensor(frozenset({ANY}))
+        if type(state) is not Autocast or state.dtype is None:
+            return found
+        return found.but(forward=found.forward | {state.dtype}, tags=frozenset({MODEL_OUTPUT}))
 
     return m.each(region, one)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from mplint.frameworks.derived import OpMeaning
 from mplint.frameworks.torch.protocol import LETTERS, NAMES
+from mplint.program.lower import span_of
 from mplint.program.machine import Machine
 from mplint.program.store import choose, join, under
 from mplint.program.values import (
@@ -53,11 +54,30 @@ def spread(m: Machine, values: Sequence[Value], run: Callable[[tuple[Atom, ...]]
             following += [(other, (*chosen, atom)) for other, atom in under(value, path)]  # type: ignore[arg-type]
         combinations = following[:MAX_COMBINATIONS]  # type: ignore[assignment]
     found = []
-    for path, chosen in combinations:
+    for path, chosen in [one for one in combinations if not is_impossible(m, one[1])] or combinations:
         m.path = path  # type: ignore[assignment]
         found.append((path - base, run(chosen)))
     m.path = base
     return choose(join(found), base)  # type: ignore[arg-type]
+
+
+def is_impossible(m: Machine, chosen: Sequence[Atom]) -> bool:
+    """Whether a region is off in which a tensor became half: what guards could not tell, where conditions are too many to be kept."""
+    made = {atom.half[0].place for atom in chosen if type(atom) is Tensor and atom.half}
+    off = [a.identity[0] for a in chosen if type(a) is Autocast and a.dtype is None and isinstance(a.identity, tuple)] if made else []
+    return any(place in made and is_entered_here(m, place) for place in off)
+
+
+def is_entered_here(m: Machine, place: Place) -> bool:
+    """Whether the function in which a region is made is running still: one that makes regions for others makes them on, and off."""
+    around = [code for code in m.called if code.path == place.path and code.place != 0 and holds(code.place, place.position)]
+    return not around or any(frame.code in around for frame in m.frames)
+
+
+def holds(outer: int, inner: int) -> bool:
+    """Whether one packed range begins and ends around the lines of another."""
+    first, last = span_of(outer), span_of(inner)
+    return first.line <= last.line and last.end_line <= first.end_line
 
 
 def wider(one: str, other: str) -> str:

@@ -25,6 +25,7 @@ from mplint.program.values import (
     FLOAT8,
     HALF,
     INTEGER,
+    MANY,
     NONE,
     SEVERAL,
     SINGLE,
@@ -473,9 +474,9 @@ def slot_key_of(m: Machine, optimizer: Value | None) -> str:
 
 
 def is_several(m: Machine, optimizer: Atom) -> bool:
-    """Whether an object stands for all that a comprehension makes, or a loop that has ended by now."""
+    """Whether a value stands for all that a comprehension makes, or a loop that has ended by now, or for any item of a container."""
     if type(optimizer) is not Object:
-        return False
+        return type(optimizer) is Unknown and optimizer.symbol.startswith((MANY, f"item{IDENTITY}"))
     made = m.read(optimizer.id, "#loops")
     loops = made.data if type(made) is State and isinstance(made.data, tuple) else ()
     return m.read(optimizer.id, SEVERAL) is not None or tuple(place for place, _ in m.loops)[: len(loops)] != loops

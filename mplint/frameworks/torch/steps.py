@@ -35,7 +35,14 @@ def scaled_at(event: Event) -> list[Scaled]:
         if type(state) is State and isinstance(state.data, tuple) and state.data[0] == "scaled":
             _, scaler, place, unscaled = state.data
             found.append(Scaled(path, scaler, place, unscaled, len(ways) == 1))
+    found = [way for way in found if not any(is_ghost_beside(way, other) for other in found)]
     return found if len(found) < len(ways) else [way._replace(certain=True) for way in found]
+
+
+def is_ghost_beside(way: Scaled, other: Scaled) -> bool:
+    """Whether nothing but lost conditions tells one way from another of the same gradients, in which they are unscaled."""
+    same = way.scaler == other.scaler and way.place == other.place
+    return same and set(way.unscaled) < set(other.unscaled) and extend(way.path, other.path) is not None
 
 
 def kinds_at(event: Event) -> set[str]:

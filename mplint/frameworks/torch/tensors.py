@@ -33,7 +33,7 @@ from mplint.frameworks.torch.protocol import LETTERS, gradients_off
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
 from mplint.program.conditions import extend
-from mplint.program.expressions import items_of
+from mplint.program.expressions import is_not_entered, items_of
 from mplint.program.machine import IDENTITY, STATE, Args, Machine, derived
 from mplint.program.store import choose, join, under
 from mplint.program.values import (
@@ -191,6 +191,9 @@ CAST = "cast at "  # beginning of a tag: where a region's tensor was cast by han
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
 SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
 SUMMED = "product of matrices at "  # beginning of a tag: where the product of matrices stands that gave the tensor
+OF_NUMBERS = frozenset(  # losses whose target is numbers, which both of their arguments promote
+    ["binarycrossentropywithlogits", "bcewithlogits", "mse", "l1", "smoothl1", "huber", "poissonnll", "softmargin", "multilabelsoftmargin"]
+)
 SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"})  # what keeps each value
 EXACT = 2048  # whole numbers up to this are exact in float16
 COARSE = 256  # and up to this in bfloat16
@@ -429,6 +432,14 @@ class Operation:
                 return letters, half_chain(held, letters)
         letters = widest(operands)
         return letters, half_chain(operands, letters)
+
+    def may_be_promoted(self, late: Tensor) -> bool:
+        """Whether a loss of numbers is taken of something else of unknown dtype, as data have it, whose float32 it computes in."""
+        if late.half and late.half[0].words.startswith("the model is cast"):
+            return False  # as its data are, as a rule
+        others = [a for a in self.given[:2] if a is not late]
+        unknown = any(type(a) is Unknown or (type(a) is Tensor and ANY in a.dtypes and not a.forward) for a in others)
+        return unknown and short_of(self.name).lower().replace("_", "").removesuffix("loss") in OF_NUMBERS
 
     def is_of_logits(self) -> bool:
         """Whether this makes probabilities of what a model gives under float16 autocast: of the result of its last product, as a rule."""
@@ -729,7 +740,7 @@ class Operation:
             return
         if kind != "float32" and self.meaning.kind == "float32" and self.name.endswith(LOSS_OPS) and outside_of_regions(m):
             late = next((t for t in self.tensors[:2] if is_late(t)), None)
-            if late is not None and self.dtypes(kind)[0] == late.dtypes:
+            if late is not None and self.dtypes(kind)[0] == late.dtypes and not self.may_be_promoted(late):
                 given = self.argument_place(next((n for n, a in enumerate(self.given) if a is late), 0))
                 note_late(m, self.name, late, self.place, given)
         if kind != "float32" and first.dtypes == {HALF}:
@@ -1565,6 +1576,8 @@ def called_loss(m: Machine, atom: Atom, args: Args, place: Place) -> None:
     name = name.partition("(")[0].rpartition(".")[2]
     if not CALLED_LOSS.search(name) or NO_LOSS.search(name) or not outside_of_regions(m):
         return
+    if type(atom) is Unknown and is_not_entered(atom):
+        return  # nobody has seen what it does, though it could be seen
     for index, value in enumerate(args.positional):
         for path, given in under(value, m.path):
             if type(given) is Tensor and is_late(given):
