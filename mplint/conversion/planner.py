@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from mplint.conversion.bisect_culprits import culprits
+from mplint.conversion.bisect_culprits import Item, culprits
 from mplint.conversion.cut import Edge, Problem, cheapest
 from mplint.conversion.distance import Distance
 
@@ -78,8 +78,8 @@ class Planned(Generic[O, V]):
 
 
 def misfits(
-    heavy: Sequence[int], light: Sequence[int], measure: Callable[[Collection[int]], Distance], tolerance: float
-) -> dict[int, Distance]:
+    heavy: Sequence[Item], light: Sequence[Item], measure: Callable[[Collection[Item]], Distance], tolerance: float
+) -> dict[Item, Distance]:
     """The tensors that must stay float32: those beside heavy operations have the first claim on the tolerance.
 
     All of them together are tried first, then the `heavy` ones alone, which stand by themselves if the others do not; what is left of the
@@ -88,7 +88,7 @@ def misfits(
     everything = [*heavy, *light]
     if not everything or measure(everything).within(tolerance * PLAN_SHARE):
         return {}
-    found: dict[int, Distance] = {}
+    found: dict[Item, Distance] = {}
     if heavy and light:
         far = measure(heavy)
         if not far.within(tolerance * HEAVY_SHARE):
