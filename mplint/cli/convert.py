@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def add_options(parser: Parser) -> None:
         metavar="ERROR",
         help="the largest error of an output, relative to its largest value (default: 0.02, bfloat16 0.08)",
     )
-    parser.add_argument("--device", default="cuda", metavar="TYPE", help="the device type that a torch program is for (default: cuda)")
+    parser.add_argument("--device", metavar="TYPE", help="the device type that a torch program is for (default: cuda)")
     plan = parser.add_argument_group("plan")
     plan.add_argument(
         "--keep", action="append", default=[], metavar="NAME", help="a node, an op type or a pattern (*/head/*) that stays float32"
@@ -85,18 +86,25 @@ def run(options: argparse.Namespace) -> int:
     check_paths(source, target, options.dry_run, options.report)
     if options.tolerance is not None and not 0 < options.tolerance < 1:
         raise UsageError(f"--tolerance: {options.tolerance:g} is not between 0 and 1")
+    if options.device is not None and not source.endswith((".pt2", ".pt")):
+        raise UsageError(f"--device {options.device} says what a torch program is for; {source} has no device")
     progress = Progress()
     wanted = Options(tuple(options.keep), options.half_io, dict(map(input_range, options.input_range)), progress)
     result: Conversion | None = None
     try:
         result = convert_file(
-            source, target or "converted.keras", options.policy, options.tolerance, wanted, options.calibration, options.device
+            source, target or "converted.keras", options.policy, options.tolerance, wanted, options.calibration, options.device or "cuda"
         )
         written = not options.dry_run and (result.verdict is Verdict.PROVEN or options.force)
         if written:
             result.save(target)
     except ConversionError as error:
         raise UsageError(str(error)) from None
+    except KeyboardInterrupt:
+        progress.clear()
+        left = f"{target} is as it was before" if target and os.path.exists(target) else f"no {target} was written"
+        sys.stderr.write(f"mplint: interrupted: {left if target else 'nothing was written'}\n")
+        raise
     except OSError as error:
         raise UsageError(f"{error.filename or target}: {(error.strerror or str(error)).lower()}") from None
     finally:

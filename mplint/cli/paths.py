@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 from mplint.errors import UsageError
 
@@ -26,8 +27,20 @@ def check_paths(source: str, target: str | None, dry: bool, report: str | None) 
         parent = os.path.dirname(os.path.abspath(path))
         if not os.path.isdir(parent):
             raise UsageError(f"{path}: the folder {parent} does not exist")
+        check_writable(path, parent)
     if report is not None:
         check_report(report, target, (".json", ".html"))
+
+
+def check_writable(path: str, parent: str) -> None:
+    """Raise UsageError where nothing can be written to a path, before anything is worked out for it."""
+    if os.path.exists(path) and not os.access(path, os.W_OK):
+        raise UsageError(f"{path} can't be written: it is read-only")
+    try:
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"{path} can't be written: {(error.strerror or str(error)).lower()}") from None
 
 
 def check_report(report: str, target: str | None, endings: tuple[str, ...]) -> None:

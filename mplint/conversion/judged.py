@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from mplint.conversion.result import Conversion
 from mplint.findings import Severity
 from mplint.graph.facts import GraphFacts, first_output
 from mplint.graph.load import load_graph
-from mplint.graph.model import GraphError, ModelGraph, Node
+from mplint.graph.model import GraphError, ModelGraph, Node, OpKind
 from mplint.graph.numerics import guarded_tensors
 from mplint.targets import Targets
 
@@ -42,6 +43,7 @@ def obedient(source: str, policy: Policy, options: Options, convert: Callable[[O
         return convert(options)
     options = replace(options, reasons={**options.reasons, **never_half(graph, policy)})
     result = convert(options)
+    options.check_keep()
     known = {(one.code, one.names) for one in condemned(graph)}
     left = condemned_in(result, source, known)
     if left:
@@ -52,8 +54,30 @@ def obedient(source: str, policy: Policy, options: Options, convert: Callable[[O
         better = other.proven and len(still) < len(left)
         (result if better else other).close()
         result, left = (other, still) if better else (result, left)
+    result.notes += advised(result, graph)
     result.notes += dict.fromkeys(f"`mplint check` says of the result ({one.code}): {one.message}" for one in left)
     return result
+
+
+def advised(result: Conversion, graph: ModelGraph) -> Iterator[str]:
+    """Why nothing was converted, and what speaks against what was."""
+    facts = GraphFacts(graph, Targets())
+    if not result.operations_half:
+        whole = sum(node.kind is OpKind.QUANTIZE for node in facts.nodes)
+        if facts.half and not facts.is_float:
+            yield f"nothing converted: it computes in {' and '.join(sorted(facts.half))} already"
+        elif whole:
+            yield f"nothing converted: it is quantized ({whole} operations), and int8 is narrower than half"
+        elif result.kept:
+            why, count = Counter(reason for _, reason in result.kept).most_common(1)[0]
+            yield f"nothing converted: {count} of {len(result.kept)} operations stay float32, since {why}"
+        else:
+            yield "nothing converted: nothing in it computes in float32"
+    elif not result.heavy_half:
+        yield f"advised against: no matmul or convolution turned to half, and {result.casts_added} casts were added"
+    elif result.size_after > result.size_before > 0:
+        grown = result.size_after - result.size_before
+        yield f"the file grows by {grown} bytes: weights that float32 and half operations share are kept in both"
 
 
 def never_half(graph: ModelGraph, policy: Policy) -> dict[str, str]:

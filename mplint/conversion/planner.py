@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from mplint.conversion.bisect_culprits import Item, culprits
 from mplint.conversion.cut import Edge, Problem, cheapest
+from mplint.conversion.distance import Distance
 
 HEAVY_GAIN, LIGHT_GAIN = 100.0, 0.05  # in casts
 FLOAT = 0  # the operation that stands for everything that is float32 and stays so
 MARGIN = 2.0  # activations must survive at twice their size, since data not seen may be larger
 PLAN_SHARE = 0.5  # the plan uses half of the tolerance: data not seen may be worse
+HEAVY_SHARE = 0.65  # heavy operations may use more of it than all of them: they are what half is for
 ATTEMPTS = 4
-SECONDS = 120.0  # for measuring
 
 
 class Named(Hashable, Protocol):
@@ -76,29 +77,26 @@ class Planned(Generic[O, V]):
         return {*self.takers.get(value, ()), *(() if producer is None else (producer,))} - {FLOAT}
 
 
-def unsafe_groups(
-    items: Sequence[int], passes: Callable[[set[int]], bool], *, deadline: float, progress: Callable[[int, int], None] | None = None
-) -> set[int]:
-    """The items that can't be in the accepted set, such that all the others pass together; untested at `deadline` counts as unsafe."""
-    accepted: set[int] = set()
-    bad: set[int] = set()
-    stack = [list(items)]
-    while stack:
-        group = stack.pop()
-        if not group:
-            continue
-        if progress is not None:
-            progress(len(accepted) + len(bad), len(items))
-        if time.monotonic() > deadline:
-            bad.update(group)
-        elif passes(accepted | set(group)):
-            accepted.update(group)
-        elif len(group) == 1:
-            bad.update(group)
-        else:
-            middle = len(group) // 2
-            stack += [group[middle:], group[:middle]]
-    return bad
+def misfits(
+    heavy: Sequence[Item], light: Sequence[Item], measure: Callable[[Collection[Item]], Distance], tolerance: float
+) -> dict[Item, Distance]:
+    """The tensors that must stay float32: those beside heavy operations have the first claim on the tolerance.
+
+    All of them together are tried first, then the `heavy` ones alone, which stand by themselves if the others do not; what is left of the
+    tolerance is filled. `measure` is called a number of times that the model alone decides, whatever the machine.
+    """
+    everything = [*heavy, *light]
+    if not everything or measure(everything).within(tolerance * PLAN_SHARE):
+        return {}
+    found: dict[Item, Distance] = {}
+    if heavy and light:
+        far = measure(heavy)
+        if not far.within(tolerance * HEAVY_SHARE):
+            found |= culprits(heavy, measure, tolerance * HEAVY_SHARE)
+    elif heavy:
+        return culprits(heavy, measure, tolerance * HEAVY_SHARE)
+    kept = [item for item in heavy if item not in found]
+    return found | culprits(light, measure, tolerance * PLAN_SHARE, accepted=kept)
 
 
 def inherit(found: dict[V, str], derived: Mapping[V, Sequence[V]]) -> None:

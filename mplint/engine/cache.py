@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from mplint.about import VERSION
 from mplint.catalog import catalog
 from mplint.config import Config
-from mplint.engine.results import FileResult, digest_of
+from mplint.engine.results import CheckResult, FileResult, digest_of
 from mplint.findings import Finding
 from mplint.graph.names import is_model
 from mplint.python.load import read_file
 from mplint.rule import rules_package
 
 if TYPE_CHECKING:
+    from mplint.engine.job import Job
     from mplint.engine.targets import TargetResolver
 
 Entries = dict[str, tuple[str, bytes, FileResult]]
@@ -81,13 +82,19 @@ class ProgramCache:
     def __init__(self, config: Config, codes: frozenset[str]) -> None:
         identity = "\0".join(["program", os.path.abspath(config.root), os.getcwd(), fingerprint(config), ",".join(sorted(codes))])
         self.path = os.path.join(cache_folder(), hashlib.blake2b(identity.encode(), digest_size=16).hexdigest() + ".pickle")
+        self.others: frozenset[str] = frozenset()  # further files that the findings looked up or stored were made from
 
     def lookup(self, facts: bytes, digests: Mapping[str, bytes], read: Callable[[str], bytes]) -> dict[str, list[Finding]] | None:
         """The findings of programs with these facts and digests, where what they were made from is unchanged."""
-        return next((known.findings for known in self._load() if known.facts == facts and known.holds(digests, read)), None)
+        found = next((known for known in self._load() if known.facts == facts and known.holds(digests, read)), None)
+        if found is None:
+            return None
+        self.others = frozenset(found.others)
+        return found.findings
 
     def store(self, made: Made) -> None:
         """Add findings and write the cache; a folder that can't be written to is no error."""
+        self.others = frozenset(made.others)
         kept = [known for known in self._load() if known.facts != made.facts or known.digests != made.digests]
         write(self.path, pickle.dumps([made, *kept[: self.KEPT - 1]], pickle.HIGHEST_PROTOCOL))
 
@@ -98,6 +105,44 @@ class ProgramCache:
                 return found
         except Exception:  # missing, truncated or of another version: start afresh
             return []
+
+
+class AnswerCache:
+    """The whole result of the last run that asked the same of the same files: known by their sizes and times, without reading any."""
+
+    def __init__(self, job: Job, paths: Sequence[str]) -> None:
+        asked = (os.getcwd(), fingerprint(job.config), tuple(paths), job.config, sorted(job.codes))
+        self.path = os.path.join(cache_folder(), hashlib.blake2b(repr(asked).encode(), digest_size=16).hexdigest() + ".answer")
+        self.more = [job.config.baseline] if job.config.baseline is not None else []
+
+    def lookup(self, files: Sequence[str]) -> CheckResult | None:
+        """The result, where nothing that it was made from has changed."""
+        try:
+            with open(self.path, "rb") as stream:
+                looks, others = pickle.load(stream)
+                return pickle.load(stream) if looks == look_of(files, others) else None
+        except Exception:  # missing, truncated or of another version
+            return None
+
+    def store(self, files: Sequence[str], others: Iterable[str], begun: int, result: CheckResult) -> None:
+        """Keep a result, unless a file has changed since a run `begun` then, or just before."""
+        from mplint.engine.pins import CONSULTED
+
+        more = sorted({*others, *self.more, *CONSULTED})
+        looks = look_of(files, more, begun - SETTLED)
+        if looks:
+            write(self.path, pickle.dumps((looks, more), pickle.HIGHEST_PROTOCOL) + pickle.dumps(result, pickle.HIGHEST_PROTOCOL))
+
+
+def look_of(files: Iterable[str], others: Iterable[str], before: int | None = None) -> bytes:
+    """A digest of what some files and folders look like from outside; an empty one where any has changed after `before`."""
+    found = hashlib.blake2b(digest_size=16)
+    for path in (*files, *others):
+        looks = look(path, before)
+        if not looks:
+            return b""
+        found.update(f"{path}\n{looks}\0".encode("utf-8", "surrogateescape"))
+    return found.digest()
 
 
 class Made(NamedTuple):
@@ -152,15 +197,21 @@ def appearance(path: str, resolver: TargetResolver, sidecars: Sequence[str], bef
     """What tells without reading that a result still holds: sizes, times and targets; "" where a file has changed after `before`."""
     parts = [resolver.fingerprint(path)]
     for file in (path, *sidecars):
-        try:
-            status = os.stat(file)
-        except OSError:
-            parts.append("-")
-            continue
-        if before is not None and max(status.st_mtime_ns, status.st_ctime_ns) > before:
+        parts.append(look(file, before))
+        if not parts[-1]:
             return ""
-        parts.append(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}")
     return "\n".join(parts)
+
+
+def look(path: str, before: int | None = None) -> str:
+    """Size, times and number of a file or folder, "-" where there is none; "" where it has changed after `before`."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return "-"
+    if before is not None and max(status.st_mtime_ns, status.st_ctime_ns) > before:
+        return ""
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
 
 def stamp(path: str, others: Sequence[str]) -> bytes:

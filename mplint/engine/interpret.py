@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mplint.engine.cache import ProgramCache
     from mplint.targets import Targets
 
+
 def program_findings(
     results: Sequence[FileResult],
     read: Callable[[str], bytes],

@@ -65,6 +65,8 @@ _RUN_FOLDERS = frozenset(
     )
 )
 _MAX_SIZE = 4_000_000
+# The files and folders that were looked into for pins, whether they are there or not: what has been read once is known for the run.
+CONSULTED: set[str] = set()
 
 
 class LibraryVersions(NamedTuple):
@@ -154,6 +156,7 @@ def library_of(distribution: str) -> str | None:
 
 @cache
 def _inherited(folder: str) -> Pins:
+    CONSULTED.add(folder)
     try:
         names = frozenset(os.listdir(folder))
     except OSError:
@@ -162,7 +165,7 @@ def _inherited(folder: str) -> Pins:
     parent = os.path.dirname(folder)
     if names & ROOT_MARKS or parent in (folder, os.path.expanduser("~")):
         return own
-    if not _in_repository(parent) and any(_reader(name) for name in names):
+    if not _in_repository(parent) and any(_reader(name) for name in names if _may_pin(name)):
         return own  # outside of a repository the first folder with pins is the project
     return _inherited(parent) | own
 
@@ -170,14 +173,16 @@ def _inherited(folder: str) -> Pins:
 @cache
 def _in_repository(folder: str) -> bool:
     """Whether `folder` or one above it is the root of a repository."""
-    if any(os.path.exists(os.path.join(folder, mark)) for mark in ROOT_MARKS):
+    marks = [os.path.join(folder, mark) for mark in sorted(ROOT_MARKS)]
+    if any(os.path.exists(mark) for mark in marks):
         return True
+    CONSULTED.update(marks)
     parent = os.path.dirname(folder)
     return parent != folder and _in_repository(parent)
 
 
 def _read_folder(folder: str, names: frozenset[str]) -> Pins:
-    places = [(folder, name) for name in sorted(names)]
+    places = [(folder, name) for name in sorted(names) if _may_pin(name)]
     for name in sorted(names & (_REQUIREMENT_FOLDERS | _RUN_FOLDERS)):
         places += [(os.path.join(folder, name), inner) for inner in _listed(os.path.join(folder, name))]
     for inner in sorted(_RUN_FOLDERS) if ".github" in names else ():
@@ -192,7 +197,13 @@ def _read_folder(folder: str, names: frozenset[str]) -> Pins:
     return {**_read([place for place in run if place[0] not in [place for place, _ in wanted]]), **pins}
 
 
+def _may_pin(name: str) -> bool:
+    """Whether a file of that name may pin anything: most are modules, which don't."""
+    return not name.endswith(".py") or name == "setup.py" or name.lower().startswith("dockerfile")
+
+
 def _listed(folder: str) -> list[str]:
+    CONSULTED.add(folder)
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -209,6 +220,7 @@ def _read(places: Iterable[tuple[tuple[str, str], Reader]]) -> Pins:
 
 
 def _pins_of(path: str, reader: Reader) -> Pins:
+    CONSULTED.add(path)
     try:
         if os.path.getsize(path) > _MAX_SIZE:
             return {}

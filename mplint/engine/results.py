@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mplint.findings import Finding
 
 if TYPE_CHECKING:
+    from mplint.engine.baseline import Key
     from mplint.graph.profile import Profile
     from mplint.program.lower import IR
 
@@ -52,6 +53,25 @@ class FileResult(NamedTuple):
     digest: bytes = b""
     speaks: bool = False
     lowered: IR | bytes | None = None
+
+
+class CheckResult(NamedTuple):
+    """Findings in report order, the number of files checked, mplint's own faults, notes on files passed over, profiles of models.
+
+    `known` counts the findings left out because the baseline holds them, `stale` the entries of the baseline that no longer hold, `older`
+    counts those left out because they were there before a change.
+    `unjudged` pairs paths of models with what could not be judged in them.
+    """
+
+    findings: tuple[Finding, ...]
+    files: int
+    faults: tuple[Fault, ...] = ()
+    notes: tuple[str, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+    known: int = 0
+    stale: Mapping[Key, int] = {}
+    older: int = 0
+    unjudged: tuple[tuple[str, str], ...] = ()
 
 
 class FixResult(NamedTuple):

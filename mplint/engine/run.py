@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from mplint.catalog import Entry
 from mplint.config import Config
@@ -15,6 +16,7 @@ from mplint.engine.builtin_rules import unreadable
 from mplint.engine.check import check_data
 from mplint.engine.discovery import discover, kept
 from mplint.engine.job import Job
+from mplint.engine.results import CheckResult as CheckResult
 from mplint.engine.results import Fault, FileResult
 from mplint.engine.select import FileIgnores, asked_for, known_rules, selected, severities
 from mplint.engine.targets import TargetResolver
@@ -26,31 +28,10 @@ from mplint.python.load import read_file
 from mplint.python.suffixes import is_config
 
 if TYPE_CHECKING:
-    from mplint.engine.baseline import Key
     from mplint.graph.model import ModelGraph
-    from mplint.graph.profile import Profile
 
 PARALLEL_BYTES = 1_500_000  # below this much source, starting workers costs more than it saves
 COLLECT_EVERY = 64
-
-
-class CheckResult(NamedTuple):
-    """Findings in report order, the number of files checked, mplint's own faults, notes on files passed over, profiles of models.
-
-    `known` counts the findings left out because the baseline holds them, `stale` the entries of the baseline that no longer hold, `older`
-    counts those left out because they were there before a change.
-    `unjudged` pairs paths of models with what could not be judged in them.
-    """
-
-    findings: tuple[Finding, ...]
-    files: int
-    faults: tuple[Fault, ...] = ()
-    notes: tuple[str, ...] = ()
-    profiles: tuple[Profile, ...] = ()
-    known: int = 0
-    stale: Mapping[Key, int] = {}
-    older: int = 0
-    unjudged: tuple[tuple[str, str], ...] = ()
 
 
 def check_paths(
@@ -66,12 +47,32 @@ def check_paths(
     """
     job = Job(config, selected(config, known_rules(config)), absolute(paths))
     resolver = TargetResolver(config)
+    if config.cache and not given and not models:
+        return check_again(paths, job, resolver)
     results = examine(paths, job, resolver, given)
     if models:
         from mplint.engine.check_model import check_graph
 
         results += [check_graph(model.path, model, resolver.targets(model.path), job.rules()) for model in models]
     return conclude(results, job, given)
+
+
+def check_again(paths: Sequence[str], job: Job, resolver: TargetResolver) -> CheckResult:
+    """The result of the last run that asked the same, where no file that it read has changed; else that of a new one, which is kept."""
+    from mplint.engine.cache import AnswerCache
+
+    files = files_of(paths, job.config)
+    kept = AnswerCache(job, paths)
+    known = kept.lookup(files) if len(files) > 1 else None
+    if known is not None:
+        return known
+    begun = time.time_ns()
+    results = examine_files(files, job, resolver)
+    others: set[str] = set()
+    found = conclude(results, job, {}, others)
+    if len(files) > 1 and not found.faults and not found.profiles:
+        kept.store(files, {*others, *(path for result in results for path in result.sidecars)}, begun, found)
+    return found
 
 
 def absolute(paths: Iterable[str]) -> frozenset[str]:
@@ -85,15 +86,23 @@ def examine(paths: Sequence[str], job: Job, resolver: TargetResolver, contents: 
     if config.force_exclude and contents:
         contents = {path: contents[path] for path in kept(contents, config.exclude, root=config.root)}
     results = [check_data(path, data, resolver.targets(path), job.rules()) for path, data in contents.items()]
-    files = discover(paths, config.exclude, root=config.root, force_exclude=config.force_exclude) if paths else []
-    files = [path for path in files if path not in contents]
+    return results + examine_files([path for path in files_of(paths, config) if path not in contents], job, resolver)
+
+
+def files_of(paths: Sequence[str], config: Config) -> list[str]:
+    """The files that a run over `paths` reads."""
+    return discover(paths, config.exclude, root=config.root, force_exclude=config.force_exclude) if paths else []
+
+
+def examine_files(files: Sequence[str], job: Job, resolver: TargetResolver) -> list[FileResult]:
+    """What each of some files on disk gives by itself."""
     models = [path for path in files if is_model(path)]
     if not models:
-        return results + check_files(files, job, resolver)
+        return check_files(files, job, resolver)
     from mplint.engine.check_model import check_models
 
     chosen = set(models)
-    return results + check_files([path for path in files if path not in chosen], job, resolver) + check_models(models, job, resolver)
+    return check_files([path for path in files if path not in chosen], job, resolver) + check_models(models, job, resolver)
 
 
 def check_files(files: Sequence[str], job: Job, resolver: TargetResolver) -> list[FileResult]:
@@ -190,8 +199,11 @@ def size_of(files: Iterable[str]) -> int:
     return total
 
 
-def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, bytes]) -> CheckResult:
-    """Ask the whole program, suppress and sort what the files gave; `contents` are texts checked in the place of files on disk."""
+def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, bytes], others: set[str] | None = None) -> CheckResult:
+    """Ask the whole program, suppress and sort what the files gave; `contents` are texts checked in the place of files on disk.
+
+    What else was read or looked for to answer is added to `others`.
+    """
     rules = known_rules(job.config)
     names = {code: rule.name for code, rule in rules.items()}
     idle = frozenset(code for code, rule in rules.items() if rule.needs_target) if job.config.target is None else frozenset()
@@ -216,6 +228,8 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
         for path, more in program_findings(programs, read, job.rules(), faults, remembered, targets).items():
             asked.setdefault(path, []).extend(f for f in more if spot(f) not in own)
             known |= {spot(f): f for f in more if spot(f) in own and f.confidence.rank < own[spot(f)].confidence.rank}
+        if others is not None and remembered is not None:
+            others |= remembered.others
     shown: set[Finding] = set()
     hidden: set[Finding] = set()
     for result in results:

@@ -33,7 +33,7 @@ from mplint.versions import Versions
 FEW = 40  # programs, whose imports are looked up on disk as well
 PROJECT_FILES = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 STACK = 12_000
-CLIPPING = re.compile(rb"clip_?grad|grad(ient)?s?_?clip", re.I)
+CLIPPING = re.compile(rb"clip_?grad|grad(?:ient)?s?_?clip")  # in small letters
 
 T = TypeVar("T", bound=Hashable)
 
@@ -179,12 +179,13 @@ class Programs:
 
     def ask(self, path: str, question: Callable[[bytes], T]) -> T:
         """The answer to a question about the text of a program, an empty one where it can't be read."""
-        try:
-            answer = question(self.data(path))
-        except OSError:
-            answer = question(b"")
-        self.answers.setdefault(path, {})[question] = answer
-        return answer
+        known = self.answers.setdefault(path, {})
+        if question not in known:
+            try:
+                known[question] = question(self.data(path))
+            except OSError:
+                known[question] = question(b"")
+        return known[question]  # type: ignore[return-value]
 
     def targets_of(self, path: str) -> Targets:
         """The versions and the hardware that a program is for."""
@@ -222,11 +223,15 @@ class Programs:
         """The document of a program; raises InputError where it can't be read."""
         self.opened.add(path)
         if path not in self.documents:
-            name = self.given.get(path, path)
-            if path not in self.given:
-                self.others.add(path)
-            self.documents[path] = load(name, self.read(name))
+            self.documents[path] = self.loaded(path)
         return self.documents[path]
+
+    def loaded(self, path: str) -> Document:
+        """The same, not kept."""
+        name = self.given.get(path, path)
+        if path not in self.given:
+            self.others.add(path)
+        return load(name, self.read(name))
 
     def lowered(self, path: str) -> IR | None:
         """A lowered program, or None where it can't be read or parsed."""
@@ -235,14 +240,15 @@ class Programs:
         if known is not None:
             return marshal.loads(known) if isinstance(known, bytes) else known
         try:
-            return lower(parse(self.document(path)))
+            return lower(parse(self.documents.get(path) or self.loaded(path)))
         except (InputError, OSError, RecursionError, ValueError, SyntaxError):
             return None
 
 
 def clips_gradients(data: bytes) -> bool:
     """Whether a program clips gradients."""
-    return CLIPPING.search(data) is not None
+    small = data.lower()
+    return b"clip" in small and CLIPPING.search(small) is not None
 
 
 def project_root(paths: Iterable[str]) -> str:

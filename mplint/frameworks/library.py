@@ -278,10 +278,12 @@ class Frameworks:
             handler(m, event)
 
     def default(self, slot: Slot) -> Value | None:
-        """The value of a protocol's slot that was never written."""
+        """The value of a protocol's slot that was never written, or of what something unknown holds."""
         owner, name = slot
         if owner == "state" or name.startswith("@"):
             return self.defaults.get(name.partition(":")[0], State(None))
+        if type(owner) is Unknown and (name.startswith("[") or name.isidentifier()):
+            return derived(owner, name if name.startswith("[") else f".{name}")
         return None
 
     def begins(self, m: Machine, script: bool) -> None:

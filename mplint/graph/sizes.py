@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -70,9 +71,9 @@ def hidden_widths(graph: GraphFacts) -> Iterator[Width]:
 
 
 def _may_take(reader: Node, width: int) -> bool:
-    """Whether a node can read channels of this width: all of them, with others beside them, or parts of one size."""
+    """Whether a node can read channels of this width: all of them, with others beside them, or parts of one size, as gates are."""
     size = work(reader)
-    return size is None or not isinstance(size.inner, int) or size.inner >= width or size.inner == 0 or width % size.inner == 0
+    return size is None or not isinstance(size.inner, int) or size.inner >= width or math.gcd(size.inner, width) > STEP
 
 
 def _positions(graph: GraphFacts) -> frozenset[int]:

@@ -10,7 +10,7 @@ becomes "unknown" with its parts, never nothing.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from mplint.findings import Span
@@ -78,9 +78,11 @@ def shown_argument(keyword: ast.keyword) -> str:
 
 def place_of(node: Any) -> int:
     """The range of a node, at most 1,024 lines of it, in one integer: lines from 1, columns in UTF-8 bytes."""
-    line = node.lineno
-    lines = min(node.end_lineno - line, 0x3FF)
-    return int(line | min(node.col_offset, 0xFFFF) << 20 | lines << 52 | min(node.end_col_offset, 0xFFFF) << 36)
+    line: int = node.lineno
+    lines, start, end = node.end_lineno - line, node.col_offset, node.end_col_offset
+    if lines > 0x3FF or start > 0xFFFF or end > 0xFFFF:
+        lines, start, end = min(lines, 0x3FF), min(start, 0xFFFF), min(end, 0xFFFF)
+    return line | start << 20 | lines << 52 | end << 36  # type: ignore[no-any-return]
 
 
 def line_of(place: int) -> int:
@@ -344,30 +346,43 @@ class Lowering:
 
     def expression(self, node: ast.expr) -> IR:
         """One expression."""
+        common = COMMON.get(type(node))
+        return common(self, node) if common is not None else self.operation(node)
+
+    def name(self, node: ast.Name) -> IR:
+        self.words.add(node.id)
+        return ("name", place_of(node), node.id)
+
+    def attribute(self, node: ast.Attribute) -> IR:
+        self.words.add(node.attr)
+        return ("attribute", place_of(node), self.expression(node.value), node.attr)
+
+    def constant(self, node: ast.Constant) -> IR:
+        value = node.value
+        if isinstance(value, str) and value in DTYPE_WORDS:
+            self.words.add(value)
+        return ("constant", place_of(node), value)
+
+    def call(self, node: ast.Call) -> IR:
+        func, args, keywords = node.func, node.args, node.keywords
+        positional = self.all(args)
+        named = tuple([(k.arg, self.expression(k.value)) for k in keywords])
+        last = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
+        if last == "getattr" and args and isinstance(args[0], ast.Name):
+            self.words.add(f"getattr({args[0].id},")  # a dtype by its name, as a rule
+        for k in keywords:
+            if k.arg is None:
+                self.words.add(f"{last}(**")
+            else:
+                self.words.add(f"{last}({k.arg}=")
+                self.words.add(f"{last}({k.arg}={shown_argument(k)}")
+        if last in CASTING:
+            self.words.update(cast_words(func, [*args, *(k.value for k in keywords)]))
+        return ("call", place_of(node), self.expression(func), positional, named)
+
+    def operation(self, node: ast.expr) -> IR:
+        """What makes a value of others by an operator."""
         match node:
-            case ast.Name(id):
-                self.words.add(id)
-                return ("name", place_of(node), id)
-            case ast.Attribute(value, attr):
-                self.words.add(attr)
-                return ("attribute", place_of(node), self.expression(value), attr)
-            case ast.Constant(value):
-                if isinstance(value, str) and value in DTYPE_WORDS:
-                    self.words.add(value)
-                return ("constant", place_of(node), value)
-            case ast.Call(func, args, keywords):
-                positional = tuple(self.expression(a) for a in args)
-                named = tuple((k.arg, self.expression(k.value)) for k in keywords)
-                last = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
-                if last == "getattr" and args and isinstance(args[0], ast.Name):
-                    self.words.add(f"getattr({args[0].id},")  # a dtype by its name, as a rule
-                self.words.update(f"{last}({k.arg}=" if k.arg is not None else f"{last}(**" for k in keywords)
-                self.words.update(f"{last}({k.arg}={shown_argument(k)}" for k in keywords if k.arg is not None)
-                if last in CASTING:
-                    self.words.update(cast_words(func, [*args, *(k.value for k in keywords)]))
-                return ("call", place_of(node), self.expression(func), positional, named)
-            case ast.BinOp():
-                return self.binary(node)
             case ast.UnaryOp(op, operand):
                 match op, operand:
                     case ast.USub(), ast.Constant(value) if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -450,7 +465,7 @@ class Lowering:
 
     def all(self, nodes: Iterable[ast.expr]) -> tuple[IR, ...]:
         """Several expressions."""
-        return tuple(self.expression(n) for n in nodes)
+        return tuple([self.expression(n) for n in nodes])
 
     def generators(self, nodes: Iterable[ast.comprehension]) -> tuple[IR, ...]:
         """The `for … in … if …` parts of a comprehension; their names belong to the function around."""
@@ -459,6 +474,15 @@ class Lowering:
             items = self.expression(node.iter)
             found.append((self.target(node.target), items, tuple(self.expression(c) for c in node.ifs)))
         return tuple(found)
+
+
+COMMON: dict[type[ast.expr], Callable[[Lowering, Any], IR]] = {
+    ast.Name: Lowering.name,
+    ast.Attribute: Lowering.attribute,
+    ast.Constant: Lowering.constant,
+    ast.Call: Lowering.call,
+    ast.BinOp: Lowering.binary,
+}
 
 
 def as_load(node: Any) -> Any:

@@ -240,7 +240,7 @@ class OldAmp:
     def _returned_new(self, statement: ast.stmt) -> bool:
         """Whether an earlier statement has left the function with the new API where that exists."""
         match statement:
-            case ast.If(test=test, body=[*_, ast.Return() | ast.Raise()]) if self._asks_version(test):
+            case ast.If(test=test, body=body) if leaves(body) and self._asks_version(test):
                 return self._prefers_new(statement.body)
             case ast.Try(body=[*_, ast.Return()]):
                 return self._prefers_new(statement.body)
@@ -264,6 +264,20 @@ class OldAmp:
             elif isinstance(node, (ast.Name, ast.Attribute)) and any(n.startswith(NEW_ROOTS) for n in self.file.names.candidates(node)):
                 return True
         return False
+
+
+def leaves(block: list[ast.stmt]) -> bool:
+    """Whether a block leaves its function on every way through it."""
+    match block[-1] if block else None:
+        case ast.Return() | ast.Raise():
+            return True
+        case ast.Try(body=body, handlers=handlers, orelse=other, finalbody=last):
+            return leaves(last) or (leaves(other or body) and all(leaves(handler.body) for handler in handlers))
+        case ast.If(body=body, orelse=other):
+            return leaves(body) and leaves(other)
+        case ast.With(body=body) | ast.AsyncWith(body=body):
+            return leaves(body)
+    return False
 
 
 def last_name(node: ast.AST) -> str:

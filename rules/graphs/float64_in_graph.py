@@ -17,6 +17,7 @@ class Float64InGraph(Rule):
 
     ## What it does
     Finds the nodes at which a model begins to compute in float64: a float64 constant or input meets the data, or a cast asks for it.
+    Trees and tables of classical models (ai.onnx.ml) run on the CPU and are left out.
 
     ## Why is this bad?
     GeForce, T4, L4 and A10 GPUs compute float64 at 1/32 to 1/64 of their float32 rate, Tensor Cores below A100 not at all, and TPUs

@@ -170,7 +170,7 @@ def is_tpu(targets: Targets) -> bool:
 
 def is_fallback(choice: Choice) -> bool:
     """Whether a policy is set only where setting another one has raised."""
-    failed = {key for key, sense in choice.path if key[0] == "place" and key[2] == "try" and not sense}
+    failed = {key for key, sense in choice.path if key[0] == "place" and key[2:3] == ("try",) and not sense}
     return any((key, True) in event.path for event in choice.entry.of("policy set") for key in failed)
 
 

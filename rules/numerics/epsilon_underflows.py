@@ -52,7 +52,9 @@ class EpsilonUnderflows(Rule):
     Modules that a distribution (setup.py, pyproject.toml) offers, and whose own code or tests speak of float16, are read as a caller runs
     them: under float16 autocast, with a first input that may be half; such findings say so and have medium confidence.
     In model graphs: small constants that are added, or that bound from below, before a division, a logarithm or a root in float16; in
-    float32 graphs those that float16 would lose: advice, or with `--policy mixed_float16` warnings about the conversion.
+    float32 graphs those that float16 would lose: advice, or with `--policy mixed_float16` warnings about the conversion. What float16
+    keeps as a subnormal number is advice, for devices that take those for 0, and a warning before a logarithm where the numbers next to
+    it are more than 6 % larger.
 
     ## Why is this bad?
     float16 rounds everything up to 2^-25 (2.98e-8) to 0: `x + 1e-8` is `x`, `clamp(min=1e-8)` is `clamp(min=0)`, and the guard that was

@@ -244,7 +244,7 @@ class OutputNotFloat32(Rule):
     ## What it does
     Finds models whose last layer computes and emits float16 or bfloat16 because it follows a mixed policy.
     In model graphs: outputs of half type, at the operation that computes them, unless they are states (their names say so, or a recurrent
-    layer gives them) or features that another model reads.
+    layer gives them) or features that another model reads: by their names, or because they are pooled or rectified and no head.
 
     ## Why is this bad?
     Under `mixed_float16` the output of a model has the compute dtype of its last layer. A float16 softmax rounds every

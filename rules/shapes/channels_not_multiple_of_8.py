@@ -37,7 +37,8 @@ class ChannelsNotMultipleOf8(Rule):
     Finds hidden layers whose units or filters are no multiple of 8, in programs that compute in half precision. Of severity info below a
     width of 64, and for a head that runs once a picture behind convolutions which do all the work.
     In model graphs: the widths between one product and the next. In files of weights: the sizes that one stored matrix makes and another
-    takes, by names, shapes and biases. Products with less than 5 % of the work make it advice.
+    takes, by names, shapes and biases. Products with less than 5 % of the work make it advice. Sizes that a formula gives (Fourier and
+    cosine bases, filterbanks, buffers) or a picture (its patches) are left alone.
 
     ## Why is this bad?
     Half precision is fast because Tensor Cores multiply tiles, and cuBLAS and cuDNN fill them best where every

@@ -144,8 +144,8 @@ def clipped_while_scaled(entry: Entry, event: Event) -> tuple[Path, Place | None
     if is_chosen(event.path) and any(way.unscaled for way in ways):
         return None
     for scaled in ways:
-        if scaled.unscaled:
-            continue
+        if scaled.unscaled or any(way.unscaled and way.place == scaled.place and way.scaler != scaled.scaler for way in ways):
+            continue  # of two scalers that one name may hold, what scales unscales
         step = steps.next_scaler_step(entry, event, scaled.path)
         if step is None and event.kind == "clip" and scaled.certain:
             step = plain_step(entry, event, scaled)

@@ -27,7 +27,7 @@ def test_single_culprits_are_found_in_few_trials(bad: set[int]) -> None:
         return measure(half)
 
     assert set(culprits(range(64), counted, 0.1)) == bad
-    assert len(calls) <= 2 * 6 * len(bad)
+    assert len(calls) <= 2 * 8 + 3 * 3 * len(bad)
 
 
 def test_items_that_only_fail_together_lose_one_of_them() -> None:

@@ -160,7 +160,7 @@ def test_the_command_proves_the_model_with_keras(tmp_path: Path, capsys: pytest.
     model.save(source)
     assert main(["convert", str(source), "-o", str(target)]) == 0
     printed = capsys.readouterr().out
-    assert "outputs against the original's on 3 samples" in printed and "set_global_policy" in printed and repr(str(target)) in printed
+    assert "outputs against the original's on 8 samples" in printed and "set_global_policy" in printed and repr(str(target)) in printed
     loaded = keras.models.load_model(target)
     computing = [layer.compute_dtype for layer in loaded._flatten_layers() if not isinstance(layer, keras.Model | layers.InputLayer)]
     assert computing.count("float16") == len(computing) - 1 and loaded.layers[-1].compute_dtype == "float32"

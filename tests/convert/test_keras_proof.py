@@ -15,7 +15,7 @@ from mplint.conversion.keras.archive import convert
 from mplint.conversion.keras.convert import convert_archive
 from mplint.conversion.keras.verify import Original, prove
 from mplint.conversion.policy import ConversionError, Options, policy
-from mplint.conversion.result import Conversion
+from mplint.conversion.result import Conversion, Verdict
 
 pytestmark = pytest.mark.framework
 keras = pytest.importorskip("keras")
@@ -98,7 +98,7 @@ def test_the_command_writes_nothing_that_verification_refutes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keras.Sequential([keras.Input((4,)), layers.Dense(4), layers.Dense(2)]).save(tmp_path / "a.keras")
-    monkeypatch.setattr("mplint.conversion.keras.verify.distance", lambda *_: Distance(1.0))
+    monkeypatch.setattr("mplint.conversion.keras.verify.distance", lambda *_, **__: Distance(1.0))
     target = tmp_path / "b.keras"
     assert main(["convert", str(tmp_path / "a.keras"), "-o", str(target)]) == 1 and not target.exists()
     assert "not written, since verification failed" in capsys.readouterr().err
@@ -224,4 +224,4 @@ def test_what_can_not_be_run_is_said(tmp_path: Path) -> None:
     keras.Model(x, layers.Dense(2)(layers.Dense(4)(found))).save(tmp_path / "words.keras")
     for name, why in [("unbuilt", "what its inputs are is not known"), ("words", "the input 'words' takes strings: give")]:
         result = convert_archive(str(tmp_path / f"{name}.keras"), "b.keras", FLOAT16, Options(), [])
-        assert result.proven and result.error is None and any(why in note for note in result.notes)
+        assert result.verdict is Verdict.UNPROVEN and result.error is None and any(why in gap for gap in result.gaps)

@@ -31,6 +31,8 @@ def finish(scaler, optimizer, model):
     scaler.update()
     optimizer.zero_grad()
 """
+WITHOUT = CLIPS_EARLY.replace("    scaler.unscale_(optimizer)\n", "")
+LATE = WITHOUT.replace("    torch.nn", "    scaler.unscale_(optimizer)\n    torch.nn")
 
 
 @pytest.fixture
@@ -61,9 +63,33 @@ def test_a_second_run_gives_the_same_without_interpreting(project: Path, monkeyp
 
 def test_a_change_in_another_file_is_seen(project: Path) -> None:
     assert "MP304" in codes()
-    without = CLIPS_EARLY.replace("    scaler.unscale_(optimizer)\n", "")
-    late = without.replace("    torch.nn", "    scaler.unscale_(optimizer)\n    torch.nn")
-    (project / "steps.py").write_text(late)
+    (project / "steps.py").write_text(LATE)
     assert "MP304" not in codes()
     (project / "steps.py").write_text(CLIPS_EARLY)
     assert "MP304" in codes()
+
+
+def test_an_unchanged_run_is_answered_without_reading(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mplint.engine.cache.SETTLED", -BEFORE)
+    first = check(["."], Config(isolated=True))
+    assert "MP304" in [finding.code for finding in first.findings]
+
+    def never(*_: object) -> None:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr("mplint.engine.run.examine_files", never)
+    assert check(["."], Config(isolated=True)) == first
+
+
+def test_an_answer_ends_with_a_change_of_a_file_or_of_the_pins(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mplint.engine.cache.SETTLED", -BEFORE)
+    assert "MP304" in codes()
+    (project / "steps.py").write_text(LATE)
+    assert "MP304" not in codes()
+    (project / "steps.py").write_text(CLIPS_EARLY)
+    assert "MP304" in codes()
+    (project / "new.py").write_text("import torch\nscaler = torch.cuda.amp.GradScaler()\n")
+    assert "MP101" in codes()
+
+
+BEFORE = 60_000_000_000  # nanoseconds: files that have just been written are taken for settled

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from mplint.conversion.feeds import Wanted, check_data
+from mplint.conversion.policy import ConversionError, nearest
+
 Feed = list[np.ndarray]
 SAMPLES = 3
+WORDS = {"string": "object", "bfloat16": "float32"}
 SMALL = 20_000
 OPEN_DIMS = (16, 32, 64, 8, 128)
 
@@ -22,12 +26,15 @@ def samples_of(
     except AttributeError:  # a sequential model that was never called
         inputs = []
     names = [tensor.name for tensor in inputs]
+    for name in ranges if inputs else ():
+        if name not in names:
+            raise ConversionError(f"the model has no input {name!r}; it takes {', '.join(names)}{nearest(name, names)}")
     if not inputs:
         return [], "what its inputs are is not known before it is called"
     if feeds:
-        missing = sorted({name for feed in feeds for name in names if name not in feed})
-        if missing:
-            return [], f"the data has no array for the input {missing[0]!r} (its inputs are {', '.join(names)})"
+        takes = {tensor.name: Wanted(WORDS.get(str(tensor.dtype), str(tensor.dtype)), tuple(tensor.shape)) for tensor in inputs}
+        for feed in feeds:
+            check_data(feed, takes)
         return [[np.asarray(feed[name]) for name in names] for feed in feeds], ""
     strings = [tensor.name for tensor in inputs if str(tensor.dtype) == "string"]
     if strings:

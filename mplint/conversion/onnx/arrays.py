@@ -15,7 +15,7 @@ NUMBERS = 1 << 16  # integers of unknown size go up to this
 EXACT = 2048  # integers up to here are the same in half: of larger ranges the upper end is tried, too
 RATE = 16000  # samples of sound a second
 TONES = 12
-FULL = 32767.0  # the peak of sound in 16-bit steps
+FULL = 30000.0  # a peak of sound in 16-bit steps, which half holds at twice its size
 
 
 class Dims(NamedTuple):
@@ -54,7 +54,7 @@ def sizes_to_try(values: Sequence[ir.Value], known: Mapping[str, Evidence]) -> l
     needed = max((length for length in long if length is not None), default=None)
     if needed is not None:
         lengths = [*([needed] if needed > RATE else []), *LENGTHS]
-        found = [Dims(first, 16, length) for length in lengths for first in (2, 1)] + found
+        found = [Dims(*pair, length) for length in lengths for pair in ((2, 16), (1, 1))] + found
     return found
 
 

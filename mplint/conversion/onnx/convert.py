@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -13,8 +12,8 @@ import onnx
 import onnx_ir as ir
 
 from mplint.conversion.distance import judge
-from mplint.conversion.feeds import load_feeds
-from mplint.conversion.onnx.arrays import required
+from mplint.conversion.feeds import Wanted, check_data, load_feeds
+from mplint.conversion.onnx.arrays import is_open, required
 from mplint.conversion.onnx.constants import damage, tensor_of
 from mplint.conversion.onnx.functions import separate, unite
 from mplint.conversion.onnx.fuse import fused
@@ -31,8 +30,8 @@ from mplint.conversion.onnx.samples import Samples, given, larger, samples
 from mplint.conversion.onnx.types import Declared, declared_types, infer_types, inferred
 from mplint.conversion.onnx.unbounded_ops import be_wary, raw_inputs
 from mplint.conversion.onnx.write import write
-from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, PLAN_SHARE, SECONDS, plan, reasons
-from mplint.conversion.policy import ConversionError, Options, Policy
+from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, plan, reasons
+from mplint.conversion.policy import ConversionError, Options, Policy, nearest
 from mplint.conversion.result import Conversion
 
 SAME = 1e-4  # what another opset may move an output
@@ -83,11 +82,15 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
     takes = [value.name or "" for value in required(model)]
     for name in options.ranges:
         if name not in takes:
-            raise ConversionError(f"the model has no input {name!r}; it takes {', '.join(takes) or 'none'}")
+            raise ConversionError(f"the model has no input {name!r}; it takes {', '.join(takes) or 'none'}{nearest(name, takes)}")
     if calibration:
-        known = given(path, load_feeds(calibration, takes), model)
+        feeds = load_feeds(calibration, takes)
+        for feed in feeds:
+            check_data(feed, {value.name or "": wanted_of(value) for value in required(model)})
+        known = given(path, feeds, model)
     else:
         known = samples(path, model, options, notes)
+    known.fault = fault_of(path) if weight_bytes(model) < INLINE_BYTES else ""
     recipe = Recipe(needed_opset(path, policy, known, notes))
     if recipe.opset is not None:
         model = load(path, recipe).model
@@ -115,9 +118,16 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
             result = attempt_at(path, recipe, policy, options, halves, known)
         if not result.problems or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
-            result.notes = notes
+            result.notes = notes + result.notes
             return result
     raise AssertionError("no attempt was made")
+
+
+def wanted_of(value: ir.Value) -> Wanted:
+    """What an input takes."""
+    shape = None if value.shape is None else tuple(None if is_open(size) else int(str(size)) for size in value.shape)
+    dtype = None if value.dtype is None or value.dtype == ir.DataType.STRING else str(value.dtype.numpy())
+    return Wanted(dtype, shape if isinstance(value.type, ir.TensorType) else None)
 
 
 def measured(
@@ -133,7 +143,7 @@ def measured(
     if known.feeds:
         options.tell("measuring which tensors may be half")
         measurement = Measurement(program, policy, known)
-        unsafe |= measurement.unsafe(policy.tolerance * PLAN_SHARE, time.monotonic() + SECONDS, options.tell, grown)
+        unsafe |= measurement.unsafe(policy.tolerance, options.tell, grown)
     else:
         unsafe |= unread_constants(program, policy)
     return program, unsafe
@@ -164,7 +174,7 @@ def agrees(model: ir.Model, known: Samples) -> bool:
     """Whether a model in another opset loads and still gives what the original does."""
     try:
         session = Session(model)
-        same = all(found.within(SAME) for found in known.distances(session.run))
+        same = all(found.within(SAME) for _, found in known.distances(session.run))
         session.close()
     except Exception:
         return False
@@ -208,13 +218,14 @@ def attempt_at(path: str, recipe: Recipe, policy: Policy, options: Options, halv
 def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) -> None:
     """Checker, ONNX Runtime, and strict emulation against the float32 model."""
     message = in_memory(model) if weight_bytes(model) < INLINE_BYTES else None
-    try:
-        if message is not None:
-            onnx.checker.check_model(message, full_check=True)
-            result.verified.append("the ONNX checker with full type inference")
-    except Exception as error:
-        result.problems.append(f"the ONNX checker refuses it: {str(error).strip().splitlines()[0][:300]}")
+    refused = fault_of(message) if message is not None else ""
+    if message is not None and not refused:
+        result.verified.append("the ONNX checker with full type inference")
+    elif refused and not known.fault:
+        result.problems.append(f"the ONNX checker refuses it: {refused}")
         return
+    elif refused:
+        result.notes.append(f"the ONNX checker refuses the original, and so the result: {known.fault}")
     if message is not None and crashes(model, message):
         result.problems.append(CRASHES)
         return
@@ -235,13 +246,22 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
     to_strict(strict)
     try:
         session = Session(strict)
-        found = list(known.distances(session.run))
+        found = [far for _, far in known.distances(session.run)]
         session.close()
     except Exception as error:
         result.problems.append(f"its emulation does not run: {str(error).strip().splitlines()[0][:300]}")
         return
     result.verified.append(f"true {policy.half} semantics on {len(found)} sample{'s' if len(found) > 1 else ''}")
     judge(result, found)
+
+
+def fault_of(model: onnx.ModelProto | str) -> str:
+    """Why the ONNX checker refuses a model, with full type inference; "" where it does not."""
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except Exception as error:
+        return str(error).strip().splitlines()[0][:300]
+    return ""
 
 
 def typed(model: ir.Model, message: onnx.ModelProto | None) -> ir.Model:

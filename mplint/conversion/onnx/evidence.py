@@ -32,6 +32,8 @@ NAMES: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = (
     (r"time_?steps?|t|steps?|positions?|position_ids|lengths?|ages?|days?|index|indices", ((500.0, 290.0),)),
     (r"boxe?s?|bbox(es)?|rois?|coords?|coordinates|points?|corners?|keypoints?|centers?|vertices", ((500.0, 290.0), (0.0, 100.0))),
     (r"prob(abilit(y|ie)s?|s)?|probas?|confidences?|survival|alphas?|distances?|p", ((0.5, 0.29),)),
+    (r"f_?min|min_?freq(uency)?|low_?(freq|cut)", ((50.0, 10.0),)),
+    (r"f_?max|max_?freq(uency)?|high_?(freq|cut)", ((2000.0, 300.0),)),
     (r"prices?|amounts?|money|income|balance|salary|costs?|revenue|counts?|populations?", ((1e5, 5e4),)),
 )
 

@@ -1,4 +1,4 @@
-"""A copy of an ONNX model in which tensors are rounded to half and read back, all that are named or those that a flag of each chooses."""
+"""A copy of an ONNX model in which tensors are rounded to half and read back."""
 
 from __future__ import annotations
 
@@ -9,24 +9,17 @@ import onnx_ir as ir
 
 from mplint.conversion.onnx.constants import rounded, tensor_of
 from mplint.conversion.onnx.program import bodies, is_constant
-from mplint.conversion.onnx.types import tops
 from mplint.conversion.planner import MARGIN
 
-FLAGS = "mplint_flags"
 FACTOR = "mplint_margin"
 FIRST_BROADCAST = 7  # the first opset whose Mul ONNX Runtime has; in older ones nothing is grown
 
 
-def instrumented(model: ir.Model, values: Sequence[ir.Value], half: str, only: Collection[int] | None = None) -> ir.Model:
-    """A copy of the model in which `values` are rounded: those with the numbers in `only`, or those that the input `FLAGS` chooses."""
+def instrumented(model: ir.Model, values: Sequence[ir.Value], half: str, chosen: Collection[int]) -> ir.Model:
+    """A copy of the model in which those of the `values` are rounded whose numbers are `chosen`."""
     twin = model.clone()
     twins = dict(_pairs(model, twin))
-    flags = ir.Value(name=FLAGS, type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([max(1, len(values))]))
-    inside: dict[ir.Function, ir.Value] = {}
-    if only is None:
-        twin.graph.inputs.append(flags)
-        inside = _with_flags(twin, flags)
-    functions = {body: function for function in (inside or twin.functions.values()) for body in (function, *function.subgraphs())}
+    main = {twin.graph, *twin.graph.subgraphs()}
     factor = None
     grown = half == "float16" and model.opset_imports.get("", 1) >= FIRST_BROADCAST
     if grown:
@@ -37,20 +30,16 @@ def instrumented(model: ir.Model, values: Sequence[ir.Value], half: str, only: C
     for body, _ in bodies(twin):
         for at, output in enumerate(body.outputs):
             ends.setdefault(output, []).append((body, at))
-    for number, original in enumerate(values):
-        if only is not None and number not in only:
-            continue
-        value = twins[original]
-        if only is not None and is_constant(value):
+    for number in sorted(set(chosen)):
+        value = twins[values[number]]
+        if is_constant(value):
             _in_place(value, half)
             continue
         owner = owner_of(value)
         assert owner is not None
-        function = functions.get(owner)
-        flag = None if only is not None else flags if function is None else inside[function]
-        chosen = _instrument(owner, value, number, flag, half, factor if function is None else None, grown=grown)
+        rounded_value = _instrument(owner, value, number, half, factor if owner in main else None, grown=grown)
         for body, at in ends.get(value, ()):
-            body.outputs[at] = chosen
+            body.outputs[at] = rounded_value
     return twin
 
 
@@ -68,27 +57,12 @@ def _in_place(value: ir.Value, half: str) -> None:
 
 
 def _instrument(
-    owner: ir.Graph | ir.Function, value: ir.Value, number: int, flags: ir.Value | None, half: str, factor: ir.Value | None, *, grown: bool
+    owner: ir.Graph | ir.Function, value: ir.Value, number: int, half: str, factor: ir.Value | None, *, grown: bool
 ) -> ir.Value:
-    """Put a tensor's rounding, and its choice where there are flags, after it; the value that its users read now."""
+    """Put a tensor's rounding after it; the value that its users read now."""
     name = f"mplint_{number}"
     uses = [(use.node, use.idx) for use in value.uses()]
-    nodes: list[ir.Node] = []
-    if is_constant(value):
-        tensor = tensor_of(value)
-        assert tensor is not None
-        nodes.append(_constant(rounded(tensor.numpy(), half).astype(np.float32), f"{name}_rounded"))
-    else:
-        nodes += _rounding(value, half, name, factor, grown=grown)
-    if flags is not None:
-        index = _constant(np.array(number, dtype=np.int64), f"{name}_index")
-        flag = ir.node("Gather", [flags, index.outputs[0]], {"axis": 0}, outputs=[ir.Value(name=f"{name}_flag")])
-        nodes += [
-            index,
-            flag,
-            ir.node("Where", [flag.outputs[0], nodes[-1].outputs[0], value], outputs=[ir.Value(name=f"{name}_chosen")]),
-        ]
-    chosen = nodes[-1]
+    nodes = _rounding(value, half, name, factor, grown=grown)
     producer = value.producer()
     if producer is not None:
         owner.insert_after(producer, nodes)
@@ -96,7 +70,7 @@ def _instrument(
         owner.insert_before(first, nodes)
     else:
         owner.extend(nodes)
-    result = chosen.outputs[0]
+    result = nodes[-1].outputs[0]
     result.type, result.shape = value.type, value.shape
     for node, position in uses:
         node.replace_input_with(position, result)
@@ -129,22 +103,6 @@ def owner_of(value: ir.Value) -> ir.Graph | ir.Function | None:
     """The body that a value belongs to."""
     producer = value.producer()
     return producer.graph if producer is not None else value.graph
-
-
-def _with_flags(model: ir.Model, flags: ir.Value) -> dict[ir.Function, ir.Value]:
-    """Give every function one more input, the flags, and hand them on at every call."""
-    inside = {}
-    counts = {function: len(function.inputs) for function in model.functions.values()}
-    for function in model.functions.values():
-        inside[function] = ir.Value(name=FLAGS)
-        function.inputs.append(inside[function])
-    for body in tops(model):
-        for node in body.all_nodes():
-            called = model.functions.get(node.op_identifier())
-            if called is not None:
-                node.resize_inputs(counts[called] + 1)
-                node.replace_input_with(counts[called], inside[body] if isinstance(body, ir.Function) else flags)
-    return inside
 
 
 def _pairs(one: ir.Model, other: ir.Model) -> list[tuple[ir.Value, ir.Value]]:

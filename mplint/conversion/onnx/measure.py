@@ -1,28 +1,27 @@
 """Which tensors may be stored in half: measured on the model itself, not read off a list of operators.
 
-One session in which every candidate tensor t becomes `Where(flag_t, rounded(t), t)`; group testing by bisection finds those that move
-the outputs too far in about k·log n runs. It sees overflow, underflow, cancellation, indices above 2048 and vanished epsilons alike.
+Each trial is a copy of the model in which the chosen tensors are rounded where they are made, and no others. It sees overflow, underflow,
+cancellation, indices above 2048 and vanished epsilons alike.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
-import numpy as np
 import onnx_ir as ir
 
+from mplint.conversion.bisect_culprits import culprits
+from mplint.conversion.distance import Distance
 from mplint.conversion.onnx.constants import damage, tensor_of
 from mplint.conversion.onnx.growth import grows, unbounded
-from mplint.conversion.onnx.instrument import FLAGS, instrumented
+from mplint.conversion.onnx.instrument import instrumented
 from mplint.conversion.onnx.program import Program, is_constant
-from mplint.conversion.onnx.run import Feed, Session
+from mplint.conversion.onnx.run import Session
 from mplint.conversion.onnx.samples import Samples
 from mplint.conversion.onnx.unseen import unseen
-from mplint.conversion.planner import HEAVY_GAIN, inherit, unsafe_groups
+from mplint.conversion.planner import HEAVY_GAIN, inherit, misfits
 from mplint.conversion.policy import Policy
 
-FIRST_WHERE = 9  # the first opset with Where; in older ones each test is a session of its own
 LARGE = 1 << 16  # elements; larger constants are judged by reading them, and are not part of the session
 # Operators whose results are values of their inputs: what goes in rounded comes out rounded.
 EXACT = frozenset(
@@ -47,7 +46,7 @@ EXACT = frozenset(
 
 
 class Measurement:
-    """The instrumented session of a program on some feeds."""
+    """The tensors of a program on some feeds, and how the outputs move when they are rounded."""
 
     def __init__(self, program: Program, policy: Policy, samples: Samples) -> None:
         self.program, self.policy, self.samples = program, policy, samples
@@ -77,8 +76,8 @@ class Measurement:
                 self.derived[value] = sources
             else:
                 self.candidates.append(value)
-        self.candidates.sort(key=self._weight)
-        self.session: Session | None = None
+        self.runs = 0
+        self.last = 0  # the feed that failed last, which is tried first
 
     def _sources(self, value: ir.Value) -> list[ir.Value]:
         """The tensors whose values `value` only hands on; [] where it is computed anew."""
@@ -94,29 +93,34 @@ class Measurement:
         """Tensors beside heavy operations are tried first: they have the first claim on the tolerance."""
         return 0 if any(self.program.operations[number].gain == HEAVY_GAIN for number in self.program.around(value)) else 1
 
-    def unsafe(
-        self, tolerance: float, deadline: float, tell: Callable[[str], None] = lambda _: None, stress: Samples | None = None
-    ) -> dict[ir.Value, str]:
+    def unsafe(self, tolerance: float, tell: Callable[[str], None] = lambda _: None, stress: Samples | None = None) -> dict[ir.Value, str]:
         """The tensors that must stay float32, and why; `tell` hears how far the search is.
 
         What does not bear the larger inputs of `stress` stays too; what reaches a heavy operation is not asked for that.
         """
         found = dict(self.reasons)
-        every = range(len(self.candidates))
-        session = Session(instrumented(self.program.model, self.candidates, self.policy.half, every))
-        holds = self._holds(session, {}, self.samples, tolerance)
-        bears = stress is None or self._holds(session, {}, stress, self.policy.tolerance)
-        session.close()
-        if not holds:
-            moved = f"rounded to {self.policy.half}, it moves an output too far"
-            self._search(found, every, self.samples, tolerance, deadline, moved, tell)
-        if not bears and stress is not None:
-            moved = f"rounded to {self.policy.half}, it moves an output too far on larger inputs"
-            self._search(found, self._light(found), stress, self.policy.tolerance, deadline, moved, tell)
-        if self.session is not None:
-            self.session.close()
+        heavy = [at for at, value in enumerate(self.candidates) if not self._weight(value)]
+        light = [at for at, value in enumerate(self.candidates) if self._weight(value)]
+
+        def tried(chosen: Collection[int]) -> Distance:
+            self.runs += 1
+            tell(f"measuring tensors, trial {self.runs}")
+            return self._far(chosen, self.samples, tolerance)
+
+        bad = misfits(heavy, light, tried, tolerance)
+        found |= {self.candidates[at]: self._moved(far) for at, far in bad.items()}
+        if stress is not None and stress.feeds:
+            rest = self._light(found)
+            kept = [at for at in range(len(self.candidates)) if at not in bad and at not in set(rest)]
+            if not self._far([*kept, *rest], stress, tolerance).within(tolerance):
+                bad = culprits(rest, lambda chosen: self._far(chosen, stress, tolerance), tolerance)
+                found |= {self.candidates[at]: f"{self._moved(far)} on larger inputs" for at, far in bad.items()}
         inherit(found, self.derived)
         return found
+
+    def _moved(self, far: Distance) -> str:
+        how = far.broken or (f"it moves an output by {far.error:.2g}" if far.error < float("inf") else "it moves an output too far")
+        return f"rounded to {self.policy.half}, {how}"
 
     def _light(self, found: Mapping[ir.Value, str]) -> list[int]:
         """The candidates that no heavy operation makes or takes, be it through operators that only hand values on."""
@@ -126,40 +130,18 @@ class Measurement:
                 near.update(sources)
         return [at for at, value in enumerate(self.candidates) if value not in near and value not in found]
 
-    def _search(
-        self,
-        found: dict[ir.Value, str],
-        items: Sequence[int],
-        samples: Samples,
-        tolerance: float,
-        deadline: float,
-        why: str,
-        tell: Callable[[str], None],
-    ) -> None:
-        bad = unsafe_groups(
-            items,
-            lambda chosen: self._passes(chosen, samples, tolerance),
-            deadline=deadline,
-            progress=lambda done, of: tell(f"measuring tensors one group after the other: {done} of {of}"),
-        )
-        late = time.monotonic() > deadline
-        found |= {self.candidates[number]: "not measured in the time allowed" if late else why for number in bad}
-
-    def _passes(self, chosen: set[int], samples: Samples, tolerance: float) -> bool:
-        """Whether the outputs stay within `tolerance` when the chosen candidates are rounded."""
-        if self.program.model.opset_imports.get("", 1) < FIRST_WHERE:
-            session = Session(instrumented(self.program.model, self.candidates, self.policy.half, chosen))
-            holds = self._holds(session, {}, samples, tolerance)
-            session.close()
-            return holds
-        if self.session is None:
-            self.session = Session(instrumented(self.program.model, self.candidates, self.policy.half))
-        flags = np.zeros(max(1, len(self.candidates)), dtype=bool)
-        flags[list(chosen)] = True
-        return self._holds(self.session, {FLAGS: flags}, samples, tolerance)
-
-    def _holds(self, session: Session, flags: Feed, samples: Samples, tolerance: float) -> bool:
+    def _far(self, chosen: Collection[int], samples: Samples, tolerance: float) -> Distance:
+        """How far the outputs are when the chosen candidates alone are rounded: the worst feed's, or the first that is too far."""
+        session = Session(instrumented(self.program.model, self.candidates, self.policy.half, chosen))
+        worst = Distance(0.0)
         try:
-            return all(found.within(tolerance) for found in samples.distances(lambda feed: session.run({**feed, **flags})))
+            for at, found in samples.distances(session.run, self.last):
+                if found.broken or found.error > worst.error:
+                    worst = found
+                if not found.within(tolerance):
+                    self.last = at
+                    break
         except Exception:  # a rounded index outside its table, a rounded size that does not fit
-            return False
+            worst = Distance(float("inf"))
+        session.close()
+        return worst

@@ -56,7 +56,8 @@ class Derived(NamedTuple):
 class Samples:
     """Feeds with what the original gives, what was derived of them, and the inputs whose scale or offset the model takes off itself.
 
-    `sizes` are how large each output is on all feeds, where these are of one kind. `gaps` are why they prove too little.
+    `sizes` are how large each output is on all feeds, where these are of one kind. `gaps` are why they prove too little, `fault` is why
+    the ONNX checker refuses the original.
     """
 
     feeds: list[Feed] = field(default_factory=list)
@@ -65,20 +66,24 @@ class Samples:
     free: set[str] = field(default_factory=set)
     sizes: tuple[float, ...] = ()
     gaps: list[str] = field(default_factory=list)
+    fault: str = ""
 
     def all_feeds(self) -> list[Feed]:
         """Every feed, the derived ones last."""
         return [*self.feeds, *(one.feed for one in self.derived)]
 
-    def distances(self, run: Callable[[Feed], Outputs]) -> Iterator[Distance]:
-        """How far from the original what `run` gives is, for each feed."""
-        for feed, reference in zip(self.feeds, self.references, strict=True):
-            yield distance(reference, run(feed), self.sizes)
+    def distances(self, run: Callable[[Feed], Outputs], first: int = 0) -> Iterator[tuple[int, Distance]]:
+        """How far from the original what `run` gives is, for each feed with its number; the feed with the number `first` comes first."""
         usual = sizes_of(self.references)
-        for name, feed, reference, compared in self.derived:
+        count = len(self.feeds) + len(self.derived)
+        for at in sorted(range(count), key=lambda at: at != first):
+            if at < len(self.feeds):
+                yield at, distance(self.references[at], run(self.feeds[at]), self.sizes)
+                continue
+            name, feed, reference, compared = self.derived[at - len(self.feeds)]
             found = distance(reference, run(feed), usual, exact=False)
             broken = f"{found.broken} ({name})" if found.broken else ""
-            yield Distance(found.error if compared or broken else 0.0, broken, found.empty)
+            yield at, Distance(found.error if compared or broken else 0.0, broken, found.empty)
 
 
 def samples(path: str, model: ir.Model, options: Options, notes: list[str]) -> Samples:

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mplint.conversion.bisect_culprits import culprits
 from mplint.conversion.distance import Distance, moves
+from mplint.conversion.planner import misfits
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.quiet import said
 from mplint.conversion.result import Conversion
@@ -161,7 +161,8 @@ def _proven(
         def measure(chosen: Collection[Place]) -> Distance:
             return distance_of(make_plan(meta, half, {*kept, *everything.difference(chosen)}))
 
-        blamed = culprits(movable, measure, result.policy.tolerance)
+        heavy = [place for place in movable if plan.half[place] in HEAVY]
+        blamed = misfits(heavy, movable[len(heavy) :], measure, result.policy.tolerance)
         careful = make_plan(meta, half, {*kept, *blamed})
         again = distance_of(careful)
         if again.within(result.policy.tolerance):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mplint.conversion.feeds import load_feeds
-from mplint.conversion.policy import ConversionError, Options, Policy
+from mplint.conversion.policy import ConversionError, Options, Policy, nearest
 from mplint.conversion.result import Conversion
 from mplint.conversion.torch.autocast import convert_under_autocast
 from mplint.conversion.torch.files import first_line, load, save, weight_bytes
@@ -98,7 +98,7 @@ def convert_program(program: ExportedProgram, policy: Policy, options: Options, 
     names = input_names(program)
     for name in {*options.ranges, *(name for feed in feeds for name in feed)}:
         if name not in names:
-            raise ConversionError(f"the program has no input {name!r}; it takes {', '.join(names)}")
+            raise ConversionError(f"the program has no input {name!r}; it takes {', '.join(names)}{nearest(name, names)}")
     wanted = expected(program, options, device, feeds)
     why = ""
     if DECOMPOSED.intersection(targets):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +9,12 @@ import torch
 from torch import fx
 
 from mplint.conversion.distance import distance
-from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, PLAN_SHARE, SECONDS, plan, reasons
+from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, plan, reasons
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
 from mplint.conversion.torch.files import first_line, save, weight_bytes
 from mplint.conversion.torch.measure import Measurement, saturates
-from mplint.conversion.torch.program import Program, analyze, functional, names_of
+from mplint.conversion.torch.program import Program, analyze, functional
 from mplint.conversion.torch.run import Arrays, Runner, cast, flat_run, half_of
 from mplint.conversion.torch.samples import Sample
 from mplint.conversion.torch.verify import Expected, verify
@@ -45,13 +43,14 @@ def convert_graph(original: ExportedProgram, policy: Policy, options: Options, e
     samples, wider = expected.samples, expected.wider
     try:
         program = analyze(exported, policy, options, samples[0], expected.device)
+        options.check_keep()
         measured = Measurement(program, policy, samples, wider)
     except ConversionError:
         raise
     except Exception as error:
         raise ConversionError(f"the program does not run on the CPU: {first_line(error)}; export it for the CPU") from None
     options.tell("measuring which tensors may be half")
-    unsafe = measured.unsafe(policy.tolerance * PLAN_SHARE, time.monotonic() + SECONDS, options.tell)
+    unsafe = measured.unsafe(policy.tolerance, options.tell)
     beyond = [node for node, size in measured.largest.items() if size > policy.largest and node.op == "placeholder" and saturates(node)]
     for attempt in range(ATTEMPTS):
         options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
@@ -62,15 +61,8 @@ def convert_graph(original: ExportedProgram, policy: Policy, options: Options, e
         result = _attempt(original, program, halves, policy, measured.references, expected)
         if not result.problems or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
-            result.notes += [f"--keep {pattern} is the name of no operator and no module" for pattern in idle(program, options)]
             return result
     raise AssertionError("no attempt was made")
-
-
-def idle(program: Program, options: Options) -> list[str]:
-    """The patterns of --keep that keep nothing."""
-    names = {name for operation in program.operations if operation.node is not None for name in names_of(operation.node)}
-    return [pattern for pattern in options.keep if not fnmatch.filter(names, pattern)]
 
 
 def _attempt(

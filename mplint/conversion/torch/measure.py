@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
-from mplint.conversion.distance import distance
-from mplint.conversion.planner import FLOAT, HEAVY_GAIN, MARGIN, inherit, unsafe_groups
+from mplint.conversion.distance import Distance, distance
+from mplint.conversion.planner import FLOAT, HEAVY_GAIN, MARGIN, inherit, misfits
 from mplint.conversion.policy import Policy
 from mplint.conversion.torch.operators import BOUNDING, EXACT, FILLING, base_name
 from mplint.conversion.torch.program import Program, is_float
@@ -49,35 +48,38 @@ class Measurement:
         self.numbers = {value: number for number, value in enumerate(self.candidates)}
         self.runs = 0
 
-    def unsafe(self, tolerance: float, deadline: float, tell: Callable[[str], None] = lambda _: None) -> dict[fx.Node, str]:
+    def unsafe(self, tolerance: float, tell: Callable[[str], None] = lambda _: None) -> dict[fx.Node, str]:
         """The tensors that must stay float32, and why; `tell` hears how far the search is."""
         found = dict(self.reasons)
-        everything = set(range(len(self.candidates)))
-        if not self.passes(everything, tolerance):
-            bad = unsafe_groups(
-                range(len(self.candidates)),
-                lambda chosen: self.passes(chosen, tolerance),
-                deadline=deadline,
-                progress=lambda done, of: tell(f"measuring tensors one group after the other: {done} of {of}"),
-            )
-            late = time.monotonic() > deadline
-            moved = f"rounded to {self.policy.half}, it moves an output too far"
-            found |= {self.candidates[number]: "not measured in the time allowed" if late else moved for number in bad}
+        heavy = [at for at, value in enumerate(self.candidates) if not self._weight(value)]
+        light = [at for at, value in enumerate(self.candidates) if self._weight(value)]
+
+        def tried(chosen: Collection[int]) -> Distance:
+            tell(f"measuring tensors, run {self.runs}")
+            return self.far(chosen)
+
+        for at, far in misfits(heavy, light, tried, tolerance).items():
+            how = far.broken or f"it moves an output by {far.error:.2g}"
+            found[self.candidates[at]] = f"rounded to {self.policy.half}, {how}"
         inherit(found, self.derived)
         return found
 
-    def passes(self, chosen: set[int], tolerance: float) -> bool:
-        """Whether the outputs stay within `tolerance` when the chosen candidates are rounded."""
+    def far(self, chosen: Collection[int]) -> Distance:
+        """How far the outputs are when the chosen candidates are rounded."""
+        among = frozenset(chosen)
 
         def after(node: fx.Node, result: Any) -> Any:
             number = self.numbers.get(node)
-            return result if number is None or number not in chosen else self._rounded(node, result)
+            return result if number is None or number not in among else self._rounded(node, result)
 
+        worst = Distance(0.0)
         for sample, reference in zip(self.samples, self.references, strict=True):
             self.runs += 1
-            if not distance(reference, flat_run(self.program.exported, sample, after)).within(tolerance):
-                return False
-        return True
+            found = distance(reference, flat_run(self.program.exported, sample, after))
+            if found.broken:
+                return found
+            worst = max(worst, found, key=lambda one: one.error)
+        return worst
 
     def _rounded(self, node: fx.Node, value: torch.Tensor) -> torch.Tensor:
         if saturates(node) or self.half != torch.float16:

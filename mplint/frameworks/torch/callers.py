@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mplint.frameworks.libraries import Libraries
@@ -32,6 +33,18 @@ SCALER = re.compile(rb"\bGradScaler\(")
 DEFINITION = re.compile(rb"(?m)^(?:async )?(?:def|class) (\w+).*\n(?:(?:[ \t)\]].*)?\n)*")
 AUTOCAST = re.compile(rb"(?<!\bdef )\bautocast\(|\bis_autocast_enabled\(|\bcustom_fwd\b")
 BFLOAT16 = re.compile(rb"\bbfloat16\b|\bbf16\b")
+PARTS = (
+    b"float16",
+    b"half",
+    b"Half",
+    b"fp16",
+    b"16-mixed",
+    b"precision",
+    b"bf16",
+    b"autocast",
+    b"GradScaler",
+    b"custom_fwd",
+)  # one in each of these
 COMMENT = re.compile(rb"(?m)#.*$|^\s*>>>.*$")
 MODULES = re.compile(rb"\btorch\b")
 
@@ -57,7 +70,7 @@ SILENT = Spoken(False, False, False, False, False)
 
 def speaks_of_float16(data: bytes) -> tuple[tuple[str, Spoken], ...]:
     """What the parts of a program speak of, the functions and classes at its top by their names, the rest and modules by ""."""
-    if MODULES.search(data) is None:
+    if not any(part in data for part in PARTS) or MODULES.search(data) is None:
         return ()
     code = COMMENT.sub(b"", data)
     if DEFINES.search(code) is not None:
@@ -69,6 +82,8 @@ def speaks_of_float16(data: bytes) -> tuple[tuple[str, Spoken], ...]:
 
 def speaks_of_autocast(data: bytes) -> bool:
     """Whether a program speaks of autocast."""
+    if b"autocast" not in data and b"custom_fwd" not in data:
+        return False
     return MODULES.search(data) is not None and AUTOCAST.search(COMMENT.sub(b"", data)) is not None
 
 
@@ -123,11 +138,16 @@ class Callers:
 
         What a helper says that only tests call, nobody else means; nor does a loss scaler say anything without autocast.
         """
-        told = [(path, said) for path in self.below(root) for name, said in self.ask(path, speaks_of_float16) if self.is_meant(path, name)]
-        if any(said.half or (said.named and is_test_path(path)) for path, said in told):
+        spoken = [(path, name, said) for path in self.below(root) for name, said in self.ask(path, speaks_of_float16) if said != SILENT]
+
+        def any_meant(says: Callable[[str, Spoken], bool]) -> bool:
+            return any(says(path, said) and self.is_meant(path, name) for path, name, said in spoken)
+
+        if any_meant(lambda path, said: said.half or (said.named and is_test_path(path))):
             return True
-        autocast = any(said.autocast for _, said in told)
-        return autocast and (any(said.scaler for _, said in told) or not any(said.bfloat for _, said in told))
+        if not any_meant(lambda _, said: said.autocast):
+            return False
+        return any_meant(lambda _, said: said.scaler) or not any_meant(lambda _, said: said.bfloat)
 
     def is_meant(self, path: str, name: str) -> bool:
         """Whether a part of a program tells what a library is for: used by more than tests, or in a test of the library's modules."""

@@ -44,7 +44,7 @@ def defines_function(data: bytes) -> bool:
 
 def decorates_function(data: bytes) -> bool:
     """Whether a program says `custom_fwd`."""
-    return DECORATED.search(data) is not None
+    return b"custom_fwd" in data and DECORATED.search(data) is not None
 
 
 def run_functions(m: Machine, found: Trace, paths: Iterable[str], ask: Ask, callers: Callers) -> None:

@@ -438,8 +438,10 @@ class Operation:
         if late.half and late.half[0].words.startswith("the model is cast"):
             return False  # as its data are, as a rule
         others = [a for a in self.given[:2] if a is not late]
-        unknown = any(type(a) is Unknown or (type(a) is Tensor and ANY in a.dtypes and not a.forward) for a in others)
-        return unknown and short_of(self.name).lower().replace("_", "").removesuffix("loss") in OF_NUMBERS
+        name = short_of(self.name).lower().replace("_", "").removesuffix("loss")
+        open_ones = {ANY, INTEGER} if name.endswith("withlogits") else {ANY}  # which takes no integers: these are not what they seem
+        unknown = any(type(a) is Unknown or (type(a) is Tensor and not open_ones.isdisjoint(a.dtypes) and not a.forward) for a in others)
+        return unknown and name in OF_NUMBERS
 
     def is_of_logits(self) -> bool:
         """Whether this makes probabilities of what a model gives under float16 autocast: of the result of its last product, as a rule."""

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from mplint.python.file import SourceFile
     from mplint.python.names import Binding
 
-OPTIMIZER = re.compile(r"optimi[sz]er|optim|(?<![a-z])opt(?![a-z])")
+KEY = "scaler"
+OPTIMIZER = re.compile(r"optim(?:izer)?(?=_state|$)")
+IN_PATH = re.compile(r"optimi[sz]er|optim|(?<![a-z])opt(?![a-z])")
 MODEL_WORDS = {"model", "models", "net", "network", "weights", "params", "generator", "backbone", "module"}
 
 
@@ -23,16 +25,17 @@ def saved_beside(file: SourceFile, call: ast.Call, store: ast.AST, scaler: str) 
     match store:
         case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=held), slice=index)], value=value) if value is call:
             quote = file.text(index)[:1]
-            return InsertStatements(file.span(store), (f"{held}[{quote}scaler{quote}] = {scaler}.state_dict()",), after=True)
+            name = key_like(index.value) if isinstance(index, ast.Constant) else KEY
+            return InsertStatements(file.span(store), (f"{held}[{quote}{name}{quote}] = {scaler}.state_dict()",), after=True)
         case ast.Dict(keys=keys, values=values) if call in values:
             key = keys[values.index(call)]
             if key is None or not isinstance(key, ast.Constant) or not isinstance(key.value, str):
                 return None
             quote = file.text(key)[:1]
-            return beside(file, key, call, f"{quote}scaler{quote}: {scaler}.state_dict()")
+            return beside(file, key, call, f"{quote}{key_like(key.value)}{quote}: {scaler}.state_dict()")
         case ast.Call(keywords=keywords, func=ast.Name(id="dict")):
             keyword = next((k for k in keywords if k.value is call), None)
-            return beside(file, keyword, call, f"scaler={scaler}.state_dict()") if keyword is not None else None
+            return beside(file, keyword, call, f"{key_like(keyword.arg)}={scaler}.state_dict()") if keyword is not None else None
         case ast.Call(args=[first, given, *_]) if first is call:
             statement, path = file.syntax.statement(store), renamed(file, given)
             if path is None or not isinstance(statement, ast.Expr) or statement.value is not store:
@@ -44,10 +47,17 @@ def saved_beside(file: SourceFile, call: ast.Call, store: ast.AST, scaler: str) 
 def renamed(file: SourceFile, given: ast.expr) -> str | None:
     """The path of a file for the scaler's state beside the one for the optimizer's; None where that is not named for the optimizer."""
     text = file.text(given)
-    if "\n" in text or len(OPTIMIZER.findall(text)) != 1:
+    if "\n" in text or len(IN_PATH.findall(text)) != 1:
         return None
-    names = [n for n in ast.walk(given) if isinstance(n, ast.Name | ast.Attribute) and OPTIMIZER.search(ast.unparse(n))]
-    return None if names else OPTIMIZER.sub("scaler", text)
+    names = [n for n in ast.walk(given) if isinstance(n, ast.Name | ast.Attribute) and IN_PATH.search(ast.unparse(n))]
+    return None if names else IN_PATH.sub("scaler", text)
+
+
+def key_like(key: object) -> str:
+    """The key of the scaler's state beside that of the optimizer's: `scaler_state_dict` beside `optimizer_state_dict`."""
+    name = str(key)
+    ending = OPTIMIZER.match(name)
+    return KEY + name[ending.end() :] if ending is not None else KEY
 
 
 def beside(file: SourceFile, key: ast.expr | ast.keyword | ast.arg, value: ast.expr | ast.arg, text: str) -> Replace:
@@ -71,7 +81,7 @@ def loaded_after(file: SourceFile, call: ast.Call, state: ast.expr | None, scale
             if not isinstance(statement, ast.Expr) or statement.value is not call:
                 return None
             quote = file.text(item)[:1]
-            key = f"{quote}scaler{quote}"
+            key = f"{quote}{key_like(item.value)}{quote}"
             lines = (f"if {held}.get({key}):", f"    {scaler}.load_state_dict({held}[{key}])")
             return InsertStatements(file.span(statement), lines, after=True)
     return None

@@ -15,6 +15,7 @@ from mplint.recipes.scaler.plan import require
 if TYPE_CHECKING:
     from mplint.python.file import SourceFile
 
+COLLECTIVE = frozenset({"all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "allreduce", "allreduce_"})
 CALLS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm")
 
 
@@ -70,8 +71,28 @@ def root_of(node: ast.expr) -> str:
 
 
 def gradients_read(file: SourceFile) -> list[ast.expr]:
-    """Where a file reads `.grad`."""
-    return [a for a in file.syntax.all(ast.Attribute) if a.attr == "grad" and isinstance(a.ctx, ast.Load) and not is_autograd(a)]
+    """Where a file reads `.grad` for more than what scaled gradients are as good for."""
+    found = [a for a in file.syntax.all(ast.Attribute) if a.attr == "grad" and isinstance(a.ctx, ast.Load) and not is_autograd(a)]
+    return [a for a in found if not is_linear(file, a)]
+
+
+def is_linear(file: SourceFile, gradient: ast.expr) -> bool:
+    """Whether a gradient is only asked for, divided, or summed up over processes, where all have to find the same infinities afterwards."""
+    parents = file.syntax.parents
+    parent = parents[gradient]
+    if isinstance(parent, ast.Attribute) and parent.attr == "data":
+        gradient, parent = parent, parents[parent]
+    match parent:
+        case ast.Compare(ops=[ast.Is() | ast.IsNot()]):
+            return True
+        case ast.Attribute(attr="div_" | "mul_" | "zero_"):
+            return isinstance(parents[parent], ast.Call)
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+            return parent.func is not gradient and name in COLLECTIVE
+        case ast.BinOp(left=left, op=ast.Div() | ast.Mult()) if left is gradient:
+            statement = parents[parent]
+            return isinstance(statement, ast.Assign) and [ast.unparse(t) for t in statement.targets] == [ast.unparse(gradient)]
+    return False
 
 
 def is_between(file: SourceFile, node: ast.expr, backwards: Sequence[ast.AST], steps: Sequence[ast.Call]) -> bool:
