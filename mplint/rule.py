@@ -35,7 +35,8 @@ class Consequence(NamedTuple):
 
     `note` is what was done where the fix was made (""; the fix's title); `mends`: the fix belongs to a new policy, where others change what
     the user wrote for other reasons. `fatal`: the program would raise or train wrongly, and must not be written (None: as errors are).
-    `scaling`: it comes of loss scaling, which bfloat16 does not need; `speed`: it only costs speed. `torch`: what the rule advises is
+    `scaling`: it comes of loss scaling, which bfloat16 does not need; `speed`: it only costs speed; `resumes`: it shows
+    when training is resumed, and stops nothing. `torch`: what the rule advises is
     there since this version.
     """
 
@@ -43,6 +44,7 @@ class Consequence(NamedTuple):
     mends: bool = False
     fatal: bool | None = None
     scaling: bool = False
+    resumes: bool = False
     speed: bool = False
     torch: str | None = None
 

@@ -16,7 +16,7 @@ from mplint.python.syntax import FUNCTIONS, argument
 from mplint.recipes.scaler.checkpoint import loaded_after, saved_beside
 from mplint.recipes.scaler.handing import handed_on
 from mplint.recipes.scaler.plan import NoFix
-from mplint.rule import Rule
+from mplint.rule import Consequence, Rule
 
 from .checkpoint_cases import (
     Case,
@@ -108,6 +108,7 @@ class ScalerStateNotSaved(Rule):
     tokens = ("GradScaler", "NativeScaler", ".unscale_(", ".scale(")
 
     program = True
+    adoption = Consequence(resumes=True)
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each checkpoint without the scaler's state, each owner that loses it, and each resume that forgets it."""

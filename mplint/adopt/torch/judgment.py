@@ -20,7 +20,6 @@ from mplint.versions import Versions
 
 ROUNDS = 6
 MOST_FILES = 40
-RESUMES = frozenset({"MP307"})  # what shows when training is resumed: steps that are skipped until the scale fits
 
 
 def new_findings(before: Program, after: Program) -> list[Finding]:
@@ -108,7 +107,8 @@ def settled(before: Program, after: Program) -> tuple[Program, list[Finding], li
 
 def parted(program: Program, remaining: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
     """Findings that stand against a change, and those that only ask for more: in other files of the project, or of checkpoints."""
-    more = [f for f in remaining if f.code in RESUMES or (f.location.path != program.path and f.severity is not Severity.ERROR)]
+    away = [f for f in remaining if f.location.path != program.path and f.severity is not Severity.ERROR]
+    more = [f for f in remaining if f in away or rule_of(f).adoption.resumes]
     return [finding for finding in remaining if finding not in more], more
 
 
