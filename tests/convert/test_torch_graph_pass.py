@@ -128,7 +128,7 @@ def test_buffers_and_inputs_change_as_before_and_the_original_is_left_alone(tmp_
 
 
 def test_random_numbers_other_precisions_and_bodies_stay_and_say_so(tmp_path: Path) -> None:
-    reasons = {why for name in ("random", "islands", "branching") for _, why in converted(name, tmp_path)[0].kept}
+    reasons = {why for name in ("random", "islands", "branching") for _, why in converted(name, tmp_path, keep=("permute",))[0].kept}
     assert "in half it draws other random numbers" in reasons
     assert "operators with graphs of their own keep them float32" in reasons
     assert any(why.startswith(("it has float64", "it has complex64")) for why in reasons)
