@@ -346,4 +346,3 @@ def effect(trace: Trace, choice: Choice) -> tuple[tuple[Location, str], ...]:
     site = trace.location(choice.site)
     elsewhere = site.line != choice.span.line or trace.file(choice.site.path) is not choice.file
     return ((site, "the dtype takes effect here"),) if elsewhere else ()
-

@@ -147,7 +147,6 @@ class Args:
         return Args((first, *self.positional), self.named, (0, *self.places), self.named_places, self.opaque, self.holders)
 
 
-
 class Library(Protocol):
     """What the names of other packages mean: frameworks, and Python's own library."""
 

@@ -400,6 +400,7 @@ def s_if(m: Machine, ir: IR) -> bool:
         if not truth and test[-1] == "TYPE_CHECKING":
             told(m, body)
         return block(m, body if truth else orelse)
+
     def run(truth: bool) -> tuple[bool, Value]:
         narrow_subjects(m, test, truth)
         return block(m, body if truth else orelse), NONE

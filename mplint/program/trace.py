@@ -305,16 +305,12 @@ def constant_of(default: Value | None) -> tuple[Hashable] | None:
     return None
 
 
-
-
 def speaks_of_precision(name: str, values: Iterable[Hashable] | None) -> bool:
     """Whether a setting whose default nobody knows is one that its user chooses the precision by."""
     return any(PRECISION.search(str(text)) for text in (name, *(values or ())))
 
 
-def words_of(
-    switch: Switch, truth: bool | None, allowed: Iterable[Hashable] | None, excluded: Iterable[Hashable], file: str = ""
-) -> str:
+def words_of(switch: Switch, truth: bool | None, allowed: Iterable[Hashable] | None, excluded: Iterable[Hashable], file: str = "") -> str:
     """What a user has to do with a switch, as a line of the file that says it where one does."""
     name = f"`{switch.name}`"
     values = [str(truth).lower()] if allowed is None and truth is not None else [shown_values([v]).strip("`") for v in allowed or ()]

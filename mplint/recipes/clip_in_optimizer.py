@@ -26,9 +26,7 @@ class Clipping(NamedTuple):
     changes: tuple[Change, ...]
 
 
-def clipping_by_optimizer(
-    trace: Trace, file: SourceFile, changes: list[Event], optimizer: ast.Call, receiver: ast.expr
-) -> Clipping | None:
+def clipping_by_optimizer(trace: Trace, file: SourceFile, changes: list[Event], optimizer: ast.Call, receiver: ast.expr) -> Clipping | None:
     """What is done to gradients, as an option of the optimizer, or by a threshold that it scales; None where it is anything but clipping.
 
     `receiver`: the optimizer, where it applies the gradients.

@@ -137,9 +137,7 @@ class RemovedKerasApi(Rule):
             help = table().members["dynamic"]
             yield self.finding(file, call, "Keras 3 has no `LossScaleOptimizer(dynamic=False)`", why="It raises ValueError.", help=help)
 
-    def _argument(
-        self, file: SourceFile, migration: Migration, call: ast.Call, kind: str, value: ast.expr, help: str
-    ) -> Finding:
+    def _argument(self, file: SourceFile, migration: Migration, call: ast.Call, kind: str, value: ast.expr, help: str) -> Finding:
         changes = migration.argument_changes(call, kind)
         fix = stable_fix(changes, migration.targets) if changes else None
         why = "Keras 2 raises TypeError; Keras 3 raises ValueError, or takes a string in this place for the initial scale and fails later."

@@ -150,8 +150,7 @@ class ScalerMisordered(Rule):
             yield self.at(
                 trace,
                 first.place,
-                f"`{trace.text(first.place)}` updates a scale that another optimizer's step in this round still uses"
-                + verdict.condition(),
+                f"`{trace.text(first.place)}` updates a scale that another optimizer's step in this round still uses" + verdict.condition(),
                 severity=Severity.WARNING,
                 why="the scale grows and backs off once for each update: two in a round count every batch twice, and gradients that "
                 "accumulate over rounds mix two scales",

@@ -244,9 +244,7 @@ def loading(trace: Trace, entry: Entry, case: Case, file: SourceFile, scaler: as
     return (*handed, change) if change is not None and handed is not None else ()
 
 
-def handed_to(
-    trace: Trace, entry: Entry, case: Case, file: SourceFile, scaler: ast.expr, node: ast.AST
-) -> tuple[Change, ...] | None:
+def handed_to(trace: Trace, entry: Entry, case: Case, file: SourceFile, scaler: ast.expr, node: ast.AST) -> tuple[Change, ...] | None:
     """What hands the scaler to the function around `node`, a helper that only this program calls; None where that can't be told."""
     made = next((e for e in entry.of("scaler made") if e.data["scaler"] == case.scaler), None)
     built = trace.node(made.place) if made is not None else None

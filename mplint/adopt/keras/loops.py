@@ -82,5 +82,3 @@ def is_scaled(entry: Entry, event: Event) -> bool:
         return any(gradient.scaled is not None or "unscaled" in gradient.tags for _, gradient in ways)
     optimizers = [o for _, o in possible(event.data["optimizer"], event.path)]  # type: ignore[arg-type]
     return event.kind == "minimized" and all(type(o) is Object and o.kind == "loss scale optimizer" for o in optimizers)
-
-

@@ -10,6 +10,7 @@ SCALED = {
     3: "the loss is scaled by `scale_loss`, and the optimizer unscales (Keras 3, {by})",
 }
 
+
 def is_fatal(finding: Finding) -> bool:
     """Whether a program with this finding must not be written: it would raise, or train wrongly."""
     fatal = rule_of(finding).adoption.fatal

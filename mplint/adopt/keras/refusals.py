@@ -137,5 +137,3 @@ def assigned_by_hand(scene: Scene) -> Refusal | None:
         "or mixed_bfloat16"
     )
     return Refusal(found[0], text)
-
-

@@ -24,9 +24,7 @@ def float_arrays(execution: Execution) -> Iterator[Change]:
         match call:
             case ast.Call(func=ast.Attribute(value=value, attr="numpy")):
                 given = value
-            case ast.Call(args=[value, *_]) if any(
-                type(atom) is External and atom.name in ARRAYS for atom, _ in execution.callees(call)
-            ):
+            case ast.Call(args=[value, *_]) if any(type(atom) is External and atom.name in ARRAYS for atom, _ in execution.callees(call)):
                 given = value
         if given is not None and gives_half(execution, given):
             yield float32_tensor(file, root_of(execution, given))
@@ -105,4 +103,3 @@ def root_of(execution: Execution, node: ast.expr) -> ast.expr:
                 node = value
             case _:
                 return node
-

@@ -106,9 +106,7 @@ def samples(path: str, model: ir.Model, options: Options, notes: list[str]) -> S
     return Samples(gaps=["no made-up input ran: give --calibration data"])
 
 
-def _enrich(
-    trial: _Trial, found: Samples, values: Sequence[ir.Value], known: Mapping[str, Evidence], options: Options, dims: Dims
-) -> None:
+def _enrich(trial: _Trial, found: Samples, values: Sequence[ir.Value], known: Mapping[str, Evidence], options: Options, dims: Dims) -> None:
     """Add feeds of what names say, of larger integers, other choices, and larger floats, as far as the model bears them."""
     _only_finite(found)
     counted = any(known[value.name or ""].limit is None for value in values if value.dtype is not None and value.dtype.is_integer())
@@ -281,9 +279,7 @@ class _Trial:
                 still = []
             if not still or factor is None:
                 break
-            feed = {
-                name: array * array.dtype.type(factor) if array.dtype.kind == "f" else array for name, array in found.feeds[0].items()
-            }
+            feed = {name: array * array.dtype.type(factor) if array.dtype.kind == "f" else array for name, array in found.feeds[0].items()}
             outputs = self.run(feed)
             if outputs is not None:
                 results.append(outputs)
