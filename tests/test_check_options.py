@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from mplint.cli.main import main
-from mplint.config import load_config
+from mplint.config import Config, load_config
+from mplint.engine.select import known_rules
+from mplint.findings import Severity
+from mplint.replace import WriteError
 
 OLD = "import torch\n\nwith torch.cuda.amp.autocast():\n    pass\n"
 
@@ -62,6 +65,20 @@ def test_fix_goes_before_the_check(here: Path, capsys: pytest.CaptureFixture[str
     assert run(capsys, "--fix", "--staged")[0] == 2
 
 
+def test_a_fix_that_cannot_be_written_fails_the_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise WriteError("read-only")
+
+    monkeypatch.setattr("mplint.replace.replace_file", refuse)
+    code, out, err = run(capsys, "--fix", "--fail-on", "error")
+    assert code == 2 and "a.py: read-only; nothing was changed" in err and "MP101" in out
+
+
+def test_nothing_is_written_where_the_options_contradict_each_other(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--fix", "--add-ignores", " ")[0] == 2
+    assert (here / "a.py").read_text() == OLD
+
+
 def test_comments_ignore_every_finding_for_a_reason(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "--add-ignores", "old code, see #12")
     assert code == 0 and "1 finding in 1 file ignored" in err
@@ -93,6 +110,8 @@ def test_every_setting_that_init_shows_is_one(here: Path) -> None:
     lines = (here / "mplint.toml").read_text().splitlines()
     shown = [line.removeprefix("# ") for line in lines if line.startswith("# ") and " = " in line and '"…"' not in line]
     (here / "mplint.toml").write_text("\n".join(line for line in shown if not line.startswith("hardware")) + "\n")
+    advice = [rule for rule in known_rules(Config()).values() if rule.severity is Severity.INFO]
+    assert set(load_config(".").extend_select) <= {rule.code for rule in advice}
     assert len(shown) >= 7 and load_config(".").severities
 
 

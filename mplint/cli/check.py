@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mplint.cli.arguments import EXIT_EPILOG, Parser, add_common, add_paths, add_ranges, prepare
-from mplint.cli.output import ensure_writable, write_text
+from mplint.cli.output import ensure_text_file, write_text
 from mplint.cli.terminal import CLEAN, complain, exit_code, show_faults, style_of, tell
 from mplint.config import POLICIES
 from mplint.errors import UsageError
@@ -57,16 +57,16 @@ def run(options: Namespace) -> int:
     if options.statistics and options.output_format not in PLAIN:
         raise UsageError(f"--statistics goes with --output-format {', '.join(PLAIN)}")
     if options.output_file is not None:
-        ensure_writable(options.output_file)
+        ensure_text_file(options.output_file)
+    _ensure_files(options)
     config, paths, texts = prepare(options)
     if options.show_files or options.show_settings:
         return _show(options, config, paths)
-    if options.fix:
-        _fix(options, config, paths)
+    failures = _fix(config, paths) if options.fix else ()
     result, given = _checked(options, config, paths, texts)
-    failures: tuple[str, ...] = ()
     if options.add_ignores is not None:
-        result, failures = _ignored(options, result)
+        result, unwritten = _ignored(options, result)
+        failures += unwritten
     faults = _report(options, config, result, given)
     _remark(options, config, result)
     for failure in failures:
@@ -133,26 +133,29 @@ def _show(options: Namespace, config: Config, paths: Sequence[str]) -> int:
     return CLEAN
 
 
-def _fix(options: Namespace, config: Config, paths: Sequence[str]) -> None:
-    """Apply the safe fixes, and say what was fixed."""
-    if "-" in options.paths or options.since is not None or options.staged or options.model:
+def _ensure_files(options: Namespace) -> None:
+    """Raise UsageError, before anything is written, where what would be changed are no files, or for no reason."""
+    named = "-" not in options.paths and not options.model and not options.staged
+    if options.fix and (not named or options.since is not None):
         raise UsageError("--fix goes with files, not with --since, --staged, --model or standard input")
+    if options.add_ignores is not None and not named:
+        raise UsageError("--add-ignores goes with files, not with --staged, --model or standard input")
+    if options.add_ignores is not None and not options.add_ignores.strip():
+        raise UsageError("--add-ignores needs a reason")
+
+
+def _fix(config: Config, paths: Sequence[str]) -> tuple[str, ...]:
+    """Apply the safe fixes, say what was fixed, and return what could not be written, or failed."""
     from mplint.engine.fix import fix_paths
     from mplint.report.fixes import mended_report
 
     result = fix_paths(paths, config, unsafe=False, apply=True)
     tell(mended_report(result.mended))
-    for failure in result.failures:
-        complain(f"error: {failure}")
-    show_faults(result.faults)
+    return (*result.failures, *(f"internal error: {fault}" for fault in result.faults))
 
 
 def _ignored(options: Namespace, result: CheckResult) -> tuple[CheckResult, tuple[str, ...]]:
     """Write the comments, say how many, and return what is left, with what could not be written."""
-    if not options.add_ignores.strip():
-        raise UsageError("--add-ignores needs a reason")
-    if "-" in options.paths or options.staged or options.model:
-        raise UsageError("--add-ignores goes with files, not with --staged, --model or standard input")
     from mplint.engine.ignores import add_ignores
     from mplint.report.summary import counted
 

@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 
 from mplint.cli.arguments import Parser
-from mplint.cli.output import ensure_writable, write_text
+from mplint.cli.output import ensure_text_file, write_text
 from mplint.cli.terminal import CLEAN
 from mplint.config import Config, load_config
 from mplint.errors import UsageError
@@ -43,7 +43,7 @@ def run(options: Namespace) -> int:
     if options.dry_run:
         sys.stdout.write(text)
         return CLEAN
-    ensure_writable(path)
+    ensure_text_file(path)
     write_text(path, text)
     sys.stdout.write(f"Wrote {path}. `mplint check {folder}` reads it; `mplint baseline create` leaves old findings for later.\n")
     return CLEAN

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 
+from mplint.cli.output import ensure_writable
 from mplint.errors import UsageError
 
 SAVED_MODEL = "saved_model.pb"
@@ -24,23 +24,9 @@ def check_paths(source: str, target: str | None, dry: bool, report: str | None) 
     else:
         _check_target(source, folder, target)
     for path in filter(None, (target, report)):
-        parent = os.path.dirname(os.path.abspath(path))
-        if not os.path.isdir(parent):
-            raise UsageError(f"{path}: the folder {parent} does not exist")
-        check_writable(path, parent)
+        ensure_writable(path)
     if report is not None:
         check_report(report, target, (".json", ".html"))
-
-
-def check_writable(path: str, parent: str) -> None:
-    """Raise UsageError where nothing can be written to a path, before anything is worked out for it."""
-    if os.path.exists(path) and not os.access(path, os.W_OK):
-        raise UsageError(f"{path} can't be written: it is read-only")
-    try:
-        with tempfile.TemporaryFile(dir=parent):
-            pass
-    except OSError as error:
-        raise UsageError(f"{path} can't be written: {(error.strerror or str(error)).lower()}") from None
 
 
 def check_report(report: str, target: str | None, endings: tuple[str, ...]) -> None:

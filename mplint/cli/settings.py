@@ -59,12 +59,12 @@ def first_configuration(files: Sequence[str], targets: Targets, folder: str) -> 
     used = ", ".join(found) or "no framework yet"
     lines = [
         f"# mplint: {counted(len(files), 'file')}{f', {models} of them models' if models else ''}; {used}.",
-        "# Every setting stands for itself: what is left out has the value shown in its comment.",
+        "# A setting with a # before it is not set; what stands behind it is an example.",
         "",
         '# Rules to check: codes, prefixes, names or "ALL". Default: every rule of severity error or warning.',
         '# select = ["MP1", "MP2", "MP3"]',
         "# Advice that is not checked by default, such as compiling with XLA:",
-        '# extend-select = ["MP502"]',
+        '# extend-select = ["MP404"]',
         "# Rules to leave out, everywhere or in some files:",
         "# ignore = []",
         '# per-file-ignores = {"tests/*" = ["MP1"]}',

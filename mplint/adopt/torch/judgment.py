@@ -16,7 +16,6 @@ from mplint.errors import UsageError
 from mplint.findings import Applicability, Finding, Location, Severity, Span
 from mplint.python.document import InputError, is_test_path
 from mplint.rewrite import FixError
-from mplint.versions import Versions
 
 ROUNDS = 6
 MOST_FILES = 40
@@ -37,7 +36,8 @@ def new_findings(before: Program, after: Program) -> list[Finding]:
 
 def findings(program: Program) -> list[Finding]:
     """What mplint reports above info about a program, and about the files of the project that it runs."""
-    config = Config(select=("ALL",), cache=False, isolated=True, torch=requirement(program.targets.torch))
+    versions = program.targets.torch
+    config = Config(select=("ALL",), cache=False, isolated=True, torch=(versions.requirement() or None) if versions is not None else None)
     name = name_of(program)
     try:
         result = check_paths(files_beside(program), config, given={name: program.data})
@@ -63,14 +63,6 @@ def files_beside(program: Program) -> list[str]:
     places = (place for entry in program.execution.trace.entries for event in entry.events for place in (event.place, *event.calls))
     found = sorted({place.path for place in places} - {program.execution.path})
     return [path for path in found if os.path.isfile(path)][:MOST_FILES]
-
-
-def requirement(versions: Versions | None) -> str | None:
-    """The versions of torch that the project supports, as a requirement."""
-    if versions is None:
-        return None
-    bounds = ((">=", versions.lower), ("<", versions.upper))
-    return ",".join(f"{sign}{'.'.join(map(str, bound))}" for sign, bound in bounds if bound is not None) or None
 
 
 class Mended(NamedTuple):
