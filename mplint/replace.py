@@ -1,15 +1,19 @@
-"""Replaces a file as a whole: a reader sees the old bytes or the new ones, never a part."""
+"""Replaces a file as a whole: a reader sees the old bytes or the new ones, never a part. A file with several names keeps them all."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
 
 class WriteError(Exception):
-    """A file that can't be replaced; the message says why, without its path."""
+    """A file that can't be replaced; the message says why, and how it was left, without its path."""
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}; nothing was changed"
 
 
 class Stamp(NamedTuple):
@@ -27,7 +31,10 @@ class Stamp(NamedTuple):
 
 
 def replace_file(path: str, old: bytes, new: bytes) -> None:
-    """Put `new` in the place of `old`, keeping the mode and following symbolic links; WriteError where that can't be done.
+    """Put `new` in the place of `old`, keeping the mode and following links; WriteError where that can't be done.
+
+    A file with several names (hard links) is written in place, after a copy of the new content has been written beside it: there
+    is room for it then, and the copy is left where writing fails all the same.
 
     A file that no longer holds `old` is left alone.
     """
@@ -64,14 +71,43 @@ def _replace(path: str, is_same: Callable[[str], bool], write: Callable[[BinaryI
             write(stream)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, stat.S_IMODE(mode))
-        os.replace(temporary, target)
+        if os.stat(target).st_nlink > 1:
+            _overwrite(target, temporary)
+        else:
+            os.chmod(temporary, stat.S_IMODE(mode))
+            os.replace(temporary, target)
     except BaseException as error:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+        if not isinstance(error, _HalfWritten):
+            with suppress(OSError):
+                os.unlink(temporary)
         if isinstance(error, OSError):
             raise WriteError(_reason(error)) from None
         raise
+
+
+class _HalfWritten(WriteError):
+    """A file of which a part was overwritten, and whose new content lies beside it."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def _overwrite(target: str, copy: str) -> None:
+    """Write the content of a copy over a file, and remove the copy."""
+    with open(copy, "rb") as source, open(target, "r+b") as stream:
+        begun = False
+        try:
+            while data := source.read(1 << 20):
+                begun = True
+                stream.write(data)
+            stream.truncate()
+            stream.flush()
+            os.fsync(stream.fileno())
+        except OSError as error:
+            if not begun:
+                raise
+            raise _HalfWritten(f"{_reason(error)}; it is half written, and the new content lies in {copy}") from None
+    os.unlink(copy)
 
 
 def _reason(error: OSError) -> str:

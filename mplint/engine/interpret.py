@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mplint.catalog import Entry
 from mplint.engine.prefilter import key_of
+from mplint.engine.repositories import by_repository
 from mplint.engine.results import Fault, FileResult
 from mplint.findings import Finding
 from mplint.python.suffixes import PROGRAMS
@@ -21,18 +22,23 @@ def program_findings(
     read: Callable[[str], bytes],
     rules: Sequence[Entry],
     faults: set[Fault],
-    remembered: ProgramCache | None = None,
+    remember: Callable[[str], ProgramCache] | None = None,
     targets: Callable[[str], Targets] | None = None,
 ) -> dict[str, list[Finding]]:
-    """The findings of the rules that ask the whole program, by path; what fails is added to `faults`.
+    """The findings of the rules that ask the whole program, by path, each repository for itself; what fails is added to `faults`.
 
-    They are looked up in `remembered` first, which holds those of the same programs.
+    They are looked up first in what `remember` gives for a repository, which holds those of the same programs.
     """
     asking = [rule for rule in rules if rule.program]
-    given = {key_of(result.path): result.path for result in results if result.path.endswith(PROGRAMS) or result.path == "<stdin>"}
-    if not asking or not any(result.speaks for result in results):
-        return {}
-    from mplint.engine.tracing import traced_findings
+    speaking = [result for result in results if result.path.endswith(PROGRAMS) or result.path == "<stdin>"] if asking else []
+    by_path = {result.path: result for result in speaking}
+    found: dict[str, list[Finding]] = {}
+    for repository, paths in by_repository(by_path).items():
+        given = {key_of(path): path for path in paths}
+        if any(by_path[path].speaks for path in paths):
+            from mplint.engine.tracing import traced_findings
 
-    told_by = {key_of(result.path): result for result in results if key_of(result.path) in given}
-    return traced_findings(given, told_by, read, asking, faults, remembered, targets)
+            told_by = {key: by_path[path] for key, path in given.items()}
+            remembered = remember(repository) if remember is not None else None
+            found |= traced_findings(given, told_by, read, asking, faults, remembered, targets)
+    return found

@@ -9,7 +9,7 @@ from mplint.frameworks import batches, filepaths, options, packages, parts, pyth
 from mplint.frameworks.keras import vocabulary as keras
 from mplint.frameworks.library import Frameworks
 from mplint.frameworks.releases import Supported
-from mplint.frameworks.relevance import FOREIGN, LAYERED, casts_numbers, speaks_of_training
+from mplint.frameworks.relevance import FOREIGN, LAYERED, casts_numbers, speaks_of_precision, speaks_of_training
 from mplint.frameworks.torch import vocabulary as torch
 from mplint.frameworks.torch.contexts import run_in_context
 from mplint.frameworks.torch.units import Ask
@@ -71,4 +71,4 @@ def interpret(
     after = partial(run_in_context, paths=project.paths, ask=ask)
     leading = [path for path in sorted(project.graph.above(named) - set(named)) if not is_test_path(path)]
     around = partial(parts.users_of_parts, clipping=clipping)
-    return trace(project, frameworks(), relevant, named, after, recorder, leading, around, casts_numbers)
+    return trace(project, frameworks(), relevant, named, after, recorder, leading, around, casts_numbers, speaks_of_precision)

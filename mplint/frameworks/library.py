@@ -27,6 +27,8 @@ from mplint.program.values import (
     atoms,
 )
 
+MAX_NAMES = 50_000  # canonical ones that are kept
+
 
 def above(names: Iterable[str]) -> Iterator[str]:
     """Dotted names, and the packages and modules that hold them."""
@@ -49,6 +51,7 @@ class Frameworks:
         self.attributes = {kind: h for v in reversed(vocabularies) for kind, h in v.attributes.items()}
         self.values = {name: value for v in reversed(vocabularies) for name, value in v.values.items()}
         self.aliases = {name: other for v in reversed(vocabularies) for name, other in v.aliases.items()}
+        self.canonicals: dict[str, str] = {}
         self.prefixes = [p for v in vocabularies for p in v.prefixes]
         self.begun: dict[str, list[Callable[[Machine, str, Args, Place], Value | None]]] = {}  # by names: what their prefixes mean
         self.atom_methods = [h for v in vocabularies for h in v.atom_methods]
@@ -80,6 +83,15 @@ class Frameworks:
 
     def canonical(self, name: str) -> str:
         """A dotted name under which the tables know it: aliases of packages and modules resolved."""
+        found = self.canonicals.get(name)
+        if found is None:
+            if len(self.canonicals) > MAX_NAMES:
+                self.canonicals.clear()
+            found = self.canonicals[name] = self.resolved(name)
+        return found
+
+    def resolved(self, name: str) -> str:
+        """The same, worked out."""
         found = self.aliases.get(name)
         if found is not None:
             return found

@@ -20,6 +20,7 @@ from mplint.program.conditions import Path
 from mplint.program.expressions import bind, class_member, external_bases
 from mplint.program.machine import IDENTITY, Args, Machine, Switch, derived
 from mplint.program.project import Project
+from mplint.program.trace import Trace
 from mplint.program.values import (
     FALSE,
     NONE,
@@ -252,7 +253,7 @@ def run_parts(m: Machine, atom: Atom, title: str, symbol: str, found: Iterable[P
     if drivers:
         key = f"{title} is{IDENTITY}{symbol}"
         callee = derived(atom, "." + name) if type(atom) is Unknown else Method(atom, name)
-        m.switches.setdefault(key, Switch(title or "it", Constant(""), place, "setting"))
+        m.switches.setdefault(key, Switch(title or "it", NOBODY, place, "setting"))
         names = frozenset(part.name for part in drivers)
         arms: list[tuple[Path, Callable[[], tuple[bool, Value]]]]
         arms = [(frozenset({(("in", key, frozenset({part.name})), True)}), arm(m, part, symbol, name, args, place)) for part in drivers]
@@ -260,6 +261,15 @@ def run_parts(m: Machine, atom: Atom, title: str, symbol: str, found: Iterable[P
         result = m.fork(arms)[1]
     run_optional(m, () if first else others, title, symbol, name, args, place)
     return result
+
+
+NOBODY = Constant("")  # whose instance something unknown is by default
+
+
+def is_supposed(trace: Trace, path: Path) -> bool:
+    """Whether a path takes something unknown for an instance of a class of the project, which has the methods that are called."""
+    chosen = (trace.switch(key[1]) for key, sense in path if key[0] == "in" and sense)
+    return any(switch is not None and switch.default == NOBODY for switch in chosen)
 
 
 def comes_again(m: Machine, atom: Atom) -> bool:

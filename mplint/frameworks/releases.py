@@ -83,6 +83,8 @@ def asked(m: Machine, name: str, args: Args, place: Place) -> Value:
 
 def compared(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place: bool) -> Value | None:
     """The version of a package beside one that is written there."""
+    if type(left) is not Object and type(right) is not Object:
+        return None
     if package_of(left) is None:
         left, right, op = right, left, MIRRORED.get(op, op)
     package, text = package_of(left), text_of(right)

@@ -196,6 +196,25 @@ LOOPS = frozenset(["backward", "prepare", "setup"])
 FROM_OPTIONS = frozenset(["from_argparse_args"])  # trainers whose precision is an option of the command line
 
 
+# what says in a test that it is about half precision
+PRECISE = (
+    REGIONS
+    | HALVES
+    | CASTS
+    | POLICIES
+    | MANAGERS
+    | FROM_OPTIONS
+    | SECTIONS
+    | (KERAS_PROTOCOL - {"GradientTape", "apply_gradients"})
+    | {"compute_dtype", "_compute_dtype"}
+)
+
+
+def speaks_of_precision(words: frozenset[str]) -> bool:
+    """Whether code speaks of half precision, or of what scales losses for it."""
+    return not words.isdisjoint(PRECISE) or any("autocast" in word or word.endswith(OFFERS) or casts_model(word) for word in words)
+
+
 def speaks_of_training(words: frozenset[str]) -> bool:
     """Whether code enters regions, scales losses, trains or runs models in half, or is a layer or model of Keras."""
     if not words.isdisjoint(KERAS_PROTOCOL) or is_keras(words):

@@ -152,7 +152,7 @@ class _Run:
             try:
                 self.step.candidate.save()
             except WriteError as error:
-                return Mended("", 0, self.first, unproven, f"{self.path}: {error}; nothing was changed")
+                return Mended("", 0, self.first, unproven, f"{self.path}: {error}")
         return Mended(report, len(self.step.made), self.findings, unproven)
 
 

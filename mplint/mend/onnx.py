@@ -21,9 +21,10 @@ from mplint.conversion.feeds import load_feeds
 from mplint.conversion.onnx.arrays import required
 from mplint.conversion.onnx.convert import typed, verify
 from mplint.conversion.onnx.half_emulation import HALVES, to_strict
+from mplint.conversion.onnx.lean import fault_of, write_whole
 from mplint.conversion.onnx.program import bodies
 from mplint.conversion.onnx.read import LEFT_OUT, read
-from mplint.conversion.onnx.run import INLINE_BYTES, Outputs, Session, in_memory, weight_bytes
+from mplint.conversion.onnx.run import INLINE_BYTES, Outputs, Session, weight_bytes
 from mplint.conversion.onnx.samples import Samples, given, samples
 from mplint.conversion.policy import POLICIES, ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
@@ -94,7 +95,7 @@ class OnnxOriginal:
 
     def mended(self, passes: Sequence[Sequence[Fix]]) -> OnnxCandidate:
         """A copy with all the fixes, one pass after the other; raises MendError."""
-        model = read(self.path)
+        model = read(self.path, mapped=False)
         training = onnx.load(self.path, load_external_data=False) if LEFT_OUT in model.meta else None
         for fixes in passes:
             carry_out(model, fixes)
@@ -110,13 +111,9 @@ class OnnxOriginal:
     @cached_property
     def _typed(self) -> ir.Model:
         model = read(self.path)
-        message = in_memory(model) if weight_bytes(model) < INLINE_BYTES else None
-        if message is not None:
-            try:
-                onnx.checker.check_model(message, full_check=True)
-            except Exception as error:
-                raise MendError(f"the ONNX checker refuses the model as it is: {_first_line(error)}") from None
-        return typed(model, message)
+        if refused := fault_of(model):
+            raise MendError(f"the ONNX checker refuses the model as it is: {refused}")
+        return typed(model)
 
     def references(self, *, exact: bool = False, meant: bool = False) -> Samples:
         """Inputs, and what the original gives for them; not `exact`, what it is `meant` to give where that is no number, or everywhere."""
@@ -155,7 +152,10 @@ class OnnxOriginal:
 
     def _feeds(self, wide: ir.Model, place: str) -> list[dict[str, np.ndarray]]:
         """The inputs that conversion measures on, as far as half inputs can hold them."""
-        ir.save(wide, place, external_data="model.data" if weight_bytes(wide) >= INLINE_BYTES else None)
+        if weight_bytes(wide) >= INLINE_BYTES:
+            ir.save(wide, place, external_data="model.data")
+        else:
+            write_whole(wide, place)
         halves = {value.name: value.dtype for value in self._typed.graph.inputs if value.dtype in HALVES}
         if self.calibration:
             found = given(place, load_feeds(self.calibration, [value.name or "" for value in required(wide)]))

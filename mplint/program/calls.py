@@ -365,9 +365,24 @@ def bind_parameters(m: Machine, frame: Frame, function: Function, args: Args, ca
         elif default is not None:
             write(frame.id, name, optional(m, function, name, default))
             if not begins:
-                m.given.add(symbol_of_parameter(function, name))
+                symbol, passing = symbol_of_parameter(function, name), passing_on(m)
+                m.given.add(symbol if passing is None else (passing, symbol))
         else:
             write(frame.id, name, parameter(m, function, name, annotation, str(frame.id)))
+
+
+def passing_on(m: Machine) -> Code | None:
+    """The function that is running, where it was given keywords that nobody knows, `**kwargs`, so that it may pass them on; or None."""
+    frame = m.frames[-1] if m.frames else None
+    code = frame.code if frame is not None else None
+    if frame is None or code is None:
+        return None
+    for name, kind, _, _ in code.parameters:
+        held = m.read(frame.id, name) if kind == "**" else None
+        entries = m.read(held.id, "#entries") if type(held) is Object else None
+        if type(entries) is Entries and entries.rest == Unknown(f"{name}[]{IDENTITY}{frame.id}"):
+            return code
+    return None
 
 
 def default_value(m: Machine, function: Function, default: IR) -> Value:

@@ -2,7 +2,8 @@
 
 A literal is `(key, sense)`. Keys: `("true", symbol)`, the truth of an unknown; `("true", symbol, bound)`, of one that is a number
 compared with another; `("in", symbol, constants)`, an unknown equal to one of these; `("all", literals)`, several at once (its negation
-is a clause); `("place", …)`, what can't be named.
+is a clause); `("place", …)`, what can't be named; `("place", "test", literals)` with the sense False, that a test did not come out by
+these.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
                 symbols[key[2].symbol].append(literal)
         elif kind == "all" and not literal[1]:
             clauses.append(key[1])
+        elif kind == "place" and key[1] == "test" and type(key[2]) is frozenset and key[2] <= found:
+            return None
     for symbol, told in symbols.items():
         if len(told) == 1:
             key, sense = told[0]

@@ -6,6 +6,7 @@ unknown arguments (library code); the methods of a class run one after the other
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -40,17 +41,19 @@ def trace(
     leading: Iterable[str] = (),
     around: Callable[[Project], Mapping[str, frozenset[str]]] | None = None,
     last: Callable[[frozenset[str]], bool] | None = None,
+    tested: Callable[[frozenset[str]], bool] | None = None,
 ) -> Trace:
     """Run the entries of the relevant programs among `paths`, scripts first; then what `after` makes of what happened.
 
     `leading`: programs that import relevant ones; those that do something when they are run are scripts as well. `recorder` looks on.
     `around`: further programs that matter, with the names by which their functions do. `last`: what runs by itself after all else.
+    `tested`: what test code speaks of that is worth running: nothing else is asked of tests than what they do themselves.
     """
     m = interpreter(project, library, OWN_STEPS)
     m.recorder, m.relevant = recorder, relevant
     found = Trace(switches=m.switches, project=project)
     paths = list(paths)
-    run_all(m, found, project, relevant, paths, list(leading), around)
+    run_all(m, found, project, relevant, paths, list(leading), around, tested)
     if after is not None:
         after(m, found)
     if last is not None:
@@ -73,10 +76,12 @@ def unset(m: Machine, turned: frozenset[str]) -> frozenset[str]:
 def turned(m: Machine, project: Project) -> frozenset[str]:
     """The switches of parameters that some call of the project gives another value than the default, or names.
 
-    A call that passes a parameter on, `f(x=x)`, gives what its own callers give.
+    A call that passes a parameter on, `f(x=x)`, gives what its own callers give; so does one that passes on keywords, `f(**kwargs)`, which
+    nobody knows where no call is known of what it stands in.
     """
     found = {s for s in m.parameters if s in m.given}
-    passed = [given for given in m.given if type(given) is tuple and given[0] in m.parameters]
+    found.update(to for of, to in (given for given in m.given if type(given) is tuple) if type(of) is Code and of not in m.callers)
+    passed = [(of, to) for of, to in (given for given in m.given if type(given) is tuple) if type(of) is str and of in m.parameters]
     while more := [to for of, to in passed if to not in found and (of in found or m.parameters[of] not in m.callers)]:
         found.update(more)
     if len(found) == len(m.parameters):
@@ -107,6 +112,7 @@ def run_all(
     paths: Sequence[str],
     leading: Sequence[str],
     around: Callable[[Project], Mapping[str, frozenset[str]]] | None = None,
+    tested: Callable[[frozenset[str]], bool] | None = None,
 ) -> None:
     """Run the modules of the relevant programs and of those that lead to them, then what they have not called."""
     heirs = heirs_of(project, [*paths, *(path for path in leading if not is_test_path(path))], relevant)
@@ -121,6 +127,8 @@ def run_all(
     users = {*leading, *(path for path in paths if path in above and not is_test_path(path))}
     scripts = [path for path in sorted(users - set(files)) if (ir := project.ir(path)) is not None and begins(ir)]
     left = min(PROJECT_STEPS + FILE_STEPS * len(files), MOST_STEPS)
+    idle = silent_tests(project, paths, tested) if tested is not None else frozenset()
+    files = [path for path in files if path not in idle]
     beginning = [*files, *scripts]
     kept = left // 3  # for what no script calls
     for number, path in enumerate(beginning):
@@ -140,6 +148,15 @@ def run_all(
         m.limit = REST_STEPS
         run_definitions(m, found, sorted(rest, key=lambda begun: "backward" not in words_of(begun[1])), LAST_STEPS)
         m.limit = OWN_STEPS
+
+
+def silent_tests(project: Project, paths: Iterable[str], tested: Callable[[frozenset[str]], bool]) -> frozenset[str]:
+    """Those of some programs that are tests and do not speak of what counts in tests, nor does the test code that they import."""
+    found = {path for path in paths if is_test_path(path)}
+    speaking = [path for path in found if (ir := project.ir(path)) is not None and tested(ir[2])]
+    pending = [path for path in project.graph.above(speaking) if is_test_path(path)] if speaking else []
+    folders = tuple(os.path.dirname(path) + "/" for path in pending if os.path.basename(path) == "conftest.py")
+    return frozenset(path for path in found.difference(pending) if not path.startswith(folders))
 
 
 Begun = tuple[str, IR, Callable[[frozenset[str]], bool]]

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
+from types import NoneType
 from typing import NamedTuple
 
 from mplint.program.conditions import COMPARISONS, MIRRORED, Bound, Condition, Path, either_way, extend
-from mplint.program.lower import IR
+from mplint.program.lower import IR, filling
 from mplint.program.machine import IDENTITY, Args, Frame, Machine, derived
-from mplint.program.store import choose, join, under
+from mplint.program.store import Forked, choose, join, under
 from mplint.program.values import (
     FALSE,
     NONE,
@@ -50,10 +51,12 @@ from mplint.program.values import (
 )
 from mplint.python.folding import OPERATORS, NotConstant, fold, fold_unary
 
-INSTANCE = re.compile(rf"(?:\w+\.)*[A-Z]\w*[a-z]\w*\([^()]*\)(?:{IDENTITY}|$)")  # what a class of another package gives: never None
+# what a class of another package gives: never None
+INSTANCE = re.compile(rf"(?:(?:\w+\.)*[A-Z]\w*[a-z]\w*|torch\.device)\([^()]*\)(?:{IDENTITY}|$)")
 NOT_ENTERED = "not entered: "  # what the identities of functions begin with that were called and not entered
 OF_INSTANCE = "of an instance: "  # what the identities of members begin with that nobody knows, of instances of a class that is known
 MAX_ARMS = 4  # ways in which a condition can be true (or false) that are kept apart
+TO_LOOK_UP = (Lazy, Alternatives, Forked)  # what a variable may hold and does not stand for as it is
 BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
 
 
@@ -75,7 +78,12 @@ def e_constant(m: Machine, ir: IR) -> Value:
 
 
 def e_name(m: Machine, ir: IR) -> Value:
-    return lookup(m, m.frames[-1], ir[2], ir[1])
+    frame, name = m.frames[-1], ir[2]
+    if frame.locals is None or name in frame.locals:
+        value = m.store.slots.get((frame.id, name))
+        if value is not None and type(value) not in TO_LOOK_UP:
+            return value  # type: ignore[return-value]
+    return lookup(m, frame, name, ir[1])
 
 
 def lookup(m: Machine, frame: Frame, name: str, position: int) -> Value:
@@ -90,6 +98,8 @@ def lookup(m: Machine, frame: Frame, name: str, position: int) -> Value:
                     m.write(scope.id, name, value)
                 elif type(value) is Alternatives and any(type(a) is Lazy for a in atoms(value)):
                     value = m.each(value, lambda a: resolve_lazy(m, a) if type(a) is Lazy else a)
+                elif type(value) is Constant and value.value is None and scope.parent is None and name not in frame.outer_names:
+                    return as_filled(m, Module(scope.path, scope.path), name, value)
                 return value
         scope = scope.parent
     star = m.read(frame.path, "*")
@@ -128,7 +138,7 @@ def member_of_module(m: Machine, module: Module, name: str) -> Value | None:
             value = resolve_lazy(m, value)
             m.write(frame.id, name, value)
         if value is not None and type(value) is not Lazy:
-            return value
+            return as_filled(m, module, name, value)
     found = m.project.member(module, name)
     if found is not None:
         return found
@@ -142,6 +152,18 @@ def member_of_module(m: Machine, module: Module, name: str) -> Value | None:
                         return found_in
         return made_on_demand(m, module, name)
     return None
+
+
+def as_filled(m: Machine, module: Module, name: str, value: Value) -> Value:
+    """A module's variable as a function reads it: where it is None for want of what the project gives it before, something unknown."""
+    if not (type(value) is Constant and value.value is None) or not m.frames or m.frames[-1].code is None:
+        return value
+    key = (as_filled, module.path, name)
+    if key not in m.project.kept:
+        word = filling(name)
+        programs = (m.project.ir(path) for path in (module.path, *m.project.importers(module.path)))
+        m.project.kept[key] = any(ir is not None and word in ir[2] for ir in programs)
+    return Unknown(f"{name}{IDENTITY}{module.path}") if m.project.kept[key] else value
 
 
 def made_on_demand(m: Machine, module: Module, name: str) -> Value | None:
@@ -538,6 +560,10 @@ def combine_atoms(m: Machine, op: str, left: Atom, right: Atom, position: int, i
     known = m.library.binary(m, op, left, right, m.here(position), in_place)
     if known is not None:
         return known
+    if op in LOGICAL and (is_truth(left) or is_truth(right)):
+        both = of_truths(m, op, left, right)
+        if both is not None:
+            return both
     if op == "+" and type(left) is Items and type(right) is Items and left.rest is None and right.rest is None:
         return Items((*left.items, *right.items))
     if op == "*" and type(left) is Object and left.kind == "list" and type(right) is Constant and isinstance(right.value, int):
@@ -554,6 +580,28 @@ def combine_atoms(m: Machine, op: str, left: Atom, right: Atom, position: int, i
     if op == "+":
         follow_text(m, joined, left, right)
     return joined
+
+
+LOGICAL = ("&", "|")
+
+
+def is_truth(atom: Atom) -> bool:
+    """Whether an atom is one truth and no array of them: a boolean, or the comparison of something with names."""
+    if type(atom) is Test and atom.key[0] == "in":
+        return all(isinstance(name, (str, bool, NoneType)) for name in atom.key[2])
+    return type(atom) is Constant and isinstance(atom.value, bool)
+
+
+def of_truths(m: Machine, op: str, left: Atom, right: Atom) -> Value | None:
+    """`left & right` or `left | right` of truths, which is `and` or `or`; None where one of them is something else."""
+    if type(left) not in TRUTHS or type(right) not in TRUTHS:
+        return None
+    first, second = (left, right) if is_truth(left) else (right, left)
+    decided = op == "|"
+    return join((literals, (TRUE if decided else FALSE) if truth is decided else second) for literals, truth in truths(m, first))
+
+
+TRUTHS = (Constant, Test, Unknown)
 
 
 def follow_text(m: Machine, joined: Unknown, left: Atom, right: Atom) -> None:
@@ -652,6 +700,9 @@ def truths(m: Machine, value: Value, asked: Hashable = None) -> list[tuple[Path,
                 found.append((guards, False))
             else:
                 split(found, path, guards, (("place", repr(atom.id)), True))  # type: ignore[union-attr]
+        elif kind is Method and type(atom.receiver) is Object and type(atom.receiver.type) is Class:  # type: ignore[union-attr]
+            symbol = f"{atom.receiver.type.name}.{atom.name}{IDENTITY}{atom.receiver.id!r}"  # type: ignore[union-attr]
+            split(found, path, guards, (("true", symbol), True))  # what a base of another package holds: the same wherever it is asked for
         elif kind is Tensor or kind is DTypeOf or kind is Method:
             split(found, path, guards, (("place", "tensor", asked or repr(atom)[:80], m.round()), True))
         else:
@@ -674,13 +725,25 @@ def branches(m: Machine, ir: IR) -> list[tuple[Path, bool]]:
     Where the ways to a truth are too many to be told by literals, the test itself is one: it comes out the same when it is asked again.
     """
     found = ways(m, ir)
+    if len(found) == 1:
+        return found
+    if len(found) == 2 and found[0][1] is not found[1][1]:
+        return found if found[0][1] else found[::-1]
     both = {truth: [literals for literals, t in found if t is truth] for truth in (True, False)}
     told = {truth: one_way(arms) for truth, arms in both.items() if arms}
     if len(told) < 2 or all(exact for _, exact in told.values()):
         return [(literals, truth) for truth, (literals, _) in told.items()]
     asked = question(m, ir)
     key = ("place", "test", m.number_of(asked if asked is not None else frozenset(found)))
-    return [(literals | {(key, truth)}, truth) for truth, (literals, _) in told.items()]
+    return [(literals | {(key, truth)} | denied(both[not truth]), truth) for truth, (literals, _) in told.items()]
+
+
+def denied(arms: list[Path]) -> Path:
+    """That none of the shorter ways to the other truth was taken."""
+    return frozenset((("place", "test", arm), False) for arm in sorted(arms, key=len)[:MAX_DENIED] if 1 < len(arm) <= MAX_DENIED)
+
+
+MAX_DENIED = 5
 
 
 def question(m: Machine, ir: IR) -> tuple[Hashable, ...] | None:
@@ -888,7 +951,7 @@ def equal(m: Machine, left: Value, right: Value) -> Value | None:
                 return Test(("in", left.symbol, frozenset({right.value})), True)
             except TypeError:
                 return None
-        if right.value is None and type(left) not in (Test, Method, Alternatives, Lazy):
+        if right.value is None and type(left) not in (Method, Alternatives, Lazy):
             return FALSE
         if isinstance(right.value, bool) and type(left) is Test:
             return Test(left.key, left.sense is right.value)

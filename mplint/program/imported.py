@@ -15,7 +15,8 @@ from mplint.program.event import Event
 from mplint.program.store import Difference, Held, Slot, Slots, Store, settled
 from mplint.program.values import Alternatives, Code, Entries, Items, Value, alternatives
 
-Given = str | tuple[str, str]  # the switch of a parameter that a call gives a value, or the one that it gives it and its own
+# the switch of a parameter that a call gives a value; or the one that it gives it, or the function that passes keywords on, and its own
+Given = str | tuple[str | Code, str]
 
 
 class Exhausted(Exception):
@@ -266,9 +267,10 @@ class Imports:
         ways = self.kept.get(path, [])
         for number, known in enumerate(ways):
             if self.replay(m, known):
-                if number:
-                    ways.insert(0, ways.pop(number))
-                self.kept.move_to_end(path)
+                if path in self.kept:  # what it imports may have taken its room
+                    if number:
+                        ways.insert(0, ways.pop(number))
+                    self.kept.move_to_end(path)
                 return True
         found = self.record(m, path, execute)
         if found is not None:

@@ -3,8 +3,8 @@
 An expression or statement is `(kind, place, …)`; `place` packs the source range into one integer (`span_of` unpacks it).
 A function is `("function", place, name, parameters, body, locals, decorators, flags, words)`, a class
 `("class", place, name, bases, keywords, decorators, body, words)`. `words` holds the identifiers that it uses, so that
-code which can't concern a question is passed over, and `name(keyword=` for each keyword that a call gives. What has no lowering
-becomes "unknown" with its parts, never nothing.
+code which can't concern a question is passed over, `name(keyword=` for each keyword that a call gives, and `.name=` for each attribute
+that something else than `self` is given, and each global variable. What has no lowering becomes "unknown" with its parts, never nothing.
 """
 
 from __future__ import annotations
@@ -64,6 +64,11 @@ def names_within(node: ast.expr) -> Iterator[str]:
 
 
 PASSED_ON = "="  # what stands in a word for the value of an argument `x=x` or `x=self.x`
+
+
+def filling(name: str) -> str:
+    """The word of code that may give a module's variable a value, from outside of the module's body."""
+    return f".{name}="
 
 
 def shown_argument(keyword: ast.keyword) -> str:
@@ -144,7 +149,11 @@ class Lowering:
     def s_AugAssign(self, node: ast.AugAssign) -> IR:
         value = self.expression(node.value)
         read = self.expression(ast.copy_location(as_load(node.target), node.target))
-        return ("augmented", place_of(node), self.target(node.target), BINARY[type(node.op)], read, value)
+        place, target, op = place_of(node), self.target(node.target), BINARY[type(node.op)]
+        if value[0] == "conditional" and asks_for_dtype(value[2]):
+            both = [(("augmented", place, target, op, read, way),) for way in value[3:]]
+            return ("if", place, value[2], *both)
+        return ("augmented", place, target, op, read, value)
 
     def s_Return(self, node: ast.Return) -> IR:
         return ("return", place_of(node), self.expression(node.value) if node.value is not None else None)
@@ -246,6 +255,7 @@ class Lowering:
 
     def s_Global(self, node: ast.Global) -> IR:
         self.outer.update(node.names)
+        self.words.update(filling(name) for name in node.names)
         return ("global", place_of(node), tuple(node.names))
 
     def s_Nonlocal(self, node: ast.Nonlocal) -> IR:
@@ -333,6 +343,8 @@ class Lowering:
                 return ("name", place_of(node), id)
             case ast.Attribute(value, attr):
                 self.words.add(attr)
+                if not (isinstance(value, ast.Name) and value.id == "self"):
+                    self.words.add(filling(attr))
                 return ("attribute", place_of(node), self.expression(value), attr)
             case ast.Subscript(value, index):
                 return ("subscript", place_of(node), self.expression(value), self.expression(index))
@@ -460,7 +472,11 @@ class Lowering:
             left = left.left
         found = self.expression(left)
         for part in reversed(chain):
-            found = ("binary", place_of(part), BINARY[type(part.op)], found, self.expression(part.right))
+            place, op, right = place_of(part), BINARY[type(part.op)], self.expression(part.right)
+            if right[0] == "conditional" and asks_for_dtype(right[2]):
+                found = ("conditional", place, right[2], *(("binary", place, op, found, way) for way in right[3:]))
+            else:
+                found = ("binary", place, op, found, right)
         return found
 
     def all(self, nodes: Iterable[ast.expr]) -> tuple[IR, ...]:
@@ -483,6 +499,11 @@ COMMON: dict[type[ast.expr], Callable[[Lowering, Any], IR]] = {
     ast.Call: Lowering.call,
     ast.BinOp: Lowering.binary,
 }
+
+
+def asks_for_dtype(test: IR) -> bool:
+    """Whether a test compares the dtype of a variable: what is chosen by it goes with that variable only where it comes out so."""
+    return test[0] == "compare" and any(side[0] == "attribute" and side[3] == "dtype" for side in (test[2], *test[4]))
 
 
 def as_load(node: Any) -> Any:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -540,6 +541,10 @@ class Machine:
         guards = self.apart([short(path - base) for path, _, _ in results])
         self.store.merge([(g, written) for g, (_, written, _) in zip(guards, results, strict=True)], self.library.default)
         self.path = frozenset.intersection(*(path for path, _, _ in results)) | base
+        first = results[0][2]
+        if type(first) is Constant and all(value is first for _, _, value in results):
+            shared = frozenset.intersection(*guards)
+            return True, Alternatives(((shared, first),)) if shared else first
         return True, join((g, value) for g, (_, _, value) in zip(guards, results, strict=True))
 
     def apart(self, guards: Sequence[Path]) -> list[Path]:
@@ -553,6 +558,8 @@ class Machine:
 
     def each(self, value: Value, run: Callable[[Atom], Value]) -> Value:
         """`run` for each atom that a value may be, as a fork where there are several."""
+        if type(value) is not Alternatives:
+            return run(value)
         found = under(value, self.path)
         if len(found) == 1:
             return run(found[0][1])
@@ -656,6 +663,7 @@ class Machine:
         """Run an entry on an empty store, and give its events; entries of one home in a row share what they import."""
         if not home or home != self.home:
             self.store = Store()
+            gc.collect(0)  # what the last entry has left in circles, and nothing older
         while self.store.layers:
             self.store.undo()
         if home:

@@ -41,6 +41,7 @@ from mplint.program.values import (
     Code,
     Constant,
     Context,
+    DType,
     Entries,
     External,
     Function,
@@ -178,6 +179,9 @@ def named(value: Value, name: str) -> Value:
     return value
 
 
+OF_CLASSES = (Constant, DType, Unknown, Alternatives)  # what an instance gets of its class, as long as it is given nothing else
+
+
 def set_attribute(m: Machine, receiver: Value, name: str, value: Value, position: int) -> None:
     """Set an attribute of a value; of several, each under its conditions."""
     value = named(value, name)
@@ -191,6 +195,8 @@ def set_attribute(m: Machine, receiver: Value, name: str, value: Value, position
                     if setter is not None:
                         m.call(bind(m, setter, atom, atom.type, member[1], position), Args((value,), places=(position,)), position)
                         return NONE
+                if member is not None and type(member[0]) in OF_CLASSES and m.read(atom.id, name) is None:
+                    m.store.slots[(atom.id, name)] = member[0]  # what it has on other branches
             m.write(atom.id, name, value)
         elif type(atom) is Class:
             m.write(atom.id, name, value)

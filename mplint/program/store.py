@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import TypeAlias, final
 
 from mplint.program.conditions import EMPTY, Path, extend
-from mplint.program.values import NONE, Alternatives, Atom, Value, alternatives, options
+from mplint.program.values import NONE, Alternatives, Atom, Value, alternatives
 
 Slot: TypeAlias = tuple[Hashable, str]
 Default: TypeAlias = Callable[[Slot], Value | None]
@@ -47,6 +47,7 @@ def settled(held: Held | None) -> Value | None:
 
 
 Difference: TypeAlias = dict[Slot, Held | None]
+put, take = dict.__setitem__, dict.pop
 
 
 class Slots(dict[Slot, Held]):
@@ -94,12 +95,15 @@ class Slots(dict[Slot, Held]):
 
     def restore(self, layer: Difference) -> None:
         """Put back what slots held."""
-        write, get = dict.__setitem__, self.get
+        get = self.get
         for slot, old in layer.items():
             if old is None:
-                self.pop(slot)
+                if type(slot[0]) is int:
+                    take(self, slot, None)
+                else:
+                    self.pop(slot)
             elif get(slot) is not None:
-                write(self, slot, old)
+                put(self, slot, old)
             else:
                 self[slot] = old
 
@@ -131,11 +135,18 @@ class Store:
     def put(self, owner: Hashable, name: str, value: Held) -> None:
         """Set a slot."""
         slot = (owner, name)
-        if self.layers:
-            layer = self.layers[-1]
-            if slot not in layer:
-                layer[slot] = self.slots.peek(slot)
-        self.slots[slot] = value
+        slots = self.slots
+        if type(slots) is not Slots:
+            if self.layers and slot not in self.layers[-1]:
+                self.layers[-1][slot] = slots.peek(slot)
+            slots[slot] = value
+            return
+        if self.layers and slot not in (layer := self.layers[-1]):
+            layer[slot] = slots.get(slot)
+        if type(owner) is int:
+            put(slots, slot, value)
+        else:
+            slots[slot] = value
 
     def drop(self, owner: Hashable, name: str) -> None:
         """Remove a slot."""
@@ -218,10 +229,10 @@ def join(arms: Iterable[tuple[Path, Value | None]]) -> Value:
     for literals, value in arms:
         if value is None:
             continue
-        if not literals and type(value) is not Alternatives:
+        if type(value) is not Alternatives:
             flat.append((literals, value))
             continue
-        for guards, atom in options(value):
+        for guards, atom in value.options:
             both = extend(guards, literals) if guards else literals
             if both is not None:
                 flat.append((both, atom))
@@ -253,12 +264,14 @@ def chosen(value: Alternatives, path: Path) -> Value:
 
 def under(value: Value, path: Path) -> list[tuple[Path, Atom]]:
     """The atoms of a value that can hold on a path, each with the path that it holds on."""
+    if type(value) is not Alternatives:
+        return [(path, value)]
     found: list[tuple[Path, Atom]] = []
-    for guards, atom in options(value):
+    for guards, atom in value.options:
         both = extend(path, guards) if guards else path
         if both is not None:
             found.append((both, atom))
-    return found or [(path, next(iter(options(value)))[1])]
+    return found or [(path, value.options[0][1])]
 
 
 __all__ = ["EMPTY", "Difference", "Forked", "Held", "Slot", "Store", "choose", "join", "settled", "under"]

@@ -321,7 +321,8 @@ def words_of(switch: Switch, truth: bool | None, allowed: Iterable[Hashable] | N
     if allowed is not None:
         return f"{name} is {shown_values(allowed)}"
     default = constant_of(switch.default)
-    left = [c for c in switch.choices if c not in set(excluded)]
+    every = dict.fromkeys((*switch.choices, *(default or ()))) if switch.choices else {}
+    left = [c for c in every if c not in set(excluded)]
     if truth is None and 0 < len(left) <= 2:
         return f"{name} is {shown_values(left)}"
     if truth is None:

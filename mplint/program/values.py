@@ -465,7 +465,9 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
                 ways[atom] = [guards]
     for atom, all_of in several.items():
         kept[atom] = either_way(all_of)[0]
-    if not kept:
+    if len(kept) < 2:
+        for atom, guards in kept.items():
+            return Alternatives(((guards, atom),)) if guards else atom
         return Unknown("nothing")
     for alike in ALIKE:
         if len(kept) > Alternatives.LIMIT:

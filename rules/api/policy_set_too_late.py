@@ -128,7 +128,7 @@ def moved_before(trace: Trace, late: Late) -> Fix | None:
     if len([s for s in ast.walk(setting) if isinstance(s, ast.stmt)]) > 2:
         return None
     move = MoveStatement(file.span(setting), file.span(building))
-    return Fix("set the policy before the first layer is built", Applicability.SAFE, (move,))
+    return Fix("set the policy before the first layer is built", Applicability.UNSAFE, (move,))
 
 
 class PolicySetTooLate(Rule):
@@ -161,8 +161,8 @@ class PolicySetTooLate(Rule):
     ```
 
     ## Fix safety
-    Safe: the statement moves before the first layer, and only where it stands in the same block and nothing in between binds what it
-    reads. Elsewhere there is no fix.
+    Unsafe: the model computes in half precision from then on, as the policy asks. The statement moves before the first layer, and only
+    where it stands in the same block and nothing in between binds what it reads. Elsewhere there is no fix.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp106.py.
@@ -175,7 +175,7 @@ class PolicySetTooLate(Rule):
     code = "MP106"
     name = "policy-set-too-late"
     severity = Severity.ERROR
-    fix = Applicability.SAFE
+    fix = Applicability.UNSAFE
     frameworks = ("keras",)
     program = True
     tokens = ("set_global_policy", "set_policy", "set_dtype_policy")

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 
 from mplint.findings import Finding, Severity
 from mplint.graph.facts import GraphFacts
-from mplint.graph.work import is_free, work
-from mplint.rule import Rule
-
-BATCH = 256  # stands for a symbolic batch
-LAUNCH = 4e7  # FLOPs that a T4 does in float32 (8 TFLOPS) while one kernel is launched (5 microseconds)
+from mplint.graph.work import BATCH, LAUNCH, Busiest, busiest
+from mplint.rule import Option, Rule
 
 
 class ModelTooSmall(Rule):
@@ -54,21 +51,20 @@ class ModelTooSmall(Rule):
     severity = Severity.INFO
     frameworks = ("onnx", "keras", "torch")
     graphs = True
+    options = (Option("batch", BATCH, 1, "the batch that stands for a symbolic one"),)
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield a half model in which no node does enough."""
-        found = [(node, size.flops) for node in graph.heavy if (size := work(node)) is not None]
-        if not graph.is_half or not found or len(found) < len(graph.heavy) or any(is_free(node) for node, _ in found):
-            return
-        symbolic = any(not isinstance(dim, int) for t in graph.model.graph.inputs for dim in t.shape or ())
-        factor = BATCH if symbolic else 1
-        node, largest = max(found, key=lambda item: item[1])
-        if largest * factor < LAUNCH:
-            batch = f" for a batch of {BATCH}" if symbolic else ""
+        most = self._busiest(graph) if graph.is_half else None
+        if most is not None and most.flops < LAUNCH:
+            count = len(graph.heavy)
             yield self.graph_finding(
                 graph,
-                node,
-                f"the largest of {len(found)} heavy nodes, {node.described}, does {largest * factor / 1e6:.3g} million operations{batch}",
+                most.node,
+                f"the largest of {count} heavy nodes, {most.node.described}, does {most.flops / 1e6:.3g} million operations{most.batch}",
                 why="Below 40 million a kernel's launch takes longer than its work, even in float32 on a T4: half precision gains nothing.",
                 help="Ship the float32 model, or serve larger batches.",
             )
+
+    def _busiest(self, graph: GraphFacts) -> Busiest | None:
+        return busiest(graph.heavy, graph.model.graph.inputs, self.option("batch", graph.targets))

@@ -112,7 +112,7 @@ class Float16OnTpu(Rule):
             severity=Severity.INFO if choice.file.is_test else None,
             confidence=Confidence.HIGH if sure and choice.verdict.proven else Confidence.MEDIUM,
             related=((trace.location(used[0].place), "runs on a TPU"),) if used else (),
-            fix=Fix('use the policy "mixed_bfloat16"', Applicability.SAFE, (change,)) if text else None,
+            fix=Fix('use the policy "mixed_bfloat16"', Applicability.SAFE if sure else Applicability.UNSAFE, (change,)) if text else None,
         )
 
     def _autocast(self, trace: Trace, choice: Choice) -> Finding:

@@ -46,12 +46,13 @@ class ConstantOutOfRange(Rule):
     """Constant that does not fit float16
 
     ## What it does
-    Finds constants beyond ±65504 that reach a float16 tensor: attention masks `(1 - mask) * -1e9`, `masked_fill(mask, -1e9)`,
-    `torch.where(mask, scores, -1e9)`, `torch.finfo(torch.float32).min`. A sum in place, `scores += (1 - mask) * -1e9`, stays in the
-    dtype of `scores`, whatever that of the mask. For bfloat16 the bound is 3.39e38, which
+    Finds constants beyond ±65504 that reach a float16 tensor: attention masks `(1 - mask) * -1e9`, `scores - 1e9 * (1 - mask)`,
+    `masked_fill(mask, -1e9)`, `torch.where(mask, scores, -1e9)`, `torch.finfo(torch.float32).min`. A sum in place,
+    `scores += (1 - mask) * -1e9`, stays in the dtype of `scores`, whatever that of the mask. For bfloat16 the bound is 3.39e38, which
     `torch.finfo(torch.float32).min` still exceeds.
     Modules that a distribution (setup.py, pyproject.toml) offers, and whose own code or tests speak of float16, are read as a caller runs
-    them: under float16 autocast, with a first input that may be half; such findings say so and have medium confidence.
+    them: under float16 autocast, with a first input that may be half, and cast to float16 where its code, tests or examples cast models;
+    such findings say so and have medium confidence.
     In model graphs: initializers, numbers written into operations, fills and constant expressions beyond the range, at the node that
     computes with them: also divisors that become infinite, and factors that become 0. A float32 graph is right as it is: there the finding
     is advice, or with `--policy mixed_float16` a warning about the conversion.
@@ -133,6 +134,8 @@ class ConstantOutOfRange(Rule):
                 continue
             name = str(event.data["name"])
             raises = effect == "raises"
+            if value > 0 and is_subtracted(trace, event.data["operation"]):
+                value = -value
             if not raises and value > 0 and name not in ("where", "assignment"):
                 continue  # a factor that may be small enough for what it meets
             if name == IN_PLACE and not MASK.search(str(event.data["of"]) or trace.text(event.place)):
@@ -215,7 +218,7 @@ class ConstantOutOfRange(Rule):
         small = fate == "0"
         return self.graph_finding(
             graph,
-            first.node,
+            graph.first_of(self.code, [member.node for member in members]),
             f"{what} {result} at {first.node.described}{more}",
             why=EFFECTS[first.effect].format(dtype=first.dtype, largest=SHOWN_LIMITS[first.dtype]),
             help="Scale by a number of at least 6.1e-5, in two steps if need be, or keep this part in float32."
@@ -227,6 +230,31 @@ class ConstantOutOfRange(Rule):
             related=((first.tensor, f"holds {first.value:.6g}"),) if not isinstance(first.tensor.weights, Literal) else (),
             fix=fitting_mask(graph, members),
         )
+
+
+def is_subtracted(trace: Trace, operation: object) -> bool:
+    """Whether an operation multiplies what a mask leaves over with a number, and the product is subtracted: `scores - 1e9 * (1 - mask)`."""
+    file, product = (trace.node(operation) or (None, None)) if isinstance(operation, Place) else (None, None)
+    if file is None or not isinstance(product, ast.BinOp):
+        return False
+    match file.syntax.parents.get(product):
+        case ast.BinOp(op=ast.Sub(), right=right) if right is product:
+            pass
+        case ast.AugAssign(op=ast.Sub()):
+            pass
+        case _:
+            return False
+    return any(is_left_over(factor) for factor in (product.left, product.right))
+
+
+def is_left_over(node: ast.expr) -> bool:
+    """Whether an expression is what a mask leaves over: `1 - mask`, or `~mask` cast to numbers."""
+    match node:
+        case ast.BinOp(op=ast.Sub(), left=ast.Constant(value=1 | 1.0)) | ast.UnaryOp(op=ast.Invert()):
+            return True
+        case ast.Call(func=ast.Attribute(value=inner)):
+            return is_left_over(inner)
+    return False
 
 
 def covers(outer: Place, inner: Place) -> bool:
@@ -266,7 +294,11 @@ def program_fix(trace: Trace, event: Event, place: Place, value: float) -> Fix |
     if not dtype or root is None:
         return None
     text = f"{root}.finfo({dtype}).{'min' if value < 0 else 'max'}"
-    return Fix(f"use `{text}`", Applicability.SAFE if name is not None else Applicability.UNSAFE, (Replace(trace.span(place), text),))
+    same = name is not None and value < 0 and ADDED.search(name) is None
+    return Fix(f"use `{text}`", Applicability.SAFE if same else Applicability.UNSAFE, (Replace(trace.span(place), text),))
+
+
+ADDED = re.compile(r"mask|bias", re.I)  # what may be added to another mask: two of the lowest numbers are infinite together
 
 
 def dtype_beside(product: ast.BinOp, number: ast.expr) -> str:
@@ -308,4 +340,5 @@ def keras_fix(trace: Trace, operation: Place, place: Place, value: float) -> Fix
         case _:
             return None
     text = f"{name}.dtype.{'min' if value < 0 else 'max'}"
-    return Fix(f"use `{text}`", Applicability.SAFE, (Replace(trace.span(place), text),))
+    same = value < 0 and ADDED.search(name) is None
+    return Fix(f"use `{text}`", Applicability.SAFE if same else Applicability.UNSAFE, (Replace(trace.span(place), text),))

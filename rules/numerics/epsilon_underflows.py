@@ -178,7 +178,7 @@ class EpsilonUnderflows(Rule):
             first = members[0]
             yield self.graph_finding(
                 graph,
-                first.node,
+                graph.first_of(self.code, [member.node for member in members]),
                 epsilon_message(graph, members),
                 why=FATES[first.fate].format(guarded=first.guarded.op_type),
                 help="Use an epsilon of at least 1e-4 in float16, or keep these nodes in float32.",

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
 from mplint.frameworks.torch import half
+from mplint.frameworks.torch.callers import CALLERS_TENSOR
 from mplint.frameworks.torch.tensors import PRODUCT
 from mplint.program.machine import Event
-from mplint.program.trace import Trace
+from mplint.program.trace import CALLERS, Trace
 from mplint.program.values import Autocast, Place, Step, Tensor
 from mplint.python.file import SourceFile
 from mplint.recipes.float32 import float32_tensor
@@ -31,7 +32,8 @@ class HalfPrecisionReduction(Rule):
     ## What it does
     Finds sums and variances of tensors that a cast (or a placeholder) made float16, and means of their squares, outside autocast regions,
     which would promote the sums; and products of a matrix with itself (Gram matrices) in float16, also in such regions, that are divided
-    by the number of values only afterwards.
+    by the number of values only afterwards. In a library whose models are cast to float16, by its own code, tests or examples, squares and
+    variances of what its modules compute.
     In model graphs: sums and means over 2048 elements or more in float16, and sums that half can't hold for inputs within their range
     (in float32 graphs advice, or with `--policy` a warning about the conversion).
 
@@ -106,12 +108,14 @@ class HalfPrecisionReduction(Rule):
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report the sums and variances of what the program itself made float16, and the means of its squares."""
-        for item in (*half.found(trace, "reduced in half"), *half.found(trace, "unstable in half")):
+        for item in (f for kind in ("reduced in half", "unstable in half") for f in half.found(trace, kind, callers=True)):
             event = item.event
             tensor, name, region = event.data["tensor"], str(event.data["name"]), event.data["autocast"]
-            if not isinstance(tensor, Tensor) or not made_half(tensor) or (isinstance(region, Autocast) and region.dtype is not None):
+            if not isinstance(tensor, Tensor) or (isinstance(region, Autocast) and region.dtype is not None):
                 continue
             spread, squares = name in VARIANCES, PRODUCT in tensor.tags or name in VARIANCES
+            if not (made_half(tensor) or (squares and item.entry.context == CALLERS and of_cast_module(tensor))):
+                continue
             if name not in SUMS and not spread and not (name in MEANS and squares):
                 continue
             what = "squares of float16 values" if squares else "float16 values"
@@ -149,6 +153,11 @@ class HalfPrecisionReduction(Rule):
 def made_half(tensor: Tensor) -> bool:
     """Whether a cast or a placeholder of the program made a tensor float16, and nothing else."""
     return len(tensor.half) == 1 and tensor.half[0].words.endswith(("cast to float16 here", "is fed float16 here")) and not tensor.forward
+
+
+def of_cast_module(tensor: Tensor) -> bool:
+    """Whether a tensor is half because of a module that was cast: its input, or what its weights made of that."""
+    return len(tensor.half) == 1 and tensor.half[0].words in (CALLERS_TENSOR, "the model is cast to float16 here")
 
 
 TURNED = frozenset({"transpose", "permute", "t", "T", "mT", "contiguous", "clone", "swapaxes"})

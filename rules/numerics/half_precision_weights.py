@@ -9,7 +9,7 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Se
 from mplint.frameworks.trainers.queries import keeps_masters
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace, possible
+from mplint.program.trace import CALLERS, Entry, Trace, possible
 from mplint.program.values import HALF, TRUE, Atom, Items, Object, Place, State, Step, atoms
 from mplint.python.document import is_test_path
 from mplint.python.syntax import argument
@@ -80,7 +80,7 @@ class HalfPrecisionWeights(Rule):
         for entry in trace.entries:
             yield from self._variables(trace, entry)
             yield from self._layers(trace, entry)
-            halves = entry.of("half parameters")
+            halves = entry.of("half parameters") if entry.context != CALLERS else []  # there a caller chooses it
             steps = entry.of("optimizer step", "scaler step", "trainer step")
             stepped = {id_of(atom) for e in steps for atom in atoms(e.data["optimizer"])}  # type: ignore[arg-type]
             for event in halves:

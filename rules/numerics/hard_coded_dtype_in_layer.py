@@ -274,7 +274,7 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
     if made is None or made.data["sort"] in ("array", "island"):
         return None
     source = Surroundings(trace, event.place)
-    if source.holds_large_number() or not source.is_method():
+    if source.holds_large_number() or not source.is_method() or source.kind() == "module":
         return None
     written = made.data["dtype"]
     name = str(made.data["name"])
@@ -282,7 +282,8 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
         around = Surroundings(trace, step.place)
         if made.data["sort"] == "variable" or not around.is_method() or (around.method == "__init__" and not around.initialized()):
             return None
-        return Fix("use the compute dtype of the layer", safety(trace, event.place), (Replace(trace.span(written), "self.compute_dtype"),))
+        change = Replace(trace.span(written), "self.compute_dtype")
+        return Fix("use the compute dtype of the layer", safety(trace, event.place, source), (change,))
     around = Surroundings(trace, step.place)
     if (
         name.rpartition(".")[2] in FILLS
@@ -294,7 +295,7 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
         line, column = trace.span(step.place)[2:]
         if trace.text(step.place).rstrip(")").rstrip()[-1:] not in (",", "("):
             change = Replace(Span(line, column - 1, line, column - 1), ", dtype=self.compute_dtype")
-            return Fix("use the compute dtype of the layer", safety(trace, event.place), (change,))
+            return Fix("use the compute dtype of the layer", safety(trace, event.place, source), (change,))
     operand = source.operand(int(event.data["side"]))  # type: ignore[call-overload]
     if operand is None or source.package is None:
         return None
@@ -302,11 +303,13 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
     if "\n" in text:
         return None
     change = Replace(span, f"{source.package}.cast({text}, self.compute_dtype)")
-    return Fix("cast it to the compute dtype", safety(trace, event.place), (change,))
+    return Fix("cast it to the compute dtype", safety(trace, event.place, source), (change,))
 
 
-def safety(trace: Trace, place: Place) -> Applicability:
-    """How sure a fix is that asks a layer for its compute dtype: layers of a TensorFlow before 2.4 do not tell it."""
+def safety(trace: Trace, place: Place, source: Surroundings) -> Applicability:
+    """How sure a fix is that asks a layer for its compute dtype: those of a TensorFlow before 2.4 do not tell it, nor does what is none."""
+    if source.kind() != "layer":
+        return Applicability.UNSAFE
     pinned = trace.targets(place.path).tensorflow
     old = pinned.before("2.4") if pinned is not None else programs(trace).supports_old(place.path)
     return Applicability.UNSAFE if old else Applicability.SAFE
@@ -349,6 +352,14 @@ class Surroundings:
     def owner(self) -> str:
         """The class around the place."""
         return next((node.name for node in reversed(self.chain) if isinstance(node, ast.ClassDef)), "")
+
+    def kind(self) -> str:
+        """What the class around the place is by what it extends: a "layer" of Keras, a "module" that is none, or "" where that is open."""
+        classes = [node for node in self.chain if isinstance(node, ast.ClassDef)]
+        bases = [ast.unparse(base) for base in classes[-1].bases] if classes else []
+        if any(base.endswith(("Layer", "Model", "Cell")) or "keras" in base or base.startswith("layers.") for base in bases):
+            return "layer"
+        return "module" if all(base.endswith("Module") or base == "object" for base in bases) else ""
 
     @property
     def method(self) -> str:

@@ -86,11 +86,18 @@ def model_ends(entry: Entry, scored: frozenset[Place]) -> list[End]:
     stored = {event.data["model"].id for event in entry.of("weights loaded")} - ran  # type: ignore[attr-defined]
     called = entry.of("layer called")
     parts = {e.data["layer"].id for e in called if e.data["symbolic"] or e.get("inside")} - trained  # type: ignore[attr-defined]
+    whole_models = trained | {event.data["model"].id for event in entry.of("model run")}  # type: ignore[attr-defined]
+    taken_apart = {event.data["model"].id for event in entry.of("inner layer taken")} - whole_models  # type: ignore[attr-defined]
     setters = {event.place: event for event in entry.of("policy set")}
     settled = {place for event in entry.of("cast") if (place := cast_back(event)) is not None}
     found = []
     for key, event in made.items():
-        if key in parts or key in stored or (key not in trained and (event.function == "__init__" or event.get("how") == "called")):
+        if (
+            key in parts
+            or key in stored
+            or key in taken_apart
+            or (key not in trained and (event.function == "__init__" or event.get("how") == "called"))
+        ):
             continue
         outputs = tensors_of(event.data["outputs"], event.path)  # type: ignore[arg-type]
         whole = all_heads([atom for _, atom in outputs])

@@ -115,7 +115,7 @@ class UnstableOpInHalf(Rule):
         for found in unstable(graph):
             groups.setdefault((found.node.op_type, found.dtype), []).append(found)
         for (name, dtype), members in groups.items():
-            node = members[0].node
+            node = graph.first_of(self.code, [member.node for member in members])
             given = next((t.described for t in node.inputs if t is not None), "its input")
             more = len(members) - 1
             others = f"; so {'does' if more == 1 else 'do'} {more} more {name} {'node' if more == 1 else 'nodes'}" if more else ""

@@ -10,7 +10,7 @@ from mplint.program.machine import Args, Event
 from mplint.program.trace import Trace, possible, shown_symbol
 from mplint.program.values import Place, Step, Unknown
 from mplint.python.document import is_test_path
-from mplint.rule import Consequence, Rule
+from mplint.rule import Consequence, Option, Rule
 
 from .sizes import CONVOLUTIONS, RECURRENT, Size, layers, multiple, size
 
@@ -67,13 +67,16 @@ class BatchNotMultipleOf8(Rule):
     tokens = ("batch",)
     program = True
     adoption = Consequence(speed=True)
+    options = (Option("least-batch", 8, 1, "the batch up to which nothing is said"),)
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Yield each number once, where it is written."""
         seen: set[Place] = set()
         for found, use in batches(trace):
             place = found.literal or found.place
-            if found.number <= STEP or found.number % STEP == 0 or place in seen or is_test_path(place.path):
+            if found.number % STEP == 0 or place in seen or is_test_path(place.path):
+                continue
+            if found.number <= self.option("least-batch", trace.targets(place.path)):
                 continue
             seen.add(place)
             yield self.at(

@@ -11,7 +11,7 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
 from mplint.program.trace import Trace
 from mplint.program.values import Constant
 from mplint.python.document import is_test_path
-from mplint.rule import Consequence, Rule
+from mplint.rule import Consequence, Option, Rule
 
 from .sizes import Layer, Size, given, layers, multiple, replaced
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mplint.graph.sizes import Width
 
 STEP = 8
-SMALL = 64
 POSITIONS = 8 * 8  # at which a convolution is taken, of whatever kernel
 SHARE = 50  # times the work of a layer, from which on it makes no difference
 RELEVANT = 0.05  # of the work of a model: below, no width of it matters
@@ -90,6 +89,7 @@ class ChannelsNotMultipleOf8(Rule):
     program = True
     tokens = ("Dense", "Conv", "LSTM", "GRU", "Linear")
     adoption = Consequence(speed=True)
+    options = (Option("least-width", 64, 8, "the width in a program below which a finding is advice, of severity info"),)
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the unaligned widths between the products of a model that run in half, each once."""
@@ -122,10 +122,14 @@ class ChannelsNotMultipleOf8(Rule):
                     continue
                 if layer.event.kind == "layer made":
                     if not layer.head and layer.sure and is_hidden(trace, layer, size):
-                        yield self._finding(trace, layer, size, [size], size.number < SMALL)
+                        yield self._finding(trace, layer, size, [size], self.is_small(trace, size))
                 elif given(layer.event, "groups") is None and consumers(group, layer):
-                    little = size.number < SMALL or has_small_share(group, layer)
+                    little = self.is_small(trace, size) or has_small_share(group, layer)
                     yield self._finding(trace, layer, size, shared_widths(group, size.number), little)
+
+    def is_small(self, trace: Trace, size: Size) -> bool:
+        """Whether a width is so small that it is worth no more than advice."""
+        return size.number < self.option("least-width", trace.targets(size.place.path))
 
     def _finding(self, trace: Trace, layer: Layer, size: Size, same: Sequence[Size], little: bool) -> Finding:
         new = multiple(size.number, STEP)

@@ -11,15 +11,14 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
 from mplint.program.trace import Trace
 from mplint.program.values import Place, Step
 from mplint.python.document import is_test_path
-from mplint.rule import Consequence, Rule
+from mplint.rule import Consequence, Option, Rule
 
 from .sizes import Layer, Size, given, layers, multiple, replaced
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
 
-SMALLEST = 1000
-STEP, PAD = 8, 64
+STEP = 8
 POSITIONS = re.compile(r"pos|block|length|seq|max_len|ctx|context|time|step|user|item", re.I)
 FIXED = ("_weight", "weights", "embeddings_initializer")  # arguments that bring rows of their own
 
@@ -104,12 +103,17 @@ class VocabNotMultipleOf8(Rule):
     program = True
     tokens = ("Embedding",)
     adoption = Consequence(speed=True)
+    options = (
+        Option("least-rows", 1000, 8, "the rows from which on an embedding or a head is a vocabulary"),
+        Option("pad-to", 64, 8, "the number to a multiple of which the fix pads"),
+    )
 
     def check_graph(self, graph: GraphFacts) -> Iterator[Finding]:
         """Yield the vocabularies of a model that runs in half, each once."""
         from mplint.graph.sizes import title, vocabularies
 
-        for found in vocabularies(graph):
+        pad = self.option("pad-to", graph.targets)
+        for found in vocabularies(graph, self.option("least-rows", graph.targets)):
             first, head = found.makers[0], found.reader
             tied = ""
             if head is None:
@@ -124,13 +128,13 @@ class VocabNotMultipleOf8(Rule):
                 first,
                 f"{said}, which is no multiple of {STEP}{tied}",
                 why=f"Tensor Cores tile the head's product by 8 (64 is best on A100 and later); {found.number} leaves every row unaligned.",
-                help=f"Pad the vocabulary to {multiple(found.number, PAD)} in the model's source.",
+                help=f"Pad the vocabulary to {multiple(found.number, pad)} in the model's source.",
                 confidence=Confidence.MEDIUM if found.stored or head in (None, first) else Confidence.HIGH,
             )
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Yield the number of rows once, where it is written."""
-        rows = [row for layer in layers(trace) if layer.half and (row := rows_of(layer)) is not None and is_vocabulary(trace, row)]
+        rows = [row for layer in layers(trace) if layer.half and (row := rows_of(layer)) is not None and self.is_vocabulary(trace, row)]
         heads = {row.size.number for row in rows if row.head}
         seen: set[Place] = set()
         for row in rows:
@@ -141,9 +145,19 @@ class VocabNotMultipleOf8(Rule):
             seen |= {r.size.literal or r.size.place for r in same}
             yield self._finding(trace, row, same, place)
 
+    def is_vocabulary(self, trace: Trace, row: Rows) -> bool:
+        """Whether the rows are many, unaligned, and neither positions nor fixed by a pretrained checkpoint."""
+        size = row.size
+        least = self.option("least-rows", trace.targets(size.place.path))
+        if size.number < least or size.number % STEP == 0 or POSITIONS.search(trace.text(size.place)):
+            return False
+        places = [place for place in (size.literal, row.layer.event.place, *row.layer.event.calls) if place is not None]
+        return not any("pretrained" in function_at(trace, place).lower() for place in places)
+
     def _finding(self, trace: Trace, row: Rows, same: Sequence[Rows], place: Place) -> Finding:
         number = row.size.number
-        new = multiple(number, PAD)
+        pad = self.option("pad-to", trace.targets(place.path))
+        new = multiple(number, pad)
         changes = replaced(trace, [r.size for r in same], new)
         uses = tuple(Step(r.layer.event.place, f"`{r.layer.kind}` has as many rows") for r in same if r.size.place != place)
         confidence = Confidence.HIGH if row.layer.sure and len(same) > 1 else Confidence.MEDIUM
@@ -152,7 +166,7 @@ class VocabNotMultipleOf8(Rule):
             place,
             f"a vocabulary of {number} rows is no multiple of {STEP}",
             why="Tensor Cores multiply half-precision tiles of 8, and the product over the vocabulary is the model's largest.",
-            help=f"Pad it to {new} (a multiple of {PAD}); the added rows are never looked up.",
+            help=f"Pad it to {new} (a multiple of {pad}); the added rows are never looked up.",
             confidence=Confidence.LOW if is_test_path(place.path) else confidence,
             steps=(*uses, *row.layer.steps),
             fix=Fix(f"pad the vocabulary to {new}", Applicability.UNSAFE, changes) if changes else None,
@@ -166,15 +180,6 @@ def rows_of(layer: Layer) -> Rows | None:
     if layer.kind == "Embedding":
         return Rows(layer, layer.before, False) if layer.before is not None else None
     return Rows(layer, layer.after, True) if layer.kind in ("Linear", "Dense") and layer.after is not None else None
-
-
-def is_vocabulary(trace: Trace, row: Rows) -> bool:
-    """Whether the rows are many, unaligned, and neither positions nor fixed by a pretrained checkpoint."""
-    size = row.size
-    if size.number < SMALLEST or size.number % STEP == 0 or POSITIONS.search(trace.text(size.place)):
-        return False
-    places = [place for place in (size.literal, row.layer.event.place, *row.layer.event.calls) if place is not None]
-    return not any("pretrained" in function_at(trace, place).lower() for place in places)
 
 
 def function_at(trace: Trace, place: Place) -> str:

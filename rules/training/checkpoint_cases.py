@@ -9,6 +9,7 @@ from typing import NamedTuple
 from mplint.frameworks.projects import graph_of
 from mplint.frameworks.torch.checkpoints import Held, key_read
 from mplint.frameworks.torch.protocol import key_of
+from mplint.frameworks.trainers.queries import in_float16
 from mplint.program.conditions import Path, extend
 from mplint.program.lower import IR, span_of
 from mplint.program.machine import IDENTITY, Event
@@ -90,9 +91,30 @@ def steps_of(entry: Entry) -> list[Stepped]:
     return list(found.values())
 
 
+def steps_of_trainers(trace: Trace, entry: Entry) -> list[Stepped]:
+    """The scalers by which accelerators step optimizers in float16, where the program does not leave checkpoints to them."""
+    if entry.of("trainer saved"):
+        return []
+    found: dict[frozenset[str], Stepped] = {}
+    for event in entry.of("trainer step"):
+        trainer = event.data["trainer"]
+        made = in_float16(trace, entry, trainer, event.path)
+        if made is None or made[0].data["title"] != "accelerate" or type(trainer) is not Object:
+            continue
+        scaler = Object(("scaler", trainer.id), "scaler", "torch.amp.GradScaler", trainer.made)
+        keys = keys_of(event.data["optimizer"])
+        found.setdefault(keys, Stepped(scaler, keys, event._replace(path=made[1]), False))
+    return list(found.values())
+
+
 def stepped_elsewhere(trace: Trace, entry: Entry) -> list[Stepped]:
-    """The scalers that step, in other entries of the program, an optimizer that this one saves: the same by where it is made."""
+    """The scalers that step, in other entries of the program, an optimizer that this one saves: the same by where it is made.
+
+    A main program that trains without a scaler is none of those that train with one, though a helper makes all their optimizers.
+    """
     if not saves(entry) or any(holds(e, "scaler") for other in trace.entries for e in saves(other)):
+        return []
+    if entry.script and entry.of("optimizer step"):
         return []
     known = trace.held.get("stepped")
     if not isinstance(known, list):

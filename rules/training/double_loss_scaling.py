@@ -10,9 +10,9 @@ from mplint.findings import Applicability, Change, Confidence, Finding, Fix, Rem
 from mplint.frameworks.keras import steps as keras_steps
 from mplint.frameworks.trainers.hosted import STEPS
 from mplint.frameworks.trainers.queries import in_float16, precision_around
-from mplint.program.conditions import Path
+from mplint.program.conditions import Key, Path
 from mplint.program.machine import Args, Event
-from mplint.program.trace import Entry, Trace, possible
+from mplint.program.trace import Entry, Trace, possible, shown_symbol
 from mplint.program.values import ANY, HALF, NONE, Atom, Object, Place, State, Step, Tensor, atoms
 from mplint.python.document import is_test_path
 from mplint.python.file import SourceFile
@@ -204,8 +204,13 @@ def plain_loss(trace: Trace, place: Place) -> tuple[Fix | None, str]:
 
 def are_alternatives(one: Path, other: Path) -> bool:
     """Whether two things happen under flags of their own: then nothing says that both are ever set."""
-    flags = [{literal for literal in path if literal[0][0] in ("true", "in")} for path in (one, other)]
-    return all(flags) and flags[0].isdisjoint(flags[1])
+    first, second = ({literal for literal in path if is_flag(literal[0])} for path in (one, other))
+    return bool(first - second) and bool(second - first)
+
+
+def is_flag(key: Key) -> bool:
+    """Whether a condition has a name, and asks for more than how many rounds there were."""
+    return key[0] in ("true", "in") and " % " not in shown_symbol(key[1])
 
 
 def inner_of(call: ast.AST) -> ast.expr | None:

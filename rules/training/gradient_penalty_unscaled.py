@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, InsertStatements, Replace, Severity, Span
+from mplint.frameworks.choices import ways_on
 from mplint.frameworks.torch import steps
-from mplint.program.conditions import Path
+from mplint.program.conditions import Path, extend
 from mplint.program.machine import Args, Event
 from mplint.program.trace import Entry, Trace, Verdict, possible
 from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Place, Step, Tensor
@@ -127,21 +128,20 @@ def unscaled(rule: Rule, trace: Trace, entry: Entry, event: Event) -> Penalty | 
     for path, atom in possible(outputs, event.path):  # type: ignore[arg-type]
         if type(atom) is not Tensor or atom.scaled is not None or HALF not in atom.forward or BFLOAT in atom.forward:
             continue
-        scaled = next((other for other, _ in steps.following(entry, event, path) if is_scaled_loss(entry, other, path)), None)
-        if scaled is not None and not in_island(entry, event, path):
-            return Penalty(entry, event, atom, scaled, rule.verdict(trace, entry, path, event.place))
+        for scaled, _ in steps.following(entry, event, path):
+            on = next(scaling(entry, scaled, path), None)
+            still = on is not None and any(other is atom or other == atom for _, other in possible(outputs, on))  # type: ignore[arg-type]
+            if on is not None and still and not in_island(entry, event, on):
+                return Penalty(entry, event, atom, scaled, rule.verdict(trace, entry, on, event.place))
     return None
 
 
-def is_scaled_loss(entry: Entry, event: Event, path: Path) -> bool:
-    """Whether an event is the scaling of a loss by a scaler that is not disabled."""
+def scaling(entry: Entry, event: Event, path: Path) -> Iterator[Path]:
+    """The ways on which an event is the scaling of a loss by a scaler that is on, or may be."""
     if event.kind != "loss scaled":
-        return False
+        return
     made = next((other for other in entry.of("scaler made") if other.data["scaler"] == event.data["scaler"]), None)
-    if made is None:
-        return True
-    ways = possible(made.data["enabled"], path)  # type: ignore[arg-type]
-    return any(not (type(enabled) is Constant and not enabled.value) for _, enabled in ways)
+    yield from ways_on(made.data["enabled"], path) if made is not None else (path,)
 
 
 def in_island(entry: Entry, event: Event, path: Path) -> bool:
@@ -153,7 +153,15 @@ def in_island(entry: Entry, event: Event, path: Path) -> bool:
     entered = [other.data["autocast"] for other in before if other.kind == "autocast entered" and other.frame == event.frame]
     found = [region for region in entered if isinstance(region, Autocast) and region.identity is not None]
     on = {region.identity for region in found if region.dtype is not None}
-    return any(region.dtype is None and region.identity not in on for region in found)
+    return any(region.dtype is None and region.identity not in on for region in found) or is_last_one_off(before, event, path)
+
+
+def is_last_one_off(before: Sequence[Event], event: Event, path: Path) -> bool:
+    """Whether the last region before an event, of its function or of one that has called it, was entered in half only on other paths."""
+    around = [e for e in before if e.kind == "autocast entered" and e.calls == event.calls[: len(e.calls)]]
+    last = [e for e in around if e.place == around[-1].place and e.loops == around[-1].loops]
+    taken = [e.data["autocast"] for e in last if extend(path, e.path) is not None]
+    return bool(taken) and all(isinstance(region, Autocast) and region.dtype is None for region in taken)
 
 
 def scale_and_divide(trace: Trace, penalty: Penalty) -> Fix | None:

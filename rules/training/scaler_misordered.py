@@ -263,7 +263,7 @@ def updated_after(entry: Entry, step: Event) -> bool:
 def repeated(event: Event) -> tuple[str, Place, Path] | None:
     """What is wrong with a call in view of what the scaler has done for this optimizer since its last update."""
     for path, state in possible(event.data["before"], event.path):  # type: ignore[arg-type]
-        if type(state) is not State or not isinstance(state.data, tuple) or state.data[0] == "ready":
+        if type(state) is not State or not isinstance(state.data, tuple) or state.data[0] == "ready" or steps.is_for_a_tpu(path):
             continue
         kind, place = state.data
         if event.kind == "unscale":

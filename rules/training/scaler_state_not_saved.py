@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from mplint.findings import Applicability, Change, Confidence, Finding, Fix, Severity
+from mplint.frameworks.torch import steps
 from mplint.program.conditions import Path
 from mplint.program.trace import Entry, Trace, possible, shown_symbol, speaks_of_precision
 from mplint.program.values import Place, Step, Test, Unknown
@@ -29,6 +30,7 @@ from .checkpoint_cases import (
     resumes,
     stepped_elsewhere,
     steps_of,
+    steps_of_trainers,
 )
 from .scaler_with_bfloat16 import serves_bfloat16, ways_on
 
@@ -40,7 +42,8 @@ class ScalerStateNotSaved(Rule):
 
     ## What it does
     Finds checkpoints that hold the state of an optimizer which a live GradScaler steps, and not the scaler's, in code that resumes
-    training: a program that writes the optimizer's state and never reads it is left alone. Also an optimizer class that holds a scaler
+    training: a program that writes the optimizer's state and never reads it is left alone; the scaler of an `Accelerator` counts, too,
+    where the program writes the state by hand and not with `save_state`. Also an optimizer class that holds a scaler
     and inherits its `state_dict`, and a scaler's state that is loaded from a key under which no checkpoint of the program has it.
     Silent where the scaler only ever scales what bfloat16 computed: MP306 says that it should not be there.
 
@@ -105,7 +108,7 @@ class ScalerStateNotSaved(Rule):
     severity = Severity.WARNING
     fix = Applicability.UNSAFE
     frameworks = ("torch",)
-    tokens = ("GradScaler", "NativeScaler", ".unscale_(", ".scale(")
+    tokens = ("GradScaler", "NativeScaler", ".unscale_(", ".scale(", "Accelerator(")
 
     program = True
     adoption = Consequence(resumes=True)
@@ -116,7 +119,8 @@ class ScalerStateNotSaved(Rule):
         for entry in trace.entries:
             for unwritten in never_written(trace, entry):
                 found.setdefault(unwritten.place, self._unwritten(trace, entry, unwritten))
-            stepped = [pair for pair in steps_of(entry) or stepped_elsewhere(trace, entry) if not serves_bfloat16(entry, pair.scaler)]
+            known = (*steps_of(entry), *steps_of_trainers(trace, entry)) or stepped_elsewhere(trace, entry)
+            stepped = [pair for pair in known if not serves_bfloat16(entry, pair.scaler)]
             if not stepped:
                 continue
             for lost in lost_by_owners(trace, entry, stepped):
@@ -124,7 +128,7 @@ class ScalerStateNotSaved(Rule):
             if not resumes(trace, entry):
                 continue
             for missing in missing_scalers(trace, entry, stepped):
-                if not any(inside(missing.place, place) for place in found):
+                if not steps.is_for_a_tpu(missing.path) and not any(inside(missing.place, place) for place in found):
                     found.setdefault(missing.place, self._missing(trace, entry, missing))
             for forgotten in not_restored(trace, entry, stepped):
                 found.setdefault(forgotten.place, self._forgotten(trace, entry, forgotten))

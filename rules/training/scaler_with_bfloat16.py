@@ -358,6 +358,22 @@ def is_always(origin: Event, scaling: Event, path: Path) -> bool:
     return any(path <= scaling.path | origin.path | literals for literals in ways_on(origin.data["enabled"]))  # type: ignore[arg-type]
 
 
+def serves_others(trace: Trace, origin: Event) -> bool:
+    """Whether what makes a scaler makes one for a loss of float16 too, elsewhere in the project."""
+    for entry in trace.entries:
+        made = {id_of(event.data["scaler"]) for event in entry.of("scaler made") if event.place == origin.place}
+        for event in entry.of("loss scaled") if made else ():
+            losses = [atom for _, atom in possible(event.data["loss"], event.path)]  # type: ignore[arg-type]
+            if id_of(event.data["scaler"]) in made and any(type(loss) is Tensor and loss.forward == {HALF} for loss in losses):
+                return True
+    return False
+
+
+def id_of(scaler: object) -> object:
+    """What identifies a scaler."""
+    return scaler.id if type(scaler) is Object else scaler
+
+
 def path_of_a_choice(trace: Trace, entry: Entry, scaling: Event, origin: Event) -> Path | None:
     """The path on which the regions of a loss, which runs in either half precision, run in bfloat16 while the scaler is on; or None."""
     if not any(type(a) is Tensor and a.forward >= {BFLOAT, HALF} for _, a in options(scaling.data["loss"])):  # type: ignore[arg-type]
@@ -477,6 +493,8 @@ def switched_off(trace: Trace, made: Event, region: Event | None, always: bool) 
             pass
         case _:
             return None
+    if always and serves_others(trace, made):
+        return None
     text = "False" if always else float16_only(trace, file, call, region)
     if text is None or has_star(call):
         return None

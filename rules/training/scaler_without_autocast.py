@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
+from mplint.frameworks.choices import ways_on
 from mplint.program.conditions import Condition, Key, Path, extend, tells_arms_apart
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, possible, speaks_of_precision
@@ -22,7 +23,6 @@ from mplint.program.values import (
     State,
     Step,
     Tensor,
-    Test,
     Unknown,
     atoms,
     options,
@@ -194,7 +194,7 @@ def plain_ways(entry: Entry, made: Event, scalings: list[Event]) -> Iterator[Pla
         others = ways[:number] + ways[number + 1 :]
         found += [joined for way in own if (joined := everywhere(way, others)) is not None]
     for way in found:
-        for path in turned_on(made.data["enabled"], way.path):
+        for path in ways_on(made.data["enabled"], way.path):
             yield Plain(path, way.region)
 
 
@@ -277,21 +277,6 @@ def switched_off(state: Autocast) -> Place | None:
     """Where a region is made that is off."""
     identity = state.identity
     return identity[0] if isinstance(identity, tuple) and isinstance(identity[0], Place) else None
-
-
-def turned_on(enabled: object, path: Path) -> Iterator[Path]:
-    """The paths on which a flag is, or may be, on."""
-    for both, atom in possible(enabled, path):  # type: ignore[arg-type]
-        literals: Path | None = frozenset()
-        if type(atom) is Constant:
-            literals = literals if atom.value else None
-        elif type(atom) is Test:
-            literals = frozenset({(atom.key, atom.sense)})
-        elif type(atom) is Unknown:
-            literals = frozenset({(("true", atom.symbol), True)})
-        on = extend(both, literals) if literals is not None else None
-        if on is not None:
-            yield on
 
 
 def narrowed(entry: Entry, scalings: list[Event], way: Plain, reached: Path) -> Iterator[Plain]:

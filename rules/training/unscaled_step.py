@@ -9,12 +9,13 @@ from itertools import pairwise
 from mplint.findings import Applicability, Change, Confidence, Finding, Fix, InsertStatements, Replace, Severity
 from mplint.frameworks.keras import steps as keras_steps
 from mplint.frameworks.keras.steps import Misused
+from mplint.frameworks.parts import is_supposed
 from mplint.frameworks.torch import steps
 from mplint.frameworks.torch.protocol import key_of
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event as Happening
 from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import Object, State, Step, Tensor
+from mplint.program.values import Object, State, Step, Tensor, Unknown
 from mplint.recipes.loss_in_tape import late_scaling, loop_of, scale_in_tape, unscale_after
 from mplint.rule import Consequence, Rule
 
@@ -129,7 +130,7 @@ class UnscaledStep(Rule):
     def _plain_step(self, trace: Trace, entry: Entry, event: Happening) -> Iterator[Finding]:
         """What is wrong with a step that does not go through the scaler."""
         text = trace.text(event.place)
-        if (case := bypassing(entry, event)) is not None:
+        if (case := bypassing(trace, entry, event)) is not None:
             scaled, again = case
             verdict = self.verdict(trace, entry, scaled.path, event.place)
             yield self.at(
@@ -240,7 +241,7 @@ def method_of(trace: Trace, event: Happening) -> str:
     return trace.text(event.place).partition("(")[0]
 
 
-def bypassing(entry: Entry, event: Happening) -> tuple[steps.Scaled, bool] | None:
+def bypassing(trace: Trace, entry: Entry, event: Happening) -> tuple[steps.Scaled, bool] | None:
     """The scaled gradients that a plain step applies, and whether the scaler has stepped with them before; None where it may be right."""
     key = event.data["key"]
     if steps.is_fallback(entry, event, key):
@@ -252,6 +253,8 @@ def bypassing(entry: Entry, event: Happening) -> tuple[steps.Scaled, bool] | Non
     for scaled in ways:
         if not scaled.certain and any(literal[0][0] == "true" and literal not in decided for literal in event.path):
             continue  # another flag decides here: which combinations occur is not known
+        if type(event.data["optimizer"]) is Unknown and is_supposed(trace, scaled.path):
+            continue  # what scales may have wrapped the optimizer as well
         if key not in scaled.unscaled:
             return scaled, False
         stepped = [other for other in entry.of("scaler step") if other.data["key"] == key and other.loops == event.loops]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+import pytest
+
 from mplint.frameworks.known import frameworks
 from mplint.program.interpreter import interpreter
 from mplint.program.lower import lower
@@ -52,6 +54,13 @@ def test_second_import_leaves_what_the_first_left() -> None:
     assert dict(m.store.slots) == first
     fresh = imported(machine(), "pkg/one.py")
     assert set(fresh.store.slots) == set(first)
+
+
+def test_import_whose_room_its_own_imports_take_leaves_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mplint.program.imported.MAX_SLOTS", 1)
+    m = imported(machine(), "pkg/one.py")
+    assert keys(m) == {"one"}
+    assert keys(imported(m, "pkg/one.py")) == {"one"}
 
 
 def test_modules_add_to_a_table_in_any_order() -> None:

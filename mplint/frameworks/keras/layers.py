@@ -822,6 +822,7 @@ def inner_layer(m: Machine, model: Object, place: Place) -> Object | None:
     """A layer of a model of `keras.applications`: all of them follow the policy that was in force when it was made."""
     if not is_application(model):
         return None
+    m.emit("inner layer taken", place, model=model)
     found = Object(("inner layer", model.id, m.identity(place)), "keras layer", str(model.type), place)
     m.write(found.id, "#policy", policy_held(m, model))
     return found

@@ -23,6 +23,7 @@ from mplint.frameworks.options.namespaces import (
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.expressions import external_bases, items_of, spread
 from mplint.program.machine import IDENTITY, Args, Machine, Switch
+from mplint.program.store import join
 from mplint.program.values import (
     FALSE,
     NONE,
@@ -33,10 +34,14 @@ from mplint.program.values import (
     External,
     Function,
     Items,
+    Lazy,
+    Method,
     Object,
+    Partial,
     Place,
     Unknown,
     Value,
+    Wrapped,
     atoms,
 )
 
@@ -74,6 +79,7 @@ FILLS = (
     "parse_dict",
     "parse_args_with_config",
 )
+CALLED = (Function, Method, Partial, Wrapped, Lazy)  # what a command of the command line runs
 ON, OFF = ("store_true", "store_false"), ("store_false",)
 
 
@@ -142,7 +148,7 @@ def parser_method(m: Machine, parser: Object, name: str, args: Args, place: Plac
         return parser
     if name == "set_defaults":
         for dest, value in args.named.items():
-            set_default(m, parser, dest, value)
+            set_default(m, parser, dest, value, place)
         return NONE
     if name == "get_default":
         return NONE
@@ -229,11 +235,14 @@ READERS: dict[str, Callable[[str], object]] = {
 }
 
 
-def set_default(m: Machine, parser: Object, dest: str, value: Value) -> None:
-    """`set_defaults(amp=True)`."""
+def set_default(m: Machine, parser: Object, dest: str, value: Value, place: Place) -> None:
+    """`set_defaults(amp=True)`; of functions, one for each command, any may be what is run."""
     held = m.read(parser.id, f"option {dest}")
     if type(held) is Unknown and (switch := m.switches.get(held.symbol)) is not None:
         m.switches[held.symbol] = switch._replace(default=default_of(value))
+    elif held is not None and value != held and all(type(a) in CALLED for v in (held, value) for a in atoms(v)):
+        key = ("place", place)
+        add(m, parser.id, dest, join([(frozenset({(key, True)}), value), (frozenset({(key, False)}), held)]))
     else:
         add(m, parser.id, dest, value)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from mplint.frameworks.libraries import Libraries
@@ -27,6 +27,12 @@ FLOAT16 = re.compile(
 NAMED = re.compile(rb"\btorch\.(?:cuda\.)?(?:float16|half)\b|[\"']fp16[\"']")  # a dtype by its name, for a test to try modules in
 # a dtype that is asked after: of a model's tensors where modules are defined, and elsewhere of whatever data
 TESTED = re.compile(rb"(?:[=!]=|\bin\b|\bis\b(?:[ \t]+not\b)?)[ \t]*[\[({]?[\w.,\s]*\btorch\.(?:float16|half)\b")
+# a model that is cast to float16, or loaded so
+CAST = re.compile(
+    rb"\b(?i:\w*(?:model|net|module|encoder|decoder|pipeline|pipe|transformer|unet|vae|clip|lm)\w*)(?:\(\))?"
+    rb"\.(?:(?:cuda|eval)\(\)\.)?(?:half\(\)|to\([^()\n]*\btorch\.(?:float16|half)\b)|\btorch_dtype\s*=\s*torch\.(?:float16|half)\b"
+)
+CALLERS_TENSOR = "a caller's float16 tensor comes in here"  # how it is told
 DEFINES = re.compile(rb"\bdef forward\b")
 SCALER = re.compile(rb"\bGradScaler\(")
 # a function or class at the top of a program, with the lines that are indented below it, or close its parameters
@@ -51,9 +57,10 @@ MODULES = re.compile(rb"\btorch\b")
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What a part of a program speaks of: what computes in float16, the names of that dtype, a loss scaler, autocast, bfloat16."""
+    """What a part of a program speaks of: what computes in float16, models cast to it, its names, a loss scaler, autocast, bfloat16."""
 
     half: bool
+    cast: bool
     named: bool
     scaler: bool
     autocast: bool
@@ -62,10 +69,10 @@ class Spoken:
     @classmethod
     def of(cls, code: bytes) -> Spoken:
         """What code speaks of, its comments left out."""
-        return cls(*(words.search(code) is not None for words in (FLOAT16, NAMED, SCALER, AUTOCAST, BFLOAT16)))
+        return cls(*(words.search(code) is not None for words in (FLOAT16, CAST, NAMED, SCALER, AUTOCAST, BFLOAT16)))
 
 
-SILENT = Spoken(False, False, False, False, False)
+SILENT = Spoken(False, False, False, False, False, False)
 
 
 def speaks_of_float16(data: bytes) -> tuple[tuple[str, Spoken], ...]:
@@ -100,6 +107,7 @@ class Callers:
     ask: Ask
     libraries: Libraries = field(init=False)
     known: dict[str, bool] = field(default_factory=dict)
+    casting: dict[str, bool] = field(default_factory=dict)
     entered: dict[str, bool] = field(default_factory=dict)
     uses: dict[str, frozenset[str]] = field(default_factory=dict)
 
@@ -120,6 +128,15 @@ class Callers:
             self.known[root] = self.has_float16_in_mind(root)
         return self.known[root]
 
+    def cast_to_half(self, path: str) -> bool:
+        """Whether a file belongs to a library whose models are cast to float16, by its own code, its examples or its tests."""
+        if not self.run_in_half(path):
+            return False
+        root = self.libraries.root_of(os.path.dirname(path)) or ""
+        if root not in self.casting:
+            self.casting[root] = self.is_meant_where(self.spoken(root), lambda _, said: said.cast)
+        return self.casting[root]
+
     def uses_autocast(self, path: str) -> bool:
         """Whether a file belongs to a library whose own code or tests use autocast."""
         if not self.libraries.holds(path):
@@ -138,16 +155,20 @@ class Callers:
 
         What a helper says that only tests call, nobody else means; nor does a loss scaler say anything without autocast.
         """
-        spoken = [(path, name, said) for path in self.below(root) for name, said in self.ask(path, speaks_of_float16) if said != SILENT]
-
-        def any_meant(says: Callable[[str, Spoken], bool]) -> bool:
-            return any(says(path, said) and self.is_meant(path, name) for path, name, said in spoken)
-
-        if any_meant(lambda path, said: said.half or (said.named and is_test_path(path))):
+        spoken = self.spoken(root)
+        if self.is_meant_where(spoken, lambda path, said: said.half or (said.named and is_test_path(path))):
             return True
-        if not any_meant(lambda _, said: said.autocast):
+        if not self.is_meant_where(spoken, lambda _, said: said.autocast):
             return False
-        return any_meant(lambda _, said: said.scaler) or not any_meant(lambda _, said: said.bfloat)
+        return self.is_meant_where(spoken, lambda _, said: said.scaler) or not self.is_meant_where(spoken, lambda _, said: said.bfloat)
+
+    def spoken(self, root: str) -> list[tuple[str, str, Spoken]]:
+        """What the parts of the programs below a folder speak of, by path and name."""
+        return [(path, name, said) for path in self.below(root) for name, said in self.ask(path, speaks_of_float16) if said != SILENT]
+
+    def is_meant_where(self, spoken: Iterable[tuple[str, str, Spoken]], says: Callable[[str, Spoken], bool]) -> bool:
+        """Whether one of the parts that say something tells what the library is for."""
+        return any(says(path, said) and self.is_meant(path, name) for path, name, said in spoken)
 
     def is_meant(self, path: str, name: str) -> bool:
         """Whether a part of a program tells what a library is for: used by more than tests, or in a test of the library's modules."""
@@ -223,13 +244,18 @@ def exports(statement: IR) -> bool:
     return statement[0] in ("assign", "augmented") and "__all__" in words_in(statement)
 
 
-def input_of(code: Code, guard: str) -> Args:
-    """The arguments of a module's `forward`: a tensor that is half or not, where the first is one of floats, and others."""
+def input_of(code: Code, guard: str, cast: bool = False) -> Args:
+    """The arguments of a module's `forward`: a tensor that is half or not, where the first is one of floats, and others.
+
+    A module that is cast (`cast`) takes half alone.
+    """
     own = [name for name, kind, _, _ in code.parameters[1:] if kind == "positional"]
     if not own or NAMES_WHOLE.search(own[0]):
         return Args(opaque=True)
     place = Place(code.path, code.place)
     key = ("place", place, guard)
-    half = UNKNOWN_TENSOR.but(dtypes=frozenset({HALF}), half=(Step(place, "a caller's float16 tensor comes in here"),))
+    half = UNKNOWN_TENSOR.but(dtypes=frozenset({HALF}), half=(Step(place, CALLERS_TENSOR),))
+    if cast:
+        return Args((half,), opaque=True)
     given: Value = join([(frozenset({(key, True)}), half), (frozenset({(key, False)}), UNKNOWN_TENSOR.but(dtypes=frozenset({SINGLE})))])
     return Args((given,), opaque=True)

@@ -212,8 +212,12 @@ class Candidates:
         """Whether what leads to a file loads modules by their names, or imports at its beginning some that are nowhere to be found."""
         if path not in self.open:
             own = (path, *self.scripts(path))
-            self.open[path] = self.loads_by_name(self.project.graph.below(own)) or any(self.misses(program) for program in own)
+            self.open[path] = self.loads_by_name(self.project.graph.below(own)) or self.is_partly_out_of_sight(path)
         return self.open[path]
+
+    def is_partly_out_of_sight(self, path: str) -> bool:
+        """Whether what leads to a file imports at its beginning modules that are nowhere to be found."""
+        return any(self.misses(program) for program in (path, *self.scripts(path)))
 
     def misses(self, path: str) -> bool:
         """Whether a program imports a module that is neither the project's nor a package's that is known."""

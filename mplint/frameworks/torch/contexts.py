@@ -23,13 +23,14 @@ from mplint.frameworks.torch.published import run_functions
 from mplint.frameworks.torch.tensors import is_module_name
 from mplint.frameworks.torch.units import Ask, Units
 from mplint.frameworks.trainers.queries import with_level
+from mplint.limits import FLOAT16_MAX, FLOAT16_SMALLEST_NORMAL
 from mplint.program.calls import instantiate
 from mplint.program.conditions import EMPTY, Path, extend
-from mplint.program.entries import OWN_STEPS, call_open, definitions, run, words_in
+from mplint.program.entries import OWN_STEPS, call_open, definitions, run, words_in, words_of
 from mplint.program.expressions import bind, class_member, external_bases, home_of_instance
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, STATE, Args, Event, Machine
-from mplint.program.trace import CALLERS, Entry, Trace, possible
+from mplint.program.trace import CALLERS, Entry, Trace, possible, shown_symbol
 from mplint.program.values import (
     ANY,
     BFLOAT,
@@ -37,9 +38,11 @@ from mplint.program.values import (
     FALSE,
     HALF,
     TRUE,
+    Atom,
     Autocast,
     Class,
     Code,
+    Constant,
     DType,
     Function,
     Module,
@@ -56,6 +59,9 @@ CONTEXT_STEPS = 200_000  # of all such runs, and
 FILE_STEPS = 2_000  # more for each file, up to
 MOST_STEPS = 400_000
 SMALLEST_RUN = 8_000  # that a module gets, however many there are
+USERS_STEPS = 100_000  # at least, of the runs of modules that users cast
+MOST_STATES = 3  # in which one class is run
+HAZARDS = frozenset({"pow", "square", "var", "std", "var_mean", "finfo"})  # what a cast module is read for, beside numbers beyond half
 RANKS = {HALF: 0, ANY: 1, BFLOAT: 2}
 MODEL = re.compile(r"model|net|module|forward", re.I)
 
@@ -111,7 +117,9 @@ def regions(found: Trace, packages: Packages) -> list[Region]:
                     title = str(event.data["title"])
                     way, region = entered_by(found, event, title, both)
                     rank = (0, False, False, len(way), not entry.script, number)
-                    result.append(Region(region, event.place, way, rank, trainer=title, begun=begun(entry, event)))
+                    one = Region(region, event.place, way, rank, trainer=title, begun=begun(entry, event))
+                    shapes = prepared_shapes(entry, event.data["trainer"], packages)
+                    result += [one] if shapes is None else [replace(one, shape=shape) for shape in shapes]
         for event in entry.of("float16 offered"):
             guards = event.data["guards"]
             both = extend(event.path, guards) if isinstance(guards, frozenset) else None
@@ -133,6 +141,28 @@ def entered_by(found: Trace, event: Event, title: str, path: Path) -> tuple[Path
         return path, region
     patched = with_level(found, event.data["precision"], path, "O1")  # type: ignore[arg-type]
     return (path, replace(region, by="apex's cast")) if patched is None else (patched, replace(region, by="apex"))
+
+
+def prepared_shapes(entry: Entry, trainer: object, packages: Packages) -> list[Shape] | None:
+    """The models that a trainer is given to prepare, which alone compute in its precision; None where any may be among them."""
+    events = [event for event in entry.of("models prepared") if event.data["trainer"] == trainer]
+    given = [atom for event in events for value in event.data["prepared"] for atom in atoms(value)]  # type: ignore[attr-defined]
+    models = [atom for atom in given if not is_no_model(atom)]
+    own = [atom for atom in models if not packages.give(atom)]
+    homes = {atom.type.path for atom in own if type(atom) is Object and type(atom.type) is Class}
+    if not models or any(type(atom) is not Object or type(atom.type) is not Class for atom in own):
+        return None
+    return [Shape(0, frozenset(), True, home) for home in sorted(homes)]
+
+
+def is_no_model(atom: Atom) -> bool:
+    """Whether something that a trainer prepares is what goes with a model: an optimizer, data, a schedule."""
+    if type(atom) is Unknown:
+        return NO_MODEL.search(shown_symbol(atom.symbol)) is not None
+    return type(atom) is Constant or (type(atom) is Object and atom.kind in ("optimizer", "scheduler"))
+
+
+NO_MODEL = re.compile(r"optim|sched|load|data|sampler|\blr", re.I)
 
 
 def shape_of(model: object, args: object) -> Shape | None:
@@ -188,8 +218,12 @@ def run_modules(m: Machine, found: Trace, known: list[str], ask: Ask, callers: C
     left = min(CONTEXT_STEPS + FILE_STEPS * len(files), MOST_STEPS)
     runs: list[Run] = []
     chosen = [(path, statement, states) for path in files for statement, states in classes_of(m, path, offered, nearby)]
-    for turn in range(2):
-        waiting = [(path, statement, states[turn]) for path, statement, states in chosen if len(states) > turn]
+    turns = [[(path, statement, states[turn]) for path, statement, states in chosen if len(states) > turn] for turn in range(MOST_STATES)]
+    by_users = [one for waiting in turns for one in waiting if one[2].callers and one[2].cast]
+    turns = [[one for one in waiting if not (one[2].callers and one[2].cast)] for waiting in turns]
+    for waiting in (*turns, by_users):
+        if waiting is by_users:
+            left = max(left, USERS_STEPS)
         for number, (path, statement, region) in enumerate(waiting):
             if left <= 0:
                 break
@@ -208,7 +242,7 @@ def run_modules(m: Machine, found: Trace, known: list[str], ask: Ask, callers: C
 
 
 def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby) -> Iterable[tuple[IR, tuple[Region, ...]]]:
-    """The classes of a file, each with the states in which it is run, one or two, the nearest first.
+    """The classes of a file, each with the states in which it is run, the nearest first, and a cast by users of the library last.
 
     A model that one program casts, another may run under autocast: a class has a cast of its own or the nearest one, and the nearest
     region of those that belong together with it.
@@ -220,8 +254,9 @@ def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby)
     first = nearby.nearest((region for region in offered if region is cast or region is entered), path)
     shared = [first, *(region for region in (cast, entered) if region is not first)]
     if first is None and nearby.callers.run_in_half(path):
-        shared = [of_callers(path)]
-    ir = m.project.ir(path) if any(shared) or own else None
+        shared = list(nearby.of_callers(path))
+    cast_by_users = nearby.callers.cast_to_half(path)
+    ir = m.project.ir(path) if any(shared) or own or cast_by_users else None
     for statement in definitions(ir[1]) if ir is not None else ():
         if statement[0] != "class":
             continue
@@ -229,15 +264,29 @@ def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby)
         if statement[2] in own:
             states = [own[statement[2]], entered]
         elif first is not None and nearby.callers.is_left_to_users(path, statement):
-            states = [of_callers(path)]
+            states = list(nearby.of_callers(path))
+        elif not any(region is not None and region.cast for region in states):
+            states = [*states, *(region for region in nearby.of_callers(path) if region.cast)]
+        if not is_hazardous(statement):
+            states = [region for region in states if region is not None and not (region.callers and region.cast)]
         known = tuple(region for region in states if region is not None and nearby.may_hold(region, path, statement))
         if known:
             yield statement, known
 
 
-def of_callers(path: str) -> Region:
-    """The region that users of a library enter around a module of a file."""
-    return Region(Autocast("cuda", HALF), Place(path, 0), EMPTY, (), callers=True)
+def is_hazardous(cls: IR) -> bool:
+    """Whether a class has numbers that half precision can't hold, or squares, variances and the like."""
+    if not HAZARDS.isdisjoint(words_of(cls)):
+        return True
+    pending: list[object] = [cls]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, tuple):
+            value = node[2] if len(node) == 3 and node[0] == "constant" else None
+            if isinstance(value, int | float) and (abs(value) > FLOAT16_MAX or 0 < abs(value) < FLOAT16_SMALLEST_NORMAL):
+                return True
+            pending += node
+    return False
 
 
 @dataclass(slots=True)
@@ -319,13 +368,23 @@ class Nearby:
             return False
         return self.candidates.admit(region.begun, region.shape, path)
 
+    def of_callers(self, path: str) -> Iterable[Region]:
+        """What users of a library run a module of a file in: a region of theirs, and cast, where models of the library are."""
+        autocast, place = Autocast("cuda", HALF), Place(path, 0)
+        yield Region(autocast, place, EMPTY, (), callers=True)
+        if self.callers.cast_to_half(path):
+            yield Region(autocast, place, EMPTY, (), cast=True, callers=True)
+
     def may_hold(self, region: Region, path: str, cls: IR) -> bool:
         """Whether something may make an instance of a class of a file, and hand it to a region."""
         if region.callers or any(own.path == path and own.name == cls[2] for own in region.classes):
             return True
         if not self.candidates.scripts(region.begun):
             return self.named.libraries.holds(path) or self.candidates.is_within_reach(region.begun, path)
-        return self.candidates.is_open(region.begun) or self.named.may_be_made(path, cls)
+        if self.candidates.is_partly_out_of_sight(region.begun):
+            return True
+        by_name = path != region.begun and self.candidates.is_open(region.begun)
+        return self.named.may_be_loaded(path, cls) if by_name else self.named.may_be_made(path, cls)
 
 
 def speaks_of_numbers(data: bytes) -> bool:
@@ -358,19 +417,19 @@ def forward(m: Machine, path: str, statement: IR, region: Region, one: Run) -> N
                 callee = bind(m, member, instance, cls, owner, statement[1])
                 for atom in list(atoms(callee))[:1]:
                     if region.callers and type(atom) is Function:
-                        m.call(atom, input_of(atom.code, CALLERS), statement[1])
+                        m.call(atom, input_of(atom.code, CALLERS, region.cast), statement[1])
                     else:
                         call_open(m, atom, statement[1])
         return True
 
+    begun = Place(path, one.own.place if one.own is not None else statement[1])
     if region.cast and instance is not None:
-        cast_module(m, instance, DType(region.autocast.dtype or HALF), region.place)
+        cast_module(m, instance, DType(region.autocast.dtype or HALF), begun if region.callers else region.place)
         m.events.clear()
         body()
     elif not region.cast:
         entered = region.autocast
         if region.callers:
-            begun = Place(path, one.own.place if one.own is not None else statement[1])
             entered = replace(entered, chain=(Step(begun, "a caller runs this module under float16 autocast"),))
         m.scoped((STATE, GRADIENTS_OFF), FALSE if region.trained else TRUE, lambda: m.scoped((STATE, "autocast"), entered, body))
     m.frames.pop()

@@ -57,10 +57,10 @@ class Found:
         return (*half[:1], *calls, *half[1:])
 
 
-def found(trace: Trace, kind: str, wanted: Callable[[Event], bool] | None = None) -> Iterator[Found]:
+def found(trace: Trace, kind: str, wanted: Callable[[Event], bool] | None = None, callers: bool = False) -> Iterator[Found]:
     """The events of a kind that are `wanted`, one a place: the surest, training before what only runs a model.
 
-    Those under a test of the dtype are left out.
+    Those under a test of the dtype are left out; `callers`: those are not that only users of a library meet.
     """
     best: dict[tuple[Place, object], tuple[tuple[object, ...], Found]] = {}
     for number, entry in enumerate(trace.entries):
@@ -69,13 +69,14 @@ def found(trace: Trace, kind: str, wanted: Callable[[Event], bool] | None = None
         for event in events:
             if any(key[0] == "dtype" for key, _ in event.path) or (wanted is not None and not wanted(event)):
                 continue
-            if entry.context == CALLERS and kind not in OF_CALLERS:
+            if entry.context == CALLERS and not (callers or kind in OF_CALLERS):
                 continue
             if entry.context and any(is_left_off(trace, literal) for literal in event.path):
                 continue
             verdict = trace.verdict(entry, event.path)
             idle = not any(event.calls[: len(way)] == way for way in ways)
-            rank = (bool(entry.context), len(verdict.switches), not entry.script, idle, len(event.calls), number)
+            given = bool(entry.context) + (entry.context == CALLERS)
+            rank = (given, len(verdict.switches), not entry.script, idle, len(event.calls), number)
             key = (event.place, event.get("name"))
             if key not in best or rank < best[key][0]:
                 best[key] = (rank, Found(entry, event, verdict))
@@ -208,5 +209,6 @@ def number_shown(text: str, value: float) -> str:
     try:
         float(text.replace(" ", ""))
     except ValueError:
-        return f"{value:.7g}"
+        shown = f"{value:.7g}"
+        return repr(value) if float(shown) == 1 != value else shown
     return text

@@ -34,9 +34,10 @@ from mplint.frameworks.torch.tensors import (
     operate,
     sigmoid_of,
 )
-from mplint.frameworks.trainers.weights import CONVERSIONS, OWN, groups_of, owner_of, watch, weights
+from mplint.frameworks.trainers.managed import manager_of
+from mplint.frameworks.trainers.weights import CLASS, CONVERSIONS, OWN, groups_of, owner_of, watch, weights
 from mplint.frameworks.vocabulary import Entered, Vocabulary
-from mplint.program.expressions import INSTANCE, ancestors, bind, class_member
+from mplint.program.expressions import INSTANCE, ancestors, bind, class_member, external_bases
 from mplint.program.machine import IDENTITY, STATE, Args, Machine
 from mplint.program.store import choose, join
 from mplint.program.values import (
@@ -509,6 +510,12 @@ vocabulary.atom_calls.append(handed_on)
 # models that nobody knows
 
 
+def of_its_class(m: Machine, model: Atom) -> Atom:
+    """A model, as an instance of the project's class that it is known to be of, and that nobody has built."""
+    cls = m.read(model.id, CLASS) if type(model) is Object else None
+    return Object(model.id, "instance", cls, model.made) if type(model) is Object and type(cls) is Class else model
+
+
 def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value:
     """A model that nobody knows: a tensor of unknown dtype that the autocast region has computed."""
     if m.recorder is not None:
@@ -527,7 +534,7 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
             trained = not gradients_off(m)
             if m.store.get(("seen", place, trained), "#model") is None:
                 m.write(("seen", place, trained), "#model", NONE)
-                m.emit("unknown model called", place, model=receiver, autocast=region, args=args, trained=trained)
+                m.emit("unknown model called", place, model=of_its_class(m, receiver), autocast=region, args=args, trained=trained)
             tags = frozenset({MODEL_OUTPUT}) if trained else frozenset({MODEL_OUTPUT, UNTRAINED})
             return found.but(forward=found.forward | {region.dtype}, tags=tags)
         if cast_to is not None and cast_to.dtypes & HALVES:
@@ -537,7 +544,20 @@ def unknown_model(m: Machine, receiver: Atom, args: Args, place: Place) -> Value
         return found
 
     held = weights_held(m, receiver)
-    return m.each(m.state("autocast"), lambda region: m.each(held, partial(one, region)))
+    return given_back(m, receiver, m.each(m.state("autocast"), lambda region: m.each(held, partial(one, region))))
+
+
+def given_back(m: Machine, receiver: Atom, outputs: Value) -> Value:
+    """What a model gives that accelerate has prepared: where it computes in half precision, its outputs are float32 again."""
+    trainer = manager_of(m, receiver)
+    held = m.read(trainer.id, "#dtypes") if trainer is not None and trainer.type == "accelerate.Accelerator" else None
+
+    def one(letter: Atom, atom: Atom) -> Value:
+        if type(atom) is not Tensor or type(letter) is not DType or letter.letter not in HALVES:
+            return atom
+        return atom.but(dtypes=frozenset({SINGLE}), half=(), forward=atom.forward | {letter.letter})
+
+    return m.each(held, lambda letter: m.each(outputs, partial(one, letter))) if held is not None else outputs
 
 
 @vocabulary.invoke("model")
@@ -966,8 +986,15 @@ def module_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value |
         unknown = Unknown(f"dtype{IDENTITY}{atom.id!r}"[:160])
         return m.each(cast_weights(m, atom.id), lambda held: DTypeOf(held) if type(held) is Tensor else unknown)
     if name in ("training", "device", "config"):
-        return Unknown(f"{name}{IDENTITY}{atom.id!r}"[:160], "torch.device" if name == "device" else "")
+        hint = "torch.device" if name == "device" and has_device(m, atom) else ""
+        return Unknown(f"{name}{IDENTITY}{atom.id!r}"[:160], hint)
     return None
+
+
+def has_device(m: Machine, module: Object) -> bool:
+    """Whether a base of a module tells its device, as those of Lightning and transformers do; torch's own does not."""
+    bases = external_bases(m, module.type) if type(module.type) is Class else [str(module.type)]
+    return any(not base.startswith(("torch.", "abc.", "typing.", "?", "builtins.")) for base in bases)
 
 
 vocabulary.atom_attributes.append(module_attribute)

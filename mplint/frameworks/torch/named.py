@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mplint.frameworks.libraries import Libraries
@@ -23,11 +26,46 @@ class Named:
     ask: Ask
     libraries: Libraries
     known: dict[tuple[str, str], bool] = field(default_factory=dict)
+    spoken: dict[tuple[str, str], bool] = field(default_factory=dict)
     read: dict[str, bool] = field(default_factory=dict)
 
     def may_be_made(self, path: str, cls: IR) -> bool:
         """Whether a program may make instances of a class of a file: it names it, registers it, or works out its name."""
         return bool(cls[4] or cls[5]) or self.is_named(path, cls[2]) or self.is_read_by_name(path)
+
+    def may_be_loaded(self, path: str, cls: IR) -> bool:
+        """Whether a program that imports modules by names may come to a class: it goes over a folder's files, or some text says its name.
+
+        That is the name of the class, or that of its module where nobody imports this otherwise.
+        """
+        if any(folder == "" or path.startswith(folder + "/") for folder in self.listed()):
+            return True
+        if self.users(path) != [path]:
+            return self.may_be_made(path, cls) or self.is_spoken(path, cls[2])
+        stem = os.path.splitext(os.path.basename(path))[0]
+        return self.is_spoken(path, os.path.basename(os.path.dirname(path)) if stem == "__init__" else stem)
+
+    def is_spoken(self, path: str, name: str) -> bool:
+        """Whether a string of another program than that of a path holds a name as a word, or a file of settings or of instructions does."""
+        if (path, name) not in self.spoken:
+            in_strings, anywhere = Quotes(name), re.compile(rf"\b{re.escape(name)}\b")
+            others = (other for other in self.project.paths if other != path and not is_test_path(other))
+            found = any(self.ask(other, in_strings) for other in others) or any(anywhere.search(text) for text in self.texts())
+            self.spoken[path, name] = found
+        return self.spoken[path, name]
+
+    def texts(self) -> list[str]:
+        """The files of settings and of instructions beside the programs of a project, as far as they are short."""
+        if texts not in self.project.kept:
+            self.project.kept[texts] = texts(self.project)
+        return self.project.kept[texts]  # type: ignore[return-value]
+
+    def listed(self) -> list[str]:
+        """The folders over whose files a program goes that imports modules by names."""
+        if loaders not in self.project.kept:
+            found = [path for path in self.project.paths if not is_test_path(path) and self.ask(path, loaders)]
+            self.project.kept[loaders] = sorted({os.path.dirname(path) for path in found})
+        return self.project.kept[loaders]  # type: ignore[return-value]
 
     def is_named(self, path: str, name: str) -> bool:
         """Whether a program names a class that stands in a file, other classes that nobody names and tests left out."""
@@ -77,6 +115,45 @@ class Named:
         if "__dict__" in ir[2] and any(part[3] == "__dict__" and part[2][-1] in bound for part in parts(ir[1], "attribute")):
             return True
         return not SPACES.isdisjoint(ir[2]) and any(part[2][0] == "name" and part[2][2] in SPACES for part in parts(ir[1], "call"))
+
+
+@dataclass(frozen=True, slots=True)
+class Quotes:
+    """The question whether a string of a program holds a name as a word; that a package exports it says nothing."""
+
+    name: str
+
+    def __call__(self, data: bytes) -> bool:
+        quoted = rb"""['"][^'"\n]*\b""" + re.escape(self.name.encode()) + rb"\b"
+        return self.name.encode() in data and re.search(quoted, EXPORTS.sub(b"", data)) is not None
+
+
+def loaders(data: bytes) -> bool:
+    """Whether a program imports modules by names and goes over the files of a folder."""
+    return LISTS.search(data) is not None and b"import_module" in data
+
+
+EXPORTS = re.compile(rb"__all__[^=\n]*=\s*[\[(][^\])]*[\])]")
+LISTS = re.compile(rb"\b(?:listdir|scandir|iter_modules|walk_packages|glob)\(")
+TEXTS = (".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".gin", ".sh", ".md", ".txt", ".conf")
+MOST_TEXTS, LONGEST_TEXT = 1_000, 100_000
+
+
+def texts(project: Project) -> list[str]:
+    """The contents of such files."""
+    folders = sorted({os.path.dirname(path) for path in project.paths})
+    top = os.path.commonpath(folders) if folders and all(folders) else ""
+    found: list[str] = []
+    for folder, inner, names in os.walk(top or "."):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        for name in sorted(names):
+            place = os.path.join(folder, name)
+            if len(found) < MOST_TEXTS and name.endswith(TEXTS):
+                project.looked_up.add(place)
+                with suppress(OSError), open(place, encoding="utf-8", errors="replace") as file:
+                    if os.fstat(file.fileno()).st_size <= LONGEST_TEXT:
+                        found.append(file.read())
+    return found
 
 
 def flat(body: Iterable[IR]) -> Iterator[IR]:

@@ -836,9 +836,19 @@ def optimizer_method(m: Machine, optimizer: Atom, name: str, args: Args, place: 
 
 def optimizer_step(m: Machine, optimizer: Value | None, place: Place, gradients: Value | None = None) -> Value:
     """`optimizer.step()`; `gradients`: as far as more is known of them than the state says."""
-    told = gradients if gradients is not None else m.state("gradients")
+    told = gradients
+    if told is None:
+        told = ENTRY if in_step_of_a_scaler(m) else m.state("gradients")
     m.emit("optimizer step", place, optimizer=optimizer, key=key_of(optimizer), gradients=told, autocast=m.state("autocast"))
     return NONE
+
+
+def in_step_of_a_scaler(m: Machine) -> bool:
+    """Whether the `step` of a project's own scaler is running, which may unscale in a closure, or in whatever way it has."""
+    from mplint.program.expressions import external_bases
+
+    owners = [frame.owner for frame in m.frames if frame.owner is not None and frame.code is not None and frame.code.name == "step"]
+    return any(m.library.canonical(name) in SCALERS for owner in owners for name in external_bases(m, owner))  # type: ignore[attr-defined]
 
 
 def zero_grad(m: Machine, owner: Atom, place: Place) -> Value:
@@ -900,6 +910,8 @@ def clipped(m: Machine, place: Place, name: str, parameters: Value | None, thres
 
 GRADIENT = "gradient"  # the tag of what stands in `.grad`
 MADE = "made of gradients"  # the tag of what is computed from gradients: to change it changes none of them
+# the weight of each of a model's modules, and what stands in a weight that nobody knows
+WEIGHT = re.compile(r"\b(?:modules|children)\(\)\[\](?:\[1\]|\[\])?\.(?:weight|bias)$|\.(?:weight|bias)\.data$")
 SIZES = frozenset(["abs", "square", "pow", "max", "min", "amax", "sum", "mean"])
 CHANGES = frozenset(
     [
@@ -952,6 +964,8 @@ def gradient_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value
         return Tensor(frozenset({ANY}), tags=frozenset({GRADIENT}))
     if name in ("data", "T") and is_gradient(atom):
         return atom
+    if type(atom) is Unknown and WEIGHT.search(f"{atom.symbol.partition(IDENTITY)[0]}.{name}"):
+        return Tensor(frozenset({ANY}), tags=frozenset({"parameter"}))
     return None
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, possible
+from mplint.program.trace import Entry, possible, shown_symbol
 from mplint.program.values import Autocast, Place, State
 
 
@@ -100,10 +101,18 @@ def in_half(value: object, path: Path) -> list[tuple[Path, Autocast]]:
     return found
 
 
+TPU = re.compile(r"(?<![a-z])(?:tpus?|xla)(?![a-z])", re.I)
+
+
+def is_for_a_tpu(path: Path) -> bool:
+    """Whether a path is taken only on a TPU, where nothing is scaled."""
+    return any(key[0] == "true" and sense and TPU.search(shown_symbol(key[1])) is not None for key, sense in path)
+
+
 def states_of(value: object, path: Path) -> list[tuple[str, Place | None]]:
     """What a scaler knows of an optimizer on a path: "ready", "unscaled" or "stepped", and since where."""
     found = []
-    for _, atom in possible(value, path):  # type: ignore[arg-type]
-        if type(atom) is State and isinstance(atom.data, tuple):
+    for way, atom in possible(value, path):  # type: ignore[arg-type]
+        if type(atom) is State and isinstance(atom.data, tuple) and not is_for_a_tpu(way):
             found.append((atom.data[0], atom.data[1]))
     return found

@@ -32,7 +32,6 @@ from mplint.frameworks.torch.promotion import (
 from mplint.frameworks.torch.protocol import LETTERS, gradients_off
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
-from mplint.program.conditions import extend
 from mplint.program.expressions import is_not_entered, items_of
 from mplint.program.machine import IDENTITY, STATE, Args, Machine, derived
 from mplint.program.store import choose, join, under
@@ -66,7 +65,6 @@ from mplint.program.values import (
     Unknown,
     Value,
     atoms,
-    options,
 )
 
 vocabulary = Vocabulary()
@@ -170,6 +168,7 @@ COMPLEX = "complex"  # tag: a complex tensor, which autocast leaves as it is
 TO_COMPLEX = frozenset({"polar", "complex", "view_as_complex"})
 FROM_COMPLEX = frozenset({"abs", "absolute", "angle", "real", "imag", "view_as_real"})
 UNTRAINED = "without gradients"  # tag: computed where gradients are off, or detached
+PROPORTIONAL = frozenset({"add", "radd", "iadd", "sub", "rsub", "mul", "rmul", "multiply", "div", "truediv", "mean", "sum", "stack", "cat"})
 KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED, UNTRAINED})
 ORIGINS = {  # what computing with a tensor tells of the result
     "gradient": "made of gradients",
@@ -537,6 +536,8 @@ class Operation:
         keeps = short in NEUTRAL or self.name in NEUTRAL if neutral is None else neutral
         epsilon = first.epsilon if keeps else self.epsilon_kept()
         tags = (first.tags & KEPT_TAGS) if tensors else frozenset()
+        if BY_HAND in tags and not (keeps or short in PROPORTIONAL):
+            tags = tags - {BY_HAND}  # features are multiplied, too: what grows with them is a loss that is made of them no more
         tags = tags | origins(short, tensors)
         if self.is_complex(short):
             tags = tags | {COMPLEX}
@@ -1085,18 +1086,15 @@ def finfo(m: Machine, name: str, args: Args, place: Place) -> Value:
     value = args.get(0, "type") or args.get(0, "dtype")
     if value is None:
         return one(DType(SINGLE))
-    return m.each(value, one) if tells_dtype(m, value) else Object(("finfo", ANY), "finfo", "torch.finfo", place)
+    return m.each(value, one) if tells_dtype(value) else Object(("finfo", ANY), "finfo", "torch.finfo", place)
 
 
-def tells_dtype(m: Machine, value: Value) -> bool:
-    """Whether no two dtypes of tensors that a value may stand for can be on one path: else it is not known whose limits are asked for."""
-    ways = [(guards, atom.tensor.dtypes) for guards, atom in options(value) if type(atom) is DTypeOf]
-    paths = [(extend(m.path, guards), dtypes) for guards, dtypes in ways]
-    return not any(
-        path is not None and dtypes != others and extend(path, guards) is not None
-        for number, (path, dtypes) in enumerate(paths)
-        for guards, others in ways[number + 1 :]
-    )
+def tells_dtype(value: Value) -> bool:
+    """Whether all tensors that a value may be the dtype of have the same: else it is not known whose limits are asked for.
+
+    Conditions may tell them apart here, and no more where the limit is used.
+    """
+    return len({atom.tensor.dtypes for atom in atoms(value) if type(atom) is DTypeOf}) < 2
 
 
 def finfo_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mplint.frameworks.trainers.managed import (
     dtypes_of_precision,
-    manage,
     new_trainer,
+    prepare,
     region_of,
     trainer_backward,
     trainer_clip,
@@ -64,8 +64,7 @@ def methods(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Valu
         return None
     if name in ("prepare", "prepare_model", "prepare_optimizer", "prepare_data_loader", "prepare_scheduler"):
         given = list(args.positional) or list(args.named.values())[:1]
-        for value in given:
-            manage(m, atom, value)
+        prepare(m, atom, given, place)
         if args.opaque:
             return Unknown(f"prepare(){IDENTITY}{place.path}:{place.position}")
         return given[0] if len(given) == 1 else Items(tuple(given))

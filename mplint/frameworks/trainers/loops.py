@@ -14,6 +14,7 @@ from mplint.frameworks.trainers.managed import (
     MODES,
     manage,
     new_trainer,
+    prepare,
     region_of,
     trainer_backward,
     trainer_clip,
@@ -180,7 +181,7 @@ def methods(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Valu
     if kind is None or type(atom) is not Object:
         return None
     if name in kind.prepares:
-        return prepared(m, atom, args)
+        return prepared(m, atom, args, place)
     if kind.backward and name in (kind.backward, "backward"):
         return trainer_backward(m, atom, args.get(0, "loss") or args.get(0, "tensor"), place)
     if name in (kind.clip or "clip_gradients", "clip_grad_norm_"):
@@ -201,11 +202,10 @@ def methods(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Valu
 vocabulary.atom_methods.append(methods)
 
 
-def prepared(m: Machine, trainer: Object, args: Args) -> Value:
+def prepared(m: Machine, trainer: Object, args: Args, place: Place) -> Value:
     """What is handed out: the arguments, managed."""
     given = [v for v in (*args.positional, *args.named.values()) if not (type(v) is Constant and isinstance(v.value, (bool, str, int)))]
-    for value in given:
-        manage(m, trainer, value)
+    prepare(m, trainer, given, place)
     return given[0] if len(given) == 1 else Items(tuple(given))
 
 
@@ -224,7 +224,7 @@ def initialize(m: Machine, name: str, args: Args, place: Place) -> Value:
     if model is not None:
         m.write(trainer.id, "module", model)
     managed = optimizer if optimizer is not None and optimizer != NONE else Unknown(f"optimizer{IDENTITY}{place.path}:{place.position}")
-    manage(m, trainer, managed)
+    prepare(m, trainer, [managed] if model is None else [model, managed], place)
     rest = [Unknown(f"{word}{IDENTITY}{place.path}:{place.position}") for word in ("loader", "scheduler")]
     return Items((trainer, managed, *rest))
 

@@ -1,7 +1,7 @@
 """What a trainer manages: optimizers whose steps it unscales and skips by itself, and gradients that it has scaled.
 
 A trainer is an object of the kind "trainer"; its slot "#precision" is what its user asked for. What it has prepared knows it by the slot
-"#managed". Events: "trainer precision" (what a trainer computes in), "trainer backward", "trainer step", "trainer clip".
+"#managed". Events: "trainer precision" (what a trainer computes in), "models prepared", "trainer backward", "trainer step", "trainer clip".
 """
 
 from __future__ import annotations
@@ -106,6 +106,13 @@ def manage(m: Machine, trainer: Object, value: Value) -> None:
     for atom in atoms(value):
         if type(atom) in (Object, Unknown) and getattr(atom, "kind", "") not in ("list", "dict"):
             m.write(owner_of(atom), "#managed", trainer)
+
+
+def prepare(m: Machine, trainer: Object, given: Sequence[Value], place: Place) -> None:
+    """What a trainer hands out again is managed by it: of models, only these compute in its precision."""
+    for value in given:
+        manage(m, trainer, value)
+    m.emit("models prepared", place, trainer=trainer, prepared=tuple(given))
 
 
 def manager_of(m: Machine, atom: Atom) -> Object | None:

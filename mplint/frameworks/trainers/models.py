@@ -9,6 +9,7 @@ from typing import NamedTuple
 from mplint.frameworks.releases import pinned_below
 from mplint.frameworks.torch.protocol import dtype_of, map_value
 from mplint.frameworks.trainers.weights import (
+    CLASS,
     OWN,
     Group,
     add_group,
@@ -22,7 +23,7 @@ from mplint.frameworks.trainers.weights import (
 )
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import Path, extend
-from mplint.program.expressions import longest
+from mplint.program.expressions import external_bases, longest
 from mplint.program.machine import IDENTITY, Args, Machine
 from mplint.program.store import join
 from mplint.program.values import (
@@ -33,9 +34,11 @@ from mplint.program.values import (
     NONE,
     SINGLE,
     Atom,
+    Class,
     Constant,
     DType,
     Items,
+    Method,
     Object,
     Place,
     State,
@@ -213,6 +216,36 @@ def unknown_loader(m: Machine, atom: Atom, name: str, args: Args, place: Place) 
 
 
 vocabulary.atom_methods.append(unknown_loader)
+
+
+def loader_of_class(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
+    """`Net.from_pretrained`, where the project's class `Net` extends one of such a package's."""
+    if type(atom) is not Class or name not in LOADERS:
+        return None
+    return Method(atom, name) if home_of(m, atom) else None
+
+
+vocabulary.atom_attributes.append(loader_of_class)
+
+
+def home_of(m: Machine, cls: Class) -> str:
+    """The class of models of another package that a class of the project extends, or ""."""
+    bases = (m.library.canonical(base) for base in external_bases(m, cls))  # type: ignore[attr-defined]
+    return next((base for base in bases if base.startswith(HOMES) and is_class_of_models(base)), "")
+
+
+def loaded_by_class(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """A model that a class of the project loads: it is one of that class, built with what nobody knows."""
+    home = home_of(m, atom) if type(atom) is Class and name in LOADERS else ""
+    if not home:
+        return None
+    made = made_model(m, home, args, place)
+    if type(made) is Object:
+        m.write(made.id, CLASS, atom)
+    return made
+
+
+vocabulary.atom_methods.append(loaded_by_class)
 
 
 # attributes and methods of models

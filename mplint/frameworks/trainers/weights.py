@@ -51,6 +51,7 @@ call = vocabulary.call
 
 CONVERSIONS = {"half": HALF, "bfloat16": BFLOAT, "float": SINGLE, "double": DOUBLE}
 NAMES = {HALF: "float16", BFLOAT: "bfloat16", SINGLE: "float32", DOUBLE: "float64"}
+CLASS = "#class"  # the slot of a loaded model that holds the project's class that it is of
 OWN = "base"  # the group of a model's own parameters
 OF = "weights of:"
 GROUP = "group:"

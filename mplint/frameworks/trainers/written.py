@@ -219,10 +219,22 @@ class WrittenOptions:
                 return True
         return False
 
+    def is_read(self, option: Option, written: Written) -> bool:
+        """Whether the program reads the setting again by its name: `arguments.fp16_backend`, `config["fp16_backend"]`."""
+        if isinstance(written.owner, ast.Dict):
+            keys = [n.slice for n in self.file.syntax.all(ast.Subscript) if isinstance(n.ctx, ast.Load)]
+            asked = [n.args[0] for n in self.file.syntax.all(ast.Call) if isinstance(n.func, ast.Attribute) and n.args]
+            return any(isinstance(key, ast.Constant) and key.value == option.name for key in (*keys, *asked))
+        statement = self.file.syntax.statement(written.owner)
+        made = {ast.unparse(target) for target in statement.targets} if isinstance(statement, ast.Assign) else set()
+        return any(n.attr == option.name and ast.unparse(n.value) in made for n in self.file.syntax.all(ast.Attribute))
+
     def rename(self, option: Option, name: str) -> Change | None:
         """Another keyword or key; none where that is given, too, or the name of a field would change."""
         written = self.editable(option)
         if written is None or self.section.get(name) is not None or isinstance(written.owner, ast.ClassDef):
+            return None
+        if self.is_read(option, written):
             return None
         quote = "" if isinstance(written.key, ast.keyword) else self.file.text(written.key)[:1]
         return Replace(option.key, f"{quote}{name}{quote}") if quote in ("", "'", '"') else None
@@ -230,7 +242,7 @@ class WrittenOptions:
     def remove(self, option: Option) -> Change | None:
         """Take out a keyword argument or a dict entry."""
         written = self.editable(option)
-        if written is None:
+        if written is None or self.is_read(option, written):
             return None
         if isinstance(written.owner, ast.Call):
             return drop_argument(self.file, written.owner, written.value)

@@ -288,7 +288,8 @@ class Insertion:
         require(len(devices) == 1 and "" not in devices, "the device is not known")
         (device,) = devices
         known = all(self._is_known(forward.call, part) for forward in self.training.forwards for part in parts_of(device))
-        require(known, "the device is not known where the scaler is built")
+        require(known or device.endswith(".device.type"), "the device is not known where the scaler is built")
+        device = device if known else '"cuda"'  # that of a batch or of weights: where there is no GPU, such a scaler switches itself off
         switch = self._switch()
         enabled = f"enabled={switch}" if switch else ""
         require(device == '"cuda"' or not self.targets.torch_lacks("2.3"), "this torch has a scaler for CUDA only")
