@@ -5,13 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from mplint.cli.arguments import Parser, add_ranges, input_range
+from mplint.cli.arguments import Parser, add_ranges, input_range, known_runtime
+from mplint.cli.factory import function_of
+from mplint.cli.output import write_text
 from mplint.cli.paths import check_paths
-from mplint.conversion.policy import POLICIES, ConversionError, Options
+from mplint.cli.terminal import complain
+from mplint.conversion.policy import POLICIES, ConversionError, Options, Tolerance
+from mplint.conversion.policy import policy as named
 from mplint.conversion.result import Conversion, Verdict
 from mplint.errors import UsageError
+
+if TYPE_CHECKING:
+    from mplint.conversion.hardware import Fitted
+    from mplint.engine.progress import Progress
 
 CONVERTED, UNPROVEN, UNCHANGED = 0, 1, 3
 PROGRAMS = (".py", ".pyw", ".ipynb")
@@ -36,16 +45,17 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "input",
         metavar="INPUT",
-        help="an ONNX model, a Keras model (.keras, .h5), a SavedModel folder, a torch program (.pt2), or a training script (.py, .ipynb)",
+        help="an ONNX model, a Keras model (.keras, .h5), a SavedModel folder, a torch program (.pt2, TorchScript), or a script (.py)",
     )
     parser.add_argument("-o", "--output", metavar="OUT", help="where to write the converted model")
     parser.add_argument(
         "--policy",
         choices=sorted(POLICIES),
-        default="mixed_float16",
         metavar="POLICY",
-        help=f"{' or '.join(POLICIES)} (default: mixed_float16)",
+        help=f"{' or '.join(POLICIES)} (default: what is fast on --target, else mixed_float16)",
     )
+    parser.add_argument("--target", metavar="HARDWARE", help='what it is for: a GPU ("Tesla T4"), a capability ("7.5"), tpu, cpu, or auto')
+    parser.add_argument("--runtime", metavar="NAME", help="what will run an ONNX model, such as onnxruntime-cuda or tensorrt")
     data = parser.add_argument_group("data")
     data.add_argument(
         "--calibration", action="append", default=[], metavar="FILE", help="an .npz file with an array for each input, or a folder of them"
@@ -53,9 +63,16 @@ def add_options(parser: Parser) -> None:
     add_ranges(data)
     data.add_argument(
         "--tolerance",
-        type=float,
+        action="append",
+        default=[],
         metavar="ERROR",
-        help="the largest error of an output, relative to its largest value (default: 0.02, bfloat16 0.08)",
+        help="the largest error of an output, relative to its largest value (default: 0.02, bfloat16 0.08), or abs=ERROR, "
+        "or both (rel=0.01,abs=1e-3: the larger counts); OUTPUT:abs=ERROR for one output",
+    )
+    data.add_argument(
+        "--metric",
+        metavar="MODULE:FUNCTION",
+        help="a function of yours that takes the outputs of the original and of the result by their names, and says the error of a sample",
     )
     parser.add_argument("--device", metavar="TYPE", help="the device type that a torch program is for (default: cuda)")
     plan = parser.add_argument_group("plan")
@@ -65,14 +82,19 @@ def add_options(parser: Parser) -> None:
     io = plan.add_mutually_exclusive_group()
     io.add_argument("--keep-io", action="store_true", help="inputs and outputs stay float32 (the default)")
     io.add_argument("--half-io", action="store_true", help="inputs and outputs become half")
+    parser.add_argument(
+        "--explore", action="store_true", help="print how large the error is for which share in half, from much to little; write nothing"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan and its proof, write nothing")
     parser.add_argument("--apply", action="store_true", help="write an adopted training script in place (default: show the diff)")
-    parser.add_argument("--report", metavar="FILE", help="write every figure and reason to FILE (.json or .html)")
+    parser.add_argument("--report", metavar="FILE", help="write every figure and reason to FILE: .html, a page for a browser, or .json")
     parser.add_argument("--force", action="store_true", help="write the result even if verification fails")
 
 
 def run(options: argparse.Namespace) -> int:
     """Convert one model or program and return the exit code; raises UsageError for misuse and for what can't be converted."""
+    fit = _fitted(options)
+    options.policy = fit.policy
     if is_source(options.input):
         from mplint.cli.adopt import run as adopt
 
@@ -80,30 +102,40 @@ def run(options: argparse.Namespace) -> int:
     if options.apply:
         raise UsageError("--apply is for programs (train.py): say where to write a model with -o OUT")
     from mplint.conversion.api import convert_file
-    from mplint.report.conversion import conversion_html, conversion_json, conversion_text
+    from mplint.engine.progress import Progress
+    from mplint.report.conversion import conversion_text
 
     source, target = options.input, options.output
-    check_paths(source, target, options.dry_run, options.report)
-    if options.tolerance is not None and not 0 < options.tolerance < 1:
-        raise UsageError(f"--tolerance: {options.tolerance:g} is not between 0 and 1")
-    if options.device is not None and not source.endswith((".pt2", ".pt")):
+    check_paths(source, target, options.dry_run or options.explore, options.report)
+    if options.device is not None and not source.endswith((".pt2", ".pt", ".jit", ".ts")):
         raise UsageError(f"--device {options.device} says what a torch program is for; {source} has no device")
-    progress = Progress()
-    wanted = Options(tuple(options.keep), options.half_io, dict(map(input_range, options.input_range)), progress)
+    progress = Progress(sys.stderr, quiet=0)
+    wanted = _options(options, fit, progress)
+
+    metric = function_of(options.metric, "--metric ") if options.metric else None
+
+    def convert(tolerance: Tolerance) -> Conversion:
+        policy = named(fit.policy, tolerance, metric)
+        return convert_file(source, target or "converted.keras", policy, wanted, options.calibration, options.device or fit.device)
+
     result: Conversion | None = None
+    saved = False
     try:
-        result = convert_file(
-            source, target or "converted.keras", options.policy, options.tolerance, wanted, options.calibration, options.device or "cuda"
-        )
+        if options.explore:
+            return _explored(convert, source, progress)
+        result = convert(options.tolerance)
         written = not options.dry_run and (result.verdict is Verdict.PROVEN or options.force)
         if written:
             result.save(target)
+            saved = True
+        if options.report:
+            progress("writing the report")
+            write_report(options.report, result, source, target or "", written=written)
     except ConversionError as error:
         raise UsageError(str(error)) from None
     except KeyboardInterrupt:
         progress.clear()
-        left = f"{target} is as it was before" if target and os.path.exists(target) else f"no {target} was written"
-        sys.stderr.write(f"mplint: interrupted: {left if target else 'nothing was written'}\n")
+        complain(f"interrupted: {left_by(target, options.report, saved=saved)}")
         raise
     except OSError as error:
         raise UsageError(f"{error.filename or target}: {(error.strerror or str(error)).lower()}") from None
@@ -114,32 +146,77 @@ def run(options: argparse.Namespace) -> int:
         if "mplint.conversion.onnx.run" in sys.modules:  # an interruption leaves no temporary file
             sys.modules["mplint.conversion.onnx.run"].close_all()
     sys.stdout.write(conversion_text(result, source, target or "", written=written))
-    if options.report:
-        made = conversion_html if options.report.endswith(".html") else conversion_json
-        Path(options.report).write_text(made(result, source, target or ""), encoding="utf-8")
     if result.verdict is not Verdict.PROVEN and not options.force:
         sys.stderr.write(f"mplint: {ADVICE[result.verdict]}\n")
     return {Verdict.PROVEN: CONVERTED, Verdict.UNCHANGED: UNCHANGED}.get(result.verdict, UNPROVEN)
 
 
+def left_by(target: str | None, report: str | None, *, saved: bool) -> str:
+    """What an interrupted conversion has left; `saved` says that the result was written before."""
+    if saved:
+        return f"{target} is written, and {report} is not"
+    if target is None:
+        return "nothing was written"
+    return f"{target} is as it was before" if os.path.exists(target) else f"no {target} was written"
+
+
+def write_report(report: str, result: Conversion, source: str, target: str, *, written: bool) -> None:
+    """Write every figure and reason, for programs or for people, as the name of the file says."""
+    if report.endswith(".html"):
+        from mplint.report.page import conversion_page
+
+        write_text(report, conversion_page(result, source, target, written=written))
+    else:
+        from mplint.report.conversion import conversion_json
+
+        write_text(report, conversion_json(result, source, target))
+
+
+def _fitted(options: argparse.Namespace) -> Fitted:
+    """What the device and the runtime that the user named ask for."""
+    from mplint.conversion.hardware import fitted
+    from mplint.hardware import resolve_target
+
+    runtime = known_runtime(options.runtime)
+    target = resolve_target(options.target) if options.target is not None else None
+    try:
+        return fitted(target, options.policy, runtime, onnx=options.input.endswith(".onnx"))
+    except ConversionError as error:
+        raise UsageError(f"--policy {options.policy}: {error}") from None
+
+
+def _options(options: argparse.Namespace, fit: Fitted, progress: Progress) -> Options:
+    """What the user asked of the conversion; what speaks against it is said once, above the line of progress."""
+    warned: set[str] = set()
+
+    def warn(text: str) -> None:
+        progress.clear()
+        if text not in warned:
+            complain(text)
+        warned.add(text)
+
+    if fit.against:
+        warn(fit.against)
+    ranges = dict(map(input_range, options.input_range))
+    return Options(tuple(options.keep), options.half_io, ranges, progress, warn, fit.reasons)
+
+
+def _explored(convert: Callable[[float], Conversion], source: str, progress: Progress) -> int:
+    """Print the curve, and return the exit code."""
+    from mplint.cli.explore import curve
+    from mplint.report.conversion import curve_lines
+
+    results = []
+    try:
+        for result in curve(convert):
+            result.close()
+            results.append(result)
+    finally:
+        progress.clear()
+    sys.stdout.write("".join(f"{line}\n" for line in curve_lines(results, source)))
+    return CONVERTED if any(result.verdict is Verdict.PROVEN for result in results) else UNPROVEN
+
+
 def is_source(path: str) -> bool:
     """Whether a file is a program and no model."""
     return path.endswith(PROGRAMS)
-
-
-class Progress:
-    """One line on the terminal that says what goes on; nothing where standard error is no terminal."""
-
-    def __init__(self) -> None:
-        self.shown = sys.stderr.isatty()
-
-    def __call__(self, text: str) -> None:
-        """Show a stage."""
-        if self.shown:
-            sys.stderr.write(f"\r\x1b[Kmplint: {text} …")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self.shown:
-            sys.stderr.write("\r\x1b[K")

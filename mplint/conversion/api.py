@@ -3,61 +3,76 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mplint.conversion import policy as policies
+from mplint.conversion.hardware import fitted
 from mplint.conversion.judged import obedient
-from mplint.conversion.policy import ConversionError, Options, Policy
+from mplint.conversion.policy import ConversionError, Metric, Options, Policy, Tolerance
 from mplint.conversion.result import Conversion
+from mplint.hardware import resolve_target
 
 
 def convert(
     model: object,
-    policy: str = "mixed_float16",
+    policy: str | None = None,
     *,
+    target: str | None = None,
     example_inputs: Any = None,
     dynamic_shapes: Any = None,
     calibration: Sequence[str] = (),
     input_ranges: Mapping[str, tuple[float, float]] | None = None,
-    tolerance: float | None = None,
+    tolerance: Tolerance = None,
+    metric: Metric | None = None,
     keep: Sequence[str] = (),
-    device: str = "cuda",
+    device: str | None = None,
 ) -> Conversion:
     """Convert a model to a mixed-precision policy and prove it; `save(path)` of the result writes it.
+
+    The `policy` is mixed_float16 or mixed_bfloat16: what is fast on the `target` ("Tesla T4"), mixed_float16 where none is named.
 
     `model` is the path of an ONNX model, a .keras archive or a .pt2 program, a keras.Model, a torch.export.ExportedProgram, or a
     torch.nn.Module. A module needs `example_inputs`: a tensor, a tuple of the positional or a dict of the keyword arguments; its
     `dynamic_shapes` are those of torch.export.
     `calibration` are .npz files, `input_ranges` the least and largest value of inputs, `tolerance` the largest relative error of an output,
+    or words ("abs=0.5", "boxes:rel=0.01") or a list of them, `metric` a function that says the error of a sample instead: it takes the
+    outputs of the original and of the result by their names.
     `keep` names and patterns of what stays float32, `device` the device type that a torch program is for. Raises ConversionError.
     """
-    options = Options(tuple(keep), ranges=dict(input_ranges or {}))
-    if isinstance(model, str | os.PathLike):
-        path = os.fspath(model)
-        return convert_file(path, path, policy, tolerance, options, list(calibration), device)
-    wanted = policies.policy(policy, tolerance)
+    path = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
+    fit = fitted(resolve_target(target) if target is not None else None, policy, None, onnx=path.endswith(".onnx"))
+    options = Options(tuple(keep), ranges=dict(input_ranges or {}), reasons=fit.reasons)
+    wanted, device = policies.policy(fit.policy, tolerance, metric), device or fit.device
+    if path:
+        return convert_file(path, path, wanted, options, list(calibration), device)
     kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(model).__mro__}
     if "torch.Module" in kinds:
-        from mplint.conversion.torch.convert import convert_module
+        from mplint.conversion.torch.convert import export
 
         if example_inputs is None or example_inputs == ():
             raise ConversionError("a torch module is converted on example inputs: give example_inputs=(tensor, …)")
-        return convert_module(model, example_inputs, wanted, options, device, dynamic_shapes, list(calibration))  # type: ignore[arg-type]
+        model = export(model, example_inputs, dynamic_shapes)  # type: ignore[arg-type]
+        kinds.add("torch.ExportedProgram")
     if "torch.ExportedProgram" in kinds:
         from mplint.conversion.torch.convert import convert_program
 
-        return convert_program(model, wanted, options, device, list(calibration))  # type: ignore[arg-type]
+        return obedient(
+            model,
+            ".pt2",
+            wanted,
+            options,
+            lambda chosen: convert_program(model, wanted, chosen, device, list(calibration)),  # type: ignore[arg-type]
+        )
     if "keras.Model" in kinds:
         from mplint.conversion.keras.convert import convert_live
 
-        return convert_live(model, wanted, options, list(calibration))
+        return obedient(model, ".keras", wanted, options, lambda chosen: convert_live(model, wanted, chosen, list(calibration)))
     raise ConversionError(f"{type(model).__name__} is no path, no keras.Model, no torch.nn.Module and no ExportedProgram")
 
 
-def convert_file(
-    source: str, target: str, name: str, tolerance: float | None, options: Options, calibration: Sequence[str], device: str
-) -> Conversion:
+def convert_file(source: str, target: str, wanted: Policy, options: Options, calibration: Sequence[str], device: str) -> Conversion:
     """Convert the model in a file by the converter of its format; raises ConversionError and UsageError."""
     from mplint.graph.load import format_of
     from mplint.graph.model import GraphError
@@ -66,7 +81,6 @@ def convert_file(
         found = format_of(source).name
     except GraphError as error:
         raise ConversionError(f"{source}: {error}") from None
-    wanted = policies.policy(name, tolerance)
 
     def converted(options: Options) -> Conversion:
         match found:
@@ -76,13 +90,29 @@ def convert_file(
                 return convert_savedmodel(source, wanted, options, calibration)
             case "torch-export":
                 return convert_torch(source, wanted, options, device, calibration)
+            case "torchscript":
+                if target not in (source, "converted.keras") and not target.endswith(".pt2"):
+                    raise ConversionError(f"-o {target}: TorchScript becomes a program of torch.export: let it end in .pt2")
+                return convert_torch(source, wanted, options, device, calibration, script=True)
             case "onnx":
                 return convert_onnx(source, wanted, options, calibration)
         raise ConversionError(
-            f"{source} is a {found} file; `mplint convert` takes ONNX models, .keras and .h5 files, SavedModels and .pt2 programs"
+            f"{source} is a {found} file; `mplint convert` takes ONNX models, .keras and .h5 files, SavedModels, .pt2 programs "
+            "and TorchScript"
         )
 
-    return obedient(source, wanted, options, converted)
+    try:
+        result = obedient(source, os.path.splitext(source)[1], wanted, options, converted)
+    except ConversionError as error:
+        raise ConversionError(without_folders(str(error), source)) from None
+    for told in (result.notes, result.problems, result.gaps, result.verified):
+        told[:] = [without_folders(text, source) for text in told]
+    return result
+
+
+def without_folders(text: str, source: str) -> str:
+    """A text in which the model that the user gave stands for what was written of it in between."""
+    return re.sub(r"\S*[/\\]\.?mplint-[^/\\\s]+(?:[/\\][^\s:,;'\")]+)?", source, text)
 
 
 def convert_onnx(source: str, wanted: Policy, options: Options, calibration: Sequence[str]) -> Conversion:
@@ -129,14 +159,16 @@ def convert_savedmodel(source: str, wanted: Policy, options: Options, calibratio
     return convert(source, wanted, options, load_feeds(calibration, ()) if calibration else [])
 
 
-def convert_torch(source: str, wanted: Policy, options: Options, device: str, calibration: Sequence[str]) -> Conversion:
-    """Convert a .pt2 program with torch."""
+def convert_torch(
+    source: str, wanted: Policy, options: Options, device: str, calibration: Sequence[str], *, script: bool = False
+) -> Conversion:
+    """Convert a .pt2 program, or a TorchScript file, with torch."""
     try:
-        from mplint.conversion.torch.convert import convert
+        from mplint.conversion.torch.convert import convert, convert_script
     except ImportError as error:
         raise ConversionError(f'converting {source} needs {error.name}: pip install torch "mplint[torch]"') from None
     import warnings
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return convert(source, wanted, options, device, calibration)
+        return (convert_script if script else convert)(source, wanted, options, device, calibration)

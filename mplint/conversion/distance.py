@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from mplint.conversion.result import Conversion
+from mplint.conversion.policy import ConversionError, Metric, Policy, nearest
+from mplint.conversion.result import Conversion, Trial
 
+NOISES = 2.0  # how many times its own noise float32 may be off
 STILL = 1e-3  # outputs that move by less, of their size, do not follow the inputs
 NO_NUMBER = "an output became infinite or NaN"
 
@@ -16,28 +19,67 @@ NO_NUMBER = "an output became infinite or NaN"
 class Distance(NamedTuple):
     """How far results are from the reference: the largest relative error, and whether something became infinite, NaN or another integer.
 
-    `empty`: the reference holds no finite number, so there was nothing to compare.
+    `empty`: the reference holds no finite number, so there was nothing to compare. `each` is the error of each output by itself, None where
+    it was not compared.
     """
 
     error: float
     broken: str = ""
     empty: bool = False
+    each: tuple[float | None, ...] = ()
 
     def within(self, tolerance: float) -> bool:
         """Whether the results may stand."""
         return not self.broken and self.error <= tolerance
 
 
-def distance(reference: Sequence[object], got: Sequence[object], sizes: Sequence[float] = (), *, exact: bool = True) -> Distance:
-    """How far `got` is from `reference`: per output max |y - y32| / (max |y32| + 1e-6), over finite references.
+@dataclass(frozen=True, slots=True)
+class Ruler:
+    """How outputs are measured: their `names`, the `noise` of each that float32 itself has, and what the policy allows them.
+
+    `weights` say by how much an output's size counts, and the least that it counts as: errors are relative to the larger.
+    """
+
+    names: tuple[str, ...] = ()
+    noise: tuple[float, ...] = ()
+    weights: tuple[tuple[float, float], ...] = ()
+    metric: Metric | None = None
+
+    def error(self, at: int, far: float, size: float) -> float:
+        """The error of an output that is `far` from one whose `size` is known; what float32 moves by itself is none."""
+        share, least = self.weights[at] if at < len(self.weights) else (1.0, 0.0)
+        noise = self.noise[at] if at < len(self.noise) else 0.0
+        return max(0.0, far - NOISES * noise) / (max(size * share, least) + 1e-6)
+
+
+PLAIN = Ruler()
+
+
+def ruler(policy: Policy, names: Sequence[str], noise: Sequence[float] = ()) -> Ruler:
+    """The ruler for a model's outputs; raises ConversionError where the tolerance is for one that the model does not have."""
+    for name in policy.outputs:
+        if name not in names:
+            raise ConversionError(f"--tolerance: the model has no output {name!r}; it gives {', '.join(names)}{nearest(name, names)}")
+    allowed = [policy.of(name) for name in names]
+    weights = tuple((one.relative / policy.tolerance, one.absolute / policy.tolerance) for one in allowed)
+    return Ruler(tuple(names), tuple(noise), weights, policy.metric)
+
+
+def distance(
+    reference: Sequence[object], got: Sequence[object], sizes: Sequence[float] = (), *, exact: bool = True, by: Ruler = PLAIN
+) -> Distance:
+    """How far `got` is from `reference`: per output max |y - y32| / (max |y32| + 1e-6), over finite references, as a ruler measures.
 
     `sizes` are how large outputs are on ordinary samples, which counts where they are smaller on this one. Not `exact`, integers and
     shapes are not compared: a decision between equals.
     """
-    if len(_flat(reference)) != len(_flat(got)):
+    expected_all, got_all = _flat(reference), _flat(got)
+    if len(expected_all) != len(got_all):
         return Distance(float("inf"), "the number of outputs differs")
-    worst, compared, skipped = 0.0, False, False
-    for at, (expected, actual) in enumerate(zip(_flat(reference), _flat(got), strict=True)):
+    each: list[float | None] = []
+    compared, skipped = False, False
+    for at, (expected, actual) in enumerate(zip(expected_all, got_all, strict=True)):
+        each.append(None)
         if expected.shape != actual.shape:
             if not exact:
                 continue
@@ -45,7 +87,7 @@ def distance(reference: Sequence[object], got: Sequence[object], sizes: Sequence
         if expected.dtype.kind in "iubOUS":
             if exact and not np.array_equal(expected, actual):
                 return Distance(float("inf"), "an integer output differs" if expected.dtype.kind in "iub" else "a text differs")
-            compared = True
+            each[-1], compared = 0.0 if exact else None, True
             continue
         if expected.dtype.kind not in "fcV" or expected.size == 0:
             continue
@@ -55,11 +97,22 @@ def distance(reference: Sequence[object], got: Sequence[object], sizes: Sequence
             return Distance(float("inf"), NO_NUMBER)
         if finite.any():
             size = max(float(np.abs(one[finite]).max()), sizes[at] if at < len(sizes) else 0.0)
-            worst = max(worst, float(np.abs(one - other)[finite].max() / (size + 1e-6)))
-            compared = True
+            each[-1], compared = by.error(at, float(np.abs(one - other)[finite].max()), size), True
         else:
             skipped = True
-    return Distance(worst, empty=skipped and not compared)
+    if by.metric is not None and compared:
+        named = [dict(zip(by.names, arrays, strict=False)) for arrays in (expected_all, got_all)]
+        return _by_metric(by.metric, *named)._replace(each=tuple(each))
+    return Distance(max((error or 0.0 for error in each), default=0.0), empty=skipped and not compared, each=tuple(each))
+
+
+def _by_metric(metric: Metric, expected: dict[str, np.ndarray], got: dict[str, np.ndarray]) -> Distance:
+    """What the user's function says of a sample."""
+    try:
+        error = float(metric(expected, got))
+    except Exception as error_in_it:
+        raise ConversionError(f"--metric: {type(error_in_it).__name__}: {str(error_in_it).strip().partition(chr(10))[0]}") from error_in_it
+    return Distance(error) if error >= 0 else Distance(float("inf"), f"the metric gives {error}")
 
 
 def sizes_of(results: Iterable[Sequence[object]]) -> tuple[float, ...]:
@@ -108,12 +161,19 @@ def _flat(outputs: Sequence[object]) -> list[np.ndarray]:
     return found
 
 
-def judge(result: Conversion, distances: Iterable[Distance]) -> None:
-    """Write the worst distance into a result, and what is wrong with it."""
+def judge(result: Conversion, distances: Iterable[Distance], samples: Sequence[str] = ()) -> None:
+    """Write the distances on `samples` and the worst of them into a result, and what is wrong with it."""
     found = list(distances)
+    result.trials = trials(found, samples)
     worst = next((one for one in found if one.broken), max(found, key=lambda one: one.error))
     result.error = worst.error
     if not worst.within(result.policy.tolerance):
         result.problems.append(worst.broken or f"the outputs are off by {worst.error:.2g}, more than {result.policy.tolerance:g}")
     elif all(one.empty for one in found):
         result.gaps.append("the original's outputs are NaN or infinite on all samples: give data on which they are numbers")
+
+
+def trials(distances: Sequence[Distance], samples: Sequence[str] = ()) -> list[Trial]:
+    """Distances as a result holds them; samples without a name are numbered."""
+    named = [*samples, *(f"sample {at + 1}" for at in range(len(samples), len(distances)))]
+    return [Trial(name, one.each, one.broken) for name, one in zip(named, distances, strict=False)]

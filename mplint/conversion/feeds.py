@@ -17,6 +17,12 @@ class Data(dict[str, np.ndarray]):
 
     file = ""
 
+    def renamed(self, names: Mapping[str, str]) -> Data:
+        """The same arrays by other names."""
+        made = Data({names.get(name, name): array for name, array in self.items()})
+        made.file = self.file
+        return made
+
 
 class Wanted(NamedTuple):
     """What an input takes: a NumPy dtype ("float32"), and its sizes, None where it takes any; None for what is not known."""

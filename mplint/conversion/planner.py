@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from mplint.conversion.bisect_culprits import Item, culprits
+from mplint.conversion import fill
 from mplint.conversion.cut import Edge, Problem, cheapest
 from mplint.conversion.distance import Distance
+from mplint.conversion.fill import Cost, Item, Measure
+from mplint.conversion.result import Region
 
 HEAVY_GAIN, LIGHT_GAIN = 100.0, 0.05  # in casts
 FLOAT = 0  # the operation that stands for everything that is float32 and stays so
@@ -16,6 +19,7 @@ MARGIN = 2.0  # activations must survive at twice their size, since data not see
 PLAN_SHARE = 0.5  # the plan uses half of the tolerance: data not seen may be worse
 HEAVY_SHARE = 0.65  # heavy operations may use more of it than all of them: they are what half is for
 ATTEMPTS = 4
+ROUNDS = 4  # how often samples that a plan fails on may join those that it was made for
 
 
 class Named(Hashable, Protocol):
@@ -77,26 +81,51 @@ class Planned(Generic[O, V]):
         return {*self.takers.get(value, ()), *(() if producer is None else (producer,))} - {FLOAT}
 
 
-def misfits(
-    heavy: Sequence[Item], light: Sequence[Item], measure: Callable[[Collection[Item]], Distance], tolerance: float
-) -> dict[Item, Distance]:
-    """The tensors that must stay float32: those beside heavy operations have the first claim on the tolerance.
+class Trials(Generic[Item]):
+    """How what is in half is tried: on every sample, or on `few`, those that something has failed on, which is most of what is tried.
 
-    All of them together are tried first, then the `heavy` ones alone, which stand by themselves if the others do not; what is left of the
-    tolerance is filled. `measure` is called a number of times that the model alone decides, whatever the machine.
+    `cost` estimates what an item adds to the error, where anyone knows.
+    """
+
+    def __init__(self, few: Measure[Item], everywhere: Measure[Item] | None = None) -> None:
+        self.few, self.everywhere = few, everywhere or few
+
+    def cost(self) -> Cost[Item] | None:
+        """What tells of an item what it adds to the error; None where nobody knows."""
+        return None
+
+    def confirmed(self, half: Collection[Item], tolerance: float) -> bool:
+        """Whether what was found on few samples holds on all of them."""
+        return self.everywhere == self.few or self.everywhere(half).within(tolerance)
+
+
+def misfits(heavy: Sequence[Item], light: Sequence[Item], trials: Trials[Item], tolerance: float) -> dict[Item, Distance]:
+    """The items that must stay float32, each with how far the outputs were.
+
+    All of them together are tried first, then the `heavy` ones alone: those beside heavy operations have the first claim on the tolerance,
+    and stand by themselves if the others do not. What is left of it is filled. How often something is tried depends on the model alone,
+    whatever the machine.
     """
     everything = [*heavy, *light]
-    if not everything or measure(everything).within(tolerance * PLAN_SHARE):
+    if not everything or trials.everywhere(everything).within(tolerance * PLAN_SHARE):
         return {}
     found: dict[Item, Distance] = {}
-    if heavy and light:
-        far = measure(heavy)
-        if not far.within(tolerance * HEAVY_SHARE):
-            found |= culprits(heavy, measure, tolerance * HEAVY_SHARE)
-    elif heavy:
-        return culprits(heavy, measure, tolerance * HEAVY_SHARE)
-    kept = [item for item in heavy if item not in found]
-    return found | culprits(light, measure, tolerance * PLAN_SHARE, accepted=kept)
+    if heavy and (not light or not trials.everywhere(heavy).within(tolerance * HEAVY_SHARE)):
+        found |= _filled(heavy, trials, tolerance * HEAVY_SHARE, ())
+    return found | _filled(light, trials, tolerance * HEAVY_SHARE, [item for item in heavy if item not in found])
+
+
+def _filled(items: Sequence[Item], trials: Trials[Item], tolerance: float, accepted: Collection[Item]) -> dict[Item, Distance]:
+    """What does not fit into the tolerance on the samples that failed; until what fits does so on all others, they join in."""
+    found: dict[Item, Distance] = {}
+    left = list(items)
+    for _ in range(ROUNDS):
+        if left:
+            found |= fill.misfits(left, trials.few, tolerance, cost=trials.cost(), accepted=accepted)
+        left = [item for item in left if item not in found]
+        if not left or trials.confirmed([*accepted, *left], tolerance):
+            return found
+    return found | dict.fromkeys(left, Distance(float("inf")))
 
 
 def inherit(found: dict[V, str], derived: Mapping[V, Sequence[V]]) -> None:
@@ -119,6 +148,35 @@ def plan(program: Planned[O, V], unsafe: Mapping[V, str], attempt: int = 0) -> l
         floats |= set(heavy[:: 2 if attempt == 2 else 1])
     gains = [operation.gain for operation in program.operations]
     return cheapest(Problem(gains, [edge for _, edge in program.edges()], frozenset(floats), ties=program.ties, needs=program.needs))
+
+
+def regions(program: Planned[O, V], halves: Sequence[bool], unsafe: Mapping[V, str], costs: Mapping[V, float]) -> list[Region]:
+    """The parts that stay float32 for what half would do to their tensors, those with the most heavy operations first.
+
+    What each would move the outputs by is estimated from the `costs` of its tensors, where these are known.
+    """
+    kept = {n for n, one in enumerate(program.operations) if one.node is not None and not halves[n] and not one.stays and one.outputs}
+    part: dict[int, set[int]] = {number: {number} for number in kept}
+    for value in program.producers:
+        beside = sorted(program.around(value) & kept)
+        for other in beside[1:]:
+            if part[beside[0]] is not part[other]:
+                part[beside[0]] |= part[other]
+                for number in part[other]:
+                    part[number] = part[beside[0]]
+    tensors: dict[int, list[V]] = {}
+    for value in unsafe:
+        if costs.get(value, 0.0) > 0:
+            for number in sorted(program.around(value) & kept)[:1]:
+                tensors.setdefault(min(part[number]), []).append(value)
+    found = []
+    for first, values in tensors.items():
+        members = sorted(part[first])
+        worst = max(values, key=lambda value: costs[value])
+        error = math.sqrt(sum(costs[value] ** 2 for value in values))
+        heavy = sum(program.operations[number].gain == HEAVY_GAIN for number in members)
+        found.append((heavy, Region([program.operations[number].name for number in members], worst.name or "", error)))
+    return [region for _, region in sorted(found, key=lambda one: -one[0])]
 
 
 def reasons(program: Planned[O, V], halves: Sequence[bool], unsafe: Mapping[V, str]) -> list[tuple[str, str]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from typing import Any, NamedTuple
 
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
 
@@ -16,33 +17,86 @@ class ConversionError(Exception):
     """A model that can't be converted: `str(error)` says why and what to do."""
 
 
+Metric = Callable[[dict[str, Any], dict[str, Any]], float]  # the error of a sample from the original's outputs and the result's
+
+
+class Allowed(NamedTuple):
+    """How far an output may move: by the `relative` part of its size or by `absolute`, whichever is more."""
+
+    relative: float
+    absolute: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A precision policy for a model graph.
 
-    `half` is "float16" or "bfloat16". `tolerance` is the largest error of an output that is accepted: max |y - y32| divided by max |y32|.
+    `half` is "float16" or "bfloat16". `tolerance` is the largest error of an output that is accepted: max |y - y32| divided by max |y32|,
+    or what a user's `metric` says. `allowed` says it of all outputs otherwise, `outputs` of some by their names; errors are then
+    counted such that `tolerance` is the limit.
     """
 
     name: str
     half: str
     tolerance: float
+    allowed: Allowed | None = None
+    outputs: Mapping[str, Allowed] = field(default_factory=dict)
+    metric: Metric | None = None
 
     @property
     def largest(self) -> float:
         """The largest finite number of the half dtype."""
         return FLOAT16_MAX if self.half == "float16" else BFLOAT16_MAX
 
+    def of(self, output: str) -> Allowed:
+        """How far an output may move."""
+        return self.outputs.get(output) or self.allowed or Allowed(self.tolerance)
+
 
 # bfloat16 keeps 8 bits of a number where float16 keeps 11, so its rounding errors are eight times as large.
 POLICIES = {"mixed_float16": Policy("mixed_float16", "float16", 0.02), "mixed_bfloat16": Policy("mixed_bfloat16", "bfloat16", 0.08)}
+Tolerance = float | str | Sequence[str] | None
 
 
-def policy(name: str, tolerance: float | None = None) -> Policy:
-    """The policy called `name`; raises ConversionError for an unknown one."""
+def policy(name: str, tolerance: Tolerance = None, metric: Metric | None = None) -> Policy:
+    """The policy called `name`; raises ConversionError for an unknown one, and for a tolerance that can't be read.
+
+    `tolerance` is the relative error of all outputs, or words: "0.01", "abs=0.5", "rel=0.01,abs=1e-3", each behind the name of an output
+    and a colon ("boxes:abs=2") if it is for that one.
+    """
     known = POLICIES.get(name)
     if known is None:
         raise ConversionError(f"unknown policy {name!r}: choose {' or '.join(POLICIES)}")
-    return known if tolerance is None else Policy(known.name, known.half, tolerance)
+    if isinstance(tolerance, float | int):
+        return replace(known, tolerance=float(tolerance), metric=metric)
+    everywhere: Allowed | None = None
+    outputs: dict[str, Allowed] = {}
+    for text in (tolerance,) if isinstance(tolerance, str) else tolerance or ():
+        output, colon, said = text.rpartition(":")
+        if colon:
+            outputs[output] = _allowed(said, text)
+        else:
+            everywhere = _allowed(said, text)
+    limit = everywhere.relative if everywhere is not None and everywhere.relative else known.tolerance
+    plain = everywhere is None or not everywhere.absolute
+    return replace(known, tolerance=limit, allowed=None if plain else everywhere, outputs=outputs, metric=metric)
+
+
+def _allowed(said: str, text: str) -> Allowed:
+    found = {"rel": 0.0, "abs": 0.0}
+    for part in said.split(","):
+        key, equals, number = part.strip().rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = float("nan")
+        key = key if equals else "rel"
+        if key not in found or not value > 0:
+            raise ConversionError(f"--tolerance {text}: say 0.01, rel=0.01, abs=0.5, or OUTPUT:abs=0.5")
+        if key == "rel" and value >= 1:
+            raise ConversionError(f"--tolerance {text}: {value:g} is not between 0 and 1")
+        found[key] = value
+    return Allowed(found["rel"], found["abs"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +105,14 @@ class Options:
 
     `keep` are names of nodes, op types or patterns of either that stay float32, `reasons` say of nodes by name why they stay so whatever
     was asked; `met` collects the names of nodes that were asked about. `ranges` are declared input ranges by name. `tell` is called with a
-    few words whenever a new stage of the work begins.
+    few words whenever a new stage of the work begins, `warn` what speaks against it before it does.
     """
 
     keep: tuple[str, ...] = ()
     half_io: bool = False
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     tell: Callable[[str], None] = field(default=lambda _: None)
+    warn: Callable[[str], None] = field(default=lambda _: None)
     reasons: Mapping[str, str] = field(default_factory=dict)
     met: set[str] = field(default_factory=set)
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 Feed = dict[str, np.ndarray]
-ZEROS = "zeros"
+Given = Mapping[str, np.ndarray]
+ZEROS, BETWEEN = "zeros", "between two inputs"
 FAINT = (1e-2, 1e-3)
+FAR = 30.0  # how many times its usual outputs a model may give for a faint input; beyond, it is made for no such input, but for zeros
+NOISE = 1e-6  # of the size of an input
+ILL = 0.01  # what outputs may move by such noise, of their size, where they are to be compared
+HALVINGS = 8
+APART = 0.1  # what tells two samples apart
+MIDDLE = 0.2  # of the way: how far from the middle is still between
 
 
 class Stress(NamedTuple):
@@ -37,6 +44,20 @@ def stressed(feed: Mapping[str, np.ndarray]) -> Iterator[Stress]:
             yield Stress(what, made)
 
 
+def loudness(feed: Mapping[str, np.ndarray], feeds: Sequence[Mapping[str, np.ndarray]]) -> float:
+    """How large the floats of a sample are, by the largest of each input among all samples."""
+    total = 0.0
+    for name, array in feed.items():
+        if array.dtype.kind == "f" and array.size:
+            most = max(_mean(other[name]) for other in feeds)
+            total += _mean(array) / most if most else 0.0
+    return total
+
+
+def _mean(array: np.ndarray) -> float:
+    return float(np.mean(np.abs(array), where=np.isfinite(array))) if np.isfinite(array).any() else 0.0
+
+
 def perturbed(feed: Mapping[str, np.ndarray], like: Mapping[str, np.ndarray], share: float) -> Feed:
     """A sample with noise of a `share` of the size that the floats of another have."""
     rng = np.random.default_rng(0)
@@ -46,6 +67,49 @@ def perturbed(feed: Mapping[str, np.ndarray], like: Mapping[str, np.ndarray], sh
             size = float(np.max(np.abs(like[name]), initial=0.0, where=np.isfinite(like[name])))
             made[name] = (array + share * size * rng.standard_normal(array.shape)).astype(array.dtype)
     return made
+
+
+def midway(run: Callable[[Given], Sequence[object] | None], one: Given, other: Given) -> Iterator[Feed]:
+    """Mixtures of two samples on which an output between -1 and 1 is between what it is on both, for each such output.
+
+    Where a sigmoid or a softmax saturates nothing moves it, and an error does not show; between, it decides.
+    """
+    first, last = run(one), run(other)
+    for output, element in _bounded(first or (), last or ()):
+        low, high = (float(np.asarray(end[output]).reshape(-1)[element]) for end in (first, last) if end is not None)
+        near, far, share = 0.0, 1.0, 0.5
+        for _ in range(HALVINGS):
+            share = (near + far) / 2
+            got = run(mixed(one, other, share))
+            flat = np.asarray(got[output]).reshape(-1) if got is not None else np.zeros(0)
+            if flat.size <= element:
+                break
+            value = float(flat[element])
+            if abs(value - (low + high) / 2) < MIDDLE * abs(high - low):
+                yield mixed(one, other, share)
+                break
+            near, far = (share, far) if (value < (low + high) / 2) == (low < high) else (near, share)
+
+
+def mixed(one: Given, other: Given, share: float) -> Feed:
+    """One sample with a share of the floats of another."""
+    return {
+        name: ((1 - share) * array + share * other[name]).astype(array.dtype)
+        if array.dtype.kind == "f" and array.shape == other[name].shape
+        else array
+        for name, array in one.items()
+    }
+
+
+def _bounded(one: Sequence[object], other: Sequence[object]) -> Iterator[tuple[int, int]]:
+    """The outputs between -1 and 1 that tell two samples apart, each with the element that does most."""
+    for at, (left, right) in enumerate(zip(one, other, strict=False)):
+        a, b = np.asarray(left), np.asarray(right)
+        if a.dtype.kind != "f" or a.shape != b.shape or not a.size:
+            continue
+        apart = np.abs(a - b).reshape(-1)
+        if max(float(np.abs(a).max()), float(np.abs(b).max())) <= 1 and float(apart.max()) > APART:  # no NaN is
+            yield at, int(np.argmax(apart))
 
 
 def _times(factor: float, array: np.ndarray) -> np.ndarray:

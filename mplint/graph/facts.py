@@ -10,6 +10,8 @@ from mplint.graph.model import FLOATS, HALF, HEAVY, ModelGraph, Node, Tensor
 from mplint.graph.operations import computes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mplint.graph.density import Density
     from mplint.graph.operands import Operand, Operands
     from mplint.graph.ranges import Range
@@ -25,6 +27,12 @@ class GraphFacts:
     def __init__(self, model: ModelGraph, targets: Targets) -> None:
         self.model = model
         self.targets = targets
+        self.alike: dict[tuple[str, str], tuple[Node, ...]] = {}
+
+    def first_of(self, code: str, nodes: Sequence[Node]) -> Node:
+        """The node at which a rule reports all of the `nodes`, which `alike` has by the code and its name."""
+        self.alike[code, nodes[0].name] = tuple(nodes)
+        return nodes[0]
 
     @property
     def path(self) -> str:

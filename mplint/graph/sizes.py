@@ -15,7 +15,6 @@ from mplint.graph.transforms import is_transform
 from mplint.graph.work import BIAS_FIRST, is_free, kernel_of, work
 
 STEP = 8
-VOCABULARY = 1000
 SCORING = (OpKind.ELEMENTWISE, OpKind.ACTIVATION, OpKind.SOFTMAX)  # what may follow the product of a head
 LOOKED_AT = 8  # weights of one width whose values are looked at
 REACH = 400  # nodes that are followed from one product to the next
@@ -144,13 +143,13 @@ def _made(node: Node) -> int | None:
     return size.outer if isinstance(size.outer, int) and constant else None
 
 
-def vocabularies(graph: GraphFacts) -> Iterator[Width]:
-    """The heads that score many rows, that run in half and whose rows are no multiple of 8, with the tables that have as many.
+def vocabularies(graph: GraphFacts, least: int) -> Iterator[Width]:
+    """The heads that score many rows (`least`), that run in half and whose rows are no multiple of 8, with the tables that have as many.
 
     Rows that are only looked up are multiplied by nothing.
     """
     if graph.stored is not None:
-        for known in graph.stored.vocabularies(VOCABULARY, STEP):
+        for known in graph.stored.vocabularies(least, STEP):
             held = tuple(tensor for tensor in (known.table, known.head) if tensor is not None)
             if any(graph.is_half_work(tensor.dtype) for tensor in held):
                 yield Width(known.number, held, known.head)
@@ -163,7 +162,7 @@ def vocabularies(graph: GraphFacts) -> Iterator[Width]:
     heads: dict[int, list[Node]] = {}
     for node in graph.heavy:
         rows = _made(node) if node.kind is OpKind.MATMUL else None
-        if rows is None or rows < VOCABULARY or rows % STEP == 0 or next_heavy(node) is not None:
+        if rows is None or rows < least or rows % STEP == 0 or next_heavy(node) is not None:
             continue
         if rows in tables or is_head(graph, node, rows):
             heads.setdefault(rows, []).append(node)

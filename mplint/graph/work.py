@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ CHANNELS_LAST = ("keras", "tensorflow")
 TURNS = ("t", "transpose", "mt", "numpyt", "permute", "adjoint", "swapaxes", "swapdims")  # of a matrix
 KEEPS = ("identity", "alias", "detach", "contiguous", "clone", "to", "liftfresh")
 REACH = 200
+BATCH = 256  # stands for a symbolic batch
+LAUNCH = 4e7  # FLOPs that a T4 does in float32 (8 TFLOPS) while one kernel is launched (5 microseconds)
 
 
 class Work(NamedTuple):
@@ -33,6 +35,24 @@ class Work(NamedTuple):
         if not isinstance(self.inner, int) or not isinstance(self.outer, int):
             return None
         return self.inner % multiple == 0 and self.outer % multiple == 0
+
+
+class Busiest(NamedTuple):
+    """The heavy node that does most, with its operations, and what batch was taken where none is said."""
+
+    node: Node
+    flops: int
+    batch: str
+
+
+def busiest(heavy: Sequence[Node], inputs: Sequence[Tensor], batch: int = BATCH) -> Busiest | None:
+    """Which of the heavy nodes of a model with these inputs does most; None where one of them does not say what it does."""
+    found = [(node, size.flops) for node in heavy if (size := work(node)) is not None]
+    if not found or len(found) < len(heavy) or any(is_free(node) for node, _ in found):
+        return None
+    symbolic = any(not isinstance(dim, int) for tensor in inputs for dim in tensor.shape or ())
+    node, flops = max(found, key=lambda item: item[1])
+    return Busiest(node, flops * (batch if symbolic else 1), f" for a batch of {batch}" if symbolic else "")
 
 
 def work(node: Node) -> Work | None:

@@ -1,16 +1,16 @@
-"""What `mplint convert` did to a model or a program, as text for a terminal, and as JSON or HTML for a file."""
+"""What `mplint convert` did to a model or a program, as text for a terminal, and as JSON for a file."""
 
 from __future__ import annotations
 
-import html
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from mplint.adopt.program import Adoption, Note
-from mplint.conversion.result import Conversion, Verdict
+from mplint.conversion.result import Conversion, Region, Verdict
 
 SHOWN = 12
+REGIONS = 4
 
 
 def conversion_text(result: Conversion, source: str, target: str, *, written: bool) -> str:
@@ -18,16 +18,19 @@ def conversion_text(result: Conversion, source: str, target: str, *, written: bo
     half = result.policy.half
     lines = [f"{source} -> {target} ({result.policy.name})" if written else f"{source} ({result.policy.name}): not written"]
     heavy = f"{result.heavy_half} of {result.heavy} matmuls and convolutions in {half}"
-    lines.append(f"  {heavy}, {result.operations_half} of {result.operations} operations")
+    whole = f"; {result.whole} more are int8 and stay so" if result.whole else ""
+    lines.append(f"  {heavy}, {result.operations_half} of {result.operations} operations{whole}")
     lines.append(f"  {_casts(result.casts_added)}; weights {_size(result.size_before)} -> {_size(result.size_after)}")
     if result.error is not None:
-        lines.append(f"  largest error of an output: {result.error:.2g} (allowed: {result.policy.tolerance:g})")
+        where = f", {result.decided}" if result.decided else ""
+        lines.append(f"  largest error of an output: {result.error:.2g}{where} (allowed: {result.policy.tolerance:g})")
     if result.verified:
         lines.append(f"  verified by {', '.join(result.verified)}")
     lines += [f"  problem: {problem}" for problem in result.problems]
     if result.verdict is Verdict.UNPROVEN:
         lines += [f"  UNPROVEN: {gap}" for gap in result.gaps]
     lines += [f"  note: {note}" for note in result.notes]
+    lines += [f"  in half, {_region(region)}" for region in result.regions[:REGIONS]]
     if result.kept:
         lines.append(f"  stays float32 ({len(result.kept)}):")
         lines += [f"    {name}: {reason}" for name, reason in result.kept[:SHOWN]]
@@ -40,26 +43,28 @@ def conversion_text(result: Conversion, source: str, target: str, *, written: bo
     return "\n".join(lines) + "\n"
 
 
+def curve_lines(results: Sequence[Conversion], source: str) -> Iterator[str]:
+    """How large the error of an output is for which share in half, from much to little; and why there is no more, where there is none."""
+    yield f"{source}: error of an output, and what is in half"
+    for result in results:
+        share = (
+            f"{result.heavy_half} of {result.heavy} matmuls and convolutions, {result.operations_half} of {result.operations} operations"
+        )
+        size = f"{_casts(result.casts_added)}, weights {_size(result.size_after)}"
+        shown = "unproven" if result.error is None else f"{result.error:.2g}"
+        yield f"  {shown:>8}  {share}; {size}"
+        yield from (f"            {why}" for why in (*result.problems, *result.gaps))
+
+
+def _region(region: Region) -> str:
+    first, more = region.operations[0], len(region.operations) - 1
+    others = f" and {more} beside it" if more else ""
+    return f"{first}{others} would move the outputs by about {region.error:.2g} (most of it by {region.tensor})"
+
+
 def conversion_json(result: Conversion, source: str, target: str) -> str:
     """One object with every figure, and every operation that stays float32."""
     return json.dumps(_described(result, source, target), indent=2, ensure_ascii=False) + "\n"
-
-
-def conversion_html(result: Conversion, source: str, target: str) -> str:
-    """One page that needs nothing else."""
-    facts = _described(result, source, target)
-    kept = facts.pop("kept_float32")
-    assert isinstance(kept, list)
-    figures = "".join(
-        f"<tr><th>{html.escape(key.replace('_', ' '))}</th><td>{html.escape(_shown(value))}</td></tr>" for key, value in facts.items()
-    )
-    rows = "".join(f"<tr><td>{html.escape(item['operation'])}</td><td>{html.escape(item['reason'])}</td></tr>" for item in kept)
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>mplint convert</title>'
-        "<style>body{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}table{border-collapse:collapse;width:100%}"
-        "th,td{text-align:left;vertical-align:top;padding:.3rem .6rem;border-bottom:1px solid #8884}</style>"
-        f"<h1>{html.escape(source)}</h1><table>{figures}</table><h2>Stays float32</h2><table>{rows}</table></html>\n"
-    )
 
 
 def _described(result: Conversion, source: str, target: str) -> dict[str, object]:
@@ -74,21 +79,20 @@ def _described(result: Conversion, source: str, target: str) -> dict[str, object
         "problems": result.problems,
         "verified_by": result.verified,
         "largest_error": result.error,
+        "decided_by": result.decided,
         "heavy_operations": result.heavy,
         "heavy_operations_in_half": result.heavy_half,
         "operations": result.operations,
         "operations_in_half": result.operations_half,
+        "int8_operations": result.whole,
         "casts_added": result.casts_added,
         "weight_bytes_before": result.size_before,
         "weight_bytes_after": result.size_after,
         "notes": result.notes,
         "advice": result.advice,
+        "float32_regions": [{"operations": one.operations, "tensor": one.tensor, "error_in_half": one.error} for one in result.regions],
         "kept_float32": [{"operation": name, "reason": reason} for name, reason in result.kept],
     }
-
-
-def _shown(value: object) -> str:
-    return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _casts(count: int) -> str:

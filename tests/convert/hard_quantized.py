@@ -73,6 +73,7 @@ CASES: dict[str, Case] = {
         | {"K": q(-100, 100, np.int8, 4, 4, 3, 3), "ks": u(0.001, 0.003, 4), "kz": c([0] * 4, np.int8)}
         | {"B": q(-900, 900, np.int32, 4), "bs": u(0.0001, 0.0003, 4), "bz": c([0] * 4, np.int32), "s2": c(0.02), "z2": c(0, np.uint8)},
         tolerance=0.05,
+        heavy=0,  # it is int8
     ),
     "qdq_opset_21_blocks": Case(
         "int4 weights in blocks, with a scale for each",

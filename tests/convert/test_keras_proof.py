@@ -115,11 +115,57 @@ def test_a_layer_with_another_policy_than_was_written_is_a_problem(tmp_path: Pat
     assert proven.problems == ["the policy of 'hidden' is not the one that was written"]
 
 
-def test_custom_layers_stay_float32_even_when_they_are_registered(tmp_path: Path) -> None:
+def test_custom_layers_get_a_policy_where_their_classes_are_there(tmp_path: Path) -> None:
     x = keras.Input((8,))
     keras.Model(x, layers.Dense(2)(Scale(name="own")(layers.Dense(8)(x)))).save(tmp_path / "a.keras")
     result = convert_archive(str(tmp_path / "a.keras"), "b.keras", FLOAT16, Options(), [])
-    assert result.proven and result.error is not None and "a custom layer" in dict(result.kept)["own (Scale)"]
+    assert result.proven and result.error is not None and result.planned["own"] == "mixed_float16"
+    result.save(str(tmp_path / "b.keras"))
+    assert keras.models.load_model(tmp_path / "b.keras").get_layer("own").compute_dtype == "float16"
+
+
+def test_custom_layers_stay_float32_where_nobody_can_run_them(tmp_path: Path) -> None:
+    x = keras.Input((8,))
+    keras.Model(x, layers.Dense(2)(Own(name="own")(layers.Dense(8)(x)))).save(tmp_path / "a.keras")
+    result = convert_archive(str(tmp_path / "a.keras"), "b.keras", FLOAT16, Options(), [])
+    assert "a custom layer" in dict(result.kept)["own (Own)"]
+
+
+@keras.saving.register_keras_serializable("tests")
+class Net(keras.Model):
+    """A model that makes its layers itself, and hands its policy on to them if `hands_on`."""
+
+    def __init__(self, width: int = 8, hands_on: bool = True, **kwargs: object) -> None:
+        super().__init__(**kwargs)
+        self.width, self.hands_on = width, hands_on
+        self.hidden = layers.Dense(width, dtype=self.dtype_policy if hands_on else "float32")
+        self.head = layers.Dense(2, dtype="float32")
+
+    def call(self, x: object) -> object:
+        return self.head(self.hidden(x))
+
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.hidden.build(shape)
+        self.head.build((None, self.width))
+
+    def get_config(self) -> dict[str, object]:
+        return {**super().get_config(), "width": self.width, "hands_on": self.hands_on}
+
+
+@pytest.mark.parametrize("hands_on", [True, False])
+def test_a_subclassed_model_gets_the_policy_that_it_hands_on(hands_on: bool, tmp_path: Path) -> None:
+    model = Net(hands_on=hands_on)
+    model(rows := np.random.default_rng(0).normal(size=(4, 8)).astype("float32"))
+    model.save(tmp_path / "a.keras")
+    np.savez(tmp_path / "d.npz", x=rows)
+    result = mplint.convert(str(tmp_path / "a.keras"), calibration=[str(tmp_path / "d.npz")])
+    if not hands_on:
+        assert result.verdict is Verdict.UNCHANGED and any("does not hand its policy on" in note for note in result.notes)
+        return
+    assert (result.heavy_half, result.heavy, result.operations_half) == (1, 2, 1), result.kept
+    assert result.proven, (result.gaps, result.problems)
+    result.save(str(tmp_path / "b.keras"))
+    assert keras.models.load_model(tmp_path / "b.keras").hidden.compute_dtype == "float16"
 
 
 def test_a_live_model_is_proven_with_its_own_classes_and_code(tmp_path: Path) -> None:
@@ -189,6 +235,7 @@ def test_a_subclassed_live_model_is_refused_with_what_to_do() -> None:
 
 
 def test_training_gets_loss_scaling_by_the_lines_that_are_printed(tmp_path: Path) -> None:
+    keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((4,)), layers.Dense(4), layers.Dense(2)])
     model.compile("sgd", keras.losses.MeanSquaredError())
     model.save(tmp_path / "a.keras")

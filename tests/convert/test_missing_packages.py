@@ -12,14 +12,14 @@ import onnx.parser
 import pytest
 
 from mplint.conversion.api import convert_file
-from mplint.conversion.policy import ConversionError, Options
+from mplint.conversion.policy import ConversionError, Options, policy
 
 ONNX = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
 
 
 def refused(path: Path) -> str:
     with pytest.raises(ConversionError) as caught:
-        convert_file(str(path), str(path), "mixed_float16", None, Options(), (), "cuda")
+        convert_file(str(path), str(path), policy("mixed_float16"), Options(), (), "cuda")
     return str(caught.value)
 
 

@@ -18,13 +18,13 @@ from mplint.conversion.onnx.half_emulation import to_strict
 from mplint.conversion.onnx.run import Session
 from mplint.conversion.onnx.samples import samples
 from mplint.conversion.onnx.types import infer_types
-from mplint.conversion.policy import Options
+from mplint.conversion.policy import Options, policy
 from mplint.conversion.result import Conversion, Verdict
 from mplint.conversion.stress import stressed
 
 
 def converted(path: str, *data: str) -> Conversion:
-    return convert_file(path, path, "mixed_float16", None, Options(), data, "cuda")
+    return convert_file(path, path, policy("mixed_float16"), Options(), data, "cuda")
 
 
 def error_on(result: Conversion, path: str, **feed: np.ndarray) -> float:
@@ -223,7 +223,7 @@ def test_most_of_a_deep_network_is_half_where_no_single_tensor_is_to_blame(tmp_p
     weights = {f"W{n}": np.linalg.qr(rng(16, 16, seed=n))[0] for n in range(24)}
     path = model(f"g (float[4,16] a0) => (float[4,16] a24) {{ {steps} }}", tmp_path / "a.onnx", **weights)
     np.savez(tmp_path / "d.npz", a0=rng(4, 16))
-    whole = convert_file(path, path, "mixed_float16", None, Options(), [str(tmp_path / "d.npz")], "cuda")
+    whole = convert_file(path, path, policy("mixed_float16"), Options(), [str(tmp_path / "d.npz")], "cuda")
     assert whole.error is not None
-    tight = convert_file(path, path, "mixed_float16", whole.error * 1.6, Options(), [str(tmp_path / "d.npz")], "cuda")
+    tight = convert_file(path, path, policy("mixed_float16", whole.error * 1.6), Options(), [str(tmp_path / "d.npz")], "cuda")
     assert tight.proven and tight.heavy_half >= 20

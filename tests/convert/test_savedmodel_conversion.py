@@ -192,3 +192,14 @@ def test_a_graph_of_tensorflow_1_without_functions_is_converted(tmp_path: Path) 
     assert kept["second (MatMul)"] == "it makes an output, which stays float32" and not any("Assign" in name for name in kept)
     result.save(str(tmp_path / "b"))
     assert tf.saved_model.load(str(tmp_path / "b")).signatures["serving_default"](x=tf.ones([1, 8]))["y"].dtype == tf.float32
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_the_loops_of_recurrent_layers_are_converted_inside(kind: str, tmp_path: Path) -> None:
+    keras = pytest.importorskip("keras")
+    keras.utils.set_random_seed(0)
+    x = keras.Input((6, 8))
+    keras.Model(x, keras.layers.Dense(2)(getattr(keras.layers, kind)(16)(x))).export(str(tmp_path / "a"), verbose=False)
+    result = mplint.convert(str(tmp_path / "a"))
+    assert result.proven and result.heavy_half == result.heavy > 2, result.kept
+    assert any("/while/" in name for name, _ in result.kept)

@@ -89,3 +89,20 @@ def test_a_live_keras_model_is_converted_and_stays_as_it_is(tmp_path: Path) -> N
     result.save(str(tmp_path / "b.keras"))
     assert result.proven and keras.models.load_model(tmp_path / "b.keras").layers[0].compute_dtype == "float16"
     assert model.layers[0].compute_dtype == "float32"
+
+
+def test_programs_are_tried_on_silence_and_outputs_that_never_move_prove_nothing() -> None:
+    import torch
+
+    class Still(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.first(torch.zeros_like(x))
+
+    moving = mplint.convert(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()), example_inputs=torch.randn(4, 8))
+    assert moving.proven and any("zeros" in trial.sample for trial in moving.trials)
+    still = mplint.convert(Still(), example_inputs=torch.randn(4, 8))
+    assert still.verdict == "unproven" and "the same whatever the inputs are" in still.gaps[0]

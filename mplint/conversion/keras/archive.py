@@ -17,7 +17,7 @@ from typing import IO
 from mplint.conversion.keras.editor import HEAVY, Editor, layers_of
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
-from mplint.graph.keras.layers import class_of
+from mplint.graph.keras.layers import Config, class_of, layer_config
 from mplint.graph.model import GraphError
 from mplint.graph.storage import Archive, parse_json
 
@@ -29,11 +29,19 @@ STATE = "\nThe optimizer's state in the archive is one without loss scaling: Ker
 
 
 def convert(
-    path: str, target: str, policy: Policy, options: Options, largest: Mapping[str, float], reasons: Mapping[str, str] | None = None
+    path: str,
+    target: str,
+    policy: Policy,
+    options: Options,
+    largest: Mapping[str, float],
+    reasons: Mapping[str, str] | None = None,
+    *,
+    known: bool = False,
 ) -> Conversion:
     """Convert an archive that is to be called `target`; nothing is written.
 
-    `largest` is the largest |value| of inputs by name, as far as data or ranges tell; `reasons` why layers stay float32, by their paths.
+    `largest` is the largest |value| of inputs by name, as far as data or ranges tell; `reasons` why layers stay float32, by their paths;
+    `known`: the classes of custom layers are there, and the result will be run.
 
     Raises ConversionError for an archive that can't be read, or whose layers are not in its configuration.
     """
@@ -42,14 +50,17 @@ def convert(
             config = parse_json(archive.read("config.json"), "config.json")
     except GraphError as error:
         raise ConversionError(f"{path}: {error}") from None
-    if not isinstance(config, dict) or layers_of(config) is None:
+    if not isinstance(config, dict) or (layers_of(config) is None and not (known and has_policy(config))):
         what = f"the layers of {class_of(config)!r} are" if isinstance(config, dict) else "its layers are"
         raise ConversionError(
             f"{path}: {what} made by its own class and are not in the file, so no policy can be set there. "
             f"Convert the live model: make it under keras.mixed_precision.set_global_policy({policy.name!r}) and load the weights"
         )
-    editor = Editor(policy, options, largest, reasons or {})
-    editor.model(config, output=True)
+    editor = Editor(policy, options, largest, reasons or {}, known=known)
+    if layers_of(config) is None:
+        editor.whole(config)
+    else:
+        editor.model(config, output=True)
     if not editor.found and not editor.kept:
         raise ConversionError(f"{path}: no layer of it has a dtype policy")
     result = Conversion(policy, save=partial(save, path, json.dumps(config)), kept=editor.kept)
@@ -69,6 +80,22 @@ def convert(
     if policy.half == "float16":
         result.advice = (ADVICE + (STATE if config.get("compile_config") else "")).format(path=target).split("\n")
     return result
+
+
+def has_policy(config: Config) -> bool:
+    """Whether a model that makes its layers itself gets a policy from its configuration."""
+    given = layer_config(config).get("dtype")
+    return isinstance(given, dict) and given.get("class_name") == "DTypePolicy"
+
+
+def makes_layers(path: str) -> bool:
+    """Whether the model in an archive makes its layers itself, of a configuration that has a policy."""
+    try:
+        with Archive(path) as archive:
+            config = parse_json(archive.read("config.json"), "config.json")
+    except GraphError:
+        return False
+    return isinstance(config, dict) and layers_of(config) is None and has_policy(config)
 
 
 def save(source: str, config: str, target: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mplint.conversion.feeds import load_feeds
-from mplint.conversion.keras.archive import convert
+from mplint.conversion.keras.archive import convert, makes_layers
 from mplint.conversion.keras.verify import Original, Reasons, prove
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
@@ -28,9 +28,11 @@ def convert_archive(
                 largest[name] = max(largest.get(name, 0.0), float(abs(array).max(initial=0)))
 
     def plan(reasons: Reasons) -> Conversion:
-        return convert(path, target, policy, options, largest, reasons)
+        return convert(path, target, policy, options, largest, reasons, known=original is not None and original.model is not None)
 
-    plan({})  # what can't be converted is refused before Keras is imported
+    original: Original | None = None
+    if not makes_layers(path):
+        plan({})  # what can't be converted is refused before Keras is imported
     options.tell("running the original")
     original = Original(path, feeds, options, custom)
     reasons = original.too_large(policy)

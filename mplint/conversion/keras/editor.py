@@ -54,11 +54,15 @@ FRAGILE = {
 class Editor:
     """Walks a configuration and sets the policy of each layer that can compute in half.
 
+    `known` says that the classes of custom layers are there, so that what their policies make of them is run and compared.
     `found` are the layers whose policy was float32: class, path, and whether it is half now. `kept` says of layers why they stay.
     """
 
-    def __init__(self, policy: Policy, options: Options, largest: Mapping[str, float], reasons: Mapping[str, str]) -> None:
+    def __init__(
+        self, policy: Policy, options: Options, largest: Mapping[str, float], reasons: Mapping[str, str], *, known: bool = False
+    ) -> None:
         self.policy, self.options, self.largest, self.reasons = policy, options, largest, reasons
+        self.known = known
         self.found: list[tuple[str, str, bool]] = []
         self.kept: list[tuple[str, str]] = []
         self.planned: dict[str, str] = {}
@@ -124,7 +128,7 @@ class Editor:
             return "it produces an output of the model, which stays float32"
         if name in self.reasons:
             return self.reasons[name]
-        if not is_own(entry) and not is_operation(entry):
+        if not is_own(entry) and not is_operation(entry) and not self.takes_policy(entry):
             return "a custom layer: what its code does with half is not known (convert it by hand, in its class)"
         if kind in FRAGILE:
             return FRAGILE[kind].format(half=self.policy.half)
@@ -140,6 +144,22 @@ class Editor:
         if kind == "Embedding" and isinstance(rows, int) and rows > exact and not all(_is_integer(layer) for layer in raw or [entry]):
             return f"its ids come as floats, and {self.policy.half} holds integers up to {exact} exactly"
         return ""
+
+    def takes_policy(self, entry: Config) -> bool:
+        """Whether the class of a custom layer is there, and takes the policy in its configuration."""
+        given = layer_config(entry).get("dtype")
+        return self.known and isinstance(given, dict) and given.get("class_name") == "DTypePolicy"
+
+    def whole(self, entry: Config) -> None:
+        """Convert a model that makes its layers itself, of its own policy and of what it holds."""
+        config = layer_config(entry)
+        asked = self.options.stays((name_of(entry), class_of(entry)))
+        self.set(config, class_of(entry), name_of(entry), asked)
+        for part, inner in held(config):
+            if layers_of(inner) is not None:
+                self.model(inner, output=False, path=f"{part}/")
+            else:
+                self.layer(inner, "", output=False, inputs=[])
 
     def rescaling(self, config: Config) -> str:
         """Why a Rescaling stays float32: numbers beyond the range, or a factor so large that ordinary inputs leave it."""

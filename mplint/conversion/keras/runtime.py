@@ -28,6 +28,13 @@ def load(path: str, custom: Mapping[str, object] | None) -> Any:
         return keras.models.load_model(path, custom_objects=custom, compile=False, safe_mode=custom is None)
 
 
+def output_names(model: Any) -> list[str]:
+    """The names of a model's outputs, in the order of its results."""
+    names = getattr(model, "output_names", None) or []
+    structure = getattr(model, "_outputs_struct", None)
+    return sorted(structure) if isinstance(structure, dict) else [str(name) for name in names]
+
+
 def caller(model: Any) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
     """A function that gives a model's results for inputs in the order of its `inputs`.
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mplint.conversion.feeds import Wanted, check_data
+from mplint.conversion.plausible import RATE, hinted, is_sound
 from mplint.conversion.policy import ConversionError, nearest
 
 Feed = list[np.ndarray]
-SAMPLES = 3
+SAMPLES, NAMED = 3, 2
 WORDS = {"string": "object", "bfloat16": "float32"}
 SMALL = 20_000
+MOVING = frozenset(("Reshape", "Flatten", "Permute", "RepeatVector", "Identity", "Cropping1D", "Cropping2D", "ZeroPadding2D"))
 OPEN_DIMS = (16, 32, 64, 8, 128)
 
 
@@ -25,6 +27,7 @@ def samples_of(
         inputs = list(model.inputs or ())
     except AttributeError:  # a sequential model that was never called
         inputs = []
+    inputs = inputs or list(_built(model, feeds))
     names = [tensor.name for tensor in inputs]
     for name in ranges if inputs else ():
         if name not in names:
@@ -40,7 +43,27 @@ def samples_of(
     if strings:
         return [], f"the input {strings[0]!r} takes strings: give --calibration data"
     bounds = [_range(model, tensor, ranges) for tensor in inputs]
-    return [[_made(tensor, bounds[at], (seed, at), size) for at, tensor in enumerate(inputs)] for seed in range(SAMPLES)], ""
+    told = any(bound is None and hinted(tensor.name, (1, 1), 0) is not None for tensor, bound in zip(inputs, bounds, strict=True))
+    seeds = range(SAMPLES + NAMED) if told else range(SAMPLES)  # what names say comes last
+    return [[_made(tensor, bounds[at], (seed, at), size) for at, tensor in enumerate(inputs)] for seed in seeds], ""
+
+
+class _Input(NamedTuple):
+    """What a model that makes its layers itself takes."""
+
+    name: str
+    shape: tuple[int | None, ...]
+    dtype: str = "float32"
+
+
+def _built(model: Any, feeds: Sequence[Mapping[str, np.ndarray]]) -> Iterator[_Input]:
+    """The one input for which such a model was built, called as the data calls it."""
+    shapes = getattr(model, "_build_shapes_dict", None) or {}
+    shape = next(iter(shapes.values())) if len(shapes) == 1 else None
+    if isinstance(shape, tuple | list) and len(shape) > 1 and all(size is None or isinstance(size, int) for size in shape):
+        names = list(feeds[0]) if feeds and len(feeds[0]) == 1 else ["inputs"]
+        dtype = str(feeds[0][names[0]].dtype) if feeds and names[0] in feeds[0] else "float32"
+        yield _Input(names[0], (None, *shape[1:]), dtype)
 
 
 def _made(tensor: Any, bounds: tuple[float, float] | None, seed: tuple[int, int], size: int) -> np.ndarray:
@@ -50,6 +73,11 @@ def _made(tensor: Any, bounds: tuple[float, float] | None, seed: tuple[int, int]
         shape[0] = 8 if np.prod(shape[1:]) <= SMALL else 2
     dtype = str(tensor.dtype)
     whole = dtype.startswith(("int", "uint", "bool"))
+    if not whole and bounds is None and is_sound(tensor.name) and 1 < len(shape) <= 3 and tensor.shape[1] is None:
+        shape[1] = RATE
+    named = hinted(tensor.name, shape, seed[0]) if seed[0] >= SAMPLES and not whole and bounds is None else None
+    if named is not None:
+        return named.astype(dtype)
     if bounds is None and not whole:
         array = rng.uniform(0.0, 1.0, shape) if seed[0] == 1 else rng.normal(0.0, 1.0 if seed[0] == 0 else 3.0, shape)
     else:
@@ -66,6 +94,8 @@ def _range(model: Any, tensor: Any, ranges: Mapping[str, tuple[float, float]]) -
         match type(layer).__name__:
             case "Embedding":
                 return 0.0, float(layer.input_dim - 1)
+            case "CategoryEncoding" if isinstance(getattr(layer, "num_tokens", None), int):
+                return 0.0, float(layer.num_tokens - 1)
             case "Rescaling" if isinstance(layer.scale, float) and 0 < layer.scale < 0.02:  # of images, 1 / 255 or 1 / 127.5
                 return 0.0, 255.0
             case "Normalization" if getattr(layer, "mean", None) is not None:
@@ -84,6 +114,8 @@ def _takers(model: Any, tensor: Any) -> Iterator[Any]:
                     inner = getattr(operation, "inputs", None) if hasattr(operation, "layers") else None
                     if inner and place < len(inner):
                         yield from _takers(operation, inner[place])
+                    elif type(operation).__name__ in MOVING:
+                        yield from _takers(model, operation.output)
                     else:
                         yield operation
     if type(model).__name__ == "Sequential" and model.layers:

@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from mplint.conversion.bisect_culprits import culprits
-from mplint.conversion.distance import Distance, distance, moves, sizes_of
+from mplint.conversion.distance import PLAIN, Distance, Ruler, distance, moves, ruler, sizes_of, trials
+from mplint.conversion.fill import misfits
 from mplint.conversion.keras import runtime
+from mplint.conversion.keras.editor import HEAVY
 from mplint.conversion.keras.samples import OPEN_DIMS, Feed, samples_of
 from mplint.conversion.policy import Options, Policy
 from mplint.conversion.quiet import quiet, said
 from mplint.conversion.result import Conversion
-from mplint.conversion.stress import stressed
+from mplint.conversion.stress import BETWEEN, midway, stressed
 from mplint.graph.storage import Archive, parse_json
 
 Reasons = dict[str, str]  # why a layer stays float32, by its path
@@ -33,13 +34,14 @@ class Original:
     """The original model with Keras, its inputs, and what it gives for them; `note` says why nothing can be run, where nothing can."""
 
     def __init__(self, path: str, feeds: Sequence[Mapping[str, np.ndarray]], options: Options, custom: Mapping[str, object] | None) -> None:
-        self.custom = custom
+        self.custom, self.given = custom, bool(feeds)
         self.model: Any = None
         self.samples: list[Feed] = []
         self.expected: list[list[np.ndarray]] = []
         self.derived: list[tuple[str, Feed, list[np.ndarray]]] = []  # what silence and the like make of the first sample
         self.note = ""
         self.sizes: dict[str, runtime.Sizes] = {}
+        self.ruler: Ruler = PLAIN
         try:
             with quiet():
                 import keras  # noqa: F401
@@ -75,12 +77,17 @@ class Original:
         """Add what zeros, faint inputs and constant rows make of the first sample, where the original gives numbers for them."""
         run = runtime.caller(self.model)
         base = {str(at): array for at, array in enumerate(self.samples[0])}
-        for name, feed in stressed(base):
+        silent = {name: np.zeros_like(array) if array.dtype.kind == "f" else array for name, array in base.items()}
+
+        def tried(feed: Mapping[str, np.ndarray]) -> list[np.ndarray] | None:
             try:
-                given = run(list(feed.values()))
+                return run(list(feed.values()))
             except Exception:
-                continue
-            if all(np.isfinite(array).all() for array in given if array.dtype.kind == "f"):
+                return None
+
+        for name, feed in (*stressed(base), *((BETWEEN, feed) for feed in midway(tried, base, silent))):
+            given = tried(feed)
+            if given is not None and all(np.isfinite(array).all() for array in given if array.dtype.kind == "f"):
                 self.derived.append((name, list(feed.values()), given))
 
     def gaps(self) -> list[str]:
@@ -110,10 +117,12 @@ def prove(result: Conversion, original: Original, plan: Callable[[Reasons], Conv
         result.notes.append(original.note)
         return result
     result.gaps += original.gaps()
+    original.ruler = ruler(result.policy, runtime.output_names(original.model))
     try:
         with _loaded(result, original) as (converted, folder):
-            found = _distance(converted, original)
+            found = _distance(result, converted, original)
             problem = _other_policy(result, converted, original, folder)
+            _count(result, converted)
         if found is not None and not found.within(result.policy.tolerance):
             options.tell("looking for the layers that must stay float32")
             result, found = _cured(result, found, original, plan, reasons)
@@ -128,11 +137,25 @@ def prove(result: Conversion, original: Original, plan: Callable[[Reasons], Conv
         result.notes.append(original.note)
         return result
     result.error = found.error
+    result.observe = lambda: {path: sizes.given for path, sizes in original.sizes.items()}
+    result.outputs = runtime.output_names(original.model)
     if not found.within(result.policy.tolerance):
         result.problems.append(found.broken or f"the outputs are off by {found.error:.2g}, more than {result.policy.tolerance:g}")
     count = len(original.samples) + len(original.derived)
     result.verified.insert(0, f"outputs against the original's on {count} sample{'s' if count > 1 else ''}")
     return result
+
+
+def _count(result: Conversion, converted: Any) -> None:
+    """Write into a result which layers compute in half, where the model made them itself of one policy."""
+    made = [layer for layer in converted._flatten_layers(include_self=False) if layer.weights]
+    if result.operations == 1 and len(made) > 1 and converted.name in result.planned:
+        halves = [layer.name for layer in made if layer.compute_dtype == result.policy.half]
+        result.operations, result.operations_half = len(made), len(halves)
+        heavy = [layer for layer in made if type(layer).__name__.startswith(HEAVY)]
+        result.heavy, result.heavy_half = len(heavy), sum(layer.name in halves for layer in heavy)
+        if not halves:
+            result.notes.append("its own code does not hand its policy on to its layers: they stay float32")
 
 
 class _Unusable(Exception):
@@ -147,13 +170,13 @@ def _cured(
 
     def distance_of(tried: Conversion) -> Distance:
         with _loaded(tried, original) as (converted, _):
-            return _distance(converted, original) or found
+            return _distance(tried, converted, original) or found
 
     def measure(chosen: Collection[str]) -> Distance:
         others = dict.fromkeys((path for path in movable if path not in set(chosen)), "tried")
         return distance_of(plan({**reasons, **others}))
 
-    blamed = culprits(movable, measure, result.policy.tolerance)
+    blamed = misfits(movable, measure, result.policy.tolerance)
     careful = plan({**reasons, **{path: _blame(far, result.policy) for path, far in blamed.items()}})
     again = distance_of(careful)
     return (careful, again) if again.within(result.policy.tolerance) else (result, found)
@@ -176,27 +199,32 @@ def _loaded(result: Conversion, original: Original) -> Iterator[tuple[Any, str]]
         yield model, folder
 
 
-def _distance(converted: Any, original: Original) -> Distance | None:
-    """How far the converted model is from the original, None where nothing can be run."""
+def _distance(result: Conversion, converted: Any, original: Original) -> Distance | None:
+    """How far the converted model is from the original, None where nothing can be run; the result holds what each sample showed."""
+    found = list(_distances(converted, original))
+    samples = [*(f"sample {at}" for at in range(1, len(original.samples) + 1)), *(name for name, *_ in original.derived)]
+    result.trials = trials(found, samples)
+    return max(found, key=lambda one: (bool(one.broken), one.error), default=None)
+
+
+def _distances(converted: Any, original: Original) -> Iterator[Distance]:
+    """How far the converted model is from the original on each sample; after one on which it does not run there is no other."""
     if not original.samples:
-        return None
-    run = runtime.caller(converted)
-    worst = Distance(0.0)
+        return
+    run, usual = runtime.caller(converted), sizes_of(original.expected)
     for inputs, expected in zip(original.samples, original.expected, strict=True):
         try:
             got = run(inputs)
         except Exception as error:
-            return Distance(float("inf"), f"it does not run ({said(error)})")
-        found = distance(expected, got)
+            yield Distance(float("inf"), f"it does not run ({said(error)})")
+            return
+        found = distance(expected, got, usual if original.given else (), by=original.ruler)  # made-up inputs are not all of one size
         if [one.dtype for one in expected] != [other.dtype for other in got]:
             found = Distance(float("inf"), "an output has another dtype than the original's")
-        worst = max(worst, found, key=lambda one: (bool(one.broken), one.error))
-    usual = sizes_of(original.expected)
+        yield found
     for name, inputs, expected in original.derived:
-        found = distance(expected, run(inputs), usual, exact=False)
-        found = found._replace(broken=f"{found.broken} ({name})" if found.broken else "")
-        worst = max(worst, found, key=lambda one: (bool(one.broken), one.error))
-    return worst
+        found = distance(expected, run(inputs), usual, exact=False, by=original.ruler)
+        yield found._replace(broken=f"{found.broken} ({name})" if found.broken else "")
 
 
 def _other_policy(result: Conversion, converted: Any, original: Original, folder: str) -> str:

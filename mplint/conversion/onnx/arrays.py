@@ -9,13 +9,11 @@ import numpy as np
 import onnx_ir as ir
 
 from mplint.conversion.onnx.evidence import Evidence
+from mplint.conversion.plausible import FULL, RATE, in_range, sound
 
 Feed = dict[str, np.ndarray]
 NUMBERS = 1 << 16  # integers of unknown size go up to this
 EXACT = 2048  # integers up to here are the same in half: of larger ranges the upper end is tried, too
-RATE = 16000  # samples of sound a second
-TONES = 12
-FULL = 30000.0  # a peak of sound in 16-bit steps, which half holds at twice its size
 
 
 class Dims(NamedTuple):
@@ -116,36 +114,21 @@ def _array(
 def _floats(shape: Sequence[int], known: Evidence, kind: Kind, rng: np.random.Generator) -> np.ndarray:
     if known.length is not None and not known.sure:
         loud = kind.named and bool(known.likely) and float(known.likely[kind.seed % len(known.likely)][1]) > 1
-        return _sound(shape, kind.shape, rng) * (FULL if loud else 1.0)
+        return sound(shape, kind.shape, rng) * (FULL if loud else 1.0)
     drawn = _standard(shape, kind.shape, rng)
     if known.likely and (known.sure or kind.named):
         mean, spread = known.likely[kind.seed % len(known.likely)]
         if np.broadcast_shapes(mean.shape, spread.shape, drawn.shape) != drawn.shape:
             mean, spread = mean.mean(), spread.max()
-        if not known.sure:  # what names say is a range
-            return np.asarray(mean + spread * rng.uniform(-1.7, 1.7, shape)) if float(mean) else np.asarray(spread * drawn)
+        if not known.sure:
+            return in_range(float(mean), float(spread), drawn, rng)
         return np.asarray(mean + spread * drawn)
     return drawn
 
 
-def _sound(shape: Sequence[int], name: str, rng: np.random.Generator) -> np.ndarray:
-    """Sound that peaks at 1: voiced with pauses, chords that fade ("uniform"), bursts of noise ("rows"), a click in tones ("positive")."""
-    time = np.arange(shape[-1] if shape else 1) / RATE
-    pitch = rng.uniform(90, 220)
-    tones = (pitch * np.arange(1, TONES + 1)) if name == "normal" else rng.uniform(80, 4000, TONES)
-    sound = sum(np.sin(2 * np.pi * tone * time + rng.uniform(0, 6)) * rng.uniform(0.1, 1) for tone in tones)
-    rhythm = np.sin(2 * np.pi * 3 * time + rng.uniform(0, 3))
-    if name == "normal":
-        sound = sound * np.clip(rhythm, 0, 1) + rng.normal(0, 0.02, time.shape)
-    elif name == "uniform":
-        sound = sound * np.exp(-4 * (time % 0.5))
-    elif name == "rows":
-        sound = rng.normal(0, 1, time.shape) * np.exp(3 * rhythm - 3)
-    else:
-        sound = sound / TONES
-        sound[sound.size // 2] = TONES
-    loud = 0.5 ** np.arange(np.prod(shape[:-1], dtype=int)).reshape((*shape[:-1], 1)) if shape else 1.0
-    return np.asarray(sound / (np.max(np.abs(sound)) + 1e-9) * np.ones(tuple(shape)) * loud)
+def sounding(like: np.ndarray, kind: Kind, rng: np.random.Generator) -> np.ndarray:
+    """Sound of the shape and the peak of a signal."""
+    return np.asarray(sound(like.shape, kind.shape, rng) * np.max(np.abs(like), initial=0.0)).astype(like.dtype)
 
 
 def _standard(shape: Sequence[int], name: str, rng: np.random.Generator) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from mplint.conversion.onnx.lean import release
 from mplint.conversion.policy import Policy
 from mplint.limits import FLOAT16_MAX
 
@@ -50,12 +51,6 @@ def _rounded_tensor(tensor: ir.TensorProtocol, half: str, dtype: ir.DataType) ->
     made = ir.tensor(rounded(tensor.numpy(), half), dtype=dtype)
     release(tensor)
     return made
-
-
-def release(tensor: ir.TensorProtocol) -> None:
-    """Unmap a weight that lies in a file beside the model, once nobody holds a view of it: mapped pages count as memory."""
-    if isinstance(tensor, ir.ExternalTensor):
-        tensor.release()
 
 
 def shape_of(tensor: ir.TensorProtocol) -> ir.Shape:

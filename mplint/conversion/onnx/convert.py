@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-import onnx
 import onnx_ir as ir
 
 from mplint.conversion.distance import judge
@@ -18,32 +17,37 @@ from mplint.conversion.onnx.constants import damage, tensor_of
 from mplint.conversion.onnx.functions import separate, unite
 from mplint.conversion.onnx.fuse import fused
 from mplint.conversion.onnx.half_emulation import to_strict
+from mplint.conversion.onnx.lean import fault_of, lean, write_whole
 from mplint.conversion.onnx.measure import Measurement
+from mplint.conversion.onnx.observed import observed
 from mplint.conversion.onnx.opset import raised, wanted
-from mplint.conversion.onnx.patterns import keep_whole
+from mplint.conversion.onnx.patterns import integers, is_whole, keep_whole, keep_whole_numbers
 from mplint.conversion.onnx.program import Program, analyze, is_constant
-from mplint.conversion.onnx.read import LEFT_OUT, read
+from mplint.conversion.onnx.read import LEFT_OUT, faults_of, read
 from mplint.conversion.onnx.rescale import scaled_before, too_large
-from mplint.conversion.onnx.run import INLINE_BYTES, Session, external_files, in_memory, weight_bytes
+from mplint.conversion.onnx.run import INLINE_BYTES, Feed, Session, external_files, weight_bytes
 from mplint.conversion.onnx.runtime_crashes import CRASHES, crashes, keep_from_crashing
 from mplint.conversion.onnx.samples import Samples, given, larger, samples
+from mplint.conversion.onnx.scales import measure_by
 from mplint.conversion.onnx.types import Declared, declared_types, infer_types, inferred
 from mplint.conversion.onnx.unbounded_ops import be_wary, raw_inputs
 from mplint.conversion.onnx.write import write
-from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, plan, reasons
+from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, HEAVY_SHARE, plan, reasons, regions
 from mplint.conversion.policy import ConversionError, Options, Policy, nearest
 from mplint.conversion.result import Conversion
 
 SAME = 1e-4  # what another opset may move an output
+SURPRISES = 3  # how often a plan is made anew with an input that it failed on
 
 
 class Recipe(NamedTuple):
     """What is done to a model before it is planned: the opset that it is raised to, whether normalizations that are written out become one
-    operator each, and the names of products whose scale moves before them."""
+    operator each, the names of products whose scale moves before them, and how what the file says wrongly is mended."""
 
     opset: int | None = None
     fuse: bool = False
     scaled: tuple[str, ...] = ()
+    mends: tuple[str, ...] = ()
 
 
 UNCHANGED = Recipe()
@@ -61,7 +65,7 @@ class Loaded(NamedTuple):
 def load(path: str, recipe: Recipe = UNCHANGED) -> Loaded:
     """The model in a file, changed as the recipe says."""
     try:
-        model = read(path)
+        model = read(path, recipe.mends)
     except Exception as error:
         raise ConversionError(f"{path} can't be read as an ONNX model: {error}") from None
     if recipe.opset is not None:
@@ -77,21 +81,18 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
     """Convert the model in a file; nothing is written. Raises ConversionError for a model that can't be read or run."""
     notes: list[str] = []
     options.tell("reading the model")
+    recipe, fault = UNCHANGED, ""
     model = load(path).model
+    if weight_bytes(model) < INLINE_BYTES:
+        fault, mends = faults_of(path)
+        recipe = Recipe(mends=mends)
+        notes += mended(fault, mends)
+        model = load(path, recipe).model if mends else model
     notes += model.meta.get(LEFT_OUT, ())
-    takes = [value.name or "" for value in required(model)]
-    for name in options.ranges:
-        if name not in takes:
-            raise ConversionError(f"the model has no input {name!r}; it takes {', '.join(takes) or 'none'}{nearest(name, takes)}")
-    if calibration:
-        feeds = load_feeds(calibration, takes)
-        for feed in feeds:
-            check_data(feed, {value.name or "": wanted_of(value) for value in required(model)})
-        known = given(path, feeds, model)
-    else:
-        known = samples(path, model, options, notes)
-    known.fault = fault_of(path) if weight_bytes(model) < INLINE_BYTES else ""
-    recipe = Recipe(needed_opset(path, policy, known, notes))
+    known = inputs_for(path, model, options, calibration, notes)
+    known.fault = "" if recipe.mends else fault
+    measure_by(known, model, policy, given=bool(calibration))
+    recipe = recipe._replace(opset=needed_opset(path, recipe, policy, known, notes))
     if recipe.opset is not None:
         model = load(path, recipe).model
     if any(node.op_type == "Sqrt" for node in model.graph):
@@ -100,27 +101,49 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
             recipe, model = recipe._replace(fuse=True), other.model
             notes.append(f"{other.norms} LayerNorms that were written out are one operator each, which computes its middle in float32")
     grown = larger(path, known.feeds) if calibration else None
-    program, unsafe = measured(model, policy, options, known, grown)
+    program, unsafe, costs = measured(model, policy, options, known, grown)
     if known.feeds and (products := too_large(program, unsafe)):
         other = load(path, recipe._replace(scaled=products))
         if other.moved and agrees(other.model, known):
             found = measured(other.model, policy, options, known, grown)
-            if heavy_in_half(*found) > heavy_in_half(program, unsafe):
-                recipe, (program, unsafe) = recipe._replace(scaled=products), found
+            if heavy_in_half(found.program, found.unsafe) > heavy_in_half(program, unsafe):
+                recipe, (program, unsafe, costs) = recipe._replace(scaled=products), found
                 notes += [f"{name}: the scale moved before the product, which half can't hold" for name in products]
     for attempt in range(ATTEMPTS):
         options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
         halves = plan(program, unsafe, attempt)
+        learned = known.learned
         result = attempt_at(path, recipe, policy, options, halves, known)
         if CRASHES in result.problems:
             keep_from_crashing(program)
             halves = plan(program, unsafe, attempt)
             result = attempt_at(path, recipe, policy, options, halves, known)
+        while learned < known.learned <= SURPRISES:  # it fails on what the plan does not know: plan with that, too
+            learned = known.learned
+            options.tell("measuring with an input that the plan did not know")
+            program, unsafe, costs = measured(program.model, policy, options, known, grown)
+            halves = plan(program, unsafe, attempt)
+            result = attempt_at(path, recipe, policy, options, halves, known)
         if not result.problems or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
+            result.regions = regions(program, halves, unsafe, costs)
             result.notes = notes + result.notes
             return result
     raise AssertionError("no attempt was made")
+
+
+def inputs_for(path: str, model: ir.Model, options: Options, calibration: Sequence[str], notes: list[str]) -> Samples:
+    """The data of the user, else inputs that are made up; raises ConversionError for data and ranges that do not fit the model."""
+    takes = [value.name or "" for value in required(model)]
+    for name in options.ranges:
+        if name not in takes:
+            raise ConversionError(f"the model has no input {name!r}; it takes {', '.join(takes) or 'none'}{nearest(name, takes)}")
+    if calibration:
+        feeds = load_feeds(calibration, takes)
+        for feed in feeds:
+            check_data(feed, {value.name or "": wanted_of(value) for value in required(model)})
+        return given(path, feeds, model)
+    return samples(path, model, options, notes)
 
 
 def wanted_of(value: ir.Value) -> Wanted:
@@ -130,13 +153,21 @@ def wanted_of(value: ir.Value) -> Wanted:
     return Wanted(dtype, shape if isinstance(value.type, ir.TensorType) else None)
 
 
-def measured(
-    model: ir.Model, policy: Policy, options: Options, known: Samples, grown: Samples | None
-) -> tuple[Program, dict[ir.Value, str]]:
-    """The program of a model, and which of its tensors must stay float32; without inputs that have `grown` there is no data."""
+class Measured(NamedTuple):
+    """A program, which of its tensors must stay float32 and why, and what tensors cost in half where that had to be estimated."""
+
+    program: Program
+    unsafe: dict[ir.Value, str]
+    costs: dict[ir.Value, float]
+
+
+def measured(model: ir.Model, policy: Policy, options: Options, known: Samples, grown: Samples | None) -> Measured:
+    """What is measured on a model; without inputs that have `grown` there is no data."""
     program = analyze(model, policy.half, options)
     keep_whole(program)
+    keep_whole_numbers(program)
     unsafe: dict[ir.Value, str] = {}
+    costs: dict[ir.Value, float] = {}
     if grown is None:
         be_wary(program)
         unsafe |= raw_inputs(program, known.free)
@@ -144,9 +175,10 @@ def measured(
         options.tell("measuring which tensors may be half")
         measurement = Measurement(program, policy, known)
         unsafe |= measurement.unsafe(policy.tolerance, options.tell, grown)
+        costs = measurement.costs
     else:
         unsafe |= unread_constants(program, policy)
-    return program, unsafe
+    return Measured(program, unsafe, costs)
 
 
 def heavy_in_half(program: Program, unsafe: dict[ir.Value, str]) -> int:
@@ -155,13 +187,20 @@ def heavy_in_half(program: Program, unsafe: dict[ir.Value, str]) -> int:
     return sum(half for half, operation in zip(halves, program.operations, strict=True) if operation.gain == HEAVY_GAIN)
 
 
-def needed_opset(path: str, policy: Policy, known: Samples, notes: list[str]) -> int | None:
+def mended(fault: str, mends: Sequence[str]) -> Iterator[str]:
+    """What is said of a fault of the original, and of what was mended in the copy."""
+    if mends:
+        refused = f"the ONNX checker refuses the original ({fault}); in" if fault else "in"
+        yield f"{refused} the copy, {', '.join(mends)}"
+
+
+def needed_opset(path: str, recipe: Recipe, policy: Policy, known: Samples, notes: list[str]) -> int | None:
     """The opset to raise the model to, None to leave it."""
-    model = read(path)
+    model = read(path, recipe.mends)
     old = model.opset_imports.get("", 1)
     opsets = wanted(model, policy.half)
     for opset in opsets:
-        other = raised(read(path), opset)
+        other = raised(read(path, recipe.mends), opset)
         if other is not None and agrees(other, known):
             notes.append(f"raised from opset {old} to {opset}, in which the heavy operators take {policy.half}")
             return opset
@@ -194,11 +233,12 @@ def unread_constants(program: Program, policy: Policy) -> dict[ir.Value, str]:
 def attempt_at(path: str, recipe: Recipe, policy: Policy, options: Options, halves: Sequence[bool], known: Samples) -> Conversion:
     """Write the plan into a fresh copy of the model and verify it."""
     model, declared, *_ = load(path, recipe)
-    before, sources = weight_bytes(model), external_files(model)
+    before, sources = weight_bytes(model), external_files(model) - {os.path.realpath(path)}
     program = analyze(model, policy.half, options)
     written = write(program, halves, policy, declared)
     unite(model)
-    heavy = [n for n, operation in enumerate(program.operations) if operation.gain == HEAVY_GAIN]
+    int8 = {n for n, operation in enumerate(program.operations) if operation.node is not None and is_whole(operation.node)}
+    heavy = [n for n, operation in enumerate(program.operations) if operation.gain == HEAVY_GAIN and n not in int8]
     computing = [n for n, operation in enumerate(program.operations) if operation.node is not None]
     result = Conversion(
         policy,
@@ -207,9 +247,11 @@ def attempt_at(path: str, recipe: Recipe, policy: Policy, options: Options, halv
         heavy_half=sum(halves[n] for n in heavy),
         operations=len(computing),
         operations_half=sum(halves[n] for n in computing),
+        whole=len(int8) + integers(model),
         casts_added=written.casts - written.removed,
         size_before=before,
         size_after=weight_bytes(model),
+        observe=lambda: observed(load(path, recipe).model, known.feeds) if known.feeds else {},
     )
     verify(result, model, policy, known)
     return result
@@ -217,21 +259,20 @@ def attempt_at(path: str, recipe: Recipe, policy: Policy, options: Options, halv
 
 def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) -> None:
     """Checker, ONNX Runtime, and strict emulation against the float32 model."""
-    message = in_memory(model) if weight_bytes(model) < INLINE_BYTES else None
-    refused = fault_of(message) if message is not None else ""
-    if message is not None and not refused:
+    refused = fault_of(model)
+    if not refused:
         result.verified.append("the ONNX checker with full type inference")
-    elif refused and not known.fault:
+    elif not known.fault:
         result.problems.append(f"the ONNX checker refuses it: {refused}")
         return
-    elif refused:
+    else:
         result.notes.append(f"the ONNX checker refuses the original, and so the result: {known.fault}")
-    if message is not None and crashes(model, message):
+    if weight_bytes(model) < INLINE_BYTES and crashes(model):
         result.problems.append(CRASHES)
         return
     try:
-        session = Session(message or model, optimize=True)
-        for feed in known.all_feeds():
+        session = Session(model, optimize=True)
+        for feed in {_form(feed): feed for feed in known.all_feeds()}.values():
             session.run(feed)
         session.close()
         result.verified.append("loaded and run by ONNX Runtime")
@@ -242,33 +283,33 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
     result.gaps += known.gaps
     if not known.feeds:
         return
-    strict = typed(model, message)
+    strict = typed(model)
     to_strict(strict)
+    names = known.named()
     try:
         session = Session(strict)
         found = [far for _, far in known.distances(session.run)]
+        if all(far.within(policy.tolerance) for far in found):
+            found += known.surprises(session.run, policy.tolerance * HEAVY_SHARE)
         session.close()
     except Exception as error:
         result.problems.append(f"its emulation does not run: {str(error).strip().splitlines()[0][:300]}")
         return
     result.verified.append(f"true {policy.half} semantics on {len(found)} sample{'s' if len(found) > 1 else ''}")
-    judge(result, found)
+    judge(result, found, names)
+    result.outputs = [value.name or "" for value in model.graph.outputs]
 
 
-def fault_of(model: onnx.ModelProto | str) -> str:
-    """Why the ONNX checker refuses a model, with full type inference; "" where it does not."""
-    try:
-        onnx.checker.check_model(model, full_check=True)
-    except Exception as error:
-        return str(error).strip().splitlines()[0][:300]
-    return ""
+def _form(feed: Feed) -> tuple[object, ...]:
+    """What tells whether a model that runs on one feed runs on another: shapes, and what switches and sizes are."""
+    return tuple((name, array.shape, array.tobytes() if array.size == 1 else b"") for name, array in sorted(feed.items()))
 
 
-def typed(model: ir.Model, message: onnx.ModelProto | None) -> ir.Model:
-    """A copy of a model with the types of all values, from its `message` where it has one."""
-    if message is not None:
-        with suppress(Exception):  # types that onnx-ir does not know
-            return inferred(message)
+def typed(model: ir.Model) -> ir.Model:
+    """A copy of a model with the types of all values."""
+    thin = lean(model)
+    with suppress(Exception):  # types that onnx-ir does not know
+        return inferred(thin)
     copy = model.clone()
     infer_types(copy)
     return copy
@@ -290,6 +331,6 @@ def save(model: ir.Model, path: str, sources: frozenset[str]) -> None:
         if sources or weight_bytes(model) >= INLINE_BYTES:
             ir.save(model, target, format="protobuf", external_data=f"{name}.data", max_workers=1, max_in_flight_bytes=1 << 28)
         else:
-            ir.save(model, target, format="protobuf")
+            write_whole(model, target)
         for written in sorted(os.listdir(partial), reverse=True):  # the weights first
             os.replace(os.path.join(partial, written), os.path.join(folder, written))

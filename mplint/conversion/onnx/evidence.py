@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +10,7 @@ import onnx_ir as ir
 
 from mplint.conversion.onnx.constants import tensor_of
 from mplint.conversion.onnx.program import is_constant
+from mplint.conversion.plausible import RATE, SOUND, is_sound, likely_by
 
 INDEXING = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "OneHot": 0, "ScatterElements": 1, "ScatterND": 1}
 PASSING = frozenset(("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Expand", "Transpose", "Slice", "Clip", "Concat"))
@@ -23,19 +23,8 @@ SOUNDING = frozenset(
     ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Slice", "Pad", "Concat", "Mul", "Div", "Add", "Sub", "Where")
 )
 FILTER = 10  # the width from which on a filter over one channel is one of a signal
-SECOND, LONGEST = 16000, 32000  # samples
+LONGEST = 32000  # samples
 FOLDED = 1 << 20  # elements of constants that are computed with
-# Names that say what an input holds, and the (mean, deviation) of such values.
-NAMES: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = (
-    (r"audio|wave(form)?s?$|speech|pcm|sound|samples?$|signals?$", ((0.0, 4000.0), (0.0, 0.3))),
-    (r"image|images|pixels?|pixel_values|img|picture|photo|rgb|bgr", ((127.0, 74.0),)),
-    (r"time_?steps?|t|steps?|positions?|position_ids|lengths?|ages?|days?|index|indices", ((500.0, 290.0),)),
-    (r"boxe?s?|bbox(es)?|rois?|coords?|coordinates|points?|corners?|keypoints?|centers?|vertices", ((500.0, 290.0), (0.0, 100.0))),
-    (r"prob(abilit(y|ie)s?|s)?|probas?|confidences?|survival|alphas?|distances?|p", ((0.5, 0.29),)),
-    (r"f_?min|min_?freq(uency)?|low_?(freq|cut)", ((50.0, 10.0),)),
-    (r"f_?max|max_?freq(uency)?|high_?(freq|cut)", ((2000.0, 300.0),)),
-    (r"prices?|amounts?|money|income|balance|salary|costs?|revenue|counts?|populations?", ((1e5, 5e4),)),
-)
 
 
 @dataclass(slots=True)
@@ -74,7 +63,7 @@ def evidence(value: ir.Value) -> Evidence:
     if scaled is not None:
         found.likely, found.sure = [scaled], True
     else:
-        likely = NAMES[0][1] if found.length is not None else (*_named(value.name or ""), *((bound, bound) for bound in _bounds(value)))
+        likely = SOUND if found.length is not None else (*likely_by(value.name or ""), *((bound, bound) for bound in _bounds(value)))
         found.likely = [(np.array(mean), np.array(spread)) for mean, spread in likely]
     return found
 
@@ -118,9 +107,9 @@ def _length(value: ir.Value) -> int | None:
                 frame = max(frame, _filter(node.inputs[1]))
             elif node.op_type in SOUNDING and use.idx in (0, 1):
                 stack += node.outputs
-    if not frame and not (re.search(NAMES[0][0], (value.name or "").lower()) and len(value.shape or ()) <= 2):
+    if not frame and not (is_sound(value.name or "") and len(value.shape or ()) <= 2):
         return None
-    return min(LONGEST, max(SECOND, 20 * frame))
+    return min(LONGEST, max(RATE, 20 * frame))
 
 
 def _filter(weight: ir.Value | None) -> int:
@@ -135,10 +124,17 @@ def _width(value: ir.Value | None) -> int:
     """The number of elements of a window, or the number that says it."""
     if value is None:
         return 0
-    tensor = tensor_of(value) if is_constant(value) else None
-    if tensor is not None and tensor.size == 1 and tensor.dtype.is_integer():
-        return int(tensor.numpy().reshape(-1)[0])
+    number = _integer(value)
+    if number is not None:
+        return number
     return value.shape[0] if value.shape is not None and len(value.shape) == 1 and isinstance(value.shape[0], int) else 0
+
+
+def _integer(value: ir.Value | None) -> int | None:
+    """The integer that a constant of one element is."""
+    tensor = tensor_of(value) if value is not None and is_constant(value) else None
+    whole = tensor is not None and tensor.size == 1 and (tensor.dtype.is_integer() or tensor.dtype.is_floating_point())
+    return int(tensor.numpy().reshape(-1)[0]) if tensor is not None and whole else None
 
 
 def _choices(value: ir.Value) -> tuple[int, ...]:
@@ -151,14 +147,6 @@ def _choices(value: ir.Value) -> tuple[int, ...]:
     elif found:
         found += [number + 1 for number in found[:2]]
     return tuple(dict.fromkeys(found))
-
-
-def _named(name: str) -> Iterator[tuple[float, float]]:
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_")
-    for pattern, likely in NAMES:
-        if re.search(rf"(?:^|[_.:/ ])(?:{pattern})(?:$|[_.:/ \d])", words):
-            yield from likely
-            return
 
 
 def _normalized_by(value: ir.Value) -> tuple[np.ndarray, np.ndarray] | None:
@@ -259,9 +247,7 @@ def _limit(value: ir.Value) -> int | None:
         for use in current.uses():
             node = use.node
             if INDEXING.get(node.op_type) == use.idx and node.inputs[0] is not None:
-                table = node.inputs[0].shape
-                axis = node.attributes.get_int("axis", 0) or 0
-                rows = table[axis] if table is not None and len(table) > axis else None
+                rows = _rows(node)
                 if current in counted:
                     small = True
                 elif isinstance(rows, int):
@@ -290,6 +276,15 @@ def _limit(value: ir.Value) -> int | None:
     if value.dtype is not None and value.dtype.numpy().itemsize == 1:
         return 256 if value.dtype.numpy().kind == "u" else 128
     return None if unknown and not small and "mask" not in (value.name or "").lower() else 2
+
+
+def _rows(node: ir.Node) -> object:
+    """How many indices an operator takes: the size of the table that they index, or the depth of a OneHot."""
+    if node.op_type == "OneHot":
+        return _integer(node.inputs[1])
+    table = node.inputs[0].shape if node.inputs[0] is not None else None
+    axis = node.attributes.get_int("axis", 0) or 0
+    return table[axis] if table is not None and -len(table) <= axis < len(table) else None
 
 
 def _masks(node: ir.Node, position: int) -> bool:

@@ -11,7 +11,8 @@ from functools import partial
 
 import onnx_ir as ir
 
-from mplint.conversion.onnx.constants import release, shape_of
+from mplint.conversion.onnx.constants import shape_of
+from mplint.conversion.onnx.lean import release
 from mplint.conversion.onnx.program import bodies
 from mplint.conversion.onnx.schemas import DTYPE_ATTRIBUTE
 

@@ -1,117 +1,212 @@
-"""A copy of an ONNX model in which tensors are rounded to half and read back."""
+"""Copies of an ONNX model in which tensors are rounded to half and read back, and others are looked at."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import onnx
 import onnx_ir as ir
+from onnx import TensorProto, helper, numpy_helper
 
 from mplint.conversion.onnx.constants import rounded, tensor_of
-from mplint.conversion.onnx.program import bodies, is_constant
+from mplint.conversion.onnx.lean import Lean, lean
+from mplint.conversion.onnx.program import is_constant
+from mplint.conversion.onnx.types import Body
 from mplint.conversion.planner import MARGIN
+from mplint.conversion.rank import PICKED
+from mplint.limits import FLOAT16_MAX
 
 FACTOR = "mplint_margin"
 FIRST_BROADCAST = 7  # the first opset whose Mul ONNX Runtime has; in older ones nothing is grown
+Added = tuple[str, list[str], dict[str, int]]  # an operator, what it takes besides, its attributes
+WATCHED = ("If", "Loop", "Scan")  # whose bodies can be looked into
 
 
-def instrumented(model: ir.Model, values: Sequence[ir.Value], half: str, chosen: Collection[int]) -> ir.Model:
-    """A copy of the model in which those of the `values` are rounded whose numbers are `chosen`."""
-    twin = model.clone()
-    twins = dict(_pairs(model, twin))
-    main = {twin.graph, *twin.graph.subgraphs()}
-    factor = None
-    grown = half == "float16" and model.opset_imports.get("", 1) >= FIRST_BROADCAST
-    if grown:
-        made = ir.Tensor(np.array(MARGIN, dtype=np.float32), name=FACTOR)
-        factor = ir.Value(name=FACTOR, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([]), const_value=made)
-        twin.graph.register_initializer(factor)
-    ends: dict[ir.Value, list[tuple[ir.Graph | ir.Function, int]]] = {}
-    for body, _ in bodies(twin):
-        for at, output in enumerate(body.outputs):
-            ends.setdefault(output, []).append((body, at))
-    for number in sorted(set(chosen)):
-        value = twins[values[number]]
-        if is_constant(value):
-            _in_place(value, half)
-            continue
-        owner = owner_of(value)
-        assert owner is not None
-        rounded_value = _instrument(owner, value, number, half, factor if owner in main else None, grown=grown)
-        for body, at in ends.get(value, ()):
-            body.outputs[at] = rounded_value
-    return twin
+class Change(NamedTuple):
+    """What a copy does: the candidates that are rounded, by their numbers, and the values that it gives instead of its outputs, by theirs.
+
+    `saturating`, what is beyond the range becomes the largest number and not infinite.
+    """
+
+    chosen: Collection[int] = ()
+    watched: Mapping[ir.Value, int] = {}
+    saturating: bool = False
 
 
-def _in_place(value: ir.Value, half: str) -> None:
-    """Round a constant where it stands."""
-    tensor = tensor_of(value)
-    assert tensor is not None
-    made = ir.Tensor(rounded(tensor.numpy(), half).astype(np.float32), name=tensor.name)
-    node = value.producer()
-    if node is None:
-        value.const_value = made
-        return
-    node.attributes.clear()
-    node.attributes["value"] = ir.AttrTensor("value", made)
+class Stencil:
+    """A model, written out once, of which copies with other roundings are made; it stays as it is.
+
+    A copy renames a value where it is made, and what rounds it takes its name: nothing else changes.
+    """
+
+    def __init__(self, model: ir.Model, candidates: Sequence[ir.Value], half: str) -> None:
+        self.model, self.candidates, self.half = model, candidates, half
+        self.numbers = {value: number for number, value in enumerate(candidates)}
+        self.base = lean(model)
+        self.grown = half == "float16" and model.opset_imports.get("", 1) >= FIRST_BROADCAST
+        self.constants: dict[ir.Value, np.ndarray] = {}
+
+    def copy(self, change: Change) -> Lean:
+        """The model with a change."""
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.base.proto)
+        copying = _Copying(self, change)
+        seen = copying.body(self.model.graph, proto.graph)
+        for function in proto.functions:
+            copying.function(self.model.functions[function.domain, function.name, function.overload], function)
+        for tensor in proto.graph.initializer:
+            if tensor.name in copying.weights:
+                tensor.CopyFrom(numpy_helper.from_array(copying.weights[tensor.name], tensor.name))
+            tensor.name = copying.aliases.get(tensor.name, tensor.name)  # the default of an input
+        if self.grown and not change.saturating:
+            proto.graph.initializer.append(numpy_helper.from_array(np.array(MARGIN, dtype=np.float32), FACTOR))
+        if change.watched:
+            del proto.graph.output[:]
+            proto.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in seen)
+        weights = {name: tensor for name, tensor in self.base.weights.items() if name not in copying.weights}
+        return Lean(proto, weights, copying.aliases)
+
+    def constant(self, value: ir.Value) -> np.ndarray:
+        """A constant, rounded."""
+        if value not in self.constants:
+            tensor = tensor_of(value)
+            assert tensor is not None
+            self.constants[value] = rounded(tensor.numpy(), self.half).astype(np.float32)
+        return self.constants[value]
 
 
-def _instrument(
-    owner: ir.Graph | ir.Function, value: ir.Value, number: int, half: str, factor: ir.Value | None, *, grown: bool
-) -> ir.Value:
-    """Put a tensor's rounding after it; the value that its users read now."""
-    name = f"mplint_{number}"
-    uses = [(use.node, use.idx) for use in value.uses()]
-    nodes = _rounding(value, half, name, factor, grown=grown)
-    producer = value.producer()
-    if producer is not None:
-        owner.insert_after(producer, nodes)
-    elif (first := next(iter(owner), None)) is not None:
-        owner.insert_before(first, nodes)
-    else:
-        owner.extend(nodes)
-    result = nodes[-1].outputs[0]
-    result.type, result.shape = value.type, value.shape
-    for node, position in uses:
-        node.replace_input_with(position, result)
-    return result
+class _Copying:
+    def __init__(self, stencil: Stencil, change: Change) -> None:
+        self.stencil, self.change = stencil, change
+        self.chosen = {stencil.candidates[number]: number for number in change.chosen}
+        self.weights: dict[str, np.ndarray] = {}  # initializers that are rounded
+        self.aliases: dict[str, str] = {}
+        self.main = stencil.model.graph
+
+    def body(self, body: ir.Graph, proto: onnx.GraphProto) -> list[str]:
+        """Change a body; the names of what it shows of the values that are watched, in the order of their numbers."""
+        nodes: list[onnx.NodeProto] = []
+        shown: dict[int, str] = {}
+        for value, given in zip(body.inputs, proto.input, strict=True):
+            old = given.name
+            given.name = self.made(value, old, nodes, shown)
+            if given.name != old and body is self.main:
+                self.aliases[old] = given.name
+        for value in body.initializers.values():
+            if value in self.chosen:
+                self.weights[value.name or ""] = self.stencil.constant(value)
+        if body is not self.main:
+            for tensor in proto.initializer:
+                if tensor.name in self.weights:
+                    tensor.CopyFrom(numpy_helper.from_array(self.weights[tensor.name], tensor.name))
+        self.nodes(body, proto.node, nodes, shown)
+        del proto.node[:]
+        proto.node.extend(nodes)
+        return [shown[number] for number in sorted(shown)]
+
+    def function(self, body: ir.Function, proto: onnx.FunctionProto) -> None:
+        """Change a function, in which nothing is watched."""
+        nodes: list[onnx.NodeProto] = []
+        for at, value in enumerate(body.inputs):
+            proto.input[at] = self.made(value, proto.input[at], nodes, {}, inside=True)
+        self.nodes(body, proto.node, nodes, {}, inside=True)
+        del proto.node[:]
+        proto.node.extend(nodes)
+
+    def nodes(
+        self, body: Body, given: Sequence[onnx.NodeProto], nodes: list[onnx.NodeProto], shown: dict[int, str], *, inside: bool = False
+    ) -> None:
+        """The nodes of a body with those that round and show values behind them; `inside` a function."""
+        for node, made in zip(body, given, strict=True):
+            held = [a.as_graph() for a in node.attributes.values() if not a.is_ref() and a.type == ir.AttributeType.GRAPH]
+            protos = [attribute.g for attribute in made.attribute if attribute.type == onnx.AttributeProto.GRAPH]
+            seen = [self.body(graph, proto) for graph, proto in zip(held, protos, strict=True)]
+            nodes.append(made)
+            if any(seen) and node.op_type in WATCHED and not inside:
+                self.lead_out(made, protos, seen, shown)
+            for at, value in enumerate(node.outputs):
+                if value in self.chosen and is_constant(value):
+                    del made.attribute[:]
+                    made.attribute.append(helper.make_attribute("value", numpy_helper.from_array(self.stencil.constant(value))))
+                elif value.name:
+                    made.output[at] = self.made(value, made.output[at], nodes, shown, inside=inside)
+
+    def made(self, value: ir.Value, name: str, nodes: list[onnx.NodeProto], shown: dict[int, str], *, inside: bool = False) -> str:
+        """The name under which a value is to be made; what rounds it and shows it goes to the `nodes`."""
+        number = self.chosen.get(value)
+        raw = name
+        if number is not None and not is_constant(value):
+            raw = f"mplint_{number}_raw"
+            nodes += self.rounding(raw, name, f"mplint_{number}", inside=inside)
+        if value in self.change.watched and not inside:
+            at = self.change.watched[value]
+            shown[at] = f"mplint_watch_{at}"
+            nodes += _picking(raw, shown[at])
+        return raw
+
+    def rounding(self, source: str, name: str, prefix: str, *, inside: bool) -> list[onnx.NodeProto]:
+        """Nodes that store `source` in half and read it back as `name`, at `MARGIN` times its size: the range is used up earlier."""
+        half = int(ir.DataType[self.stencil.half.upper()])
+        saturating = self.change.saturating and self.stencil.half == "float16"
+        nodes: list[onnx.NodeProto] = []
+        before: list[Added] = []
+        after: list[Added] = []
+        if saturating:
+            for what, limit in (("top", FLOAT16_MAX), ("least", -FLOAT16_MAX)):
+                nodes.append(_constant(np.array(limit, np.float32), f"{prefix}_{what}"))
+            before = [("Min", [f"{prefix}_top"], {}), ("Max", [f"{prefix}_least"], {})]
+        elif self.stencil.grown and not self.change.saturating:
+            factor = FACTOR
+            if inside:
+                factor = f"{prefix}_margin"
+                nodes.append(_constant(np.array(MARGIN, dtype=np.float32), factor))
+            before, after = [("Mul", [factor], {})], [("Div", [factor], {})]
+        steps: list[Added] = [*before, ("Cast", [], {"to": half}), ("Cast", [], {"to": TensorProto.FLOAT}), *after]
+        for at, (op_type, operands, attributes) in enumerate(steps):
+            target = name if at == len(steps) - 1 else f"{prefix}_{at}"
+            nodes.append(helper.make_node(op_type, [source, *operands], [target]))
+            nodes[-1].attribute.extend(helper.make_attribute(key, number) for key, number in attributes.items())
+            source = target
+        return nodes
+
+    def lead_out(
+        self, node: onnx.NodeProto, bodies: Sequence[onnx.GraphProto], seen: Sequence[Sequence[str]], shown: dict[int, str]
+    ) -> None:
+        """Let a node give what is shown in its bodies; a branch that does not have it gives zeros."""
+        for body, own in zip(bodies, seen, strict=True):
+            for other in seen:
+                for name in other:
+                    if other is not own:
+                        body.node.append(_constant(np.zeros(PICKED, dtype=np.float32), name))
+                    body.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+        for names in seen:
+            for name in names:
+                outer = f"{name}_out"
+                node.output.append(outer)
+                shown[int(name.removesuffix("_out" * name.count("_out")).rpartition("_")[2])] = outer
 
 
-def _rounding(value: ir.Value, half: str, name: str, factor: ir.Value | None, *, grown: bool) -> list[ir.Node]:
-    """Nodes that store `value` in half and read it back, `grown` at `MARGIN` times its size, so that the range is used up earlier."""
-    dtype = int(ir.DataType[half.upper()])
-    nodes: list[ir.Node] = []
-    source = value
-    if grown:
-        if factor is None:
-            nodes.append(_constant(np.array(MARGIN, dtype=np.float32), f"{name}_margin"))
-            factor = nodes[0].outputs[0]
-        nodes.append(ir.node("Mul", [source, factor], outputs=[ir.Value(name=f"{name}_grown")]))
-        source = nodes[-1].outputs[0]
-    nodes.append(ir.node("Cast", [source], {"to": dtype}, outputs=[ir.Value(name=f"{name}_half")]))
-    nodes.append(ir.node("Cast", [nodes[-1].outputs[0]], {"to": int(ir.DataType.FLOAT)}, outputs=[ir.Value(name=f"{name}_back")]))
-    if factor is not None:
-        nodes.append(ir.node("Div", [nodes[-1].outputs[0], factor], outputs=[ir.Value(name=f"{name}_shrunk")]))
-    return nodes
+def _picking(source: str, name: str) -> list[onnx.NodeProto]:
+    """Nodes that give elements of a value: `PICKED` of them, spread over it, whatever its size is."""
+    return [
+        _constant(np.sort(np.random.default_rng(0).random(PICKED)), f"{name}_places"),
+        _constant(np.array([-1], dtype=np.int64), f"{name}_flat"),
+        helper.make_node("Reshape", [source, f"{name}_flat"], [f"{name}_line"]),
+        helper.make_node("Size", [source], [f"{name}_count"]),
+        helper.make_node("Cast", [f"{name}_count"], [f"{name}_wide"], to=TensorProto.DOUBLE),
+        helper.make_node("Mul", [f"{name}_wide", f"{name}_places"], [f"{name}_place"]),
+        helper.make_node("Cast", [f"{name}_place"], [f"{name}_index"], to=TensorProto.INT64),
+        helper.make_node("Gather", [f"{name}_line", f"{name}_index"], [name], axis=0),
+    ]
 
 
-def _constant(array: np.ndarray, name: str) -> ir.Node:
-    return ir.node("Constant", [], {"value": ir.Tensor(array)}, outputs=[ir.Value(name=name)])
+def _constant(array: np.ndarray, name: str) -> onnx.NodeProto:
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array))
 
 
 def owner_of(value: ir.Value) -> ir.Graph | ir.Function | None:
     """The body that a value belongs to."""
     producer = value.producer()
     return producer.graph if producer is not None else value.graph
-
-
-def _pairs(one: ir.Model, other: ir.Model) -> list[tuple[ir.Value, ir.Value]]:
-    """The values of a model with those of its clone."""
-    found: list[tuple[ir.Value, ir.Value]] = []
-    for (body, _), (twin, _) in zip(bodies(one), bodies(other), strict=True):
-        found += zip(body.inputs, twin.inputs, strict=True)
-        if isinstance(body, ir.Graph) and isinstance(twin, ir.Graph):
-            found += ((value, twin.initializers[name]) for name, value in body.initializers.items())
-        for node, copy in zip(body, twin, strict=True):
-            found += zip(node.outputs, copy.outputs, strict=True)
-    return found

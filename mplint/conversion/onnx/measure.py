@@ -6,21 +6,24 @@ cancellation, indices above 2048 and vanished epsilons alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
-from mplint.conversion.bisect_culprits import culprits
+from mplint.conversion import fill
 from mplint.conversion.distance import Distance
+from mplint.conversion.fill import Cost
 from mplint.conversion.onnx.constants import damage, tensor_of
 from mplint.conversion.onnx.growth import grows, unbounded
-from mplint.conversion.onnx.instrument import instrumented
+from mplint.conversion.onnx.instrument import Change, Stencil
 from mplint.conversion.onnx.program import Program, is_constant
+from mplint.conversion.onnx.ranking import Ranking
 from mplint.conversion.onnx.run import Session
 from mplint.conversion.onnx.samples import Samples
 from mplint.conversion.onnx.unseen import unseen
-from mplint.conversion.planner import HEAVY_GAIN, inherit, misfits
-from mplint.conversion.policy import Policy
+from mplint.conversion.planner import HEAVY_GAIN, HEAVY_SHARE, Trials, inherit, misfits
+from mplint.conversion.policy import ConversionError, Policy
 
 LARGE = 1 << 16  # elements; larger constants are judged by reading them, and are not part of the session
 # Operators whose results are values of their inputs: what goes in rounded comes out rounded.
@@ -76,8 +79,13 @@ class Measurement:
                 self.derived[value] = sources
             else:
                 self.candidates.append(value)
-        self.runs = 0
-        self.last = 0  # the feed that failed last, which is tried first
+        self.stencil = Stencil(program.model, self.candidates, policy.half)
+        self.costs: dict[ir.Value, float] = {}  # what the rounding of each moves the outputs by, by an estimate
+        self.numbers = {value: number for number, value in enumerate(self.candidates)}
+        self.beside: dict[int, list[ir.Value]] = {}  # the tensors that each operation makes or takes
+        for value in program.producers:
+            for number in program.around(value):
+                self.beside.setdefault(number, []).append(value)
 
     def _sources(self, value: ir.Value) -> list[ir.Value]:
         """The tensors whose values `value` only hands on; [] where it is computed anew."""
@@ -99,24 +107,43 @@ class Measurement:
         What does not bear the larger inputs of `stress` stays too; what reaches a heavy operation is not asked for that.
         """
         found = dict(self.reasons)
-        heavy = [at for at, value in enumerate(self.candidates) if not self._weight(value)]
-        light = [at for at, value in enumerate(self.candidates) if self._weight(value)]
-
-        def tried(chosen: Collection[int]) -> Distance:
-            self.runs += 1
-            tell(f"measuring tensors, trial {self.runs}")
-            return self._far(chosen, self.samples, tolerance)
-
+        tried = _Trials(self, self.samples, tolerance * HEAVY_SHARE, tell)
+        heavy = list(dict.fromkeys(group for number in self._heavy() if (group := self._around(number, found))))
+        with_heavy = {number for group in heavy for number in group}
+        light = [(number,) for number in range(len(self.candidates)) if number not in with_heavy]
         bad = misfits(heavy, light, tried, tolerance)
-        found |= {self.candidates[at]: self._moved(far) for at, far in bad.items()}
+        good = {number for group in (*heavy, *light) if group not in bad for number in group}
+        for group, far in bad.items():
+            found |= {self.candidates[number]: self._moved(far) for number in group if number not in good}
+        self.costs = tried.costs()
+        tried.close()
         if stress is not None and stress.feeds:
-            rest = self._light(found)
-            kept = [at for at in range(len(self.candidates)) if at not in bad and at not in set(rest)]
-            if not self._far([*kept, *rest], stress, tolerance).within(tolerance):
-                bad = culprits(rest, lambda chosen: self._far(chosen, stress, tolerance), tolerance)
-                found |= {self.candidates[at]: f"{self._moved(far)} on larger inputs" for at, far in bad.items()}
+            rest = [(number,) for number in self._light(found)]
+            kept = [(number,) for number in sorted(good - {number for (number,) in rest})]
+            larger = _Trials(self, stress, tolerance, tell)
+            if rest and not larger.everywhere([*kept, *rest]).within(tolerance):
+                bad = fill.misfits(rest, larger.everywhere, tolerance, cost=tried.cost())
+                found |= {self.candidates[number]: f"{self._moved(far)} on larger inputs" for (number,), far in bad.items()}
         inherit(found, self.derived)
         return found
+
+    def _heavy(self) -> Iterable[int]:
+        """The heavy operations that may be half."""
+        operations = self.program.operations
+        return (number for number, one in enumerate(operations) if one.gain == HEAVY_GAIN and not one.stays)
+
+    def _around(self, number: int, lost: Collection[ir.Value]) -> tuple[int, ...]:
+        """The candidates that an operation takes and makes, be it through operators that only hand values on; () where one is lost."""
+        found: set[int] = set()
+        stack = list(self.beside.get(number, ()))
+        while stack:
+            value = stack.pop()
+            if value in lost:
+                return ()
+            if value in self.numbers:
+                found.add(self.numbers[value])
+            stack += self.derived.get(value, ())
+        return tuple(sorted(found))
 
     def _moved(self, far: Distance) -> str:
         how = far.broken or (f"it moves an output by {far.error:.2g}" if far.error < float("inf") else "it moves an output too far")
@@ -130,18 +157,74 @@ class Measurement:
                 near.update(sources)
         return [at for at, value in enumerate(self.candidates) if value not in near and value not in found]
 
-    def _far(self, chosen: Collection[int], samples: Samples, tolerance: float) -> Distance:
-        """How far the outputs are when the chosen candidates alone are rounded: the worst feed's, or the first that is too far."""
-        session = Session(instrumented(self.program.model, self.candidates, self.policy.half, chosen))
-        worst = Distance(0.0)
+
+Group = tuple[int, ...]  # candidates that are rounded together, by their numbers
+
+
+class _Trials(Trials[Group]):
+    """Tries groups of candidates on samples: on all of them, or on those that something failed on."""
+
+    def __init__(self, measurement: Measurement, samples: Samples, limit: float, tell: Callable[[str], None]) -> None:
+        super().__init__(self._on_few, self._on_all)
+        self.measurement, self.samples, self.limit, self.tell = measurement, samples, limit, tell
+        self.failed: list[int] = []  # samples, by their numbers
+        self.looked = 0  # how many of them the ranking has seen
+        self.runs = 0
+        self.ranking: Ranking | None = None
+
+    def _on_few(self, chosen: Collection[Group]) -> Distance:
+        """How far the outputs are on the samples that something failed on."""
+        return self._far(chosen, self.failed)
+
+    def _on_all(self, chosen: Collection[Group]) -> Distance:
+        """How far they are on all samples, up to the first that is too far, which joins those that are tried most."""
+        rest = [at for at in range(len(self.samples.all_feeds())) if at not in self.failed]
+        return self._far(chosen, [*self.failed, *rest])
+
+    def cost(self) -> Cost[Group]:
+        """What tells what a group moves the outputs by, as far as two runs of a sample show it."""
+        measurement = self.measurement
+        if self.ranking is None:
+            self.ranking = Ranking(measurement.program, measurement.stencil, measurement.reasons)
+        feeds = self.samples.all_feeds()
+        for at in self.failed[self.looked :]:
+            self.tell("ranking tensors")
+            self.ranking.look(feeds[at])
+        self.looked = len(self.failed)
+        known = self.ranking.costs
+        values = measurement.candidates
+        return lambda group: math.sqrt(sum(known.get(values[number], 0.0) ** 2 for number in group))
+
+    def costs(self) -> dict[ir.Value, float]:
+        """What each candidate moves the outputs by, as far as a ranking was needed."""
+        return dict(self.ranking.costs) if self.ranking is not None else {}
+
+    def close(self) -> None:
+        """Free what the ranking holds."""
+        if self.ranking is not None:
+            self.ranking.close()
+
+    def _far(self, chosen: Collection[Group], among: Sequence[int]) -> Distance:
+        """How far the outputs are when the chosen groups alone are rounded: the worst sample's, or the first that is too far."""
+        self.runs += 1
+        self.tell(f"measuring tensors, trial {self.runs}")
+        numbers = {number for group in chosen for number in group}
+        measurement = self.measurement
+        worst, at = Distance(0.0), among[0]
         try:
-            for at, found in samples.distances(session.run, self.last):
-                if found.broken or found.error > worst.error:
-                    worst = found
-                if not found.within(tolerance):
-                    self.last = at
-                    break
+            session = Session(measurement.stencil.copy(Change(numbers)))
+            try:
+                for number, found in self.samples.distances(session.run, among):
+                    if found.broken or found.error > worst.error:
+                        worst, at = found, number
+                    if not found.within(self.limit):
+                        break
+            finally:
+                session.close()
+        except ConversionError:
+            raise
         except Exception:  # a rounded index outside its table, a rounded size that does not fit
             worst = Distance(float("inf"))
-        session.close()
+        if at not in self.failed and not (self.failed and worst.within(self.limit)):
+            self.failed.append(at)
         return worst

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from mplint.conversion.onnx.program import Program, is_constant
+from mplint.conversion.onnx.program import HEAVY, Program, is_constant
 from mplint.conversion.onnx.types import tops
+from mplint.conversion.planner import HEAVY_GAIN
 
+INTEGER = frozenset(("MatMulInteger", "ConvInteger", "QLinearConv", "QLinearMatMul", "QGemm", "QAttention", "DynamicQuantizeMatMul"))
 ROOTS = frozenset(("Sqrt", "Rsqrt"))
 # What stands between the mean and the root, and between the root and the result.
 BEFORE = frozenset(("Add", "Max", "Clip", "ReduceMean", "Pow", "Mul", "Sub", "ReduceSum", "Div", "Cast"))
@@ -30,6 +32,38 @@ def keep_whole(program: Program) -> None:
                 maker = program.producers.get(value) if value is not None and value not in inside else None
                 if maker is not None:
                     program.needs.append((numbers[0], maker))
+
+
+def keep_whole_numbers(program: Program) -> None:
+    """Leave alone what runtimes compute in int8: matmuls and convolutions between what takes integers apart and what rounds to them."""
+    for number, operation in enumerate(program.operations):
+        node = operation.node
+        if node is not None and operation.gain == HEAVY_GAIN and not operation.stays and is_whole(node):
+            program.operations[number].stays = "it is int8: the runtime computes it between the roundings around it"
+
+
+def integers(model: ir.Model) -> int:
+    """How many operations of a model multiply integers by their own definition."""
+    return sum(node.op_type in INTEGER for body in tops(model) for node in body.all_nodes())
+
+
+def is_whole(node: ir.Node) -> bool:
+    """Whether a node is heavy, both factors were integers, and the result becomes one, be it after an activation."""
+    if node.op_type not in HEAVY:
+        return False
+    makers = [value.producer() if value is not None else None for value in node.inputs[:2]]
+    if len(makers) < 2 or any(maker is None or maker.op_type != "DequantizeLinear" for maker in makers):
+        return False
+    following = [use.node for use in node.outputs[0].uses()]
+    for _ in range(2):
+        if len(following) != 1:
+            return False
+        if following[0].op_type == "QuantizeLinear":
+            return True
+        if following[0].op_type not in ("Relu", "Clip", "LeakyRelu", "Sigmoid", "Add"):
+            return False
+        following = [use.node for use in following[0].outputs[0].uses()]
+    return bool(following) and following[0].op_type == "QuantizeLinear"
 
 
 def normalizations(model: ir.Model) -> Iterator[list[ir.Node]]:

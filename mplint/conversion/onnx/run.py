@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from weakref import WeakSet
 
@@ -11,61 +10,70 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from mplint.conversion.onnx.lean import Lean, lean, value_of
+from mplint.conversion.onnx.read import read
+from mplint.processors import processors
+
 Feed = Mapping[str, np.ndarray]
 Outputs = list[object]
 INLINE_BYTES = 1 << 30  # protobuf stops at 2 GiB; above this, weights go to a file beside the model
+LARGE = 1 << 27  # bytes of weights that are not to be copied by optimizations
 
 
 OPEN: WeakSet[Session] = WeakSet()
 
 
 def close_all() -> None:
-    """Close what an interruption has left open, with its temporary files."""
+    """Close what an interruption has left open."""
     for session in list(OPEN):
         session.close()
 
 
 class Session:
-    """A loaded model. Large models are loaded from a temporary folder that `close` removes."""
+    """A loaded model, whose weights are the model's own or lie mapped in its files; `close` gives them back."""
 
-    def __init__(self, model: ir.Model | onnx.ModelProto | str, *, optimize: bool = False, profile: str = "") -> None:
+    def __init__(self, model: ir.Model | Lean | str, *, optimize: bool = False, profile: str = "") -> None:
         import onnxruntime as ort
 
+        if isinstance(model, str):
+            model = read(model)
+        thin = model if isinstance(model, Lean) else lean(model)
         options = ort.SessionOptions()
         options.log_severity_level = 4
-        options.intra_op_num_threads = min(4, os.cpu_count() or 1)
+        options.intra_op_num_threads = min(4, processors())
         options.add_session_config_entry("session.disable_prepacking", "1")
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if profile:
             options.enable_profiling = True
             options.profile_file_prefix = profile
-        large = isinstance(model, ir.Model) and weight_bytes(model) >= INLINE_BYTES
+        large = sum(tensor.nbytes for tensor in thin.weights.values()) >= LARGE
         if large or not optimize:  # folding the casts of weights would make a float32 copy of each
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         if large:  # an arena keeps every weight that was ever cast
             options.enable_cpu_mem_arena = False
             options.enable_mem_pattern = False
-        self.folder: tempfile.TemporaryDirectory[str] | None = None
-        source: str | bytes
-        if isinstance(model, str):
-            source = model
-        elif isinstance(model, onnx.ModelProto):
-            source = model.SerializeToString()
-        elif not large:
-            proto = in_memory(model)
-            if not optimize:  # what is made to measure needs no types: ONNX Runtime knows them better
-                forget_types(proto)
-            source = proto.SerializeToString()
-        else:
-            self.folder = tempfile.TemporaryDirectory(prefix="mplint-")
-            source = os.path.join(self.folder.name, "model.onnx")
-            ir.save(model, source, external_data="model.data", max_workers=1, max_in_flight_bytes=1 << 28)
-        self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        if not optimize:  # buffers are not shared by shapes that a model declares, which may be wrong
+            options.enable_mem_reuse = False
+        held = [value_of(tensor) for tensor in thin.weights.values()]
+        options.add_external_initializers(list(thin.weights), held)
+        for name, value in zip(thin.weights, held, strict=True):  # without this, it copies them
+            options.add_initializer(name, value)
+        self.held = held
+        try:
+            self.session = ort.InferenceSession(thin.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        except Exception:
+            if optimize:
+                raise
+            forget_types(thin.proto)  # what is made to measure needs none
+            self.session = ort.InferenceSession(thin.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
         OPEN.add(self)
+        self.aliases = thin.aliases
         self.inputs = {item.name: item.type for item in self.session.get_inputs()}
 
     def run(self, feed: Feed) -> Outputs:
         """The outputs in order."""
-        given = {name: _fitting(value, self.inputs[name]) for name, value in feed.items() if name in self.inputs}
+        named = {self.aliases.get(name, name): value for name, value in feed.items()}
+        given = {name: _fitting(value, self.inputs[name]) for name, value in named.items() if name in self.inputs}
         result: Outputs = self.session.run(None, given)
         return result
 
@@ -74,12 +82,11 @@ class Session:
         return str(self.session.end_profiling())
 
     def close(self) -> None:
-        """Free the model and its temporary files."""
+        """Free the model, and its weights where nobody else has them."""
         OPEN.discard(self)
         if hasattr(self, "session"):
             del self.session
-        if self.folder is not None:
-            self.folder.cleanup()
+        self.held = []
 
 
 def _fitting(array: np.ndarray, kind: str) -> np.ndarray:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import onnx
 import onnx_ir as ir
 
 from mplint.conversion.onnx.half_emulation import HALVES
 from mplint.conversion.onnx.program import Program, is_constant
+from mplint.conversion.onnx.run import in_memory
 from mplint.conversion.onnx.types import tops
 
 CRASHES = "ONNX Runtime crashes when it loads it"
@@ -26,12 +26,12 @@ onnxruntime.InferenceSession(sys.stdin.buffer.read(), options, providers=["CPUEx
 """
 
 
-def crashes(model: ir.Model, message: onnx.ModelProto) -> bool:
-    """Whether loading a written model, as its `message`, ends the process; models without the pattern are not tried."""
+def crashes(model: ir.Model) -> bool:
+    """Whether loading a written model ends the process; models without the pattern are not tried."""
     suspects = [node for node in _suspects(model) if node.outputs[0].dtype in (*HALVES, None)]
     if not suspects:
         return False
-    done = subprocess.run([sys.executable, "-c", LOAD], input=message.SerializeToString(), capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-c", LOAD], input=in_memory(model).SerializeToString(), capture_output=True, check=False)
     return done.returncode not in (0, 1)
 
 

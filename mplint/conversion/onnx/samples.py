@@ -8,7 +8,8 @@ real data, and samples seldom hold them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple
@@ -16,27 +17,27 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from mplint.conversion.distance import Distance, distance, moves, sizes_of
-from mplint.conversion.onnx.arrays import NUMBERS, Dims, Kind, made, required, sizes_to_try
+from mplint.conversion.distance import PLAIN, Distance, Ruler, distance, moves, sizes_of
+from mplint.conversion.onnx.arrays import LENGTHS, NUMBERS, Dims, Kind, is_open, made, required, sizes_to_try, sounding
 from mplint.conversion.onnx.constants import tensor_of
 from mplint.conversion.onnx.evidence import Evidence, evidence
 from mplint.conversion.onnx.probe import Probe
 from mplint.conversion.onnx.program import is_constant
 from mplint.conversion.onnx.run import Feed, Outputs, Session
 from mplint.conversion.policy import ConversionError, Options
-from mplint.conversion.stress import ZEROS, perturbed, stressed
+from mplint.conversion.stress import BETWEEN, FAINT, FAR, ILL, NOISE, ZEROS, loudness, midway, mixed, perturbed, stressed
 
 BASIC = (Kind(), Kind("uniform", seed=1), Kind("rows", seed=2))
+FRESH = (Kind(seed=10), Kind("uniform", seed=11), Kind("rows", seed=12))  # for what the plan does not know
 HINTED = (Kind("positive", seed=3), Kind(named=True, integers=1000, seed=0), Kind(named=True, integers=NUMBERS, seed=1))
 SCALES, SHIFT = (3000.0, 30.0), 100.0
 STRONGER = (10.0, 100.0, 1000.0)  # where outputs hardly move
 LARGER = 1.9  # no power of two, so that other digits are rounded away
 COMPRESSED = 0.35  # outputs that grow by less than this power of a scale do not depend on it
 MOVED = 0.05  # of their size: what outputs may move by where a shift is taken off again
-NOISE = 1e-6  # of the size of an input
-ILL = 0.01  # what outputs may move by such noise, of their size, where they are to be compared
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh", "Clip", "Sin", "Cos"))
-FAR = 30.0  # how many times its usual outputs a model may give for a faint input; beyond, it is made for no such input, but for zeros
+STEPS = 6  # for which a model gets its own states back
+TURNS = frozenset(("in", "out", "input", "output", "new", "next", "old", "prev", "previous", "past", "present", "initial", "init", "final"))
 SWITCHES = 3  # inputs that switch branches, of which all combinations are tried
 DECIDING = frozenset(("ArgMax", "ArgMin", "TopK", "NonMaxSuppression", "MaxUnpool", "Round", "Floor", "Ceil", "Hardmax", "Multinomial"))
 UNTOLD = frozenset(("Shape", "Size", "If", "Loop", "Scan"))  # what comes out of these may follow no value that goes in
@@ -56,8 +57,9 @@ class Derived(NamedTuple):
 class Samples:
     """Feeds with what the original gives, what was derived of them, and the inputs whose scale or offset the model takes off itself.
 
-    `sizes` are how large each output is on all feeds, where these are of one kind. `gaps` are why they prove too little, `fault` is why
-    the ONNX checker refuses the original.
+    `sizes` are how large each output is on all feeds, where these are of one kind, and `ruler` is what outputs are measured by. `unseen`
+    are feeds that the plan does not know and the result is verified on; one that it fails on is `learned`, and planned with. `gaps` are why
+    they prove too little, `fault` is why the ONNX checker refuses the original.
     """
 
     feeds: list[Feed] = field(default_factory=list)
@@ -65,6 +67,9 @@ class Samples:
     derived: list[Derived] = field(default_factory=list)
     free: set[str] = field(default_factory=set)
     sizes: tuple[float, ...] = ()
+    ruler: Ruler = PLAIN
+    unseen: list[Derived] = field(default_factory=list)
+    learned: int = 0
     gaps: list[str] = field(default_factory=list)
     fault: str = ""
 
@@ -72,18 +77,38 @@ class Samples:
         """Every feed, the derived ones last."""
         return [*self.feeds, *(one.feed for one in self.derived)]
 
-    def distances(self, run: Callable[[Feed], Outputs], first: int = 0) -> Iterator[tuple[int, Distance]]:
-        """How far from the original what `run` gives is, for each feed with its number; the feed with the number `first` comes first."""
+    def distances(self, run: Callable[[Feed], Outputs], among: Sequence[int] | None = None) -> Iterator[tuple[int, Distance]]:
+        """How far from the original what `run` gives is, for each feed with its number, or for those `among` all of them."""
         usual = sizes_of(self.references)
-        count = len(self.feeds) + len(self.derived)
-        for at in sorted(range(count), key=lambda at: at != first):
+        for at in range(len(self.feeds) + len(self.derived)) if among is None else among:
             if at < len(self.feeds):
-                yield at, distance(self.references[at], run(self.feeds[at]), self.sizes)
+                yield at, distance(self.references[at], run(self.feeds[at]), self.sizes, by=self.ruler)
                 continue
-            name, feed, reference, compared = self.derived[at - len(self.feeds)]
-            found = distance(reference, run(feed), usual, exact=False)
-            broken = f"{found.broken} ({name})" if found.broken else ""
-            yield at, Distance(found.error if compared or broken else 0.0, broken, found.empty)
+            yield at, _far(self.derived[at - len(self.feeds)], run, usual, self.ruler)
+
+    def surprises(self, run: Callable[[Feed], Outputs], tolerance: float) -> list[Distance]:
+        """How far from the original what `run` gives is on each feed that the plan does not know; the worst is learned if it is too far."""
+        usual = sizes_of(self.references)
+        found = [_far(one, run, usual, self.ruler) for one in self.unseen]
+        failing = [at for at, far in enumerate(found) if not far.within(tolerance)]
+        if failing:
+            worst = max(failing, key=lambda at: (bool(found[at].broken), found[at].error))
+            self.derived.append(self.unseen.pop(worst))
+            self.learned += 1
+        return found
+
+    def named(self) -> list[str]:
+        """What each feed is, in the order of all feeds, and last what the plan does not know."""
+        known = [str(getattr(feed, "file", "")) or f"sample {at + 1}" for at, feed in enumerate(self.feeds)]
+        return [*known, *(one.name for one in (*self.derived, *self.unseen))]
+
+
+def _far(one: Derived, run: Callable[[Feed], Outputs], usual: Sequence[float], ruler: Ruler) -> Distance:
+    found = distance(one.reference, run(one.feed), usual, exact=False, by=ruler)
+    broken = f"{found.broken} ({one.name})" if found.broken else ""
+    if not one.compared and not broken:
+        found = found._replace(error=0.0, each=())
+    return found._replace(broken=broken)
 
 
 def samples(path: str, model: ir.Model, options: Options, notes: list[str]) -> Samples:
@@ -100,7 +125,7 @@ def samples(path: str, model: ir.Model, options: Options, notes: list[str]) -> S
             trial.add(found, made(values, known, options.ranges, dims, kind))
         if found.feeds:
             _enrich(trial, found, values, known, options, dims)
-            trial.derive(found)
+            trial.derive(found, [made(values, known, options.ranges, dims, kind) for kind in FRESH])
             return found
     notes.append("no generated input fits the model: give --calibration data; without it the plan rests on constants and operators alone")
     return Samples(gaps=["no made-up input ran: give --calibration data"])
@@ -126,8 +151,8 @@ def given(path: str, feeds: Sequence[Feed], model: ir.Model | None = None) -> Sa
     except Exception as error:
         raise ConversionError(f"{path} does not run in ONNX Runtime: {str(error).splitlines()[0][:300]}") from None
     if model is not None:
-        found.sizes = sizes_of(found.references)
-        _Trial(path, model, session).derive(found)
+        trial = _Trial(path, model, session)
+        trial.derive(found, list(trial.like(found.feeds)))
     return found
 
 
@@ -227,30 +252,77 @@ class _Trial:
         found.feeds.append(feed)
         found.references.append(outputs)
 
-    def derive(self, found: Samples) -> None:
-        """Add what silence, faint signals, constant rows and other choices make of the first feed; say where outputs follow none of it."""
-        base = found.feeds[0]
+    def derive(self, found: Samples, fresh: Sequence[Feed]) -> None:
+        """Add what silence, faint signals, constant rows and other choices make of the first feed; say where outputs follow none of it.
+
+        The same of other feeds and of single inputs, and `fresh` feeds, are what the plan does not know.
+        """
+        order = sorted(range(len(found.feeds)), key=lambda at: -loudness(found.feeds[at], found.feeds))
+        base = found.feeds[order[0]]
         usual = sizes_of(found.references)
         smooth = not any(map(_decides, self.model.graph.all_nodes()))
-        for name, feed in (*stressed(base), *self._others(found.feeds)):
-            outputs = self.run(feed)
-            beyond = any(size > FAR * known for size, known in zip(sizes_of([outputs or []]), usual, strict=False))
-            if outputs is None or (beyond and name != ZEROS):
-                continue
-            noisy = self.run(perturbed(feed, base, NOISE)) if smooth else None
-            compared = noisy is not None and distance(outputs, noisy, usual).within(ILL)
-            found.derived.append(Derived(name, feed, outputs, compared))
+
+        def derived(name: str, feeds: Iterable[Feed], limit: float = FAR) -> Derived | None:
+            for feed in feeds:
+                outputs = self.run(feed)
+                if outputs is None:
+                    continue
+                if any(size > limit * known for size, known in zip(sizes_of([outputs]), usual, strict=False)) and name != ZEROS:
+                    return None
+                noisy = self.run(perturbed(feed, base, NOISE)) if smooth else None
+                return Derived(name, feed, outputs, noisy is not None and distance(outputs, noisy, usual).within(ILL))
+            return None
+
+        planned = [*((name, [feed]) for name, feed in stressed(base)), *self._others(found.feeds)]
+        found.derived += [one for name, feeds in planned if (one := derived(name, feeds)) is not None]
+        others = [found.feeds[order[at]] for at in sorted({len(order) // 2, len(order) - 1} - {0})]
+        unseen = [*(one for feed in others for one in stressed(feed)), *_alone(base), *(("an unseen input", feed) for feed in fresh)]
+        ends = [{name: np.zeros_like(array) if array.dtype.kind == "f" else array for name, array in base.items()}, *others]
+        for factor in (1.0, FAINT[0]):
+            unseen += [("after some steps", feed) for feed in self._carried(base, [*others, *fresh], factor)]
+        unseen += [(BETWEEN, feed) for end in ends for feed in midway(self.run, base, end)]
+        found.unseen = [one for name, feed in unseen if (one := derived(name, [feed])) is not None]
         self._check_moves(found)
 
-    def _others(self, feeds: Sequence[Feed]) -> Iterator[tuple[str, Feed]]:
-        """Other values of the inputs that are one and the same in all feeds though the model takes any."""
+    def _carried(self, base: Feed, others: Sequence[Feed], factor: float) -> Iterator[Feed]:
+        """Feeds with the states that the model itself gives back, step by step, on inputs times a `factor`, of one feed after the other."""
+        back = states(self.model)
+        feed = base
+        for step in range(STEPS if back else 0):
+            outputs = self.run(feed)
+            if outputs is None:
+                return
+            given = {name: np.asarray(outputs[at]) for name, at in back.items()}
+            if any(array.shape != base[name].shape or array.dtype != base[name].dtype for name, array in given.items()):
+                return
+            turn = (base, *others)[(step + 1) % (len(others) + 1)]
+            if any(turn[name].shape != array.shape for name, array in base.items()):
+                turn = base
+            scaled = {name: np.asarray(array * array.dtype.type(factor)) for name, array in turn.items() if array.dtype.kind == "f"}
+            feed = {**turn, **scaled, **given}
+            if step % 2:
+                yield feed
+
+    def like(self, feeds: Sequence[Feed]) -> Iterator[Feed]:
+        """Feeds like the user's: two of his mixed, and sounds as loud and as long as his."""
+        base, other = feeds[0], feeds[len(feeds) // 2]
+        floats = [name for name, array in base.items() if array.dtype.kind == "f" and array.size and array.shape == other[name].shape]
+        if base is not other:
+            yield mixed(base, other, 0.5)
+        signals = [name for name in floats if self.known[name].length is not None]
+        for kind in BASIC if signals else ():
+            rng = np.random.default_rng(kind.seed)
+            yield {**base, **{name: sounding(base[name], kind, rng) for name in signals}}
+
+    def _others(self, feeds: Sequence[Feed]) -> Iterator[tuple[str, Iterable[Feed]]]:
+        """Other values of the inputs that are one and the same in all feeds though the model takes any; each as the model may take it."""
         base = feeds[0]
         rng = np.random.default_rng(0)
         switches = [name for name, array in base.items() if array.dtype.kind == "b" and array.size == 1][:SWITCHES]
         for values in product((True, False), repeat=len(switches)):
             turned = {name: np.full_like(base[name], value) for name, value in zip(switches, values, strict=True)}
             if not any(all(np.array_equal(feed[name], turned[name]) for name in switches) for feed in feeds):
-                yield ", ".join(f"{name} = {value}" for name, value in zip(switches, values, strict=True)), {**base, **turned}
+                yield ", ".join(f"{name} = {value}" for name, value in zip(switches, values, strict=True)), [{**base, **turned}]
         for name, array in base.items():
             if any(feed[name].shape != array.shape or not np.array_equal(feed[name], array) for feed in feeds[1:]) or not array.size:
                 continue
@@ -261,10 +333,23 @@ class _Trial:
                 known = self.known.get(name)
                 for value in known.choices if known is not None else ():
                     if value != first:
-                        yield f"{name} = {value}", {**base, name: np.full_like(array, value)}
+                        turned = {**base, name: np.full_like(array, value)}
+                        yield f"{name} = {value}", self._at_lengths(turned, value / float(first) if first else 1.0)
             elif array.dtype.kind == "f" and array.size > 1:
                 drawn = rng.standard_normal(array.shape).astype(array.dtype)
-                yield f"{name} varied", {**base, name: (first * (1 + drawn / 4) if first else drawn).astype(array.dtype)}
+                yield f"{name} varied", [{**base, name: (first * (1 + drawn / 4) if first else drawn).astype(array.dtype)}]
+
+    def _at_lengths(self, feed: Feed, share: float) -> Iterator[Feed]:
+        """A feed, and the same with its signals shorter or longer: first by the `share` that another sample rate makes of a time."""
+        yield feed
+        free = [value for value in required(self.model) if is_open(list(value.shape or (1,))[-1])]
+        signals = [value.name or "" for value in free if self.known[value.name or ""].length is not None]
+        longest = max((feed[name].shape[-1] for name in signals), default=0)
+        for length in dict.fromkeys((round(longest * share), *LENGTHS)) if signals else ():
+            if 0 < length != longest and length <= LENGTHS[1]:
+                fitted = {name: np.take(feed[name], np.arange(length) % feed[name].shape[-1], axis=-1) for name in signals}
+                counts = {name: np.full_like(array, length) for name, array in feed.items() if self.known[name].of_signal}
+                yield {**feed, **fitted, **counts}
 
     def _check_moves(self, found: Samples) -> None:
         """Note the outputs that hardly follow the inputs; stronger feeds are tried first."""
@@ -322,6 +407,42 @@ class _Trial:
             (max(limit, 4 * (extent.high if upper else extent.largest)), upper, turns)
             for extent, (limit, upper, turns) in zip(drives, kinds, strict=True)
         ]
+
+
+def states(model: ir.Model) -> dict[str, int]:
+    """The float inputs whose next value an output is, with its position: of the same rank and sizes, and called alike ("hn" for "h")."""
+    found: dict[str, int] = {}
+    for value in required(model):
+        if value.dtype is None or not value.dtype.is_floating_point() or len(value.shape or ()) < 2:
+            continue
+        words = _stem(value.name)
+        for at, output in enumerate(model.graph.outputs):
+            alike = output.dtype == value.dtype and (output.shape is None or _fits(value.shape, output.shape))
+            if alike and at not in found.values() and words and words == _stem(output.name):
+                found[value.name or ""] = at
+                break
+    return found
+
+
+def _stem(name: str | None) -> str:
+    """What is left of the name of a state without the words that tell what goes in from what comes out."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name or "").lower()
+    kept = [word for word in re.split(r"[^a-z0-9]+", words) if word not in TURNS]
+    return re.sub(r"(?<=^[a-z])(n|t)$|(?<=[a-z0-9])_?n$|0$", "", "_".join(kept))
+
+
+def _fits(one: ir.Shape | None, other: ir.Shape | None) -> bool:
+    if one is None or other is None or len(one) != len(other):
+        return False
+    return all(is_open(a) or is_open(b) or a == b for a, b in zip(one, other, strict=True))
+
+
+def _alone(base: Feed) -> Iterator[tuple[str, Feed]]:
+    """One float input of several faint or 0, and the others as they are."""
+    floats = [name for name, array in base.items() if array.dtype.kind == "f" and array.size]
+    for name in floats if len(floats) > 1 else ():
+        for factor in (*FAINT, 0.0):
+            yield f"{name} × {factor:g}", {**base, name: np.asarray(base[name] * base[name].dtype.type(factor))}
 
 
 def _decides(node: ir.Node) -> bool:

@@ -10,6 +10,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
+from mplint.conversion.onnx.lean import Lean, with_weights
 from mplint.conversion.onnx.schemas import DTYPE_ATTRIBUTE, schema_of
 
 Body = ir.Graph | ir.Function
@@ -41,11 +42,12 @@ def infer_types(model: ir.Model) -> None:
     _complete(model)
 
 
-def inferred(message: onnx.ModelProto) -> ir.Model:
-    """A model read from a message, with the types of all values."""
+def inferred(thin: Lean) -> ir.Model:
+    """The model of a message, with the types of all values."""
+    message = thin.proto
     with suppress(Exception):
         message = onnx.shape_inference.infer_shapes(message, data_prop=True)
-    model = ir.from_proto(message)
+    model = with_weights(thin._replace(proto=message))
     _complete(model)
     return model
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mplint.conversion.distance import Distance, moves
-from mplint.conversion.planner import misfits
+from mplint.conversion.planner import Trials, misfits
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.quiet import said
 from mplint.conversion.result import Conversion
@@ -62,6 +62,8 @@ def convert(
     options.tell("running the original")
     try:
         runs, notes = run_original(folder, meta, feeds, options.ranges)
+    except ConversionError:
+        raise
     except Exception as error:
         raise ConversionError(f"{path}: TensorFlow can't load it here ({said(error)})") from None
     result.notes += notes
@@ -148,11 +150,13 @@ def _proven(
     def distance_of(tried: Plan) -> Distance:
         with beside(folder, _with_meta(saved, meta, tried.emulation)) as emulation:
             try:
-                return compared(emulation, runs)
+                found, result.trials = compared(emulation, runs, result.policy)
+                return found
             except (errors.OpError, ValueError) as error:  # an index that half made wrong, for one
                 return Distance(float("inf"), f"it does not run: {said(error)}")
 
     found, blamed = distance_of(plan), dict[Place, Distance]()
+    first = result.trials
     if not found.within(result.policy.tolerance):
         options.tell("looking for what must stay float32")
         movable = sorted(plan.half, key=lambda place: plan.half[place] not in HEAVY)
@@ -162,13 +166,13 @@ def _proven(
             return distance_of(make_plan(meta, half, {*kept, *everything.difference(chosen)}))
 
         heavy = [place for place in movable if plan.half[place] in HEAVY]
-        blamed = misfits(heavy, movable[len(heavy) :], measure, result.policy.tolerance)
+        blamed = misfits(heavy, movable[len(heavy) :], Trials(measure), result.policy.tolerance)
         careful = make_plan(meta, half, {*kept, *blamed})
         again = distance_of(careful)
         if again.within(result.policy.tolerance):
             plan, found = careful, again
         else:
-            blamed = {}
+            blamed, result.trials = {}, first
     result.error = found.error
     if not found.within(result.policy.tolerance):
         result.problems.append(found.broken or f"the outputs are off by {found.error:.2g}, more than {result.policy.tolerance:g}")
@@ -184,7 +188,7 @@ def _run_really(result: Conversion, folder: str, converted: Any, runs: Runs) -> 
     """Load the converted model as it is, and run it as far as the CPU has kernels for half."""
     try:
         with beside(folder, converted) as real:
-            found = compared(real, runs)
+            found = compared(real, runs, result.policy).worst
     except Exception as error:
         if "kernel" in str(error).lower() or "not supported" in str(error).lower():
             result.notes.append(f"loaded, but not run as it is: the CPU has no kernel for an operation in half ({said(error)})")

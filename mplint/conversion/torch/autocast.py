@@ -37,7 +37,7 @@ def convert_under_autocast(program: ExportedProgram, policy: Policy, options: Op
     result = Conversion(policy, save=lambda target: _save_for(made, device, target), size_before=size, size_after=size)
     options.tell(f"following the rules of autocast on {device}")
     try:
-        followed = ruled(program, policy, device, wanted.samples)
+        followed = ruled(program, policy, device, wanted)
     except Exception as error:
         raise ConversionError(f"autocast for {device} does not run it: {first_line(error)}") from None
     _count(result, followed, device)

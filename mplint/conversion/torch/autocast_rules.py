@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +9,11 @@ import torch
 from torch import fx
 from torch.utils import _pytree
 
-from mplint.conversion.distance import Distance, distance
+from mplint.conversion.distance import Distance
 from mplint.conversion.policy import Policy
 from mplint.conversion.torch.operators import RECURRENT, base_name
 from mplint.conversion.torch.run import Runner, cast, flat_run, half_of
-from mplint.conversion.torch.samples import Sample
+from mplint.conversion.torch.verify import Expected
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -31,7 +30,7 @@ class Ruled:
     operations: list[tuple[fx.Node, bool, bool]] = field(default_factory=list)
 
 
-def ruled(program: ExportedProgram, policy: Policy, device: str, samples: Sequence[Sample]) -> Ruled:
+def ruled(program: ExportedProgram, policy: Policy, device: str, wanted: Expected) -> Ruled:
     """Run a program as autocast for a device type would: listed operators in half or float32, all others in what they get.
 
     A heavy operator computes in float32 and stores in half, as tensor cores do. A device type without a list counts as the CPU.
@@ -51,9 +50,9 @@ def ruled(program: ExportedProgram, policy: Policy, device: str, samples: Sequen
                 seen[n] = half in _floats(result), listed
             return result
 
-    for sample in samples:
-        reference = flat_run(program, sample)
-        found.distances.append(distance(reference, flat_run(program, sample, runner=Follower)))
+    references = [flat_run(program, sample) for sample in wanted.samples]
+    for at, sample in enumerate(wanted.samples):
+        found.distances.append(wanted.far(references, at, flat_run(program, sample, runner=Follower)))
     found.operations = [(node, *facts) for node, facts in seen.items()]
     return found
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mplint.conversion.feeds import load_feeds
+from mplint.conversion.feeds import Data, load_feeds
 from mplint.conversion.policy import ConversionError, Options, Policy, nearest
 from mplint.conversion.result import Conversion
 from mplint.conversion.torch.autocast import convert_under_autocast
@@ -16,11 +18,16 @@ from mplint.conversion.torch.files import first_line, load, save, weight_bytes
 from mplint.conversion.torch.graph_pass import convert_graph
 from mplint.conversion.torch.operators import DECOMPOSED
 from mplint.conversion.torch.program import has_floats
+from mplint.conversion.torch.run import largest
 from mplint.conversion.torch.samples import input_names
+from mplint.conversion.torch.script import program_of
 from mplint.conversion.torch.verify import expected
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+
+
+DEVICES = ("cuda", "cpu", "mps", "xpu", "xla")
 
 
 def convert(path: str, policy: Policy, options: Options, device: str, calibration: Sequence[str] = ()) -> Conversion:
@@ -32,16 +39,21 @@ def convert(path: str, policy: Policy, options: Options, device: str, calibratio
     return convert_program(load(path), policy, options, device, calibration)
 
 
-def convert_module(
-    module: torch.nn.Module,
-    example_inputs: object,
-    policy: Policy,
-    options: Options,
-    device: str,
-    dynamic_shapes: Any = None,
-    calibration: Sequence[str] = (),
-) -> Conversion:
-    """Export a live module in evaluation mode on example inputs, and convert the program. The module stays as it is.
+def convert_script(path: str, policy: Policy, options: Options, device: str, calibration: Sequence[str]) -> Conversion:
+    """Convert a TorchScript file to a program of torch.export, for inputs of the sizes of the data. Raises ConversionError."""
+    options.tell("making a program of the TorchScript file")
+    feeds = load_feeds(calibration, ()) if calibration else []
+    program, arguments = program_of(path, feeds)
+    named = dict(zip(arguments, input_names(program), strict=False))
+    given = [feed.renamed(named) for feed in feeds]
+    ranges = {named.get(name, name): bounds for name, bounds in options.ranges.items()}
+    result = convert_with(program, policy, replace(options, ranges=ranges), device, given)
+    result.notes.append("TorchScript became a program of torch.export (.pt2), for inputs of the sizes that the data has")
+    return result
+
+
+def export(module: torch.nn.Module, example_inputs: object, dynamic_shapes: Any = None) -> ExportedProgram:
+    """The program of a live module in evaluation mode on example inputs. The module stays as it is.
 
     `example_inputs` are a tensor, a tuple or list of the positional arguments, or a dict of keyword arguments; `dynamic_shapes` are those
     of torch.export. Raises ConversionError for a module that can't be exported.
@@ -51,13 +63,12 @@ def convert_module(
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            program = torch.export.export(module.eval(), args, kwargs, dynamic_shapes=dynamic_shapes)
+            return torch.export.export(module.eval(), args, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as error:
         raise ConversionError(f"the module can't be exported: {first_line(error)}; torch.export.draft_export says more") from None
     finally:
         for part, training in modes.items():
             part.training = training
-    return convert_program(program, policy, options, device, calibration)
 
 
 def device_type(name: str) -> str:
@@ -65,7 +76,8 @@ def device_type(name: str) -> str:
     try:
         found = torch.device(name).type
     except RuntimeError:
-        raise ConversionError(f"--device {name}: torch knows no such device; say cuda, cpu, mps, xpu, or xla for TPUs") from None
+        close = nearest(name, DEVICES)
+        raise ConversionError(f"--device {name}: torch knows no such device; say cuda, cpu, mps, xpu, or xla for TPUs{close}") from None
     if not torch.amp.is_autocast_available(found):
         raise ConversionError(f"--device {name}: torch has no autocast for it; say cuda, cpu, mps, xpu, or xla for TPUs")
     return found
@@ -81,7 +93,12 @@ def call_arguments(example_inputs: object) -> tuple[tuple[Any, ...], dict[str, A
 
 
 def convert_program(program: ExportedProgram, policy: Policy, options: Options, device: str, calibration: Sequence[str] = ()) -> Conversion:
-    """Convert a program and compare it with the original on the CPU; the original stays as it is.
+    """Convert a program and compare it with the original on the CPU; the original stays as it is. Raises ConversionError."""
+    return convert_with(program, policy, options, device, load_feeds(calibration, ()) if calibration else [])
+
+
+def convert_with(program: ExportedProgram, policy: Policy, options: Options, device: str, feeds: Sequence[Data]) -> Conversion:
+    """Convert a program with data.
 
     A program that torch.export made is exported again under autocast. Casts are put into the graph instead where the program is
     decomposed (autocast does not know those operators), where something is to stay float32, and where autocast fails its proof.
@@ -94,12 +111,11 @@ def convert_program(program: ExportedProgram, policy: Policy, options: Options, 
         raise ConversionError("--half-io is for ONNX: programs keep their signature")
     if not has_floats(program):
         return _as_it_is(program, policy)
-    feeds = load_feeds(calibration, ()) if calibration else []
     names = input_names(program)
     for name in {*options.ranges, *(name for feed in feeds for name in feed)}:
         if name not in names:
             raise ConversionError(f"the program has no input {name!r}; it takes {', '.join(names)}{nearest(name, names)}")
-    wanted = expected(program, options, device, feeds)
+    wanted = expected(program, policy, options, device, feeds)
     why = ""
     if DECOMPOSED.intersection(targets):
         why = "the program is decomposed to core operators, which autocast does not know"
@@ -110,6 +126,7 @@ def convert_program(program: ExportedProgram, policy: Policy, options: Options, 
         try:
             result = convert_under_autocast(program, policy, options, device, wanted)
             result.advice += _move(device)
+            result.observe = partial(largest, program, wanted.samples)
             if not result.problems and (result.heavy_half or not result.heavy):
                 return result
             why = (
@@ -120,6 +137,7 @@ def convert_program(program: ExportedProgram, policy: Policy, options: Options, 
         except ConversionError as error:
             why = str(error)
     result = convert_graph(program, policy, options, wanted)
+    result.observe = partial(largest, program, wanted.samples)
     result.advice += _move(device)
     result.notes.append(f"casts are in the graph, for any device: {why}")
     if result.size_after < result.size_before:

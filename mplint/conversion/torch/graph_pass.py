@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from mplint.conversion.distance import distance
 from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, plan, reasons
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
+from mplint.conversion.torch.bodies import Inside, bodies, heavy_within, never_taken
 from mplint.conversion.torch.files import first_line, save, weight_bytes
 from mplint.conversion.torch.measure import Measurement, saturates
 from mplint.conversion.torch.program import Program, analyze, functional
@@ -40,11 +40,10 @@ def convert_graph(original: ExportedProgram, policy: Policy, options: Options, e
             f"the program can't be made functional: {first_line(error)}; give the float32 program of torch.export.export"
         ) from None
     options.tell("trying every operator in half")
-    samples, wider = expected.samples, expected.wider
     try:
-        program = analyze(exported, policy, options, samples[0], expected.device)
+        program = analyze(exported, policy, options, expected.samples[0], expected.device)
         options.check_keep()
-        measured = Measurement(program, policy, samples, wider)
+        measured = Measurement(program, policy, expected)
     except ConversionError:
         raise
     except Exception as error:
@@ -52,40 +51,51 @@ def convert_graph(original: ExportedProgram, policy: Policy, options: Options, e
     options.tell("measuring which tensors may be half")
     unsafe = measured.unsafe(policy.tolerance, options.tell)
     beyond = [node for node, size in measured.largest.items() if size > policy.largest and node.op == "placeholder" and saturates(node)]
+    inside = Inside(options, never_taken(exported, expected.samples)) if any(bodies(exported.graph_module)) else None
     for attempt in range(ATTEMPTS):
         options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
         halves = plan(program, unsafe, attempt)
         if infinite := unstorable(program, halves, beyond):
             unsafe |= dict.fromkeys(infinite, f"float32 is asked of it too, and it is beyond the range of {policy.half}")
             halves = plan(program, unsafe, attempt)
-        result = _attempt(original, program, halves, policy, measured.references, expected)
+        result = _attempt(original, program, halves, policy, measured.references, expected, inside)
+        if result.problems and inside is not None:  # with all bodies in float32
+            result = _attempt(original, program, halves, policy, measured.references, expected, None)
         if not result.problems or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
+            result.kept += [(name, "no sample takes this branch") for name in sorted(inside.unseen if inside is not None else ())]
             return result
     raise AssertionError("no attempt was made")
 
 
 def _attempt(
-    original: ExportedProgram, program: Program, halves: Sequence[bool], policy: Policy, references: Sequence[Arrays], expected: Expected
+    original: ExportedProgram,
+    program: Program,
+    halves: Sequence[bool],
+    policy: Policy,
+    references: Sequence[Arrays],
+    expected: Expected,
+    inside: Inside | None,
 ) -> Conversion:
     try:
-        written = write(program, halves, policy)
+        written = write(program, halves, policy, inside)
     except Exception as error:
         raise ConversionError(f"torch refuses the graph with casts ({first_line(error)}): --keep what it names, or report it") from None
     heavy = [n for n, operation in enumerate(program.operations) if operation.gain == HEAVY_GAIN]
     computing = [n for n, operation in enumerate(program.operations) if operation.node is not None]
+    within = heavy_within(program.exported.graph_module)
     result = Conversion(
         policy,
         save=lambda target: save(written.program, target),
-        heavy=len(heavy),
-        heavy_half=sum(halves[n] for n in heavy),
-        operations=len(computing),
-        operations_half=sum(halves[n] for n in computing),
+        heavy=len(heavy) + within,
+        heavy_half=sum(halves[n] for n in heavy) + written.bodies.half,
+        operations=len(computing) + within,
+        operations_half=sum(halves[n] for n in computing) + written.bodies.half,
         casts_added=written.casts,
         size_before=weight_bytes(original),
         size_after=weight_bytes(written.program),
     )
-    found = [distance(reference, emulated(written, sample, policy)) for sample, reference in zip(expected.samples, references, strict=True)]
+    found = [expected.far(references, at, emulated(written, sample, policy)) for at, sample in enumerate(expected.samples)]
     result.verified.append(f"true {policy.half} semantics on {len(found)} sample{'s' if len(found) > 1 else ''}")
     verify(result, original, written.program, expected, found)
     return result

@@ -8,25 +8,29 @@ from typing import Any
 import torch
 from torch import fx
 
-from mplint.conversion.distance import Distance, distance
-from mplint.conversion.planner import FLOAT, HEAVY_GAIN, MARGIN, inherit, misfits
+from mplint.conversion.distance import Distance
+from mplint.conversion.fill import Cost
+from mplint.conversion.planner import FLOAT, HEAVY_GAIN, HEAVY_SHARE, MARGIN, Trials, inherit, misfits
 from mplint.conversion.policy import Policy
+from mplint.conversion.rank import PICKED, Seen, Step, compared, contributions
 from mplint.conversion.torch.operators import BOUNDING, EXACT, FILLING, base_name
 from mplint.conversion.torch.program import Program, is_float
 from mplint.conversion.torch.run import Arrays, flat_run, half_of, in_half
-from mplint.conversion.torch.samples import Sample
+from mplint.conversion.torch.verify import Expected
+
+ADDING = frozenset(("add", "sub", "rsub", "cat", "concat", "stack"))
 
 
 class Measurement:
     """What the float32 tensors of a program hold on some samples, and how the outputs move when they are rounded."""
 
-    def __init__(self, program: Program, policy: Policy, samples: Sequence[Sample], wider: Sequence[Sample] = ()) -> None:
-        self.program, self.policy, self.samples = program, policy, samples
+    def __init__(self, program: Program, policy: Policy, expected: Expected) -> None:
+        self.program, self.policy, self.expected = program, policy, expected
         self.half = half_of(policy)
         self.largest: dict[fx.Node, float] = {}
         self.vanishing: set[fx.Node] = set()
-        self.references: list[Arrays] = [flat_run(program.exported, sample, self._look(MARGIN)) for sample in samples]
-        for sample in wider:
+        self.references: list[Arrays] = [flat_run(program.exported, sample, self._look(MARGIN)) for sample in expected.samples]
+        for sample in expected.wider:
             flat_run(program.exported, sample, self._look(1.0))
         self.reasons: dict[fx.Node, str] = {}
         self.derived: dict[fx.Node, list[fx.Node]] = {}
@@ -53,33 +57,49 @@ class Measurement:
         found = dict(self.reasons)
         heavy = [at for at, value in enumerate(self.candidates) if not self._weight(value)]
         light = [at for at, value in enumerate(self.candidates) if self._weight(value)]
-
-        def tried(chosen: Collection[int]) -> Distance:
-            tell(f"measuring tensors, run {self.runs}")
-            return self.far(chosen)
-
-        for at, far in misfits(heavy, light, tried, tolerance).items():
-            how = far.broken or f"it moves an output by {far.error:.2g}"
+        for at, far in misfits(heavy, light, _Trials(self, tolerance * HEAVY_SHARE, tell), tolerance).items():
+            how = far.broken or (f"it moves an output by {far.error:.2g}" if far.error < float("inf") else "it moves an output too far")
             found[self.candidates[at]] = f"rounded to {self.policy.half}, {how}"
         inherit(found, self.derived)
         return found
 
-    def far(self, chosen: Collection[int]) -> Distance:
-        """How far the outputs are when the chosen candidates are rounded."""
+    def far(self, chosen: Collection[int], at: int) -> Distance:
+        """How far the outputs are on a sample when the chosen candidates are rounded."""
         among = frozenset(chosen)
 
         def after(node: fx.Node, result: Any) -> Any:
             number = self.numbers.get(node)
             return result if number is None or number not in among else self._rounded(node, result)
 
-        worst = Distance(0.0)
-        for sample, reference in zip(self.samples, self.references, strict=True):
-            self.runs += 1
-            found = distance(reference, flat_run(self.program.exported, sample, after))
-            if found.broken:
-                return found
-            worst = max(worst, found, key=lambda one: one.error)
-        return worst
+        return self.expected.far(self.references, at, flat_run(self.program.exported, self.expected.samples[at], after))
+
+    def look(self, at: int) -> dict[fx.Node, float]:
+        """What each candidate moves the outputs by, estimated from a run on a sample and one with all candidates rounded."""
+        plain: dict[fx.Node, torch.Tensor] = {}
+        seen: dict[fx.Node, Seen] = {}
+
+        def keep(node: fx.Node, result: Any) -> Any:
+            if is_float(node) and isinstance(result, torch.Tensor) and result.numel():
+                plain[node] = _picked(result)
+            return result
+
+        def compare(node: fx.Node, result: Any) -> Any:
+            stored = in_half(result, self.half).float() if node in self.numbers else result
+            if node in plain and isinstance(result, torch.Tensor):
+                seen[node] = compared(plain[node].numpy(), _picked(result).numpy(), _picked(stored).numpy())
+            return stored
+
+        sample = self.expected.samples[at]
+        flat_run(self.program.exported, sample, keep)
+        flat_run(self.program.exported, sample, compare)
+        graph = self.program.exported.graph
+        steps = [
+            Step([one for one in node.all_input_nodes if is_float(one)], (node,), adds=base_name(node.target) in ADDING)
+            for node in graph.nodes
+            if node.op == "call_function"
+        ]
+        ends = next(node for node in reversed(graph.nodes) if node.op == "output").all_input_nodes
+        return contributions(steps, ends, seen)
 
     def _rounded(self, node: fx.Node, value: torch.Tensor) -> torch.Tensor:
         if saturates(node) or self.half != torch.float16:
@@ -131,3 +151,50 @@ def grows(value: fx.Node) -> bool:
         return False
     before = node.args[0]
     return not (isinstance(before, fx.Node) and before.op == "call_function" and base_name(before.target) in BOUNDING)
+
+
+class _Trials(Trials[int]):
+    """Tries candidates on samples: on all of them, or on those that something failed on."""
+
+    def __init__(self, measurement: Measurement, limit: float, tell: Callable[[str], None]) -> None:
+        super().__init__(self._on_few, self._on_all)
+        self.measurement, self.limit, self.tell = measurement, limit, tell
+        self.failed: list[int] = []  # samples, by their numbers
+        self.known: dict[fx.Node, float] = {}
+        self.looked = 0
+
+    def _on_few(self, chosen: Collection[int]) -> Distance:
+        return self._far(chosen, self.failed)
+
+    def _on_all(self, chosen: Collection[int]) -> Distance:
+        rest = [at for at in range(len(self.measurement.expected.samples)) if at not in self.failed]
+        return self._far(chosen, [*self.failed, *rest])
+
+    def cost(self) -> Cost[int]:
+        """What tells what a candidate moves the outputs by, as far as two runs of a sample show it."""
+        for at in self.failed[self.looked :]:
+            for value, cost in self.measurement.look(at).items():
+                self.known[value] = max(self.known.get(value, 0.0), cost)
+        self.looked = len(self.failed)
+        return lambda number: self.known.get(self.measurement.candidates[number], 0.0)
+
+    def _far(self, chosen: Collection[int], among: Sequence[int]) -> Distance:
+        """How far the outputs are: the worst sample's, or the first that is too far."""
+        self.measurement.runs += 1
+        self.tell(f"measuring tensors, trial {self.measurement.runs}")
+        worst, at = Distance(0.0), among[0]
+        for number in among:
+            found = self.measurement.far(chosen, number)
+            if found.broken or found.error > worst.error:
+                worst, at = found, number
+            if not found.within(self.limit):
+                break
+        if at not in self.failed and not (self.failed and worst.within(self.limit)):
+            self.failed.append(at)
+        return worst
+
+
+def _picked(value: torch.Tensor) -> torch.Tensor:
+    """Elements of a tensor, spread over it."""
+    flat = value.detach().reshape(-1)
+    return flat[torch.linspace(0, flat.numel() - 1, min(PICKED, flat.numel()), dtype=torch.float64).long()].float().cpu()

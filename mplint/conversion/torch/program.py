@@ -209,7 +209,7 @@ def _try(node: fx.Node, args: Any, kwargs: Any, result: Any, half: torch.dtype, 
     word = str(half).partition(".")[2]
     name = base_name(node.target)
     if not isinstance(node.target, torch._ops.OpOverload):
-        return (), "operators with graphs of their own keep them float32"
+        return (), "what enters and leaves its graphs stays float32"
     if node.target.namespace not in ("aten", "prims"):
         return (), f"nobody knows {node.target} in {word}"
     tensors = [leaf for leaf in _pytree.tree_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -62,6 +63,21 @@ def flat_run(program: ExportedProgram, sample: Sample, after: After = unchanged,
         torch.manual_seed(0)
         outputs = runner(program.graph_module, after).run(*flat_inputs(program, sample.copy()))
     return arrays(outputs)
+
+
+def largest(program: ExportedProgram, samples: Iterable[Sample]) -> dict[str, float]:
+    """The largest |value| that each operation of the graph gives on the samples, by name."""
+    found: dict[str, float] = {}
+
+    def after(node: fx.Node, result: Any) -> Any:
+        if isinstance(result, torch.Tensor) and result.is_floating_point() and result.numel():
+            size = float(result.detach().abs().max())
+            found[node.name] = max(found.get(node.name, 0.0), size if not math.isnan(size) else math.inf)
+        return result
+
+    for sample in samples:
+        flat_run(program, sample, after)
+    return found
 
 
 class Seen(NamedTuple):

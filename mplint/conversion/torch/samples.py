@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mplint.conversion.feeds import Wanted, check_data
 from mplint.conversion.policy import ConversionError, Options
 
 if TYPE_CHECKING:
@@ -47,6 +48,12 @@ def home(program: ExportedProgram) -> str:
 def input_names(program: ExportedProgram) -> list[str]:
     """The names of the values that a caller gives, flattened, in order."""
     return [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+
+
+def output_names(program: ExportedProgram) -> tuple[list[str], list[str]]:
+    """The names of the tensors that the graph gives, those for buffers and inputs first, and of those among them that a caller gets."""
+    specs = [spec for spec in program.graph_signature.output_specs if hasattr(spec.arg, "name")]
+    return [spec.arg.name for spec in specs], [spec.arg.name for spec in specs if spec.kind.name == "USER_OUTPUT"]
 
 
 def leaves(program: ExportedProgram, sample: Sample) -> list[Any]:
@@ -139,6 +146,20 @@ def resized(program: ExportedProgram, sample: Sample, options: Options) -> Sampl
     return with_leaves(program, sample, made)
 
 
+def _takes(program: ExportedProgram) -> dict[str, Wanted]:
+    """What the tensors among the inputs are, with None for sizes that may vary."""
+    import torch
+
+    names, found = set(input_names(program)), {}
+    for node in program.graph.nodes:
+        value = node.meta.get("val") if node.op == "placeholder" and node.name in names else None
+        if isinstance(value, torch.Tensor):
+            dtype = str(value.dtype).partition(".")[2].replace("bfloat16", "float32")
+            sizes = tuple(size if isinstance(size, int) else None for size in value.shape)
+            found[node.name] = Wanted(dtype, sizes)
+    return found
+
+
 def _hint(size: Any, symbol: Any) -> int | None:
     """The example's value of a size that is this symbol and nothing more."""
     if isinstance(size, int) or size.node.expr != symbol:
@@ -148,11 +169,13 @@ def _hint(size: Any, symbol: Any) -> int | None:
 
 
 def calibrated(program: ExportedProgram, sample: Sample, feeds: Sequence[Mapping[str, Any]]) -> list[Sample]:
-    """Samples from arrays by input name."""
+    """Samples from arrays by input name; raises ConversionError for one of another type or shape."""
     import torch
 
     made = []
+    takes = _takes(program)
     for feed in feeds:
+        check_data(feed, {name: wanted for name, wanted in takes.items() if name in feed})
         values = []
         for name, value in zip(input_names(program), leaves(program, sample), strict=True):
             given = torch.from_numpy(feed[name].copy()) if name in feed and isinstance(value, torch.Tensor) else value

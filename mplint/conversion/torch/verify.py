@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from mplint.conversion.distance import Distance, distance, judge
-from mplint.conversion.policy import ConversionError, Options
-from mplint.conversion.result import Conversion
+from mplint.conversion.distance import PLAIN, Distance, Ruler, distance, judge, moves, ruler, sizes_of
+from mplint.conversion.policy import ConversionError, Options, Policy
+from mplint.conversion.result import Conversion, Trial
+from mplint.conversion.stress import FAR, ILL, NOISE, ZEROS, perturbed, stressed
 from mplint.conversion.torch.files import first_line, reloaded
-from mplint.conversion.torch.run import Seen, caller
-from mplint.conversion.torch.samples import Sample, calibrated, examples, home, input_names, resized, scaled, varied
+from mplint.conversion.torch.run import Arrays, Seen, caller
+from mplint.conversion.torch.samples import (
+    Sample,
+    calibrated,
+    examples,
+    home,
+    input_names,
+    leaves,
+    output_names,
+    resized,
+    scaled,
+    varied,
+    with_leaves,
+)
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -21,19 +35,41 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Expected:
-    """Samples that a program runs on, `wider` ones with larger inputs, and what it gives on those of `shown`; the device type it is for."""
+    """What a program is proven on, for a device type.
+
+    `samples` are what it is measured on, with their `names`; those from `ordinary` on are derived of the first: silence, faint inputs.
+    `wider` ones have larger inputs, and `shown` are runs as the caller sees them. `flat` and `seen` measure the outputs of the graph and
+    those that the caller sees. `usual` says how large the latter are, where data says it, `gaps` why all this proves too little.
+    """
 
     samples: list[Sample]
     device: str
+    names: list[str] = field(default_factory=list)
+    ordinary: int = 0
     wider: list[Sample] = field(default_factory=list)
     shown: list[tuple[Sample, Seen]] = field(default_factory=list)
+    flat: Ruler = PLAIN
+    seen: Ruler = PLAIN
+    gaps: list[str] = field(default_factory=list)
+    given: bool = False
+
+    def far(self, references: Sequence[Arrays], at: int, got: Arrays) -> Distance:
+        """How far the outputs of the graph are from the original's on a sample."""
+        derived = at >= self.ordinary > 0
+        sizes = sizes_of(references[: self.ordinary]) if derived or self.given else ()
+        found = distance(references[at], got, sizes, exact=not derived, by=self.flat)
+        return found._replace(broken=f"{found.broken} ({self.names[at]})") if found.broken and derived else found
 
 
-def expected(program: ExportedProgram, options: Options, device: str, feeds: Sequence[Mapping[str, Any]]) -> Expected:
+def expected(program: ExportedProgram, policy: Policy, options: Options, device: str, feeds: Sequence[Mapping[str, Any]]) -> Expected:
     """Samples and what the original gives on them; raises ConversionError where it does not even run on its examples."""
     first = examples(program)
     call = caller(program)
-    found = Expected(calibrated(program, first, feeds) if feeds else [first], device)
+    found = Expected(calibrated(program, first, feeds) if feeds else [first], device, given=bool(feeds))
+    found.names = [getattr(feed, "file", "the data") for feed in feeds] or ["the example inputs"]
+    flat, seen = output_names(program)
+    found.seen = ruler(policy, seen)
+    found.flat = ruler(replace(policy, outputs={name: one for name, one in policy.outputs.items() if name in flat}), flat)
     try:
         found.shown.append((found.samples[0], call(found.samples[0])))
     except Exception as error:
@@ -45,16 +81,54 @@ def expected(program: ExportedProgram, options: Options, device: str, feeds: Seq
         other = _runs(call, varied(program, found.samples[0], 1, options, integers=integers))
         if other is not None:
             found.samples.append(other[0])
+            found.names.append("varied inputs")
             found.shown.append(other)
             break
+    found.ordinary = len(found.samples)
+    derived = list(_derived(program, call, found))
     larger = _runs(call, scaled(program, found.samples[0], 2.0))
     if larger is not None:
         found.wider.append(larger[0])
+    runs = (*found.shown, *([larger] if larger is not None else []), *derived)
+    results = [given.values[: len(seen)] for _, given in runs]  # behind the outputs are buffers and inputs
+    if len(results) > 1 and not any(moves(results)):
+        found.gaps.append("the outputs are the same whatever the inputs are: give --calibration data on which they move")
     other_size = resized(program, found.samples[0], options)
     sized = _runs(call, other_size) if other_size is not None else None
     if sized is not None:
         found.shown.append(sized)
     return found
+
+
+def _derived(program: ExportedProgram, call: Callable[[Sample], Seen], found: Expected) -> Iterator[tuple[Sample, Seen]]:
+    """Take in what silence, faint inputs and constant rows make of the first sample, where the original bears them."""
+    values = leaves(program, found.samples[0])
+    floats = {str(at): one for at, one in enumerate(values) if isinstance(one, torch.Tensor) and one.dtype == torch.float32}
+    base = {name: one.detach().cpu().numpy() for name, one in floats.items()}
+    usual = sizes_of(seen.values for _, seen in found.shown)
+
+    def sample_of(feed: Mapping[str, np.ndarray]) -> Sample:
+        made = list(values)
+        for name, array in feed.items():
+            made[int(name)] = torch.from_numpy(array.copy()).to(floats[name])
+        return with_leaves(program, found.samples[0], made)
+
+    for name, feed in stressed(base):
+        tried = _runs(call, sample_of(feed))
+        if tried is None or not _numbers(tried[1].values):
+            continue
+        beyond = any(size > FAR * known for size, known in zip(sizes_of([tried[1].values]), usual, strict=False))
+        noisy = _runs(call, sample_of(perturbed(feed, base, NOISE)))
+        ill = noisy is None or not distance(tried[1].values, noisy[1].values, usual, exact=False).within(ILL)
+        if ill or (beyond and name != ZEROS):
+            continue
+        found.samples.append(tried[0])
+        found.names.append(f"{found.names[0]}, {name}")
+        yield tried
+
+
+def _numbers(outputs: Arrays) -> bool:
+    return all(np.isfinite(one).all() for one in map(np.asarray, outputs) if one.dtype.kind == "f")
 
 
 def _runs(call: Callable[[Sample], Seen], sample: Sample) -> tuple[Sample, Seen] | None:
@@ -84,13 +158,23 @@ def verify(result: Conversion, original: ExportedProgram, made: ExportedProgram,
             if reference.dtypes != seen.dtypes:
                 result.problems.append("an output has another dtype than the original's")
                 return
-            found.append(distance(reference.values, seen.values))
+            found.append(distance(reference.values, seen.values, by=wanted.seen))
     except Exception as error:
         result.problems.append(f"it does not run on the CPU: {first_line(error)}")
         return
     place = home(original)
     result.verified.append(f"run by torch in {result.policy.half} on {'the CPU' if place == 'cpu' else place}")
     judge(result, found)
+    result.trials = _trials(original, wanted, measured, found[len(measured) :])
+    result.outputs = list(wanted.seen.names)
+    result.gaps += wanted.gaps
+
+
+def _trials(original: ExportedProgram, wanted: Expected, measured: Sequence[Distance], run: Sequence[Distance]) -> list[Trial]:
+    """What each sample showed of the outputs: a graph gives them behind what it writes into buffers, a caller sees them first."""
+    count = len(original.graph_signature.user_outputs)
+    found = [Trial(f"{name}, by the rules", one.each[-count:], one.broken) for name, one in zip(wanted.names, measured, strict=True)]
+    return found + [Trial(f"sample {at}, run", one.each[:count], one.broken) for at, one in enumerate(run, 1)]
 
 
 def _difference(original: ExportedProgram, again: ExportedProgram) -> str:

@@ -14,6 +14,7 @@ from torch.utils import _pytree
 
 from mplint.conversion.planner import FLOAT
 from mplint.conversion.policy import Policy
+from mplint.conversion.torch.bodies import Bodies, Inside, turned
 from mplint.conversion.torch.operators import FORM, base_name
 from mplint.conversion.torch.program import Program, fitting, is_float
 from mplint.conversion.torch.run import half_of, in_half
@@ -23,21 +24,22 @@ if TYPE_CHECKING:
 
 
 class Written(NamedTuple):
-    """A program in mixed precision: how many casts it has more, and its nodes that compute in half with the results that do."""
+    """A program in mixed precision: how many casts it has more, its nodes that compute in half with the results that do, and its bodies."""
 
     program: ExportedProgram
     casts: int
     halves: dict[fx.Node, tuple[int, ...]]
+    bodies: Bodies
 
 
-def write(program: Program, halves: Sequence[bool], policy: Policy) -> Written:
+def write(program: Program, halves: Sequence[bool], policy: Policy, inside: Inside | None = None) -> Written:
     """The program with the operations of `halves` in half; the original stays as it is.
 
     A weight keeps its name. It is stored in half where every operation that takes it computes in half, and where no other name shares
     its memory in float32; else it stays float32, and one cast serves all. Weights that are stored in half are for inference: an optimizer
-    needs the float32 ones of the original.
+    needs the float32 ones of the original. Branches and loop bodies stay float32 without what says how they turn, `inside`.
     """
-    return _Writer(program, halves, policy).written()
+    return _Writer(program, halves, policy).written(inside)
 
 
 def unstorable(program: Program, halves: Sequence[bool], beyond: Sequence[fx.Node]) -> list[fx.Node]:
@@ -81,7 +83,7 @@ class _Writer:
         self.root = dict(list(next(filter(None, stacks), {}).items())[:1])  # the module that everything is in
         self.casts: dict[tuple[fx.Node, torch.dtype], fx.Node] = {}
 
-    def written(self) -> Written:
+    def written(self, inside: Inside | None) -> Written:
         made: dict[fx.Node, tuple[int, ...]] = {}
         for node in self.stored:
             self._turn(self.nodes[node], (0,))
@@ -98,7 +100,8 @@ class _Writer:
                 made[new] = outputs
         self.module.graph.lint()
         self.module.recompile()
-        return Written(self._exported(), len(self.casts), made)
+        found = turned(self.module, self.half, *inside) if inside is not None else Bodies()
+        return Written(self._exported(), len(self.casts) + found.casts, made, found)
 
     def _retargeted(self, node: fx.Node) -> Any:
         """The arguments of a node with half for float32."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from mplint.conversion.bisect_culprits import culprits
 from mplint.conversion.distance import Distance
+from mplint.conversion.fill import misfits
 
 FAR, NEAR = Distance(1.0), Distance(0.0)
 
@@ -26,20 +26,20 @@ def test_single_culprits_are_found_in_few_trials(bad: set[int]) -> None:
         calls.append(len(half))
         return measure(half)
 
-    assert set(culprits(range(64), counted, 0.1)) == bad
+    assert set(misfits(range(64), counted, 0.1)) == bad
     assert len(calls) <= 2 * 8 + 3 * 3 * len(bad)
 
 
 def test_items_that_only_fail_together_lose_one_of_them() -> None:
-    found = culprits(range(16), failing({2, 11}), 0.1)
+    found = misfits(range(16), failing({2, 11}), 0.1)
     assert set(found) == {11} and found[11] == FAR
 
 
-def test_what_is_untried_when_the_trials_are_spent_counts_as_culprits() -> None:
+def test_what_is_untried_when_the_trials_are_spent_counts_as_misfits() -> None:
     measure = failing(*({one} for one in range(0, 64, 2)))
-    found = set(culprits(range(64), measure, 0.1, trials=10))
+    found = set(misfits(range(64), measure, 0.1, trials=10))
     assert measure(set(range(64)) - found) == NEAR
 
 
 def test_one_item_is_tried_alone() -> None:
-    assert set(culprits([7], failing({7}), 0.1)) == {7} and not culprits([7], failing({8}), 0.1)
+    assert set(misfits([7], failing({7}), 0.1)) == {7} and not misfits([7], failing({8}), 0.1)

@@ -1,0 +1,109 @@
+"""What each tensor of an ONNX model costs in half, estimated from one run of the model and one of it with every candidate rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from mplint.conversion.onnx.constants import rounded, tensor_of
+from mplint.conversion.onnx.instrument import WATCHED, Change, Stencil, owner_of
+from mplint.conversion.onnx.program import Program, is_constant, is_float
+from mplint.conversion.onnx.run import Feed, Session
+from mplint.conversion.onnx.types import Body
+from mplint.conversion.rank import Seen, Step, compared, contributions
+
+FIRST = 8  # the first opset whose Min and Max broadcast
+ADDING = frozenset(("Add", "Sub", "Sum", "Mean", "Concat"))
+Watched = Mapping[ir.Value, np.ndarray]
+
+
+class Ranking:
+    """The estimates of a program's candidates, from runs on any number of feeds."""
+
+    def __init__(self, program: Program, stencil: Stencil, lost: Collection[ir.Value] = ()) -> None:
+        self.program, self.stencil = program, stencil
+        holders = holders_of(program.model)
+        self.values = [v for v in program.producers if v not in lost and not is_constant(v) and _can_be_watched(program.model, v, holders)]
+        self.steps = list(steps(program.model.graph))
+        self.sessions: list[Session] = []
+        self.costs: dict[ir.Value, float] = {}
+
+    def look(self, feed: Feed) -> None:
+        """Learn from a run on a feed; where the rounded model does not run on it, nothing."""
+        if self.program.model.opset_imports.get("", 1) < FIRST:
+            return
+        try:
+            if not self.sessions:
+                self.sessions = [self._session(()), self._session(range(len(self.stencil.candidates)))]
+            plain, moved = (dict(zip(self.values, session.run(feed), strict=True)) for session in self.sessions)
+        except Exception:
+            return
+        for value, cost in contributions(self.steps, self.program.model.graph.outputs, self._seen(plain, moved)).items():
+            self.costs[value] = max(self.costs.get(value, 0.0), cost)
+
+    def close(self) -> None:
+        """Free the sessions."""
+        for session in self.sessions:
+            session.close()
+
+    def _session(self, chosen: Collection[int]) -> Session:
+        """A model whose outputs are elements of each tensor that is watched, as they are before their own rounding."""
+        watched = {value: number for number, value in enumerate(self.values)}
+        return Session(self.stencil.copy(Change(chosen, watched, saturating=True)))
+
+    def _seen(self, plain: Mapping[ir.Value, object], moved: Mapping[ir.Value, object]) -> dict[ir.Value, Seen]:
+        found = {}
+        among = set(self.stencil.candidates)
+        for value in self.stencil.candidates:
+            tensor = tensor_of(value) if is_constant(value) else None
+            if tensor is not None:
+                array = np.asarray(tensor.numpy(), dtype=np.float32).reshape(-1)
+                found[value] = self._compared(array, array, is_rounded=True)
+        for value in self.values:
+            one, other = np.asarray(plain[value]).reshape(-1), np.asarray(moved[value]).reshape(-1)
+            if one.shape == other.shape and one.size:
+                found[value] = self._compared(one, other, is_rounded=value in among)
+        return found
+
+    def _compared(self, plain: np.ndarray, moved: np.ndarray, *, is_rounded: bool) -> Seen:
+        return compared(plain, moved, rounded(moved.astype(np.float32), self.stencil.half).astype(np.float32) if is_rounded else moved)
+
+
+def steps(body: Body) -> Iterator[Step[ir.Value]]:
+    """The operations of a body and of those within, in the order of computation."""
+    for node in body:
+        inner = [a.as_graph() for a in node.attributes.values() if not a.is_ref() and a.type == ir.AttributeType.GRAPH]
+        for graph in inner:
+            first = 2 if node.op_type == "Loop" else 0
+            for formal, actual in zip(graph.inputs[first:], node.inputs[first:], strict=False):
+                if actual is not None:
+                    yield Step((actual,), (formal,), passes=True)
+            yield from steps(graph)
+            skipped = 1 if node.op_type == "Loop" else 0
+            for made, output in zip(graph.outputs[skipped:], node.outputs, strict=False):
+                yield Step((made,), (output,), passes=True)
+        if not inner:
+            yield Step([value for value in node.inputs if is_float(value) and value is not None], node.outputs, adds=node.op_type in ADDING)
+
+
+def holders_of(model: ir.Model) -> dict[Body, ir.Node]:
+    """The nodes that hold the bodies of a model's main graph."""
+    found: dict[Body, ir.Node] = {}
+    for node in model.graph.all_nodes():
+        for attribute in node.attributes.values():
+            if not attribute.is_ref() and attribute.type == ir.AttributeType.GRAPH:
+                found[attribute.as_graph()] = node
+    return found
+
+
+def _can_be_watched(model: ir.Model, value: ir.Value, holders: Mapping[Body, ir.Node]) -> bool:
+    """Whether a value lies in the main graph, or in bodies of Ifs, Loops and Scans in it."""
+    owner = owner_of(value)
+    while owner is not None and owner is not model.graph:
+        node = holders.get(owner)
+        if node is None or node.op_type not in WATCHED:
+            return False
+        owner = node.graph
+    return owner is not None

@@ -1,0 +1,76 @@
+"""What inputs plausibly hold, by their names, and sound: for inputs that are made up, of any format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+RATE = 16000  # samples of sound a second
+TONES = 12
+FULL = 30000.0  # a peak of sound in 16-bit steps, which half holds at twice its size
+SOUNDS = r"audio|wave(form)?s?$|speech|pcm|sound|samples?$|signals?$"
+SOUND = ((0.0, 4000.0), (0.0, 0.3))
+KINDS = ("normal", "uniform", "rows", "positive")  # of sound, and of numbers
+# Names that say what an input holds, and the (mean, deviation) of such values.
+NAMES: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = (
+    (SOUNDS, SOUND),
+    (r"image|images|pixels?|pixel_values|img|picture|photo|rgb|bgr", ((127.0, 74.0),)),
+    (r"time_?steps?|t|steps?|positions?|position_ids|lengths?|ages?|days?|index|indices", ((500.0, 290.0),)),
+    (r"boxe?s?|bbox(es)?|rois?|coords?|coordinates|points?|corners?|keypoints?|centers?|vertices", ((500.0, 290.0), (0.0, 100.0))),
+    (r"prob(abilit(y|ie)s?|s)?|probas?|confidences?|survival|alphas?|distances?|p", ((0.5, 0.29),)),
+    (r"f_?min|min_?freq(uency)?|low_?(freq|cut)", ((50.0, 10.0),)),
+    (r"f_?max|max_?freq(uency)?|high_?(freq|cut)", ((2000.0, 300.0),)),
+    (r"prices?|amounts?|money|income|balance|salary|costs?|revenue|counts?|populations?", ((1e5, 5e4),)),
+)
+
+
+def likely_by(name: str) -> Iterator[tuple[float, float]]:
+    """What the name of an input says of its values: means and deviations."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_")
+    for pattern, likely in NAMES:
+        if re.search(rf"(?:^|[_.:/ ])(?:{pattern})(?:$|[_.:/ \d])", words):
+            yield from likely
+            return
+
+
+def is_sound(name: str) -> bool:
+    """Whether an input is called like one of sound."""
+    return re.search(SOUNDS, name.lower()) is not None
+
+
+def in_range(mean: float, spread: float, drawn: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Numbers as a name says: of a range around the mean where it is not 0, else as they were drawn."""
+    return np.asarray(mean + spread * rng.uniform(-1.7, 1.7, drawn.shape)) if mean else np.asarray(spread * drawn)
+
+
+def hinted(name: str, shape: Sequence[int], seed: int) -> np.ndarray | None:
+    """What a float input with a telling name may hold, its first dimension being the batch; None where its name says nothing."""
+    rng = np.random.default_rng(seed)
+    if is_sound(name) and 1 < len(shape) <= 3:
+        last = len(shape) == 3 and shape[2] < shape[1]  # channels
+        made = sound([shape[0], *reversed(shape[1:])] if last else shape, KINDS[seed % len(KINDS)], rng)
+        return np.ascontiguousarray(np.swapaxes(made, 1, 2)) if last else made
+    likely = list(likely_by(name))
+    return in_range(*likely[seed % len(likely)], rng.standard_normal(shape), rng) if likely else None
+
+
+def sound(shape: Sequence[int], name: str, rng: np.random.Generator) -> np.ndarray:
+    """Sound that peaks at 1: voiced with pauses, chords that fade ("uniform"), bursts of noise ("rows"), a click in tones ("positive")."""
+    time = np.arange(shape[-1] if shape else 1) / RATE
+    pitch = rng.uniform(90, 220)
+    tones = (pitch * np.arange(1, TONES + 1)) if name == "normal" else rng.uniform(80, 4000, TONES)
+    made = sum(np.sin(2 * np.pi * tone * time + rng.uniform(0, 6)) * rng.uniform(0.1, 1) for tone in tones)
+    rhythm = np.sin(2 * np.pi * 3 * time + rng.uniform(0, 3))
+    if name == "normal":
+        made = made * np.clip(rhythm, 0, 1) + rng.normal(0, 0.02, time.shape)
+    elif name == "uniform":
+        made = made * np.exp(-4 * (time % 0.5))
+    elif name == "rows":
+        made = rng.normal(0, 1, time.shape) * np.exp(3 * rhythm - 3)
+    else:
+        made = made / TONES
+        made[made.size // 2] = TONES
+    loud = 0.5 ** np.arange(np.prod(shape[:-1], dtype=int)).reshape((*shape[:-1], 1)) if shape else 1.0
+    return np.asarray(made / (np.max(np.abs(made)) + 1e-9) * np.ones(tuple(shape)) * loud)

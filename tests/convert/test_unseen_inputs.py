@@ -1,0 +1,113 @@
+"""What a proof is tried on besides the samples that the plan knows: other lengths, states of its own, what decides, and hints of names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx_models import model, rng
+
+from mplint.conversion.api import convert_file
+from mplint.conversion.onnx.convert import load
+from mplint.conversion.onnx.evidence import evidence
+from mplint.conversion.onnx.samples import Samples, given, samples, states
+from mplint.conversion.plausible import hinted, is_sound
+from mplint.conversion.policy import Options
+from mplint.conversion.policy import policy as named
+from mplint.conversion.result import Conversion
+from mplint.conversion.stress import midway
+
+
+def converted(path: str, *data: str) -> Conversion:
+    return convert_file(path, path, named("mixed_float16"), Options(), data, "cuda")
+
+
+def found(path: str) -> Samples:
+    return samples(path, load(path).model, Options(), [])
+
+
+RATES = """g (float[1,N] audio, int64 sr) => (float[1,8] y) { c = Equal(sr, rate)
+   y = If (c) <then_branch = t () => (float[1,8] u) { r = Reshape(audio, long) m = ReduceMean<axes=[1], keepdims=0>(r)
+                                                      u = MatMul(m, V) },
+               else_branch = e () => (float[1,8] v) { s = Reshape(audio, short) n = ReduceMean<axes=[1], keepdims=0>(s)
+                                                      v = MatMul(n, V) }> }"""
+
+
+def test_another_sample_rate_is_tried_at_its_own_length(tmp_path: Path) -> None:
+    weights = {"V": rng(8, 8), "rate": np.array(16000), "long": np.array([1, 72, 8]), "short": np.array([1, 36, 8])}
+    path = model(RATES, tmp_path / "a.onnx", **weights)
+    np.savez(tmp_path / "d.npz", audio=rng(1, 576), sr=np.array(16000))
+    result = converted(path, str(tmp_path / "d.npz"))
+    assert result.proven and (result.heavy_half, result.heavy) == (2, 2)
+
+
+def test_a_one_hot_takes_integers_below_its_depth(tmp_path: Path) -> None:
+    text = "g (int64[2,3] kinds) => (float[2,3,5] y) { h = OneHot(kinds, depth, values) y = MatMul(h, W) }"
+    path = model(text, tmp_path / "a.onnx", depth=np.array(40), values=np.float32([0, 1]), W=rng(40, 5))
+    assert evidence(load(path).model.graph.inputs[0]).limit == 40
+
+
+def test_states_are_those_that_the_model_gives_back(tmp_path: Path) -> None:
+    text = """g (float[1,8] x, float[1,8] state) => (float[1,8] y, float[1,8] stateN) { a = MatMul(x, W) b = MatMul(state, V)
+              stateN = Add(a, b) y = Tanh(stateN) }"""
+    path = model(text, tmp_path / "a.onnx", W=rng(8, 8), V=np.eye(8, dtype=np.float32))
+    assert states(load(path).model) == {"state": 1}
+    steps = [one for one in found(path).unseen if one.name == "after some steps"]
+    assert steps and float(np.abs(steps[2].feed["state"]).max()) > 5  # it adds up
+
+
+def test_a_result_is_tried_where_the_output_decides() -> None:
+    def run(feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+        return [1 / (1 + np.exp(-(feed["x"].sum(keepdims=True) - 100)))]
+
+    loud = {"x": np.full(8, 100.0)}
+    between = list(midway(run, loud, {"x": np.zeros(8)}))  # type: ignore[arg-type]
+    assert len(between) == 1 and 0.2 < float(run(between[0])[0][0]) < 0.8
+    assert not list(midway(run, loud, loud))  # type: ignore[arg-type]
+
+
+def test_an_input_that_the_plan_did_not_know_is_learned(tmp_path: Path) -> None:
+    """The data is loud, and a mean of squares vanishes in half where one input of two is faint."""
+    text = """g (float[4,8] x, float[4,8] z) => (float[4,8] y) { s = Mul(x, x) r = ReduceMean<axes=[1]>(s) q = Sqrt(r) d = Div(x, q)
+              a = MatMul(d, W) b = MatMul(z, W) y = Add(a, b) }"""
+    path = model(text, tmp_path / "a.onnx", W=rng(8, 8))
+    np.savez(tmp_path / "d.npz", x=rng(4, 8), z=rng(4, 8, seed=1))
+    known = given(path, [dict(np.load(tmp_path / "d.npz"))], load(path).model)
+    assert any(one.name == "x × 0.001" for one in known.unseen)
+    result = converted(path, str(tmp_path / "d.npz"))
+    assert result.proven and any("no" not in why and name.startswith(("s ", "r ", "q ", "d ")) for name, why in result.kept)
+
+
+def test_what_a_rule_says_of_many_nodes_is_planned_again_for_all(tmp_path: Path) -> None:
+    text = """g (float[4,8] x) => (float[4,8] y) { a = MatMul(x, W) p = Pow(a, two) b = MatMul(x, V) q = Pow(b, two) s = Add(p, q)
+              y = MatMul(s, V) }"""
+    path = model(text, tmp_path / "a.onnx", W=rng(8, 8), V=rng(8, 8), two=np.float32(2))
+    np.savez(tmp_path / "d.npz", x=rng(4, 8))
+    result = converted(path, str(tmp_path / "d.npz"))
+    assert result.proven and {name.split()[0] for name, why in result.kept if "MP202" in why} >= {"p", "q"}
+    assert not any("says of the result" in note for note in result.notes)
+
+
+def test_names_say_what_inputs_hold_in_every_format() -> None:
+    assert is_sound("input_waveform") and not is_sound("x")
+    sound, image = hinted("audio", (2, 16000, 1), 0), hinted("image", (2, 8, 8, 3), 0)
+    assert sound is not None and sound.shape == (2, 16000, 1) and float(np.abs(sound).max()) == pytest.approx(1, abs=1e-6)
+    assert image is not None and float(image.max()) > 200 and hinted("x", (2, 3), 0) is None
+
+
+def test_keras_inputs_are_made_by_their_names_too() -> None:
+    keras = pytest.importorskip("keras")
+    from mplint.conversion.keras.samples import samples_of
+
+    image, wave = keras.Input((8, 8, 3), name="image"), keras.Input((None, 1), name="waveform")
+    ids = keras.Input((4,), dtype="int32", name="ids")
+    layers = keras.layers
+    parts = [
+        layers.GlobalAveragePooling2D()(layers.Conv2D(4, 3)(image)),
+        layers.GlobalAveragePooling1D()(layers.Conv1D(4, 3)(wave)),
+        layers.Flatten()(layers.Embedding(500, 4)(layers.Reshape((2, 2))(ids))),
+    ]
+    made, why = samples_of(keras.Model([image, wave, ids], layers.Concatenate()(parts)), [], {})
+    assert not why and made[0][1].shape[1] == 16000 and made[0][2].max() > 100
+    assert max(float(feed[0].max()) for feed in made) > 200
