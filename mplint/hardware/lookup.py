@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from mplint.errors import UsageError
-from mplint.hardware.table import rows, words
+from mplint.hardware.table import Row, rows, words
 from mplint.hardware.values import Target
 
 # What a driver adds to a name without changing what the device can compute.
@@ -20,14 +20,25 @@ def find(name: str) -> Target | None:
 
     Raises UsageError where the name fits devices that differ in what they can compute.
     """
-    plain = _JOINED.sub(" ", _SUFFIX.sub("", name))
+    found = rows_of(name)
+    if len(found) == 1 and found[0].pattern.search(_plain(name)):
+        return _called(found[0].target, name)
+    return _agreed([row.target for row in found], name)
+
+
+def rows_of(name: str) -> list[Row]:
+    """The devices that a name stands for: the one that a driver calls so, else all whose names are written so or hold its words."""
+    plain = _plain(name)
     for row in rows():
         if row.pattern.search(plain):
-            return _called(row.target, name)
+            return [row]
     typed = words(plain)
-    fitting = [row.target for row in rows() if typed and typed <= row.words]
-    exact = [row.target for row in rows() if typed and typed == row.words]
-    return _agreed(exact or fitting, name)
+    exact = [row for row in rows() if typed and typed == row.words]
+    return exact or [row for row in rows() if typed and typed <= row.words]
+
+
+def _plain(name: str) -> str:
+    return _JOINED.sub(" ", _SUFFIX.sub("", name))
 
 
 def _agreed(targets: list[Target], name: str) -> Target | None:

@@ -14,7 +14,7 @@ OTHER_MAKERS = {"amd": "rocm", "apple": "mps", "intel_xpu": "xpu"}
 
 
 class Row(NamedTuple):
-    """One device: the names it goes by, the name to show, and what it can do.
+    """One device: the names it goes by, the name to show, what it can do, and its figures as the table writes them.
 
     `pattern` is matched at the start of a name as the driver prints it, after "NVIDIA " where that stands.
     """
@@ -22,6 +22,7 @@ class Row(NamedTuple):
     pattern: re.Pattern[str]
     words: frozenset[str]
     target: Target
+    figures: dict[str, object]
 
 
 class Thresholds(NamedTuple):
@@ -94,7 +95,7 @@ def words(name: str) -> frozenset[str]:
 def _nvidia(row: dict[str, object]) -> Row:
     example = str(row["example"])
     target = nvidia(example, capability(str(row["cc"])), tensor_cores=row["tensor_cores"] is True, certainty=str(row["certainty"]))
-    return Row(re.compile(f"(?:^|NVIDIA )(?:{row['pattern']})"), words(example), target)
+    return Row(re.compile(f"(?:^|NVIDIA )(?:{row['pattern']})"), words(example), target, row)
 
 
 def _tpu(row: dict[str, object]) -> Row:
@@ -102,7 +103,7 @@ def _tpu(row: dict[str, object]) -> Row:
     aliases = row.get("aliases", [])
     spellings = [name, *(str(alias) for alias in aliases)] if isinstance(aliases, list) else [name]
     pattern = re.compile(rf"(?i)^(?:(?:cloud |google )*tpu[ -]?)?(?:{'|'.join(map(re.escape, spellings))})(?:-\d+)?$")
-    return Row(pattern, frozenset(("tpu", name)), tpu(f"TPU {name}", certainty=str(row["certainty"]), fp8=bool(row.get("fp8"))))
+    return Row(pattern, frozenset(("tpu", name)), tpu(f"TPU {name}", certainty=str(row["certainty"]), fp8=bool(row.get("fp8"))), row)
 
 
 def tpu(name: str, *, certainty: str, fp8: bool | None = None) -> Target:
@@ -125,7 +126,7 @@ def _other(row: dict[str, object], kind: str) -> Row:
         fp8=bool(row.get("fp8")),
         certainty=str(row["certainty"]),
     )
-    return Row(re.compile(rf"(?i)^(?:AMD |Apple |Intel )?{re.escape(name)}$"), words(target.name), target)
+    return Row(re.compile(rf"(?i)^(?:AMD |Apple |Intel )?{re.escape(name)}$"), words(target.name), target, row)
 
 
 def _rows(section: str, key: str) -> list[dict[str, object]]:
