@@ -1,0 +1,120 @@
+"""`mplint compare`: a user's own training script under several policies, measured."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from mplint.cli.arguments import Parser, add_color
+from mplint.cli.terminal import CLEAN, complain, style_of
+from mplint.errors import UsageError, nearest
+
+FAILED, INTERRUPTED = 1, 130
+KNOWN = ("float32", "mixed_float16", "mixed_bfloat16")
+EPILOG = """\
+SCRIPT is run: once for each policy and repeat, in processes of their own, with
+the arguments after `--`. A script that trains in float32 is adopted first, in
+memory (see `mplint convert SCRIPT`); nothing of yours is written.
+
+examples:
+  mplint compare train.py
+  mplint compare train.py --steps 500 --repeats 3 -- --epochs 1 --data images/
+
+exit status:
+  0  compared
+  1  a run failed: what the others measured is shown
+  2  misuse, or a script that can't be adopted
+130  interrupted: what was measured until then is shown"""
+
+
+def add_options(parser: Parser) -> None:
+    """The options of `mplint compare`."""
+    parser.add_argument("script", metavar="SCRIPT", help="a training script (.py), which is run")
+    parser.usage = "mplint compare SCRIPT [OPTION ...] [-- ARGUMENT ...]"
+    parser.add_argument(
+        "--policies",
+        default=",".join(KNOWN),
+        metavar="POLICIES",
+        help=f"separated by commas; float32 comes first (default: {','.join(KNOWN)})",
+    )
+    parser.add_argument("--steps", type=int, default=200, metavar="N", help="steps of the optimizer in each run (default: 200)")
+    parser.add_argument("--repeats", type=int, default=2, metavar="N", help="runs of each policy, taken in turns (default: 2)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="what random numbers begin with in every run (default: 0)")
+    parser.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="the longest that one run may take (default: 600)")
+    parser.add_argument("--output-format", choices=("text", "json"), default="text", metavar="FORMAT", help="text or json (default: text)")
+    parser.add_argument("--tensorboard", metavar="FOLDER", help="write the curves of every policy there for TensorBoard")
+    parser.add_argument("--wandb", metavar="PROJECT", help="log the curves of every policy as runs of a Weights & Biases project")
+    add_color(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the script under every policy and print what was measured; raises UsageError for misuse."""
+    from mplint.compare.comparison import compare
+    from mplint.compare.experiment import Experiment, carry_out
+    from mplint.compare.loggers import log_tensorboard, log_wandb, require
+    from mplint.engine.progress import Progress
+    from mplint.report.compare import compare_json, compare_text
+
+    policies = _policies(options.policies)
+    for name, least in (("steps", 1), ("repeats", 1), ("limit", 0.001)):
+        if getattr(options, name) < least:
+            raise UsageError(f"--{name}: {getattr(options, name):g} is too small")
+    for package, asked in (("tensorboard", options.tensorboard), ("wandb", options.wandb)):
+        if asked:
+            require(package)
+    source = _source(options.script)
+    progress = Progress(sys.stderr, quiet=0)
+    experiment = Experiment(
+        options.script, source, options.passed_on, policies, options.steps, options.repeats, options.seed, options.limit
+    )
+    try:
+        outcome = carry_out(experiment, progress)
+    finally:
+        progress.clear()
+    if not outcome.interrupted and not any(run.steps or run.text("error") for run in outcome.runs):
+        raise UsageError(f"{options.script} made no step that can be seen: one of an optimizer of torch, or a batch of Keras' `fit`")
+    found = compare(outcome.runs)
+    sys.stdout.write(
+        compare_json(found) if options.output_format == "json" else compare_text(found, options.script, style_of(options, sys.stdout))
+    )
+    if options.tensorboard:
+        log_tensorboard(found, options.tensorboard)
+    if options.wandb:
+        log_wandb(found, options.wandb, options.script)
+    if outcome.interrupted:
+        complain("interrupted: what was measured until then stands above")
+        return INTERRUPTED
+    return FAILED if any(each.error for each in found.measured) else CLEAN
+
+
+def _policies(text: str) -> tuple[str, ...]:
+    named = [name.strip() for name in text.split(",") if name.strip()]
+    for name in named:
+        if name not in KNOWN:
+            raise UsageError(f'--policies: "{name}" is no policy{nearest(name, KNOWN) or "; known are " + ", ".join(KNOWN)}')
+    return tuple(dict.fromkeys(("float32", *named)))
+
+
+def _source(script: str) -> str:
+    """The source that stands for a script in every run: its own where it trains in mixed precision, else the adopted one."""
+    from mplint.adopt.adopt import adopt
+    from mplint.cli.adopt import targets_of
+    from mplint.python.document import InputError
+    from mplint.python.load import read_file
+
+    if not script.endswith((".py", ".pyw")):
+        raise UsageError(f"{script}: only a Python script (.py) can be compared")
+    if not os.path.isfile(script):
+        raise UsageError(f"{script}: {'this is a folder' if os.path.isdir(script) else 'no such file'}")
+    try:
+        adoption = adopt(script, read_file(script), "mixed_float16", targets_of(script))
+        if adoption.left:
+            places = "".join(f"\n  {note.location.path}:{note.location.line}: {note.text}" for note in adoption.left)
+            raise UsageError(f"{script} can't be put into mixed precision without you (see `mplint convert {script}`):{places}")
+        return adoption.after.decode("utf-8")
+    except InputError as error:
+        raise UsageError(f"{script}: {error.message}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{Path(script)}: {error}") from None

@@ -1,0 +1,121 @@
+"""Forces a precision policy on a torch program that trains in mixed precision, and notes its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mplint.runs.record import Recorder
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from mplint.runs.child import Settings
+
+
+def install(torch: ModuleType, settings: Settings, recorder: Recorder) -> None:
+    """Patch torch for one run: regions of autocast and gradient scalers follow the policy, every step of the first optimizer is noted."""
+    torch.manual_seed(settings.seed)
+    _force_autocast(torch, settings.policy, recorder)
+    probe = _Probe(torch, recorder)
+    _force_scaler(torch, settings.policy, probe)
+    _watch_backward(torch, probe)
+    import_module("torch.optim.optimizer").register_optimizer_step_post_hook(probe.stepped)
+    recorder.fact("torch", str(torch.__version__))
+    recorder.fact("device", torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU")
+
+
+def _force_autocast(torch: ModuleType, policy: str, recorder: Recorder) -> None:
+    """Regions that the program turns on take the dtype of the policy, or are off for float32; islands that it turns off stay off."""
+    region = torch.amp.autocast_mode.autocast
+    original = region.__init__
+    half = getattr(torch, policy.removeprefix("mixed_")) if policy != "float32" else None
+    told: list[bool] = []
+
+    def forced(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None) -> None:
+        wanted = enabled and dtype is not torch.float32
+        original(self, device_type, half if wanted and half is not None else None, wanted and half is not None, cache_enabled)
+        if not told and getattr(self, "_enabled", False):
+            told.append(True)
+            recorder.fact("half", True)
+
+    region.__init__ = forced
+
+
+def _force_scaler(torch: ModuleType, policy: str, probe: _Probe) -> None:
+    scaler = torch.amp.grad_scaler.GradScaler
+    original, scale, step = scaler.__init__, scaler.scale, scaler.step
+
+    def forced(self: Any, *args: Any, **options: Any) -> None:
+        if policy != "mixed_float16":
+            options["enabled"] = False
+            args = args[:5]
+        original(self, *args, **options)
+
+    def scaled(self: Any, outputs: Any) -> Any:
+        result = scale(self, outputs)
+        if isinstance(result, torch.Tensor) and isinstance(outputs, torch.Tensor):
+            probe.unscaled[id(result)] = outputs.detach()
+        probe.scaler = self
+        return result
+
+    def stepped(self: Any, optimizer: Any, *args: Any, **options: Any) -> Any:
+        before = probe.steps
+        result = step(self, optimizer, *args, **options)
+        if self.is_enabled() and probe.steps == before:
+            probe.skipped(optimizer)
+        return result
+
+    scaler.__init__, scaler.scale, scaler.step = forced, scaled, stepped
+
+
+def _watch_backward(torch: ModuleType, probe: _Probe) -> None:
+    original = torch.autograd.backward
+
+    def watched(tensors: Any, *args: Any, **options: Any) -> Any:
+        probe.backward(tensors)
+        return original(tensors, *args, **options)
+
+    torch.autograd.backward = watched
+
+
+class _Probe:
+    """What happens between two steps of the first optimizer that steps."""
+
+    def __init__(self, torch: ModuleType, recorder: Recorder) -> None:
+        self._torch = torch
+        self._recorder = recorder
+        self._first: object = None
+        self._losses: list[Any] = []
+        self.unscaled: dict[int, Any] = {}
+        self.scaler: Any = None
+        self.steps = 0
+
+    def backward(self, tensors: Any) -> None:
+        """Keep what a backward pass begins with, as it was before it was scaled."""
+        for tensor in (tensors,) if isinstance(tensors, self._torch.Tensor) else tensors if isinstance(tensors, Iterable) else ():
+            if isinstance(tensor, self._torch.Tensor) and tensor.numel() == 1:
+                self._losses.append(self.unscaled.get(id(tensor), tensor.detach()))
+        self.unscaled.clear()
+
+    def stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """An optimizer has stepped."""
+        self.steps += 1
+        self._note(optimizer, skipped=False)
+
+    def skipped(self, optimizer: Any) -> None:
+        """A scaler has kept an optimizer from stepping."""
+        self._note(optimizer, skipped=True)
+
+    def _note(self, optimizer: object, *, skipped: bool) -> None:
+        self._first = self._first or optimizer
+        if optimizer is not self._first:
+            return
+        if self._torch.cuda.is_available():
+            self._torch.cuda.synchronize()
+            self._recorder.fact("device_memory", self._torch.cuda.max_memory_allocated())
+        losses = [float(loss) for loss in self._losses]
+        self._losses.clear()
+        scale = float(self.scaler.get_scale()) if self.scaler is not None and self.scaler.is_enabled() else None
+        self._recorder.step(sum(losses) / len(losses) if losses else None, scale, skipped)

@@ -1,0 +1,136 @@
+"""`mplint compare` on real scripts: each run is a process that trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.framework, pytest.mark.timeout(300)]
+
+TORCH = """
+import argparse
+
+import torch
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, default=8)
+args = parser.parse_args()
+model = nn.Sequential(nn.Linear(16, args.width), nn.ReLU(), nn.Linear(args.width, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+criterion = nn.CrossEntropyLoss()
+device = "cpu"
+model.to(device)
+for step in range(1000):
+    inputs, targets = torch.randn(32, 16, device=device), torch.randint(0, 2, (32,), device=device)
+    optimizer.zero_grad()
+    loss = criterion(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+    print("width", args.width, "step", step, flush=True)
+"""
+KERAS = """
+import keras
+import numpy as np
+
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="relu"), keras.layers.Dense(2, activation="softmax")])
+model.compile("sgd", "sparse_categorical_crossentropy")
+model.fit(np.ones((256, 8), "float32"), np.zeros(256, "int32"), batch_size=8, epochs=5, verbose=0)
+"""
+
+
+def mplint(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mplint", "compare", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=280, env={**os.environ, **environment}, check=False)
+
+
+def test_a_float32_script_of_torch_is_adopted_and_compared(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TORCH, encoding="utf-8")
+    options = ("--steps", "20", "--repeats", "1", "--policies", "mixed_float16,mixed_bfloat16", "--output-format", "json")
+    logs = ("--tensorboard", "events", "--wandb", "probe")
+    done = mplint("train.py", *options, *logs, "--", "--width", "64", cwd=tmp_path, WANDB_MODE="offline", WANDB_SILENT="true")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    policies = found["policies"]
+    assert list(policies) == ["float32", "mixed_float16", "mixed_bfloat16"]
+    assert all(each["steps"] == 20 and each["seconds"] > 0 and len(each["losses"]) == 20 for each in policies.values())
+    assert [each["half"] for each in policies.values()] == [False, True, True]
+    assert policies["float32"]["losses"] == pytest.approx(policies["mixed_bfloat16"]["losses"], rel=0.1)  # the same seed and data
+    assert policies["float32"]["losses"] != policies["mixed_bfloat16"]["losses"]
+    assert policies["mixed_float16"]["scales"][0] == 65536
+    assert policies["mixed_bfloat16"]["scales"][0] is None
+    assert {path.name for path in (tmp_path / "events").iterdir()} == set(policies)
+    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 3
+    assert (tmp_path / "train.py").read_text(encoding="utf-8") == TORCH
+
+
+def test_a_keras_script_follows_the_policy_that_it_is_given(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(KERAS, encoding="utf-8")
+    done = mplint("train.py", "--steps", "20", "--repeats", "1", "--policies", "mixed_float16", "--output-format", "json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    policies = json.loads(done.stdout)["policies"]
+    assert policies["mixed_float16"]["steps"] == 20
+    assert policies["mixed_float16"]["scales"][-1] is not None
+    assert policies["float32"]["scales"][-1] is None
+    assert policies["float32"]["loss"] == pytest.approx(policies["mixed_float16"]["loss"], rel=0.1)
+
+
+def test_a_script_that_fails_is_shown_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TORCH.replace("    print(", '    raise RuntimeError("out of paper")\n    print('), encoding="utf-8")
+    done = mplint("train.py", "--repeats", "1", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "RuntimeError: out of paper" in done.stdout
+    assert "train.py:" in done.stdout
+
+
+def test_a_script_that_ends_early_is_compared_over_its_own_steps(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TORCH.replace("range(1000)", "range(9)"), encoding="utf-8")
+    done = mplint("train.py", "--repeats", "1", "--policies", "mixed_bfloat16", "--output-format", "json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["policies"]["mixed_bfloat16"]["steps"] == 9
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
+def test_an_interruption_shows_what_was_measured(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        TORCH.replace("    optimizer.step()", "    optimizer.step(); __import__('time').sleep(0.05)"), encoding="utf-8"
+    )
+    command = [sys.executable, "-m", "mplint", "compare", "train.py", "--steps", "900", "--policies", "mixed_bfloat16"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(25)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "what was measured until then" in err
+    assert "milliseconds a step" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train.py", "--policies", "mixed_float15"), 'did you mean "mixed_float16"?'),
+        (("missing.py",), "no such file"),
+        (("train.py", "--steps", "0"), "too small"),
+        (("train.txt",), "only a Python script"),
+    ],
+)
+def test_misuse_runs_nothing(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    (tmp_path / "train.py").write_text('raise SystemExit("it ran")\n', encoding="utf-8")
+    done = mplint(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_a_script_that_does_not_train_is_misuse(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text('print("hello")\n', encoding="utf-8")
+    done = mplint("train.py", "--repeats", "1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "made no step that can be seen" in done.stderr
+    assert done.stdout == ""

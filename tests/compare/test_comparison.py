@@ -1,0 +1,84 @@
+"""What is said of runs beside each other: times, losses, and how sure that is."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from mplint.compare.comparison import compare, step_time
+from mplint.report.compare import compare_json, compare_text
+from mplint.report.style import Style
+from mplint.runs.record import Finished, Recorder, Run, StepLine, read_run
+
+
+def run(policy: str, milliseconds: float, repeat: int = 0, *, losses: tuple[float, ...] = (), half: bool = True, **facts: object) -> Run:
+    """A run of 40 steps, the first of which takes a second."""
+    curve = losses or tuple(1 / (step + 1) for step in range(40))
+    steps = tuple(StepLine(1.0 if step == 0 else milliseconds / 1000, loss, None, False) for step, loss in enumerate(curve))
+    return Run(policy, repeat, steps, {"ended": "steps", "half": half and policy != "float32", "memory": 1_000_000_000, **facts})
+
+
+def test_the_first_steps_do_not_count() -> None:
+    assert step_time(run("float32", 20)) == pytest.approx(0.020)
+
+
+def test_a_gain_is_told_with_the_range_that_repeats_leave() -> None:
+    found = compare([run("float32", 20), run("mixed_float16", 10), run("float32", 24, 1), run("mixed_float16", 11, 1)])
+    beside = found.compared[0]
+    assert beside.verdict == "faster"
+    assert (beside.least, beside.most) == (pytest.approx(20 / 11), pytest.approx(2.4))
+    assert found.measured[0].spread == pytest.approx(4 / 22)
+
+
+def test_overlapping_runs_tell_nothing() -> None:
+    found = compare([run("float32", 20), run("mixed_float16", 22), run("float32", 24, 1), run("mixed_float16", 21, 1)])
+    assert found.compared[0].verdict == "no faster that these runs could tell"
+
+
+def test_a_run_in_which_nothing_was_half_says_so() -> None:
+    found = compare([run("float32", 20), run("mixed_float16", 10, half=False)])
+    assert found.compared[0].verdict == "nothing ran in half precision"
+
+
+def test_a_loss_that_breaks_is_worse_than_any_gain() -> None:
+    broken = (*(0.5,) * 20, *(float("nan"),) * 20)
+    found = compare([run("float32", 20), run("mixed_float16", 10, losses=broken)])
+    assert found.measured[1].nonfinite == 20
+    assert found.compared[0].verdict == "faster, and its losses are no numbers"
+    assert "×" in compare_text(found, "train.py", Style())
+    assert json.loads(compare_json(found))["policies"]["mixed_float16"]["losses"][-1] is None
+
+
+def test_a_loss_that_ends_elsewhere_is_told() -> None:
+    found = compare([run("float32", 20, losses=(1.0,) * 40), run("mixed_float16", 10, losses=(1.5,) * 40)])
+    assert found.compared[0].verdict == "faster, and its loss ends +50% away"
+
+
+def test_a_failed_run_shows_its_error_and_the_end_of_its_output() -> None:
+    failed = run("mixed_float16", 10, error="train.py:3: ValueError: no", output="Traceback\nValueError: no")
+    text = compare_text(compare([run("float32", 20), failed]), "train.py", Style())
+    assert "mixed_float16: failed." in " ".join(text.split()) or "mixed_float16: failed" in text
+    assert "train.py:3: ValueError: no" in text
+    assert "  | Traceback" in text
+
+
+def test_a_recorder_ends_the_program_after_its_steps() -> None:
+    stream = io.StringIO()
+    recorder = Recorder(stream, 2)
+    recorder.step(0.5, None)
+    with pytest.raises(Finished):
+        recorder.step(0.25, 1024.0, True)
+    assert not isinstance(Finished(), Exception)
+    assert [json.loads(line)["step"][1:] for line in stream.getvalue().splitlines()] == [[0.5, None, False], [0.25, 1024.0, True]]
+
+
+def test_what_a_killed_run_wrote_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.steps"
+    path.write_text('{"torch": "2.13"}\n{"step": [0.1, 0.5, null, false]}\n{"step": [0.1, 0.', encoding="utf-8")
+    found = read_run(path, "float32", 0)
+    assert found.steps == (StepLine(0.1, 0.5, None, False),)
+    assert found.text("torch") == "2.13"
+    assert read_run(tmp_path / "missing", "float32", 0).steps == ()
