@@ -1,0 +1,40 @@
+"""Where in the user's own code something happens."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+FOREIGN = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+class Places:
+    """Tells the user's code from that of libraries: it lies under `root` and in no folder of installed packages."""
+
+    def __init__(self, root: str) -> None:
+        self._root = os.path.join(os.path.abspath(root), "")
+        self._own: dict[str, bool] = {}
+
+    def here(self) -> tuple[str, int] | None:
+        """The file and line of the innermost frame of the user's code; None where there is none, as in a thread of the framework."""
+        for frame in _frames():
+            name = frame.f_code.co_filename
+            own = self._own.get(name)
+            if own is None:
+                own = self._own[name] = self._is_own(name)
+            if own:
+                return os.path.abspath(name), frame.f_lineno
+        return None
+
+    def _is_own(self, name: str) -> bool:
+        path = os.path.abspath(name)
+        return path.startswith(self._root) and not any(part in path for part in FOREIGN) and os.path.isfile(path)
+
+
+def _frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

@@ -1,0 +1,265 @@
+"""Watches how a training loop of torch uses its scaler: what is scaled, unscaled, clipped, stepped and saved, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+from mplint.doctor.places import Places
+from mplint.runs.record import Recorder
+
+REMADE = 2  # scalers made after training began from which on they count as made again and again
+MINUTES_OF_SCALE = 50  # lines of the history of the scale that are told
+
+
+class Training:
+    """The state of one training loop between its steps, and the mistakes that are seen in it. Each is told once for its place."""
+
+    def __init__(self, recorder: Recorder, places: Places, step_done: Callable[[], None]) -> None:
+        self._recorder = recorder
+        self._places = places
+        self._step_done = step_done
+        self._told: set[tuple[str, object]] = set()
+        self._scaled: dict[int, Any] = {}
+        self._first: object = None
+        self._inside_scaler: object = None
+        self._unscaled: set[int] = set()
+        self._made_after_start = 0
+        self._skipped_in_a_row = 0
+        self._losses: list[torch.Tensor] = []
+        self.scaled_gradients = False
+        self.backwards = 0
+        self.half: torch.dtype | None = None
+        self.half_in_step: tuple[torch.dtype, tuple[str, int] | None] | None = None
+        self.scaler: Any = None
+        self.phase = "forward"
+
+    def tell(self, kind: str, **details: object) -> None:
+        """Note a mistake at the user's line, once."""
+        place = self._places.here()
+        if (kind, place) not in self._told:
+            self._told.add((kind, place))
+            self._recorder.event(kind, place=list(place) if place else None, step=self._recorder.made, **details)
+
+    @property
+    def gradients_are_scaled(self) -> bool:
+        """Whether gradients are multiplied by the loss scale now: the scaler divides them before it steps."""
+        return self.scaled_gradients and not self._unscaled and self._inside_scaler is None
+
+    def region(self, region: Any) -> None:
+        """A region of autocast is entered."""
+        if self.phase == "backward":  # the next part of a batch
+            self.phase = "forward"
+        if region._enabled and region.fast_dtype in (torch.float16, torch.bfloat16):
+            self.half = region.fast_dtype
+            self.half_in_step = self.half_in_step or (region.fast_dtype, self._places.here())
+
+    def made_scaler(self, scaler: Any) -> None:
+        """A scaler is made."""
+        if scaler.is_enabled() and self._recorder.made and self.scaler is not None:
+            self._made_after_start += 1
+            if self._made_after_start >= REMADE:
+                self.tell("scaler-recreated", times=self._made_after_start, scale=float(self.scaler.get_scale()))
+
+    def scaled(self, scaler: Any, outputs: Any, result: Any) -> None:
+        """A scaler has scaled a loss."""
+        self.scaler = scaler
+        if isinstance(result, torch.Tensor) and isinstance(outputs, torch.Tensor) and scaler.is_enabled():
+            self._scaled[id(result)] = outputs.detach()
+            overflown = bool(torch.isfinite(outputs.detach()).all()) and not bool(torch.isfinite(result.detach()).all())
+            if outputs.dtype == torch.float16 and overflown:
+                self.tell("scaled-loss-overflows", loss=float(outputs.detach().float().mean()), scale=float(scaler.get_scale()))
+
+    def backward(self, tensors: Any) -> None:
+        """A backward pass begins."""
+        self.backwards += 1
+        losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors) if isinstance(tensors, Iterable) else []
+        scaled = bool(self._scaled)  # the loss itself, or what was made of it
+        enabled = self.scaler is not None and self.scaler.is_enabled()
+        if enabled and self._unscaled and self.scaled_gradients and scaled:
+            self.tell("backward-after-unscale", scale=float(self.scaler.get_scale()))
+        if enabled and not scaled and losses:
+            self.tell("backward-without-scale", scale=float(self.scaler.get_scale()))
+        if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
+            self.tell("backward-inside-autocast")
+        self.scaled_gradients = self.scaled_gradients or scaled
+        self._losses += [
+            self._scaled.get(id(loss), loss.detach()) for loss in losses if isinstance(loss, torch.Tensor) and loss.numel() == 1
+        ]
+        self._scaled.clear()
+        self.phase = "backward"
+
+    def unscaled(self, scaler: Any, optimizer: Any) -> None:
+        """A scaler has divided the gradients of an optimizer by its scale."""
+        if scaler.is_enabled():
+            self._unscaled.add(id(optimizer))
+
+    def clipped(self, parameters: Any, value: float) -> None:
+        """Gradients are about to be clipped."""
+        self.phase = "update"
+        if not self.scaled_gradients or self._unscaled or self.scaler is None or not self.scaler.is_enabled():
+            return
+        gradients = [p.grad.detach() for p in _parameters(parameters) if p.grad is not None]
+        norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g.float()) for g in gradients]))) if gradients else 0.0
+        scale = float(self.scaler.get_scale())
+        self.tell("clip-before-unscale", norm=norm, scale=scale, real=norm / scale, limit=float(value))
+
+    def stepping(self, optimizer: Any) -> None:
+        """An optimizer is about to step."""
+        self.phase = "update"
+        if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
+            self.tell("step-inside-autocast")
+        enabled = self.scaler is not None and self.scaler.is_enabled()
+        if enabled and self.scaled_gradients and self._inside_scaler is None:
+            kind = "step-past-scaler" if id(optimizer) in self._unscaled else "unscaled-step"
+            self.tell(kind, scale=float(self.scaler.get_scale()))
+        if not enabled and self.half_in_step is not None and self.half_in_step[0] == torch.float16 and self.backwards:
+            self.tell("missing-loss-scaling")
+
+    def through_scaler(self, optimizer: Any) -> None:
+        """A scaler is about to step an optimizer, or to skip that; None: it has."""
+        self._inside_scaler = optimizer
+
+    def stepped(self, optimizer: object, *, skipped: bool) -> None:
+        """An optimizer has stepped, or was skipped: the first one's steps are those of the training."""
+        self._first = self._first or optimizer
+        self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped else 0
+        if self._skipped_in_a_row == 10:
+            self.tell("every-step-skipped", scale=float(self.scaler.get_scale()))
+        if optimizer is not self._first:
+            return
+        scale = float(self.scaler.get_scale()) if self.scaler is not None and self.scaler.is_enabled() else None
+        if scale is not None and self.half is torch.bfloat16:
+            self.tell("scaler-with-bfloat16", scale=scale)
+        if scale is not None and self.half is None:
+            self.tell("scaler-without-autocast", scale=scale)
+        losses = [float(loss) for loss in self._losses]
+        self._losses.clear()
+        self.scaled_gradients, self.backwards, self.half_in_step, self.phase = False, 0, None, "forward"
+        self._unscaled.clear()
+        self._step_done()
+        self._recorder.step(sum(losses) / len(losses) if losses else None, scale, skipped)
+
+    def saved(self, value: object) -> None:
+        """Something is written to a file."""
+        if self.scaler is None or not self.scaler.is_enabled():
+            return
+        found = set(_states(value, 0))
+        if "optimizer" in found and "scaler" not in found:
+            self.tell("scaler-not-saved", scale=float(self.scaler.get_scale()))
+
+
+def install(training: Training) -> None:
+    """Patch what a loop calls."""
+    _patch_autocast(training)
+    _patch_scaler(training)
+    _patch_gradients(training)
+    save = torch.save
+
+    def saving(obj: object, *args: Any, **options: Any) -> None:
+        training.saved(obj)
+        save(obj, *args, **options)
+
+    torch.save = saving
+
+
+def _patch_autocast(training: Training) -> None:
+    region = torch.amp.autocast_mode.autocast
+    enter = region.__enter__
+
+    def entered(self: Any) -> Any:
+        training.region(self)
+        return enter(self)
+
+    region.__enter__ = entered  # type: ignore[method-assign]
+
+
+def _patch_scaler(training: Training) -> None:
+    scaler = torch.amp.grad_scaler.GradScaler
+    made, scale, unscale, step = scaler.__init__, scaler.scale, scaler.unscale_, scaler.step
+
+    def making(self: Any, *args: Any, **options: Any) -> None:
+        made(self, *args, **options)
+        training.made_scaler(self)
+
+    def scaling(self: Any, outputs: Any) -> Any:
+        result = scale(self, outputs)
+        training.scaled(self, outputs, result)
+        return result
+
+    def unscaling(self: Any, optimizer: Any) -> None:
+        unscale(self, optimizer)
+        training.unscaled(self, optimizer)
+
+    def stepping(self: Any, optimizer: Any, *args: Any, **options: Any) -> Any:
+        steps = getattr(optimizer, "_mplint_steps", 0)
+        training.through_scaler(optimizer)
+        try:
+            result = step(self, optimizer, *args, **options)
+        finally:
+            training.through_scaler(None)
+        if self.is_enabled() and getattr(optimizer, "_mplint_steps", 0) == steps:
+            training.stepped(optimizer, skipped=True)
+        return result
+
+    scaler.__init__, scaler.scale, scaler.unscale_, scaler.step = making, scaling, unscaling, stepping  # type: ignore[method-assign]
+
+
+def _patch_gradients(training: Training) -> None:
+    from importlib import import_module
+
+    backward = torch.autograd.backward
+
+    def going_back(tensors: Any, *args: Any, **options: Any) -> None:
+        training.backward(tensors)
+        backward(tensors, *args, **options)
+
+    torch.autograd.backward = going_back
+    for module in (torch.nn.utils, import_module("torch.nn.utils.clip_grad")):
+        for name in ("clip_grad_norm_", "clip_grad_value_"):
+            setattr(module, name, _clipping(getattr(module, name), training))
+    optimizers = import_module("torch.optim.optimizer")
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        training.stepping(optimizer)
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        optimizer._mplint_steps = getattr(optimizer, "_mplint_steps", 0) + 1
+        training.stepped(optimizer, skipped=False)
+
+    optimizers.register_optimizer_step_pre_hook(before)
+    optimizers.register_optimizer_step_post_hook(after)
+
+
+def _clipping(original: Any, training: Training) -> Any:
+    if getattr(original, "_mplint", False):
+        return original
+
+    def clipping(parameters: Any, limit: float, *args: Any, **options: Any) -> Any:
+        kept = list(_parameters(parameters))
+        training.clipped(kept, limit)
+        return original(kept, limit, *args, **options)
+
+    clipping._mplint = True  # type: ignore[attr-defined]
+    return clipping
+
+
+def _parameters(value: Any) -> list[torch.Tensor]:
+    return [value] if isinstance(value, torch.Tensor) else [each for each in value if isinstance(each, torch.Tensor)]
+
+
+def _states(value: object, depth: int) -> Iterable[str]:
+    """What of a training a saved value holds: the state of an optimizer, of a scaler."""
+    if isinstance(value, Mapping):
+        if "param_groups" in value and "state" in value:
+            yield "optimizer"
+        if "growth_factor" in value and "scale" in value:
+            yield "scaler"
+        if depth < 4:
+            for inner in value.values():
+                yield from _states(inner, depth + 1)
+    elif isinstance(value, list | tuple) and depth < 4 and len(value) < 100:
+        for inner in value:
+            yield from _states(inner, depth + 1)

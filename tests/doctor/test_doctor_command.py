@@ -1,0 +1,96 @@
+"""`mplint doctor` as a user runs it: what it prints, how it ends, and what it says of the findings of `check`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from training_scripts import LOOP
+
+from mplint.doctor.diagnosis import diagnose
+from mplint.findings import Confidence, Finding, Location, Severity
+from mplint.runs.record import Event, Run, StepLine
+
+MISTAKEN = LOOP.replace("    scaler.unscale_(optimizer)\n", "").replace('"scaler": scaler.state_dict()', '"step": step')
+
+
+def doctor(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mplint", "doctor", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=170, check=False, env={**os.environ, "COLUMNS": "100"})
+
+
+@pytest.mark.framework
+@pytest.mark.timeout(180)
+def test_findings_of_check_get_a_verdict(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MISTAKEN, encoding="utf-8")
+    done = doctor("train.py", "--steps", "24", "--output-format", "json", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert found["steps"] == 24
+    assert {each["code"] for each in found["diagnoses"]} == {"MP304", "MP307"}
+    verdicts = {each["code"]: each for each in found["findings"]}
+    assert verdicts["MP304"]["verdict"] == "confirmed"
+    assert "without the scale of 65536" in verdicts["MP304"]["evidence"]
+    assert found["facts"]["operations"]["float16"] > 0
+    assert (tmp_path / "train.py").read_text(encoding="utf-8") == MISTAKEN
+
+
+@pytest.mark.framework
+@pytest.mark.timeout(180)
+def test_a_healthy_run_ends_with_zero(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOOP, encoding="utf-8")
+    done = doctor("train.py", "--steps", "12", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Nothing wrong was seen." in done.stdout
+    assert "12 steps" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(("train.txt",), "only a python script"), (("missing.py",), "no such file"), (("train.py", "--steps", "0"), "too small")],
+)
+def test_misuse_runs_nothing(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    (tmp_path / "train.py").write_text('raise SystemExit("it ran")\n', encoding="utf-8")
+    done = doctor(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr.lower()
+
+
+def test_a_program_without_torch_has_nothing_to_watch(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('hello')\n", encoding="utf-8")
+    done = doctor("train.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "did not use PyTorch" in done.stderr
+
+
+def finding(code: str, path: Path, line: int) -> Finding:
+    return Finding(code, "a-mistake", Severity.ERROR, Confidence.HIGH, "a mistake", Location(str(path), line, 1, line, 2))
+
+
+def ran(path: Path, *lines: int, events: tuple[Event, ...] = ()) -> Run:
+    steps = tuple(StepLine(0.01, 0.5, 1024.0, False) for _ in range(20))
+    return Run("", 0, steps, {"ended": "steps", "reached": [[str(path), line] for line in lines], "files": [str(path)]}, events)
+
+
+def test_what_a_run_says_of_a_finding(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    clip = Event("clip-before-unscale", {"place": [str(path), 11], "norm": 600.0, "real": 0.6, "scale": 1000.0, "limit": 1.0})
+    run = ran(path, 10, 20, 40, events=(clip,))
+    findings = [finding("MP304", path, 10), finding("MP302", path, 20), finding("MP302", path, 30), finding("MP205", path, 40)]
+    verdicts = [each.verdict for each in diagnose(run, findings).verdicts]
+    assert verdicts == ["confirmed", "refuted", "not reached", "undecided"]
+
+
+def test_findings_of_files_that_the_run_did_not_read_are_left_out(tmp_path: Path) -> None:
+    assert diagnose(ran(tmp_path / "train.py"), [finding("MP304", tmp_path / "other.py", 3)]).verdicts == ()
+
+
+def test_an_overflow_that_a_scaler_handles_is_no_mistake(tmp_path: Path) -> None:
+    details = {"phase": "backward", "scaled": True, "operation": "mm", "dtype": "float16", "place": [str(tmp_path / "train.py"), 3]}
+    assert diagnose(ran(tmp_path / "train.py", events=(Event("inf", details),)), []).diagnoses == ()
+    alone = {**details, "scaled": False}
+    assert [each.code for each in diagnose(ran(tmp_path / "train.py", events=(Event("inf", alone),)), []).diagnoses] == ["MP211"]

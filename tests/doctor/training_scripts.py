@@ -1,0 +1,255 @@
+"""Small training scripts of torch in float16 on the CPU: healthy ones, and each with one mistake planted.
+
+The line at which a mistake is to be found ends with `# here`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LOOP = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+model = nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 4))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+scaler = torch.amp.GradScaler("cpu")
+criterion = nn.CrossEntropyLoss()
+for step in range(24):
+    inputs, targets = torch.randn(32, 16), torch.randint(0, 4, (32,))
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        outputs = model(inputs)
+        loss = criterion(outputs, targets)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    if step == 20:
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}, "last.pt")
+"""
+ACCUMULATED = """
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(48):
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.cross_entropy(model(torch.randn(32, 16)), torch.randint(0, 4, (32,))) / 2
+    scaler.scale(loss).backward()
+    if step % 2:
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+"""
+FUNCTIONS = """
+import torch
+from torch import nn
+
+
+def train_step(model, optimizer, scaler, batch):
+    with torch.autocast("cpu", torch.float16):
+        loss = (model(batch) - batch).square().mean()
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return loss
+
+
+def main():
+    model = nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 16))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu")
+    for _ in range(24):
+        train_step(model, optimizer, scaler, torch.randn(8, 16))
+
+
+if __name__ == "__main__":
+    main()
+"""
+FLOAT32 = """
+import torch
+from torch import nn
+
+model = nn.Linear(16, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+for _ in range(24):
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(torch.randn(8, 16)), torch.zeros(8, 4))
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+"""
+ATTENTION = """
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+
+    def forward(self, x):
+        query, key, value = self.qkv(x).chunk(3, -1)
+        scores = query @ key.transpose(-1, -2) / 4
+        mask = torch.ones(8, 8, dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(mask, float("-inf"))
+        return scores.softmax(-1) @ value
+
+
+model = Attention()
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+scaler = torch.amp.GradScaler("cpu")
+for _ in range(24):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = model(torch.randn(4, 8, 16)).float().square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+HEALTHY = {
+    "a loop": LOOP,
+    "accumulation": ACCUMULATED,
+    "functions": FUNCTIONS,
+    "float32": FLOAT32,
+    "attention with a mask": ATTENTION,
+    "bfloat16 without a scaler": LOOP.replace("torch.float16", "torch.bfloat16").replace(
+        'GradScaler("cpu")', 'GradScaler("cpu", enabled=False)'
+    ),
+    "a scaler that is off": FLOAT32.replace("loss.backward()", 'torch.amp.GradScaler("cpu", enabled=False).scale(loss).backward()'),
+    "a scale too large at first": LOOP.replace('GradScaler("cpu")', 'GradScaler("cpu", init_scale=2.0**24)'),
+    "an island in float32": LOOP.replace("criterion(outputs, targets)", "criterion(outputs.float(), targets)"),
+    "two optimizers": LOOP.replace(
+        "optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)",
+        "optimizer = torch.optim.Adam(model[0].parameters(), lr=1e-3)\nother = torch.optim.SGD(model[3].parameters(), lr=1e-3)",
+    ).replace("    scaler.step(optimizer)\n", "    scaler.step(optimizer)\n    scaler.step(other)\n    other.zero_grad()\n"),
+    "a scheduler": LOOP.replace("    scaler.update()\n", "    scaler.update()\n    optimizer.param_groups[0]['lr'] *= 0.99\n"),
+    "validation between steps": LOOP.replace(
+        "    scaler.update()\n",
+        "    scaler.update()\n    with torch.no_grad(), torch.autocast('cpu', torch.float16):\n        model(inputs).argmax(-1)\n",
+    ),
+}
+
+
+class Planted(NamedTuple):
+    """A script with one mistake: which code tells it. Without a line marked `# here`, any place will do."""
+
+    code: str
+    script: str
+
+
+def _loop(old: str, new: str, script: str = LOOP) -> str:
+    assert old in script
+    return script.replace(old, new)
+
+
+CLIP = "    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+PLANTED = {
+    "unscale_ removed": Planted("MP304", _loop("    scaler.unscale_(optimizer)\n" + CLIP, CLIP.replace("\n", "  # here\n"))),
+    "unscale_ behind the clip": Planted(
+        "MP304", _loop("    scaler.unscale_(optimizer)\n" + CLIP, CLIP.replace("\n", "  # here\n") + "    scaler.unscale_(optimizer)\n")
+    ),
+    "values clipped while scaled": Planted(
+        "MP304",
+        _loop("    scaler.unscale_(optimizer)\n" + CLIP, "    nn.utils.clip_grad_value_(model.parameters(), 1.0)  # here\n"),
+    ),
+    "a step past the scaler": Planted("MP302", _loop("scaler.step(optimizer)", "optimizer.step()  # here")),
+    "a step on scaled gradients": Planted(
+        "MP302", _loop("    scaler.unscale_(optimizer)\n" + CLIP + "    scaler.step(optimizer)", "    optimizer.step()  # here")
+    ),
+    "no update": Planted("MP303", _loop("    scaler.update()\n", "")),
+    "no update in a function": Planted("MP303", _loop("    scaler.update()\n", "", FUNCTIONS)),
+    "no scale": Planted("MP301", _loop("scaler.scale(loss).backward()", "loss.backward()  # here")),
+    "no scaler at all": Planted(
+        "MP301",
+        _loop(
+            "    scaler.scale(loss).backward()\n    scaler.step(optimizer)\n    scaler.update()\n",
+            "    loss.backward()\n    optimizer.step()\n",
+            FUNCTIONS,
+        ),
+    ),
+    "backward in the region": Planted(
+        "MP305", _loop("    scaler.scale(loss).backward()\n", "        scaler.scale(loss).backward()  # here\n")
+    ),
+    "everything in the region": Planted(
+        "MP311",
+        _loop(
+            "    scaler.scale(loss).backward()\n    if step % 2:\n",
+            "        scaler.scale(loss).backward()\n    if step % 2:\n",
+            ACCUMULATED,
+        ).replace(
+            "        scaler.step(optimizer)\n",
+            "        with torch.autocast('cpu', torch.float16):\n            scaler.step(optimizer)  # here\n",
+        ),
+    ),
+    "unscale_ in every part of a batch": Planted(
+        "MP310",
+        _loop(
+            "    if step % 2:\n        scaler.unscale_(optimizer)\n", "    scaler.unscale_(optimizer)\n    if step % 2:\n", ACCUMULATED
+        ).replace("    scaler.scale(loss).backward()", "    scaler.scale(loss).backward()  # here"),
+    ),
+    "a scaler for every step": Planted(
+        "MP312", _loop("    optimizer.zero_grad()\n", '    optimizer.zero_grad()\n    scaler = torch.amp.GradScaler("cpu")  # here\n')
+    ),
+    "a scaler for every epoch": Planted(
+        "MP312",
+        _loop(
+            "    optimizer.zero_grad()\n",
+            '    optimizer.zero_grad()\n    if step % 5 == 0:\n        scaler = torch.amp.GradScaler("cpu")  # here\n',
+        ),
+    ),
+    "a scaler that is not saved": Planted("MP307", _loop(', "scaler": scaler.state_dict()}, "last.pt")', '}, "last.pt")  # here')),
+    "a scaler with bfloat16": Planted("MP306", _loop("torch.float16", "torch.bfloat16")),
+    "a scaler without autocast": Planted(
+        "MP309", _loop('torch.autocast("cpu", torch.float16)', 'torch.autocast("cpu", torch.float16, enabled=False)')
+    ),
+    "a scaled float16 loss": Planted(
+        "MP202",
+        _loop("loss = criterion(outputs, targets)", "loss = F.cross_entropy(outputs, targets, reduction='none').half()").replace(
+            "scaler.scale(loss).backward()", "scaler.scale(loss).mean().backward()  # here"
+        ),
+    ),
+    "an epsilon that is zero": Planted(
+        "MP205", _loop("loss = criterion(outputs, targets)", "loss = -(outputs.relu() + 1e-8).log().mean()  # here")
+    ),
+    "a floor that is zero": Planted(
+        "MP205", _loop("loss = criterion(outputs, targets)", "loss = outputs.abs().clamp(min=1e-10).sum()  # here")
+    ),
+    "a constant that is infinite": Planted("MP204", _loop("outputs = model(inputs)", "outputs = model(inputs) * 1e5  # here")),
+    "a mask that is infinite": Planted(
+        "MP204",
+        _loop('scores = scores.masked_fill(mask, float("-inf"))', "scores = scores.masked_fill(mask, -1e9)  # here", ATTENTION),
+    ),
+    "a mask that is added": Planted(
+        "MP204",
+        _loop('scores = scores.masked_fill(mask, float("-inf"))', "scores = scores + mask.to(scores.dtype) * -1e9  # here", ATTENTION),
+    ),
+    "a mask over whole rows": Planted(
+        "",
+        _loop("mask = torch.ones(8, 8, dtype=torch.bool).triu(1)", "mask = torch.ones(8, 8, dtype=torch.bool)", ATTENTION).replace(
+            "return scores.softmax(-1) @ value", "return scores.softmax(-1) @ value  # here"
+        ),
+    ),
+    "a sum of squares": Planted(
+        "MP211", _loop("loss = criterion(outputs, targets)", "loss = (outputs * 300).square().float().mean()  # here")
+    ),
+    "half weights": Planted(
+        "MP210",
+        FLOAT32.replace("nn.Linear(16, 4)", "nn.Linear(16, 4).half()")
+        .replace("torch.randn(8, 16)", "torch.randn(8, 16).half()")
+        .replace("torch.zeros(8, 4)", "torch.zeros(8, 4).half()")
+        .replace("lr=1e-2", "lr=1e-6"),
+    ),
+    "half weights and a scaler": Planted(
+        "MP210", _loop("nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 16))", "nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 16)).half()", FUNCTIONS)
+    ),
+}
