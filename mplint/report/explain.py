@@ -20,7 +20,7 @@ def explain(rule: type[Rule], style: Style) -> str:
     facts = [rule.severity.value, fix, *([", ".join(rule.frameworks)] if rule.frameworks else [])]
     lines = [f"{style.paint(rule.code, rule.severity.value)} {style.paint(rule.name, 'bold')}", style.paint(" · ".join(facts), "quiet"), ""]
     lines += render(rule.documentation(), style)
-    lines += ["", rule.url()]
+    lines += ["", rule.url()] if rule.url() else []
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -42,7 +42,7 @@ def mended_report(mended: Iterable[tuple[str, str, int]]) -> str:
 def fix_summary(fixed: int, changed: int, remaining: Sequence[Finding], *, command: str = "", unsafe: bool) -> str:
     """How many findings were mended in how many files, or would be by `command`; how many are left, and what would mend more."""
     if not fixed:
-        lines = ["No fix to apply." if remaining else "Nothing to fix."]
+        lines = ["Nothing was fixed." if remaining and not command else "No fix to apply." if remaining else "Nothing to fix."]
     elif not command:
         lines = [f"Fixed {counted(fixed, 'finding')} in {counted(changed, 'file')}."]
     else:

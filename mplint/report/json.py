@@ -10,7 +10,6 @@ from mplint.catalog import Entry
 from mplint.findings import Finding, Location, Related
 from mplint.report.sources import Sources
 from mplint.report.summary import summarize
-from mplint.rule import DOCS_URL
 
 FORMAT_VERSION = "1"
 
@@ -61,7 +60,7 @@ def _finding(finding: Finding, sources: Sources, rules: Mapping[str, Entry]) -> 
         **_range(location),
         "related": [_related(related, location) for related in finding.related],
         "fix": _fix(finding, sources),
-        "url": rules[finding.code].url() if finding.code in rules else DOCS_URL.format(name=finding.name),
+        "url": rules[finding.code].url() if finding.code in rules else "",
     }
 
 

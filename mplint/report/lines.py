@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mplint.findings import Finding, Severity
 from mplint.report.fingerprints import relative_path
 from mplint.report.style import Style
-from mplint.report.summary import SHOWN, LeftOut, place, spot, summary_text
+from mplint.report.summary import SHOWN, LeftOut, page_of, place, spot, summary_text
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
@@ -25,10 +25,10 @@ def grouped_report(findings: Sequence[Finding], files: int, style: Style, left_o
     parts = []
     for path, found in by_path.items():
         width = max(len(spot(finding)) for finding in found)
-        lines = [style.paint(path, "bold")]
+        lines = [style.file_link(style.paint(path, "bold"), path)]
         for finding in found:
             severity = finding.severity.value
-            head = style.paint(f"{finding.code}[{severity}]", severity)
+            head = style.link(style.paint(f"{finding.code}[{severity}]", severity), page_of(finding))
             lines.append(f"  {spot(finding):<{width}}  {head} {_one_line(finding.message)}")
         parts.append("\n".join(lines) + "\n\n")
     return "".join(parts) + summary_text(findings, files, style, left_out)

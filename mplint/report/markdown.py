@@ -33,7 +33,8 @@ def markdown_report(
 
 def _row(finding: Finding, rules: Mapping[str, Entry], sources: Sources) -> str:
     entry = rules.get(finding.code)
-    rule = f"[{finding.code}]({entry.url()}) {finding.name}" if entry is not None else f"{finding.code} {finding.name}"
+    page = entry.url() if entry is not None else ""
+    rule = f"[{finding.code}]({page}) {finding.name}" if page else f"{finding.code} {finding.name}"
     line = (sources.line(finding.location) or "").strip()
     what = _cell(finding.message) + (f"<br>{_code(line)}" if line else "")
     fix = _FIXES[finding.fix.applicability] if finding.fix is not None else ""

@@ -65,7 +65,7 @@ def _rule(code: str, rule: type[Rule] | None, name: str) -> dict[str, object]:
         "shortDescription": {"text": rule.summary()},
         "fullDescription": {"text": rule.section("Why is this bad?") or rule.summary()},
         "help": {"text": documentation, "markdown": documentation},
-        "helpUri": rule.url(),
+        **({"helpUri": rule.url()} if rule.url() else {}),
         "defaultConfiguration": {"level": _LEVELS[rule.severity], "enabled": rule.severity is not Severity.INFO},
         "properties": {"tags": ["mixed-precision", *rule.frameworks], "precision": "high", "problem.severity": _PROBLEMS[rule.severity]},
     }

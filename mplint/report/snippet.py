@@ -33,7 +33,7 @@ def snippet(finding: Finding, sources: Sources, style: Style) -> tuple[list[str]
     lines: list[str] = []
     for number, (location, note, marks) in enumerate(groups):
         arrow = style.paint(f"{'':{gutter}}{'-->' if number == 0 else ':::'}", "gutter")
-        lines.append(f"{arrow} {place(location)}{note and f': {note}'}")
+        lines.append(f"{arrow} {style.file_link(place(location), location.path)}{note and f': {note}'}")
         if marks:
             lines += [bar, *_excerpt(marks, sources.lines(location.path, location.cell), gutter, style), bar]
     return lines, gutter

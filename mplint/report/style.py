@@ -23,12 +23,31 @@ _LONGEST_CODE = 44  # a longer piece of code may be broken at its spaces
 _GLUE = "\x1f"  # stands for a space inside code while lines are wrapped
 
 
-class Style:
-    """Colors (or none) and the width of the lines."""
+# What terminals set that show links (OSC 8); of VTE since version 0.50.
+_LINKING = ("DOMTERM", "KITTY_WINDOW_ID", "WEZTERM_PANE", "WT_SESSION", "KONSOLE_VERSION", "ALACRITTY_WINDOW_ID")
+_LINKING_PROGRAMS = ("ghostty", "Hyper", "iTerm.app", "vscode", "WezTerm", "zed")
+_LINKING_VTE = 5000
 
-    def __init__(self, color: bool = False, width: int = 80) -> None:
+
+class Style:
+    """Colors (or none), the width of the lines, and whether the terminal shows links."""
+
+    def __init__(self, color: bool = False, width: int = 80, links: bool = False) -> None:
         self.color = color
         self.width = width
+        self.links = links
+
+    def link(self, text: str, address: str) -> str:
+        """`text` that leads to an address; unchanged where there is none, or the terminal shows no links."""
+        return f"\x1b]8;;{address}\x1b\\{text}\x1b]8;;\x1b\\" if self.links and text and address else text
+
+    def file_link(self, text: str, path: str) -> str:
+        """`text` that leads to a file on disk; unchanged where there is none, or no links are shown."""
+        if not self.links or not os.path.exists(path):
+            return text
+        from pathlib import Path
+
+        return self.link(text, Path(path).resolve().as_uri())
 
     def paint(self, text: str, kind: str) -> str:
         """`text` in the color of `kind`; unchanged where colors are off."""
@@ -57,7 +76,19 @@ def style_for(stream: TextIO, color: str) -> Style:
         colored = wanted and not os.environ.get("NO_COLOR")
     else:
         colored = color == "always"
-    return Style(colored, max(40, min(width, MAX_WIDTH)) if width else 80)
+    return Style(colored, max(40, min(width, MAX_WIDTH)) if width else 80, shows_links(terminal))
+
+
+def shows_links(terminal: bool) -> bool:
+    """Whether links are shown: in a terminal that is known to, unless FORCE_HYPERLINK says otherwise ("0" is no)."""
+    forced = os.environ.get("FORCE_HYPERLINK")
+    if forced is not None:
+        return forced not in ("", "0")
+    if not terminal or os.environ.get("TERM") == "dumb" or os.environ.get("CI"):
+        return False
+    version = os.environ.get("VTE_VERSION", "")
+    known = os.environ.get("TERM_PROGRAM") in _LINKING_PROGRAMS or any(name in os.environ for name in _LINKING)
+    return known or (version.isdecimal() and int(version) >= _LINKING_VTE)
 
 
 def display_units(line: str) -> list[tuple[str, int]]:

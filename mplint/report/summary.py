@@ -55,6 +55,14 @@ def statistics(findings: Sequence[Finding]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def page_of(finding: Finding) -> str:
+    """The address of the page of a finding's rule, "" for the rule of a plugin, whose page only the plugin knows."""
+    from mplint.catalog import catalog
+
+    rule = catalog().get(finding.code)
+    return rule.url() if rule is not None else ""
+
+
 class LeftOut(NamedTuple):
     """What is not shown: how many findings the baseline holds, and how many are older than the change that was checked.
 
@@ -77,6 +85,8 @@ def summary_text(findings: Sequence[Finding], files: int, style: Style, left_out
     """How many findings there are beside those left out, how many of them `fix` can mend, where to read more, what could not be judged."""
     left = unjudged_text(left_out.unjudged, style)
     if not findings:
+        if not files and left_out.unjudged:
+            return f"Nothing was checked: {counted(len({path for path, _ in left_out.unjudged}), 'file')} could not be judged.\n{left}"
         if not files:
             return "Nothing to check: no Python files, notebooks or models found.\n" + left
         where = "what could be judged of " if left_out.unjudged else ""

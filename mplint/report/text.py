@@ -9,7 +9,7 @@ from mplint.findings import Applicability, Finding
 from mplint.report.snippet import snippet
 from mplint.report.sources import Sources
 from mplint.report.style import Style
-from mplint.report.summary import SHOWN, LeftOut, counted, spot, summary_text
+from mplint.report.summary import SHOWN, LeftOut, counted, page_of, spot, summary_text
 
 _HOW = {
     Applicability.SAFE: "`mplint fix --apply` does it",
@@ -68,19 +68,20 @@ def describe(finding: Finding, sources: Sources, style: Style, like: Sequence[Fi
     severity = finding.severity.value
     title, *rest = style.wrap(f"{severity}[{finding.code}] {finding.name}: {finding.message}", rest="    ")
     head = f"{severity}[{finding.code}]"
-    lines = [style.paint(head, severity) + style.paint(title[len(head) :], "bold"), *(style.paint(line, "bold") for line in rest)]
+    mark = style.link(style.paint(head, severity), page_of(finding))
+    lines = [mark + style.paint(title[len(head) :], "bold"), *(style.paint(line, "bold") for line in rest)]
     shown, gutter = snippet(finding, sources, style)
     lines += shown
     for name, note in _notes(finding, like, explain):
         if note:
             first = f"{'':{gutter}} = {name}: "
             for number, line in enumerate(style.wrap(note, first, " " * len(first))):
-                mark = (
+                begin = (
                     style.paint(line[: gutter + 2], "gutter")
                     + style.paint(line[gutter + 2 : len(first) - 1], "bold")
                     + line[len(first) - 1 :]
                 )
-                lines.append(mark if number == 0 else line)
+                lines.append(begin if number == 0 else line)
     return lines
 
 
