@@ -2,4 +2,5 @@
 
 from mplint.cli.main import command
 
-command()
+if __name__ == "__main__":  # processes that are started afresh import this module again
+    command()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from mplint.catalog_table import FILES
 from mplint.findings import Finding, Severity
-from mplint.rule import DOCS_URL, Rule, registry, rules_in, rules_package
+from mplint.rule import DOCS_URL, Rule, plugin_modules, registry, rules_in, rules_package
 
 
 class Entry(NamedTuple):
@@ -41,8 +41,8 @@ class Entry(NamedTuple):
         return rule
 
     def url(self) -> str:
-        """Where the documentation of this rule stands on the web."""
-        return DOCS_URL.format(name=self.name)
+        """Where the documentation of this rule stands on the web; "" for a rule of a plugin that does not say."""
+        return DOCS_URL.format(name=self.name) if self.module.startswith("mplint.") else self.load().url()
 
 
 # What a program that uses a framework mentions somewhere, fragments without imports included.
@@ -89,7 +89,7 @@ def catalog(plugins: tuple[str, ...] = ()) -> dict[str, Entry]:
                 entries[entry.code] = entry
     if not entries:
         return {code: entry_of(rule) for code, rule in registry(plugins).items()}
-    for module in ("mplint.engine.builtin_rules", *plugins):
+    for module in ("mplint.engine.builtin_rules", *plugin_modules(plugins)):
         for rule in rules_in(module):
             if rule.code in entries or any(rule.name == entry.name for entry in entries.values()):
                 raise ValueError(f"two rules are called {rule.code} or {rule.name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from mplint.errors import UsageError, nearest
@@ -14,6 +14,25 @@ FILE_NAMES = ("mplint.toml", "pyproject.toml")
 POLICIES = ("mixed_float16", "mixed_bfloat16")
 
 PerFileIgnores = tuple[tuple[str, tuple[str, ...]], ...]
+InputRanges = tuple[tuple[str, tuple[float, float]], ...]
+RuleOptions = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+
+
+class Given(NamedTuple):
+    """What the options of a command say over every configuration file that a run meets (see `Config` for the names).
+
+    The patterns of `per_file_ignores` are relative to the root of the run.
+    """
+
+    select: tuple[str, ...] = ()
+    extend_select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    per_file_ignores: PerFileIgnores = ()
+    target: str | None = None
+    min_confidence: Confidence | None = None
+    policy: str | None = None
+    runtime: str | None = None
+    input_ranges: InputRanges = ()
 
 
 class Config(NamedTuple):
@@ -26,7 +45,10 @@ class Config(NamedTuple):
     `runtime` names what will run the models (see data/runtimes.toml) and `input_ranges` bounds their inputs.
     `policy` asks about float32 models as if they were converted to it (see `POLICIES`).
     `baseline` is the file of the findings that are known and not reported. `severities` pairs rules with the severity that their findings
-    have here; those that a rule holds to be less severe than usual become no severer than that.
+    have here; those that a rule holds to be less severe than usual become no severer than that. `options` pairs rules with
+    their own settings. With `folders`, configuration files of other folders hold for what lies in those; `given` is laid over each of
+    them as over this one.
+    `jobs` bounds the worker processes (None: as many as there are processors for this process).
     `target` names hardware; `torch`, `keras` and `tensorflow` are version requirements ("2.3", ">=2.1,<3").
     """
 
@@ -45,11 +67,15 @@ class Config(NamedTuple):
     plugins: tuple[str, ...] = ()
     cache: bool = True
     runtime: str | None = None
-    input_ranges: tuple[tuple[str, tuple[float, float]], ...] = ()
+    input_ranges: InputRanges = ()
     policy: str | None = None
     baseline: str | None = None
     severities: tuple[tuple[str, Severity], ...] = ()
+    options: RuleOptions = ()
     isolated: bool = False
+    folders: bool = False
+    jobs: int | None = None
+    given: Given = Given()
     root: str = "."
     source: str | None = None
 
@@ -69,17 +95,40 @@ def load_config(start: str = ".", *, file: str | None = None, isolated: bool = F
     if not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     while True:
-        for name in FILE_NAMES:
-            path = os.path.join(folder, name)
-            if os.path.isfile(path):
-                shown = _shown(path)
-                table = _read(shown)
-                if table is not None:
-                    return _parse(table, shown)
+        found = config_in(folder)
+        if found is not None:
+            return found
         parent = os.path.dirname(folder)
         if parent == folder:
-            return Config()
+            return Config(folders=True)
         folder = parent
+
+
+def config_in(folder: str) -> Config | None:
+    """The configuration that a folder holds itself, if it does; raises UsageError as `load_config` does."""
+    for name in FILE_NAMES:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            shown = _shown(path)
+            table = _read(shown)
+            if table is not None:
+                return _parse(table, shown)._replace(folders=True)
+    return None
+
+
+def with_given(config: Config, given: Given) -> Config:
+    """A configuration with what the options of the command say laid over it, but for their patterns."""
+    if given.select:
+        config = config._replace(select=given.select, extend_select=(), ignore=())
+    return config._replace(
+        extend_select=config.extend_select + given.extend_select,
+        ignore=config.ignore + given.ignore,
+        target=config.target if given.target is None else given.target,
+        min_confidence=given.min_confidence or config.min_confidence,
+        policy=given.policy or config.policy,
+        runtime=given.runtime or config.runtime,
+        input_ranges=given.input_ranges or config.input_ranges,
+    )
 
 
 def _shown(path: str) -> str:
@@ -133,11 +182,11 @@ def _with(config: Config, table: dict[str, object], path: str, extending: tuple[
             raise UsageError(f"{path}: extend: {file} extends itself")
         config = _with(config, _read(file) or {}, file, (*extending, os.path.realpath(file)))
     for key, value in table.items():
-        reader = _KEYS.get(key)
-        if reader is None:
-            raise UsageError(f'{path}: unknown key "{key}"{nearest(key, ("extend", *_KEYS))}')
+        setting = KEYS.get(key)
+        if setting is None:
+            raise UsageError(f'{path}: unknown key "{key}"{nearest(key, KEYS)}')
         try:
-            config = reader(config, value)
+            config = setting.read(config, value)
         except _Wrong as wrong:
             raise UsageError(f"{path}: {key}{wrong}") from None
     return config
@@ -194,6 +243,20 @@ def _severities(config: Config, value: object) -> Config:
     return config._replace(severities=tuple(severities.items()))
 
 
+def _options(config: Config, value: object) -> Config:
+    if not isinstance(value, dict):
+        raise _Wrong(f" must be a table of rules and their options, such as {{MP403 = {{least-rows = 5000}}}}, not {_kind(value)}")
+    options = {rule: dict(settings) for rule, settings in config.options}
+    for rule, settings in value.items():
+        if not isinstance(settings, dict):
+            raise _Wrong(f".{rule} must be a table of options, such as {{least-rows = 5000}}, not {_kind(settings)}")
+        for name, number in settings.items():
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise _Wrong(f".{rule}.{name} must be a whole number, not {_kind(number)}")
+        options.setdefault(rule, {}).update(settings)
+    return config._replace(options=tuple((rule, tuple(settings.items())) for rule, settings in options.items()))
+
+
 def _target(config: Config, value: object) -> Config:
     if isinstance(value, str):
         return config._replace(target=_string(value, "", "Tesla T4"))
@@ -247,19 +310,126 @@ def _beside(config: Config, path: str) -> str:
 
 _TARGETS = {"hardware": "Tesla T4", "torch": "2.3", "keras": "3.5", "tensorflow": "2.16"}
 
-_KEYS: dict[str, Callable[[Config, object], Config]] = {
-    "select": lambda config, value: config._replace(select=_strings(value)),
-    "extend-select": lambda config, value: config._replace(extend_select=_strings(value)),
-    "ignore": lambda config, value: config._replace(ignore=_strings(value)),
-    "per-file-ignores": _per_file_ignores,
-    "exclude": lambda config, value: config._replace(exclude=_strings(value)),
-    "force-exclude": lambda config, value: config._replace(force_exclude=_boolean(value)),
-    "target": _target,
-    "min-confidence": lambda config, value: config._replace(min_confidence=Confidence(_choice(value, [c.value for c in Confidence]))),
-    "fail-on": lambda config, value: config._replace(fail_on=Severity(_choice(value, [s.value for s in Severity]))),
-    "severity": _severities,
-    "policy": lambda config, value: config._replace(policy=_choice(value, POLICIES)),
-    "baseline": lambda config, value: config._replace(baseline=_beside(config, _string(value, "", "mplint-baseline.json"))),
-    "plugins": lambda config, value: config._replace(plugins=_strings(value)),
-    "cache": lambda config, value: config._replace(cache=_boolean(value)),
+
+class Key(NamedTuple):
+    """A setting: how it is read, what it means, an example in TOML, and its JSON schema; `of_run`: that of the run's own file holds."""
+
+    read: Callable[[Config, object], Config]
+    about: str
+    example: str
+    schema: Mapping[str, object]
+    of_run: bool = False
+
+
+_STRINGS: Mapping[str, object] = {"type": "array", "items": {"type": "string"}}
+_BOOLEAN: Mapping[str, object] = {"type": "boolean"}
+_NAME: Mapping[str, object] = {"type": "string", "pattern": r"\S"}
+
+
+def _one_of(values: Iterable[str]) -> Mapping[str, object]:
+    return {"enum": list(values)}
+
+
+KEYS: dict[str, Key] = {
+    "extend": Key(
+        lambda config, value: config,
+        "a configuration file to begin with; what stands here counts more, and patterns in it are relative to the folder of this file",
+        '"../mplint.toml"',
+        _NAME,
+    ),
+    "select": Key(
+        lambda config, value: config._replace(select=_strings(value)),
+        'the rules to check: codes, prefixes of codes, names or `"ALL"`; by default every rule of severity error or warning',
+        '["MP1", "MP2", "clip-before-unscale"]',
+        _STRINGS,
+    ),
+    "extend-select": Key(
+        lambda config, value: config._replace(extend_select=_strings(value)),
+        "rules to check as well, such as advice",
+        '["MP404"]',
+        _STRINGS,
+    ),
+    "ignore": Key(
+        lambda config, value: config._replace(ignore=_strings(value)),
+        "rules not to check; the more specific selector wins, so that a code in `select` counts more than a prefix here",
+        '["MP403"]',
+        _STRINGS,
+    ),
+    "per-file-ignores": Key(
+        _per_file_ignores,
+        "rules not to check in some files, by pattern as in .gitignore, relative to the folder of the file",
+        '{"tests/*" = ["MP105"]}',
+        {"type": "object", "additionalProperties": _STRINGS},
+    ),
+    "severity": Key(
+        _severities,
+        "severities of your own, for a code, a prefix, a name or ALL; a rule of severity info is checked then",
+        '{MP101 = "info"}',
+        {"type": "object", "additionalProperties": _one_of(s.value for s in Severity)},
+    ),
+    "options": Key(
+        _options,
+        "what single rules leave to you, by code or name (see [options of rules](#options-of-rules))",
+        "{MP403 = {least-rows = 5000}}",
+        {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": {"type": "integer"}}},
+    ),
+    "min-confidence": Key(
+        lambda config, value: config._replace(min_confidence=Confidence(_choice(value, [c.value for c in Confidence]))),
+        "the least confidence of findings that are shown: high, medium or low; by default medium",
+        '"high"',
+        _one_of(c.value for c in Confidence),
+    ),
+    "exclude": Key(
+        lambda config, value: config._replace(exclude=_strings(value)),
+        "files and folders to leave out, by pattern as in .gitignore; so is, without a word here, what .gitignore names",
+        '["third_party"]',
+        _STRINGS,
+    ),
+    "target": Key(
+        _target,
+        'the hardware (`"Tesla T4"`, `"7.5"`, `"tpu"`, `"cpu"`), or a table of it and of library versions, which pins give otherwise',
+        '{hardware = "Tesla T4", torch = "2.3"}',
+        {"anyOf": [_NAME, {"type": "object", "additionalProperties": False, "properties": dict.fromkeys(_TARGETS, _NAME)}]},
+    ),
+    "policy": Key(
+        lambda config, value: config._replace(policy=_choice(value, POLICIES)),
+        "judge float32 models as if they were converted to this policy",
+        '"mixed_float16"',
+        _one_of(POLICIES),
+    ),
+    "force-exclude": Key(
+        lambda config, value: config._replace(force_exclude=_boolean(value)),
+        "leave out what `exclude` names though a command names it",
+        "true",
+        _BOOLEAN,
+        True,
+    ),
+    "fail-on": Key(
+        lambda config, value: config._replace(fail_on=Severity(_choice(value, [s.value for s in Severity]))),
+        "the severity from which on the exit status is 1: error, warning or info; by default warning",
+        '"error"',
+        _one_of(s.value for s in Severity),
+        True,
+    ),
+    "baseline": Key(
+        lambda config, value: config._replace(baseline=_beside(config, _string(value, "", "mplint-baseline.json"))),
+        "the file of known findings, which are not reported (`mplint baseline create`)",
+        '"mplint-baseline.json"',
+        _NAME,
+        True,
+    ),
+    "plugins": Key(
+        lambda config, value: config._replace(plugins=_strings(value)),
+        "modules with rules of your own, which are imported",
+        '["acme_rules"]',
+        _STRINGS,
+        True,
+    ),
+    "cache": Key(
+        lambda config, value: config._replace(cache=_boolean(value)),
+        "whether results are kept in the user's cache folder; by default true",
+        "false",
+        _BOOLEAN,
+        True,
+    ),
 }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mplint.targets import Targets
 
 DOCS_URL = "https://github.com/mplint/mplint/blob/main/docs/rules/{name}.md"
+PLUGINS = "mplint.plugins"  # the group of entry points
 SECTIONS = ("What it does", "Why is this bad?", "Example", "Use instead", "Fix safety", "Evidence", "References")
 
 
@@ -49,6 +50,15 @@ class Consequence(NamedTuple):
     torch: str | None = None
 
 
+class Option(NamedTuple):
+    """A number that a rule leaves to the user: its name in the configuration, its default, the least it may be, and what it means."""
+
+    name: str
+    default: int
+    least: int
+    about: str
+
+
 class Surroundings(NamedTuple):
     """What lies around one file: the versions and the hardware that it is for, and the modules of its project."""
 
@@ -65,7 +75,7 @@ class Rule:
     `program`: it defines `check_program`; `configs`: it defines `check_config`; `graphs`: it defines `check_graph`
     (such a rule is shown programs only where it has tokens), `weights`: which judges files of weights without operations as well.
     `adoption`: what its findings mean to adoption (`mplint convert train.py`). `consequence_of`: rules whose finding at the `cause` of one
-    of this rule's says it all; that one is not told then.
+    of this rule's says it all; that one is not told then. `options` are the numbers that it leaves to the user.
     """
 
     code: ClassVar[str]
@@ -81,6 +91,7 @@ class Rule:
     weights: ClassVar[bool] = False
     adoption: ClassVar[Consequence] = Consequence()
     consequence_of: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[tuple[Option, ...]] = ()
 
     def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
         """Yield the mistakes of this kind that one source file spells out."""
@@ -203,6 +214,11 @@ class Rule:
         return [verdict for where, verdict in alone.told or () if where == place and alone.location(where) in locations]
 
     @classmethod
+    def option(cls, name: str, targets: Targets) -> int:
+        """One of `options`, as the configuration for these targets has it."""
+        return targets.options.get((cls.code, name)) or next(option.default for option in cls.options if option.name == name)
+
+    @classmethod
     def checks(cls, method: str) -> bool:
         """Whether this rule defines the detector `method` ("check_source", …)."""
         return getattr(cls, method, None) is not getattr(Rule, method, None)
@@ -228,8 +244,8 @@ class Rule:
 
     @classmethod
     def url(cls) -> str:
-        """Where the documentation of this rule stands on the web."""
-        return DOCS_URL.format(name=cls.name)
+        """Where the documentation of this rule stands on the web; "" for a rule of a plugin that does not say."""
+        return DOCS_URL.format(name=cls.name) if cls.__module__.startswith("mplint.") else ""
 
 
 def sentence(text: str) -> str:
@@ -260,9 +276,19 @@ def rules_package() -> ModuleType:
     return package
 
 
+def plugin_modules(plugins: tuple[str, ...]) -> tuple[str, ...]:
+    """The modules with the rules of plugins, which are named as their packages register them (entry points), or are modules themselves."""
+    if not plugins:
+        return ()
+    from importlib.metadata import entry_points
+
+    registered = {point.name: point.module for point in entry_points(group=PLUGINS)}
+    return tuple(dict.fromkeys(registered.get(plugin, plugin) for plugin in plugins))
+
+
 @cache
 def registry(plugins: tuple[str, ...] = ()) -> dict[str, type[Rule]]:
-    """Every rule by code, in the order of codes, found in the package `mplint.rules`, the engine and the modules `plugins`."""
+    """Every rule by code, in the order of codes, found in the package `mplint.rules`, the engine and the `plugins`."""
     import pkgutil
 
     package = rules_package()
@@ -274,7 +300,7 @@ def registry(plugins: tuple[str, ...] = ()) -> dict[str, type[Rule]]:
         for module in pkgutil.iter_modules(folder.__path__, family.name + "."):
             for rule in rules_in(module.name):
                 add(rules, rule)
-    for plugin in ("mplint.engine.builtin_rules", *plugins):
+    for plugin in ("mplint.engine.builtin_rules", *plugin_modules(plugins)):
         for rule in rules_in(plugin):
             add(rules, rule)
     return dict(sorted(rules.items()))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 Ranges = tuple[tuple[str, tuple[float, float]], ...]
+Options = tuple[tuple[tuple[str, str], int], ...]
 
 
 class Targets:
@@ -22,7 +23,8 @@ class Targets:
     `libraries` gives the versions of torch, Keras and TensorFlow, and those of trainers by their distributions' names; it is asked only
     when a rule asks, since it may read the project's dependency files; `programs` gives those of a program that installs its own, from its
     source and whether it is a notebook. `runtime` names what will run a model, `input_ranges` the lowest and the highest value of its
-    inputs, `policy` the mixed policy that its conversion is asked about.
+    inputs, `policy` the mixed policy that its conversion is asked about; `options` are the numbers of rules that the user
+    sets, by code and name.
     """
 
     def __init__(
@@ -36,11 +38,13 @@ class Targets:
         input_ranges: Ranges = (),
         programs: Callable[[str, bool], Libraries | None] | None = None,
         policy: str | None = None,
+        options: Options = (),
     ) -> None:
         self.hardware = hardware
         self.runtime = runtime
         self.policy = policy
         self.input_ranges = dict(input_ranges)
+        self.options = dict(options)
         self._libraries = libraries or (lambda: (torch, keras, tensorflow, ()))
         self._programs = programs
 
@@ -50,7 +54,12 @@ class Targets:
         if own is None:
             return self
         ranges = tuple(self.input_ranges.items())
-        return Targets(None, None, None, self.hardware, lambda: own, self.runtime, ranges, policy=self.policy)
+        options = tuple(self.options.items())
+        return Targets(None, None, None, self.hardware, lambda: own, self.runtime, ranges, policy=self.policy, options=options)
+
+    def told(self) -> str:
+        """Everything that a result may depend on, as text."""
+        return f"{self.libraries} {self.hardware} {self.runtime} {self.input_ranges} {self.policy} {self.options}"
 
     @cached_property
     def libraries(self) -> Libraries:

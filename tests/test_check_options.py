@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -99,7 +97,7 @@ def test_init_writes_what_it_finds(here: Path, capsys: pytest.CaptureFixture[str
     assert main(["init"]) == 0
     assert "Wrote mplint.toml." in capsys.readouterr().out
     text = (here / "mplint.toml").read_text()
-    assert "torch" in text.splitlines()[0] and "(by the pins: >=2.4.0,<2.9.0)" in text
+    assert "torch" in text.splitlines()[1] and "(by the pins: >=2.4.0,<2.9.0)" in text
     assert load_config(".").exclude == ("third_party",)
     assert main(["init"]) == 2 and "configures . already" in capsys.readouterr().err
     assert main(["init", "--dry-run"]) == 0
@@ -113,15 +111,3 @@ def test_every_setting_that_init_shows_is_one(here: Path) -> None:
     advice = [rule for rule in known_rules(Config()).values() if rule.severity is Severity.INFO]
     assert set(load_config(".").extend_select) <= {rule.code for rule in advice}
     assert len(shown) >= 7 and load_config(".").severities
-
-
-def test_checking_reaches_no_network(here: Path) -> None:
-    program = (
-        "import socket, sys\n"
-        "def refuse(*_): raise SystemExit('network')\n"
-        "socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse\n"
-        "from mplint.cli.main import main\n"
-        "sys.exit(main(['check', '.', '--no-cache']))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1 and "MP101" in done.stdout, done.stderr

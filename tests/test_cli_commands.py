@@ -16,7 +16,7 @@ from report_findings import clip_before_unscale, write_program
 
 from mplint import __version__
 from mplint.cli.main import main
-from mplint.config import Config
+from mplint.config import Config, Given
 from mplint.engine.results import Fault
 from mplint.errors import UsageError
 from mplint.findings import Confidence, Finding, Fix, Location, Severity
@@ -116,7 +116,7 @@ def test_no_command_prints_the_help_as_misuse(run: Run) -> None:
         (["src"], 'unknown command "src"; did you mean `mplint check src`?'),
         (["check", "--selct", "MP3"], 'unknown option --selct; did you mean "--select"? (see `mplint check --help`)'),
         (["check", "--apply"], "unknown option --apply; `mplint fix` has it (see `mplint check --help`)"),
-        (["check", "--verbose"], "unknown option --verbose (see `mplint check --help`)"),
+        (["check", "--zzz"], "unknown option --zzz (see `mplint check --help`)"),
         (["check", "--select"], "argument --select: expected one argument (see `mplint check --help`)"),
         (["check", "--fail-on", "x"], "argument --fail-on: invalid choice: 'x' (choose from 'error', 'warning', 'info')"),
         (["check", "--select", "unredable-input"], '--select: unknown rule "unredable-input"; did you mean "unreadable-input"?'),
@@ -147,7 +147,7 @@ def test_paths_default_to_the_current_folder(run: Run, engine: Engine) -> None:
 def test_options_override_the_configuration(run: Run, engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "mplint.toml").write_text('select = ["MP2"]\nignore = ["MP001"]\nexclude = ["a"]\ntarget = "cpu"\nfail-on = "info"\n')
     run("check", "--extend-select", "MP001, MP002", "--exclude", "b", "--no-cache", "src")
-    assert engine.config == Config(
+    assert engine.config._replace(given=Given()) == Config(
         select=("MP2",),
         extend_select=("MP001", "MP002"),
         ignore=("MP001",),
@@ -155,6 +155,7 @@ def test_options_override_the_configuration(run: Run, engine: Engine, tmp_path: 
         target="cpu",
         fail_on=Severity.INFO,
         cache=False,
+        folders=True,
         source="mplint.toml",
     )
     run("check", "--select", "MP001", "--target", "7.5", "--fail-on", "error", "--min-confidence", "low", "--ignore", "MP002")
@@ -238,9 +239,9 @@ def test_a_broken_installation_is_no_traceback_either(run: Run, monkeypatch: pyt
     assert code == 2 and err.startswith("mplint: internal error: ModuleNotFoundError: ") and "Traceback" not in err
 
 
-def test_an_interrupt_and_a_closed_pipe_are_quiet(run: Run, engine: Engine) -> None:
+def test_an_interrupt_is_told_and_a_closed_pipe_is_quiet(run: Run, engine: Engine) -> None:
     engine.error = KeyboardInterrupt()
-    assert run("check") == (130, "", "")
+    assert run("check") == (130, "", "mplint: interrupted while beginning; nothing is reported\n")
     engine.error = BrokenPipeError()
     assert run("check") == (141, "", "")
 
@@ -249,7 +250,7 @@ def test_standard_input_is_read_once_it_is_named(run: Run, engine: Engine, monke
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"clip(x)\n")))
     engine.result = Result((clip_before_unscale(Location("src/a.py", 1, 1, 1, 8), related=()),))
     _, out, _ = run("check", "-", "--stdin-filename", "src/a.py")
-    assert engine.options == {"given": {"src/a.py": b"clip(x)\n"}, "models": []}
+    assert (engine.options["given"], engine.options["models"]) == ({"src/a.py": b"clip(x)\n"}, [])
     assert "1 | clip(x)\n" in out
 
 

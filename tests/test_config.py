@@ -53,6 +53,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         fail-on = "error"
         cache = false
         policy = "mixed_bfloat16"
+        options = {MP403 = {least-rows = 5000}}
         [tool.mplint.target]
         hardware = "Tesla T4"
         torch = "2.3"
@@ -78,6 +79,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         plugins=("acme.rules",),
         cache=False,
         policy="mixed_bfloat16",
+        options=(("MP403", (("least-rows", 5000),)),),
+        folders=True,
         root=str(tmp_path),
         source=str(tmp_path / "pyproject.toml"),
     )
@@ -139,6 +142,9 @@ def test_paths_of_configuration_are_relative_to_the_current_folder(tmp_path: Pat
             'target must be a string such as "Tesla T4" or a table with hardware, torch, keras, tensorflow, not the number 7.5',
         ),
         ('[per-file-ignores]\n"tests/*" = "MP3"', 'per-file-ignores."tests/*" must be a list of strings, not the string "MP3"'),
+        ("options = 3", "options must be a table of rules and their options, such as {MP403 = {least-rows = 5000}}, not the number 3"),
+        ("[options]\nMP403 = 3", "options.MP403 must be a table of options, such as {least-rows = 5000}, not the number 3"),
+        ('[options.MP403]\nleast-rows = "5"', 'options.MP403.least-rows must be a whole number, not the string "5"'),
         ("exclude = 2024-01-01", "exclude must be a list of strings, not a date or time"),
         ("tool.mplint = 3", "tool.mplint must be a table, not the number 3"),
     ],

@@ -1,4 +1,4 @@
-"""The pages, the README's table and its example report are what the rules and the command give today."""
+"""The pages, the table of rules and the example reports are what the rules and the command give today."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ SOURCES = {"mplint": ROOT / "mplint", "mplint.rules": ROOT / "rules"}
 LONGEST = 60  # lines of a function
 # Modules with one user in another room all the same, and why they stand where they do. A package's own module is of its room.
 ENTRANCES = {
-    "mplint.adopt.adopt": "the way into adoption: the command that calls it is only options and a report",
     "mplint.adopt.keras.adopt": "the way into adoption of Keras programs: the front of the house asks each framework's room",
     "mplint.adopt.torch.adopt": "the way into adoption of PyTorch programs, likewise",
     "mplint.cli.main": "the command line, which `python -m mplint` begins as well",
@@ -30,7 +29,12 @@ ENTRANCES = {
     "mplint.dev.facts": "what the interpreter saw, for who works on mplint by `mplint dev facts` and for who hovers over a line",
     "mplint.server.server": "the way into the editor server: the command that starts it is only a check that pygls is there",
     "mplint.graph.torch.live": "the way into graphs of PyTorch models that run: the front picks one by the framework of the model",
-    "mplint.report.formats": "the way into the reports: one of them is chosen by name",
+    "mplint.graph.onnx.open_sizes": "it changes messages of ONNX, which no other room knows",
+    "mplint.engine.cluster": "the way out of a run to other machines, which a command opens and closes around it",
+    "mplint.compare.loggers": "the way out of a comparison into the tools that draw curves, each asked for by an option",
+    "mplint.report.compare": "the report of one command, beside the reports of the others",
+    "mplint.report.doctor": "the report of one command, likewise",
+    "mplint.report.estimate": "the report of one command, beside the reports of the others",
     "mplint.rules.api.apex.migration": "the fix of the rule on apex, which shares its room with what else is known of apex's calls",
     "mplint.rules.api.trainers.conflicts": "what two settings of trainers rule out, told by means that several rules on trainers share",
     "mplint.rules.api.trainers.plugin_scalers": "a fix by the same means",

@@ -70,7 +70,8 @@ def test_installed_wheel_has_every_rule_and_its_tables(installed: Path, tmp_path
     rules = json.loads(run(installed / "mplint", "rules", "--output-format", "json", cwd=tmp_path))
     here = json.loads(run(sys.executable, "-m", "mplint", "rules", "--output-format", "json", cwd=ROOT))
     assert rules == here
-    run(installed / "mplint", "check", "-", "--target", "Tesla T4", cwd=tmp_path)
+    run(installed / "mplint", "check", "-", "--target", "Tesla T4", "--report", "page.html", cwd=tmp_path)
+    assert "No mixed-precision mistakes found" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.slow

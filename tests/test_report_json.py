@@ -11,6 +11,8 @@ import pytest
 from report_findings import ProgramSources, clip_before_unscale, write_program
 
 from mplint import __version__
+from mplint.config import Config
+from mplint.engine.select import known_rules
 from mplint.findings import Applicability, Confidence, Fix, Location, Related, Replace, Severity, Span
 from mplint.report.json import json_report
 from mplint.report.sources import Sources
@@ -20,7 +22,7 @@ def test_one_object_with_every_key_of_the_contract() -> None:
     warning = clip_before_unscale(
         Location("a.ipynb", 2, 1, 2, 4, 2), severity=Severity.WARNING, confidence=Confidence.MEDIUM, related=(), fix=None
     )
-    report = json.loads(json_report([clip_before_unscale(), warning], 12, {}, ProgramSources()))
+    report = json.loads(json_report([clip_before_unscale(), warning], 12, known_rules(Config()), ProgramSources()))
     assert report == {
         "version": "1",
         "tool": {"name": "mplint", "version": __version__},

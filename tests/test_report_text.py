@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from report_findings import clip_before_unscale, write_program
@@ -13,7 +16,7 @@ from report_findings import clip_before_unscale, write_program
 from mplint.findings import Applicability, Finding, Fix, Location, Related, Severity
 from mplint.report.sources import Sources
 from mplint.report.style import Style, display_units, style_for
-from mplint.report.summary import place, statistics
+from mplint.report.summary import LeftOut, place, statistics
 from mplint.report.text import describe, full_report, text_report
 
 
@@ -139,6 +142,8 @@ def test_an_unsafe_fix_names_its_option_and_a_shown_one_is_left_to_the_reader() 
 def test_a_clean_run_says_so_and_an_empty_one_too() -> None:
     assert text_report([], 2, Sources(), Style()) == "No mixed-precision mistakes found in 2 files.\n"
     assert text_report([], 0, Sources(), Style()) == "Nothing to check: no Python files, notebooks or models found.\n"
+    unread = LeftOut(unjudged=(("a.onnx", "not checked: needs onnx"), ("b.onnx", "not checked: needs onnx")))
+    assert text_report([], 0, Sources(), Style(), unread).startswith("Nothing was checked: 2 files could not be judged.\nNot judged:\n")
 
 
 def test_a_notebook_shows_the_lines_of_the_cell_and_its_number(program: Path) -> None:
@@ -179,6 +184,57 @@ def test_color_follows_the_option_then_the_environment_then_the_terminal(monkeyp
     monkeypatch.setenv("NO_COLOR", "1")
     assert not style_for(stream, "auto").color
     assert style_for(stream, "auto").width == 80
+
+
+@pytest.fixture
+def terminal() -> Iterator[TextIO]:
+    """A stream that is a terminal."""
+    pty = pytest.importorskip("pty", reason="terminals are made by pty, which Windows lacks")
+    ends = pty.openpty()
+    with os.fdopen(ends[1], "w") as stream:
+        yield stream
+    os.close(ends[0])
+
+
+LINKING = ("DOMTERM", "KITTY_WINDOW_ID", "WEZTERM_PANE", "WT_SESSION", "KONSOLE_VERSION", "ALACRITTY_WINDOW_ID")
+
+
+@pytest.mark.parametrize(
+    ("environment", "linked"),
+    [
+        ({}, False),
+        ({"TERM_PROGRAM": "vscode"}, True),
+        ({"TERM_PROGRAM": "Apple_Terminal"}, False),
+        ({"VTE_VERSION": "7200"}, True),
+        ({"VTE_VERSION": "4200"}, False),
+        ({"KITTY_WINDOW_ID": "1"}, True),
+        ({"KITTY_WINDOW_ID": "1", "TERM": "dumb"}, False),
+        ({"KITTY_WINDOW_ID": "1", "CI": "true"}, False),
+        ({"KITTY_WINDOW_ID": "1", "FORCE_HYPERLINK": "0"}, False),
+        ({"FORCE_HYPERLINK": "1"}, True),
+    ],
+)
+def test_links_are_for_terminals_that_show_them(
+    monkeypatch: pytest.MonkeyPatch, terminal: TextIO, environment: dict[str, str], linked: bool
+) -> None:
+    for name in (*LINKING, "VTE_VERSION", "TERM_PROGRAM", "FORCE_HYPERLINK", "CI", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert style_for(terminal, "never").links == linked
+    assert style_for(StringIO(), "always").links == (environment == {"FORCE_HYPERLINK": "1"})
+
+
+def test_codes_lead_to_the_page_of_their_rule_and_places_to_their_file(program: Path) -> None:
+    findings = [clip_before_unscale()]
+    plain, linked = (text_report(findings, 1, Sources(), Style(links=links)) for links in (False, True))
+    assert "\x1b" not in plain
+    page = "https://github.com/mplint/mplint/blob/main/docs/rules/clip-before-unscale.md"
+    assert f"\x1b]8;;{page}\x1b\\error[MP304]\x1b]8;;\x1b\\ clip-before-unscale" in linked
+    assert f"\x1b]8;;{(program / 'src' / 'train.py').as_uri()}\x1b\\src/train.py:" in linked
+    assert re.sub(r"\x1b\]8;;.*?\x1b\\", "", linked) == plain
+    strange = clip_before_unscale(code="ACME01")
+    assert "docs/rules" not in text_report([strange], 1, Sources(), Style(links=True))
 
 
 def test_statistics_count_each_rule_the_most_frequent_first() -> None:

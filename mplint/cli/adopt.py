@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mplint.adopt.adopt import adopt
 from mplint.adopt.program import Adoption
+from mplint.cli.output import write_text
 from mplint.cli.paths import check_report
 from mplint.config import load_config
 from mplint.engine.fix import unified_diff
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.flush()
     sys.stderr.write(adoption_text(adoption, written))
     if options.report:
-        Path(options.report).write_text(adoption_json(adoption), encoding="utf-8")
+        write_report(options.report, adoption, written)
     return LEFT if adoption.left else ADOPTED
 
 
@@ -72,7 +73,7 @@ def check_options(options: argparse.Namespace) -> None:
     if options.output and os.path.splitext(options.output)[1] != os.path.splitext(path)[1]:
         raise UsageError(f"-o {options.output}: {path} becomes a {os.path.splitext(path)[1]} file")
     if options.report is not None:
-        check_report(options.report, options.output, (".json",))
+        check_report(options.report, options.output, (".json", ".html"))
 
 
 def write(adoption: Adoption, output: str | None, apply: bool) -> str | None:
@@ -89,6 +90,16 @@ def write(adoption: Adoption, output: str | None, apply: bool) -> str | None:
     except OSError as error:
         raise UsageError(f"{output or adoption.path}: {(error.strerror or str(error)).lower()}") from None
     return None
+
+
+def write_report(report: str, adoption: Adoption, written: str | None) -> None:
+    """Write what was done and what is left, for programs or for people, as the name of the file says."""
+    if report.endswith(".html"):
+        from mplint.report.page import adoption_page
+
+        write_text(report, adoption_page(adoption, written))
+    else:
+        write_text(report, adoption_json(adoption))
 
 
 def diff_of(adoption: Adoption) -> str:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import NamedTuple, NoReturn
 
-from mplint.config import Config, PerFileIgnores, load_config
+from mplint.config import Config, Given, PerFileIgnores, load_config, with_given
 from mplint.errors import UsageError, nearest
 from mplint.findings import Confidence, Severity
 
@@ -43,28 +43,29 @@ class Parser(argparse.ArgumentParser):
 
 def configuration(options: argparse.Namespace) -> Config:
     """The configuration for a `check` or `fix`: the files, overridden by the options."""
-    config = load_config(_start(options), file=options.config, isolated=options.isolated)
-    if options.select:
-        config = config._replace(select=_split(options.select), extend_select=(), ignore=())
-    changes: dict[str, object] = {
-        "extend_select": config.extend_select + _split(options.extend_select),
-        "ignore": config.ignore + _split(options.ignore),
-        "exclude": config.exclude + tuple(options.exclude),
-        "force_exclude": config.force_exclude or options.force_exclude,
-        "per_file_ignores": config.per_file_ignores + _per_file_ignores(options.per_file_ignores),
-        "target": config.target if options.target is None else options.target,
-        "isolated": options.isolated,
-        "baseline": None if options.no_baseline else options.baseline or config.baseline,
-        "cache": config.cache and not options.no_cache,
-        "runtime": _runtime(getattr(options, "runtime", None)),
-        "policy": getattr(options, "policy", None) or config.policy,
-        "input_ranges": tuple(map(input_range, getattr(options, "input_range", ()))),
-    }
-    if options.min_confidence:
-        changes["min_confidence"] = Confidence(options.min_confidence)
-    if options.fail_on:
-        changes["fail_on"] = Severity(options.fail_on)
-    return config._replace(**changes)  # type: ignore[arg-type]
+    given = Given(
+        select=_split(options.select),
+        extend_select=_split(options.extend_select),
+        ignore=_split(options.ignore),
+        per_file_ignores=_per_file_ignores(options.per_file_ignores),
+        target=options.target,
+        min_confidence=Confidence(options.min_confidence) if options.min_confidence else None,
+        policy=getattr(options, "policy", None),
+        runtime=known_runtime(getattr(options, "runtime", None)),
+        input_ranges=tuple(map(input_range, getattr(options, "input_range", ()))),
+    )
+    config = with_given(load_config(_start(options), file=options.config, isolated=options.isolated), given)
+    return config._replace(
+        given=given,
+        exclude=config.exclude + tuple(options.exclude),
+        force_exclude=config.force_exclude or options.force_exclude,
+        per_file_ignores=config.per_file_ignores + given.per_file_ignores,
+        isolated=options.isolated,
+        baseline=None if options.no_baseline else options.baseline or config.baseline,
+        cache=config.cache and not options.no_cache,
+        fail_on=Severity(options.fail_on) if options.fail_on else config.fail_on,
+        jobs=options.jobs,
+    )
 
 
 class Asked(NamedTuple):
@@ -143,6 +144,9 @@ def add_common(parser: Parser) -> None:
     )
     exits.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever is found, files that can't be read too")
     add_source_of_configuration(parser)
+    parser.add_argument(
+        "-j", "--jobs", type=_jobs, metavar="N", help="use at most N processes (default: as many as there are processors for this one)"
+    )
     parser.add_argument("--no-cache", action="store_true", help="don't use or write the cache")
     add_color(parser)
 
@@ -167,7 +171,14 @@ def add_color(parser: Parser) -> None:
     )
 
 
-def _runtime(name: str | None) -> str | None:
+def _jobs(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a number of processes, 1 or more')
+    return int(text)
+
+
+def known_runtime(name: str | None) -> str | None:
+    """The runtime of that name; raises UsageError for one that the table does not know."""
     if name is not None:
         from mplint.graph.runtimes import runtimes
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mplint.cli.arguments import EXIT_EPILOG, Parser, add_common, add_paths, add_ranges, prepare
 from mplint.cli.output import ensure_text_file, write_text
-from mplint.cli.terminal import CLEAN, complain, exit_code, show_faults, style_of, tell
+from mplint.cli.paths import check_report
+from mplint.cli.terminal import CLEAN, complain, exit_code, progress_of, show_faults, style_of, tell
 from mplint.config import POLICIES
 from mplint.errors import UsageError
 from mplint.report.formats import FORMATS, PLAIN
 
 if TYPE_CHECKING:
     from mplint.config import Config
+    from mplint.engine.progress import Progress
     from mplint.engine.run import CheckResult
     from mplint.graph.model import ModelGraph
 
@@ -28,10 +31,15 @@ def add_options(parser: Parser) -> None:
     add_paths(parser)
     parser.add_argument("--output-format", choices=FORMATS, default="text", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: text)")
     parser.add_argument("--output-file", metavar="FILE", help="write the report there, and only the summary to standard output")
+    parser.add_argument("--report", metavar="FILE.html", help="write a page of HTML as well: findings with source, models as maps")
     parser.add_argument(
         "--statistics", action="store_true", help="count the findings of each rule instead of listing them; sum up the precision of models"
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="write the findings and nothing else")
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("-q", "--quiet", action="store_true", help="write the findings and nothing else")
+    amount.add_argument(
+        "-v", "--verbose", action="store_true", help="say what is read, for what, by how many processes, and how long it took"
+    )
     parser.add_argument("--fix", action="store_true", help="apply the safe fixes first, as `mplint fix --apply` does")
     parser.add_argument("--add-ignores", metavar="REASON", help="write a comment at every finding that ignores it for REASON")
     shown = parser.add_argument_group("instead of checking")
@@ -47,6 +55,9 @@ def add_options(parser: Parser) -> None:
         "--model", action="append", default=[], metavar="MODULE:FACTORY", help="check the model that FACTORY() makes; runs your code"
     )
     add_common(parser)
+    parser.add_argument(
+        "--executor", metavar="URL", help="check repositories on a dask cluster: dask://HOST:PORT, or dask://local?workers=N for one here"
+    )
     changes = parser.add_argument_group("which change")
     changes.add_argument("--since", metavar="REF", help="report what changed since git commit REF: findings on changed lines, and new ones")
     changes.add_argument("--staged", action="store_true", help="report what the next commit would change")
@@ -56,19 +67,40 @@ def run(options: Namespace) -> int:
     """Check, report, and return the exit code."""
     if options.statistics and options.output_format not in PLAIN:
         raise UsageError(f"--statistics goes with --output-format {', '.join(PLAIN)}")
-    if options.output_file is not None:
-        ensure_text_file(options.output_file)
+    if options.report is not None:
+        check_report(options.report, options.output_file, (".html",))
+    for path in filter(None, (options.output_file, options.report)):
+        ensure_text_file(path)
     _ensure_files(options)
     config, paths, texts = prepare(options)
     if options.show_files or options.show_settings:
         return _show(options, config, paths)
-    failures = _fix(config, paths) if options.fix else ()
-    result, given = _checked(options, config, paths, texts)
-    if options.add_ignores is not None:
-        result, unwritten = _ignored(options, result)
-        failures += unwritten
-    faults = _report(options, config, result, given)
+    from mplint.engine.results import Interrupted
+
+    begun = time.monotonic()
+    left = "nothing is reported"
+    if options.fix or options.add_ignores is not None:
+        left += ", and every file is as it was or changed as a whole"
+    with progress_of(left, shown=not options.quiet) as progress:
+        failures = _fix(config, paths, progress) if options.fix else ()
+        models = _models(options.model)
+        try:
+            result, given = _checked(options, config, paths, texts, models, progress)
+        except Interrupted as stop:
+            if options.output_format not in PLAIN or options.output_file is not None or options.report is not None:
+                raise KeyboardInterrupt from None
+            progress.clear()
+            _report(options, config, stop.result, {}, ())
+            raise
+        progress("writing the report")
+        progress.clear()
+        if options.add_ignores is not None:
+            result, unwritten = _ignored(options, result)
+            failures += unwritten
+    faults = _report(options, config, result, given, models)
     _remark(options, config, result)
+    if options.verbose:
+        _tell_more(config, paths, time.monotonic() - begun)
     for failure in failures:
         complain(f"error: {failure}")
     show_faults(faults)
@@ -76,21 +108,32 @@ def run(options: Namespace) -> int:
 
 
 def _checked(
-    options: Namespace, config: Config, paths: Sequence[str], texts: Mapping[str, bytes]
+    options: Namespace, config: Config, paths: Sequence[str], texts: Mapping[str, bytes], models: Sequence[ModelGraph], progress: Progress
 ) -> tuple[CheckResult, Mapping[str, bytes]]:
     """What is found, and the texts that were checked in the place of files."""
     from mplint.engine.run import check_paths
 
-    models = _models(options.model)
     if models and not options.paths:
         paths = ()
     if options.since is not None or options.staged:
-        return _changed(options, config, paths)
-    return check_paths(paths, config, given=texts, models=models), texts
+        return _changed(options, config, paths, progress)
+    if options.executor is not None:
+        from mplint.engine.cluster import Cluster, check_config
+
+        check_config(config)
+
+        def warn(text: str) -> None:
+            progress.clear()
+            complain(text)
+
+        progress("starting the cluster")
+        with Cluster(options.executor, warn) as cluster:
+            return check_paths(paths, config, progress=progress, elsewhere=cluster.check), texts
+    return check_paths(paths, config, given=texts, models=models, progress=progress), texts
 
 
-def _report(options: Namespace, config: Config, result: CheckResult, given: Mapping[str, bytes]) -> list[str]:
-    """Write the report, and return mplint's own faults."""
+def _report(options: Namespace, config: Config, result: CheckResult, given: Mapping[str, bytes], models: Sequence[ModelGraph]) -> list[str]:
+    """Write the report, and the page where one is asked for; return mplint's own faults."""
     from mplint.report.formats import Reported, report, summary
     from mplint.report.style import Style
 
@@ -102,6 +145,12 @@ def _report(options: Namespace, config: Config, result: CheckResult, given: Mapp
         write_text(options.output_file, text)
         text = "" if options.quiet else summary(reported._replace(style=style))
     sys.stdout.write(text)
+    if options.report is not None:
+        from mplint.report.page import check_page
+
+        html, others = check_page(reported, models)
+        write_text(options.report, html)
+        more += [fault for fault in others if fault not in more]
     return faults + more
 
 
@@ -118,13 +167,30 @@ def _remark(options: Namespace, config: Config, result: CheckResult) -> None:
             complain(f"note: {path}: not judged: {reason}")
 
 
+def _tell_more(config: Config, paths: Sequence[str], seconds: float) -> None:
+    """Say what was read, for what, by how many processes, and how long it took."""
+    from mplint.engine.cache import cache_folder
+    from mplint.engine.job import Job
+    from mplint.engine.run import files_of, workers_for
+
+    job = Job.of(config, paths)
+    files = files_of(paths, job)
+    sources = [scope.config.source for scope in job.scopes.among(files) if scope.config.source is not None]
+    complain(f"configuration: {', '.join(sources) or 'none'}")
+    complain(f"target: {config.target or 'no hardware named'}; rules: {len(job.rules_of(files))} of {len(job.scopes.rules)}")
+    processes = workers_for(files, config)
+    read = f"files: {len(files)}, read by {processes} processes" if processes > 1 else f"files: {len(files)}, read by one process"
+    complain(f"{read}; cache: {cache_folder() if config.cache else 'not used'}")
+    complain(f"{seconds:.2f} s")
+
+
 def _show(options: Namespace, config: Config, paths: Sequence[str]) -> int:
     """List the files that would be checked, or the settings that are in force."""
     if options.show_files:
-        from mplint.engine.discovery import discover
+        from mplint.engine.job import Job
+        from mplint.engine.run import files_of
 
-        files = discover(paths, config.exclude, root=config.root, force_exclude=config.force_exclude)
-        sys.stdout.write("".join(f"{file}\n" for file in files))
+        sys.stdout.write("".join(f"{file}\n" for file in files_of(paths, Job.of(config, paths))))
     if options.show_settings:
         from mplint.cli.settings import settings_text
         from mplint.engine.targets import TargetResolver
@@ -136,6 +202,8 @@ def _show(options: Namespace, config: Config, paths: Sequence[str]) -> int:
 def _ensure_files(options: Namespace) -> None:
     """Raise UsageError, before anything is written, where what would be changed are no files, or for no reason."""
     named = "-" not in options.paths and not options.model and not options.staged
+    if options.executor is not None and (not named or options.since is not None):
+        raise UsageError("--executor goes with files and folders, not with --since, --staged, --model or standard input")
     if options.fix and (not named or options.since is not None):
         raise UsageError("--fix goes with files, not with --since, --staged, --model or standard input")
     if options.add_ignores is not None and not named:
@@ -144,12 +212,13 @@ def _ensure_files(options: Namespace) -> None:
         raise UsageError("--add-ignores needs a reason")
 
 
-def _fix(config: Config, paths: Sequence[str]) -> tuple[str, ...]:
+def _fix(config: Config, paths: Sequence[str], progress: Progress) -> tuple[str, ...]:
     """Apply the safe fixes, say what was fixed, and return what could not be written, or failed."""
     from mplint.engine.fix import fix_paths
     from mplint.report.fixes import mended_report
 
-    result = fix_paths(paths, config, unsafe=False, apply=True)
+    result = fix_paths(paths, config, unsafe=False, apply=True, progress=progress)
+    progress.clear()
     tell(mended_report(result.mended))
     return (*result.failures, *(f"internal error: {fault}" for fault in result.faults))
 
@@ -164,7 +233,7 @@ def _ignored(options: Namespace, result: CheckResult) -> tuple[CheckResult, tupl
     return result._replace(findings=ignored.left), ignored.failures
 
 
-def _changed(options: Namespace, config: Config, paths: Sequence[str]) -> tuple[CheckResult, Mapping[str, bytes]]:
+def _changed(options: Namespace, config: Config, paths: Sequence[str], progress: Progress) -> tuple[CheckResult, Mapping[str, bytes]]:
     """The findings of a change, and the texts that were checked in the place of files."""
     if options.since is not None and options.staged:
         raise UsageError("--since and --staged exclude each other")
@@ -172,7 +241,7 @@ def _changed(options: Namespace, config: Config, paths: Sequence[str]) -> tuple[
         raise UsageError(f"{'--staged' if options.staged else '--since'} goes with files, not with --model or standard input")
     from mplint.engine.changes import check_changes
 
-    return check_changes(paths, config, options.since)
+    return check_changes(paths, config, options.since, progress)
 
 
 def _models(names: Sequence[str]) -> list[ModelGraph]:

@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 
 from mplint.cli.arguments import EXIT_EPILOG, Parser, add_common, add_paths, add_ranges, prepare
-from mplint.cli.terminal import CLEAN, FOUND, exit_code, show_faults, style_of, tell
+from mplint.cli.terminal import CLEAN, FOUND, exit_code, progress_of, show_faults, style_of, tell
 
 EPILOG = (
     EXIT_EPILOG
@@ -39,7 +39,9 @@ def run(options: Namespace) -> int:
     from mplint.report.sources import Sources
 
     unsafe, apply = options.unsafe_fixes, options.apply
-    result = fix_paths(paths, config, unsafe=unsafe, apply=apply, given=given, calibration=options.calibration)
+    left = "every file is as it was or fixed as a whole" if apply else "nothing is reported"
+    with progress_of(left) as progress:
+        result = fix_paths(paths, config, unsafe=unsafe, apply=apply, given=given, calibration=options.calibration, progress=progress)
     command = "" if apply else shlex.join(("mplint", "fix", "--apply", *options.given_arguments))
     summary = fix_summary(result.applied, len(result.changed), result.remaining, command=command, unsafe=unsafe)
     if not apply:

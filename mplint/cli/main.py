@@ -14,7 +14,7 @@ from mplint.cli.arguments import Help, Parser
 from mplint.cli.terminal import CLEAN, FAILED, ask_for_report, complain
 from mplint.errors import UsageError, describe, nearest
 
-INTERRUPTED, CLOSED = 130, 141
+INTERRUPTED, CLOSED, ENDED = 130, 141, 143
 
 COMMANDS = {
     "check": "find mistakes in programs, notebooks, configurations and models",
@@ -24,9 +24,16 @@ COMMANDS = {
     "explain": "print the documentation of rules",
     "rules": "list the rules",
     "convert": "convert a model to a mixed-precision policy, and prove it",
+    "estimate": "tell what training a model takes in each precision",
+    "compare": "run your training in each precision, and measure it",
+    "doctor": "run your training under instruments, and tell what goes wrong",
     "server": "answer an editor: findings as you type, fixes, hovers",
+    "watch": "check again whenever a file changes",
+    "completion": "print a script that completes commands and options in a shell",
     "dev": "work on mplint itself: make its data, see what it understands",
 }
+
+PASSING = ("compare", "doctor")  # commands that hand what stands after `--` on to a program of the user
 
 _USAGE = "mplint COMMAND [OPTION ...] [PATH ...]"
 
@@ -35,7 +42,7 @@ Finds, explains and fixes mixed-precision mistakes in Keras, TensorFlow and
 PyTorch code and models.
 
 commands:
-""" + "\n".join(f"  {name:<8} {summary}" for name, summary in COMMANDS.items())
+""" + "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
 
 _EPILOG = """\
 examples:
@@ -70,11 +77,35 @@ def command() -> None:
     gc.disable()  # the engine collects between files; nothing else lives long enough to be worth it
     if sys.argv[1:2] != ["convert"]:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # values are only scanned, and numpy's idle threads cost 70 ms
+    _end_on_signals()
     code = main()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)
+
+
+def _end_on_signals() -> None:
+    """Let an interruption and a request to end unwind what runs; a second interruption ends it at once. None leaves a process behind."""
+    import signal
+
+    def interrupted(*_: object) -> None:
+        signal.signal(signal.SIGINT, insisted)
+        raise KeyboardInterrupt
+
+    def insisted(*_: object) -> None:
+        if "multiprocessing" in sys.modules:
+            for process in sys.modules["multiprocessing"].active_children():
+                process.kill()
+        os._exit(INTERRUPTED)
+
+    def ended(*_: object) -> None:
+        raise SystemExit(ENDED)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody wants it to be ignored
+        signal.signal(signal.SIGINT, interrupted)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, ended)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,6 +156,10 @@ def _module(name: str) -> Command:
             from mplint.cli import convert
 
             return convert
+        case "estimate":
+            from mplint.cli import estimate
+
+            return estimate
         case "baseline":
             from mplint.cli import baseline
 
@@ -133,6 +168,14 @@ def _module(name: str) -> Command:
             from mplint.cli import init
 
             return init
+        case "compare":
+            from mplint.cli import compare
+
+            return compare
+        case "doctor":
+            from mplint.cli import doctor
+
+            return doctor
         case "explain":
             from mplint.cli import explain
 
@@ -141,6 +184,14 @@ def _module(name: str) -> Command:
             from mplint.cli import server
 
             return server
+        case "watch":
+            from mplint.cli import watch
+
+            return watch
+        case "completion":
+            from mplint.cli import completion
+
+            return completion
         case "dev":
             from mplint.cli import dev
 
@@ -157,8 +208,13 @@ def parse_arguments(name: str, module: Command, argv: Sequence[str]) -> argparse
     description = f"{summary[0].upper()}{summary[1:]}."
     parser = Parser(prog=f"mplint {name}", description=description, epilog=module.EPILOG, formatter_class=Help, allow_abbrev=False)
     module.add_options(parser)
-    options, unknown = parser.parse_known_args(argv)
-    options.given_arguments = tuple(argv)
+    own = list(argv)
+    passed: list[str] = []
+    if name in PASSING and "--" in own:
+        own, passed = own[: own.index("--")], own[own.index("--") + 1 :]
+    options, unknown = parser.parse_known_args(own)
+    options.given_arguments, options.passed_on = tuple(argv), tuple(passed)
+    options.parsers = lambda: {other: options_of(other) for other in COMMANDS}  # for who completes what the others take
     if unknown:
         parser.error(f"unknown option {unknown[0]}{_hint(name, unknown[0].split('=')[0], parser)}")
     return options
@@ -167,11 +223,17 @@ def parse_arguments(name: str, module: Command, argv: Sequence[str]) -> argparse
 def _hint(name: str, option: str, parser: Parser) -> str:
     """The command that has an option which `name` has not, or an option of `name` that is written much the same."""
     for other in COMMANDS:
-        theirs = Parser(prog=f"mplint {other}", add_help=False)
-        _module(other).add_options(theirs)
+        theirs = options_of(other)
         if other != name and option in theirs._option_string_actions:
             return f"; `mplint {other}` has it"
     return nearest(option, (known for known in parser._option_string_actions if known[:4] == option[:4] or known[-4:] == option[-4:]))
+
+
+def options_of(name: str) -> Parser:
+    """A parser with the options of a command."""
+    parser = Parser(prog=f"mplint {name}", description=COMMANDS[name])
+    _module(name).add_options(parser)
+    return parser
 
 
 def _without_command(argv: Sequence[str]) -> NoReturn:

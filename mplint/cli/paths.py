@@ -34,7 +34,7 @@ def check_report(report: str, target: str | None, endings: tuple[str, ...]) -> N
     if not report.endswith(endings):
         raise UsageError(f"--report {report}: the name does not end with {' or '.join(endings)}")
     if target is not None and os.path.abspath(report) == os.path.abspath(target):
-        raise UsageError(f"--report {report} is the file that -o writes")
+        raise UsageError(f"--report {report} is the file that the result is written to")
     if os.path.exists(report) and not os.path.isfile(report):
         raise UsageError(f"--report {report} is no regular file")
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 FOREIGN = ("extern", "external", "externals", "submodules", "third-party", "third_party", "thirdparty", "vendor", "vendored")
 
 
+SCHEMA = "https://raw.githubusercontent.com/mplint/mplint/main/mplint/data/config.schema.json"
+
+
 def settings_text(config: Config, targets: Targets) -> str:
     """Every setting that is in force, as TOML, with the versions that pins give where none is configured."""
     lines = [f"# from {config.source}" if config.source else "# no configuration file"]
@@ -36,6 +39,8 @@ def settings_text(config: Config, targets: Targets) -> str:
     lines += [f"{key} = {_toml(value)}" for key, value in plain.items() if value is not None]
     lines += _table("per-file-ignores", dict(config.per_file_ignores))
     lines += _table("severity", {selector: severity.value for selector, severity in config.severities})
+    for rule, numbers in config.options:
+        lines += _table(f"options.{rule}", dict(numbers))
     configured = {"torch": config.torch, "keras": config.keras, "tensorflow": config.tensorflow}
     lines.append("\n[target]")
     if config.target is not None:
@@ -58,8 +63,9 @@ def first_configuration(files: Sequence[str], targets: Targets, folder: str) -> 
     excluded = sorted(name for name in FOREIGN if os.path.isdir(os.path.join(folder, name)))
     used = ", ".join(found) or "no framework yet"
     lines = [
+        f"#:schema {SCHEMA}",
         f"# mplint: {counted(len(files), 'file')}{f', {models} of them models' if models else ''}; {used}.",
-        "# A setting with a # before it is not set; what stands behind it is an example.",
+        "# A setting with a # before it is not set; what stands behind it is an example. All of them: docs/configuration.md.",
         "",
         '# Rules to check: codes, prefixes, names or "ALL". Default: every rule of severity error or warning.',
         '# select = ["MP1", "MP2", "MP3"]',

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from mplint.config import Config
+    from mplint.engine.progress import Progress
     from mplint.findings import Finding
     from mplint.report.style import Style
 
@@ -47,6 +49,20 @@ def show_faults(faults: Sequence[str]) -> None:
 def ask_for_report() -> None:
     """Ask the user to report what stands above."""
     complain(f"this is a mistake of mplint's own, not yours; please report what stands above at {BUGS}")
+
+
+@contextmanager
+def progress_of(left: str, *, shown: bool = True) -> Iterator[Progress]:
+    """What tells how far a run is, on a terminal where it is `shown`; an interruption is told, with what it has `left`."""
+    from mplint.engine.progress import Progress
+
+    with Progress(sys.stderr if shown else None) as progress:
+        try:
+            yield progress
+        except KeyboardInterrupt as stop:
+            progress.clear()
+            complain(f"interrupted while {progress.told}; {stop if stop.args else left}")
+            raise
 
 
 def complain(text: str) -> None:

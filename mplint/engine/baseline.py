@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from mplint.engine.builtin_rules import UnreadableInput
@@ -78,11 +78,14 @@ def compare(findings: Sequence[Finding], entries: Entries, keys: Keys) -> Compar
     return Compared(fresh, len(findings) - len(fresh), +left)
 
 
-def stale(unmet: Entries, checked: Iterable[str], codes: frozenset[str], folder: str) -> Counter[Key]:
-    """The entries that no longer hold: of rules that ran, in files that were checked (as the baseline names them) or are gone."""
+def stale(unmet: Entries, checked: Iterable[str], codes: Callable[[str], frozenset[str]], folder: str) -> Counter[Key]:
+    """The entries that no longer hold: of rules that ran, in files that were checked (as the baseline names them) or are gone.
+
+    `codes` gives the rules that ran on a file.
+    """
     seen = frozenset(checked)
     gone = {key.path for key in unmet if key.path not in seen and not os.path.exists(os.path.join(folder, key.path))}
-    return Counter({key: count for key, count in unmet.items() if key.code in codes and (key.path in seen or key.path in gone)})
+    return Counter({key: count for key, count in unmet.items() if (key.path in seen or key.path in gone) and key.code in codes(key.path)})
 
 
 def read(path: str) -> Entries:

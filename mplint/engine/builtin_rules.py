@@ -16,6 +16,8 @@ class UnreadableInput(Rule):
     Of JSON and YAML files those that were meant as a trainer's configuration: they set a precision and have other settings of a trainer.
     Comments and trailing commas in JSON are read over, since some loaders take them; templates (`{{ … }}`) are reported only where they
     are named.
+    So is a program or a configuration that takes more than 60 seconds of processor time or 4 GiB of memory by itself, and a model that
+    takes more than ten minutes.
 
     ## Why is this bad?
     Nothing in that file or cell was checked, so a run without findings would say too much.

@@ -8,6 +8,8 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +20,7 @@ from mplint.engine.results import CheckResult, FileResult, digest_of
 from mplint.findings import Finding
 from mplint.graph.names import is_model
 from mplint.python.load import read_file
-from mplint.rule import rules_package
+from mplint.rule import plugin_modules, rules_package
 
 if TYPE_CHECKING:
     from mplint.engine.job import Job
@@ -30,15 +32,13 @@ MAX_BYTES = 20_000_000
 
 
 class Cache:
-    """Results by path and content, for one project folder and one selection of rules.
+    """Results by path and content, for one project folder, one repository and one selection of rules.
 
     It lives outside the project, since it is unpickled: a repository must not be able to bring one along.
     """
 
-    def __init__(self, config: Config, codes: frozenset[str]) -> None:
-        project = os.path.abspath(config.root)
-        identity = "\0".join([project, os.getcwd(), fingerprint(config), ",".join(sorted(codes))])
-        self.path = os.path.join(cache_folder(), hashlib.blake2b(identity.encode(), digest_size=16).hexdigest() + ".pickle")
+    def __init__(self, job: Job) -> None:
+        self.path = place_of("files", job.config, job.codes, job.repository)
         self._entries: Entries | None = None
 
     def lookup(self, files: Sequence[str], resolver: TargetResolver) -> dict[str, FileResult]:
@@ -75,13 +75,12 @@ class Cache:
 
 
 class ProgramCache:
-    """The findings of whole programs, by the contents of all their files; the last few, for one project folder and selection of rules."""
+    """The findings of whole programs, by the contents of all their files; the last few, for one repository and selection of rules."""
 
     KEPT = 4
 
-    def __init__(self, config: Config, codes: frozenset[str]) -> None:
-        identity = "\0".join(["program", os.path.abspath(config.root), os.getcwd(), fingerprint(config), ",".join(sorted(codes))])
-        self.path = os.path.join(cache_folder(), hashlib.blake2b(identity.encode(), digest_size=16).hexdigest() + ".pickle")
+    def __init__(self, config: Config, codes: frozenset[str], repository: str) -> None:
+        self.path = place_of("program", config, codes, repository)
         self.others: frozenset[str] = frozenset()  # further files that the findings looked up or stored were made from
 
     def lookup(self, facts: bytes, digests: Mapping[str, bytes], read: Callable[[str], bytes]) -> dict[str, list[Finding]] | None:
@@ -108,11 +107,11 @@ class ProgramCache:
 
 
 class AnswerCache:
-    """The whole result of the last run that asked the same of the same files: known by their sizes and times, without reading any."""
+    """What the last run that asked the same found in a repository: known by the sizes and times of its files, without reading any."""
 
-    def __init__(self, job: Job, paths: Sequence[str]) -> None:
-        asked = (os.getcwd(), fingerprint(job.config), tuple(paths), job.config, sorted(job.codes))
-        self.path = os.path.join(cache_folder(), hashlib.blake2b(repr(asked).encode(), digest_size=16).hexdigest() + ".answer")
+    def __init__(self, job: Job, paths: Sequence[str], files: Iterable[str]) -> None:
+        configs = [scope.config._replace(jobs=None) for scope in job.scopes.among(files)]
+        self.path = place_of("answer", job.config, job.codes, job.repository, repr((tuple(paths), configs)))
         self.more = [job.config.baseline] if job.config.baseline is not None else []
 
     def lookup(self, files: Sequence[str]) -> CheckResult | None:
@@ -170,18 +169,29 @@ class Made(NamedTuple):
         return all(digest_of(bytes_of(path)) == old for path, old in self.others.items())
 
 
+def place_of(kind: str, config: Config, codes: frozenset[str], *more: str) -> str:
+    """Where a cache of a kind lies: one for the project folder, this folder, this mplint, the selected rules, and what else is asked."""
+    parts = [kind, os.path.abspath(config.root), os.getcwd(), fingerprint(config.plugins), ",".join(sorted(codes)), *more]
+    name = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+    return os.path.join(cache_folder(), f"{name}.pickle")
+
+
 def write(path: str, data: bytes) -> None:
     """Replace a file of the cache; a folder that can't be written to is no error."""
     if len(data) > MAX_BYTES:
         return
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        temporary = f"{path}.{os.getpid()}"
-        with open(temporary, "wb") as stream:
+    import tempfile
+
+    folder, temporary = os.path.dirname(path), ""
+    with suppress(OSError):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=folder)  # machines that share the folder may share numbers of processes
+        with os.fdopen(handle, "wb") as stream:
             stream.write(data)
         os.replace(temporary, path)
-    except OSError:
-        pass
+        return
+    with suppress(OSError):
+        os.unlink(temporary)
 
 
 def digest(path: str, resolver: TargetResolver, sidecars: Sequence[str] = ()) -> bytes:
@@ -234,13 +244,14 @@ def bytes_of(path: str) -> bytes:
         return b""
 
 
-def fingerprint(config: Config) -> str:
-    """The version of mplint, its files and of Python."""
+@lru_cache
+def fingerprint(plugins: tuple[str, ...]) -> str:
+    """The version of mplint, its files when this process first asked, and of Python."""
     package = os.path.dirname(os.path.abspath(sys.modules["mplint"].__file__ or ""))
     modules = {
         sys.modules.get(entry.module) or import_module(entry.module)
-        for entry in catalog(config.plugins).values()
-        if entry.module in config.plugins
+        for entry in catalog(plugins).values()
+        if entry.module in plugin_modules(plugins)
     }
     folders = {package, *rules_package().__path__, *(os.path.dirname(os.path.abspath(m.__file__ or "")) for m in modules)}
     stamps = []

@@ -9,26 +9,28 @@ from difflib import SequenceMatcher
 from mplint.config import Config
 from mplint.engine.baseline import Keys, compare
 from mplint.engine.check import check_data
-from mplint.engine.discovery import discover, kept
+from mplint.engine.discovery import kept
 from mplint.engine.git import changes_since, changes_staged
 from mplint.engine.job import Job
-from mplint.engine.run import CheckResult, absolute, conclude, examine
-from mplint.engine.select import known_rules, selected
+from mplint.engine.progress import SILENT, Progress
+from mplint.engine.run import CheckResult, conclude, examine, files_of
 from mplint.engine.targets import TargetResolver
 from mplint.engine.texts import Texts
 from mplint.findings import Finding
 from mplint.python.suffixes import PROGRAMS
 
 
-def check_changes(paths: Sequence[str], config: Config, since: str | None) -> tuple[CheckResult, Mapping[str, bytes]]:
+def check_changes(
+    paths: Sequence[str], config: Config, since: str | None, progress: Progress = SILENT
+) -> tuple[CheckResult, Mapping[str, bytes]]:
     """The findings on lines changed since a commit and those that were not there then, and the texts that stood for what lies on disk.
 
     Without a commit the change is what is staged. Raises UsageError as `check_paths` does, outside a repository, and for an unknown commit.
     """
     changes = changes_staged() if since is None else changes_since(since)
-    job = Job(config, selected(config, known_rules(config)), absolute(paths))
-    resolver = TargetResolver(config)
-    shown = {os.path.abspath(file): file for file in discover(paths, config.exclude, root=config.root, force_exclude=config.force_exclude)}
+    job = Job.of(config, paths, progress)
+    resolver = TargetResolver(config, job.scopes)
+    shown = {os.path.abspath(file): file for file in files_of(paths, job)}
     given = _texts(changes.now, shown, job)
     results = examine(paths, job, resolver, given)
     left = frozenset(path for path, data in changes.now.items() if data is None) | changes.strangers
@@ -43,8 +45,8 @@ def check_changes(paths: Sequence[str], config: Config, since: str | None) -> tu
     contents = given | _texts(changes.before, shown, job)
     then = [result for result in results if result.path not in old]
     others = contents.keys() - {result.path for result in then}
-    then += [check_data(path, contents[path], resolver.targets(path), job.rules()) for path in sorted(others)]
-    before = conclude(then, Job(config._replace(baseline=None), job.codes, job.named), contents)
+    then += [check_data(path, contents[path], resolver.targets(path), job.rules(path)) for path in sorted(others)]
+    before = conclude(then, job._replace(config=config._replace(baseline=None)), contents)
     entries = Keys(".", Texts(contents)).count(before.findings)
     fresh = compare(now.findings, entries, Keys(".", texts)).fresh
     wanted = {*here, *fresh}
@@ -81,6 +83,6 @@ def _texts(contents: Mapping[str, bytes | None], shown: Mapping[str, str], job: 
     """What stands for the files of a run, by the paths that it shows: of `shown`, and of programs that are not on disk and would be."""
     missing = [path for path, data in contents.items() if data is not None and path not in shown and path.endswith(PROGRAMS)]
     below = (path for path in missing if not os.path.exists(path) and any(path.startswith(os.path.join(top, "")) for top in job.named))
-    wanted = kept(below, job.config.exclude, root=job.config.root)
+    wanted = kept(below, job.scopes)
     names = dict(shown) | {path: os.path.relpath(path).replace(os.sep, "/") for path in wanted}
     return {names[path]: data for path, data in contents.items() if data is not None and path in names}

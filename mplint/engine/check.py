@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mplint.catalog import Entry, concerned
+from mplint.engine import ceilings
 from mplint.engine.builtin_rules import unreadable
+from mplint.engine.ceilings import within_ceilings
 from mplint.engine.prefilter import speaks_of_matter
 from mplint.engine.results import Fault, FileResult, digest_of, may_suppress
 from mplint.errors import describe
@@ -32,7 +34,16 @@ STACK = 3000  # calls within calls: three times Python's default, for long `elif
 
 
 def check_data(path: str, data: bytes, targets: Targets, rules: Sequence[Entry]) -> FileResult:
-    """Check the bytes of one file. An input that can't be read or parsed is an MP001 finding, never an exception."""
+    """Check the bytes of one file. An input that can't be read or parsed, or costs too much, is an MP001 finding, never an exception."""
+    try:
+        return within_ceilings(lambda: check_unbounded(path, data, targets, rules), seconds=ceilings.SECONDS, memory=ceilings.BYTES)
+    except InputError as error:
+        why = "nothing else is said of this file"
+        return FileResult(path, (unreadable(path, error, why),), comments=b"mplint:" in data, digest=digest_of(data))
+
+
+def check_unbounded(path: str, data: bytes, targets: Targets, rules: Sequence[Entry]) -> FileResult:
+    """The same at any cost; raises MemoryError."""
     if is_config(path):
         from mplint.engine.check_config import check_config
 
@@ -44,6 +55,8 @@ def check_data(path: str, data: bytes, targets: Targets, rules: Sequence[Entry])
     except InputError as error:
         comments, speaks = b"mplint:" in data, speaks_of_matter(data)
         return FileResult(path, (unreadable(path, error),), comments=comments, digest=digest_of(data), speaks=speaks)
+    except MemoryError:
+        raise
     except Exception as error:  # one file's fault must not cost the others' findings
         return FileResult(path, faults=(Fault(path, "reading", describe(error)),))
     text = document.text
@@ -104,6 +117,8 @@ def run_rules(
                 findings.update(rule().check_source(file, around))
             except RecursionError:
                 gave_up.append(rule.code)
+            except MemoryError:
+                raise
             except Exception as error:  # one rule's fault must not cost the others' findings
                 faults.append(Fault(document.path, rule.code, describe(error)))
         if gave_up:

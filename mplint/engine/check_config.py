@@ -30,6 +30,8 @@ def check_config(path: str, data: bytes, targets: Targets, rules: Sequence[Entry
             return FileResult(path)
     except InputError as error:
         return FileResult(path, (unreadable(path, error),), comments="mplint:" in text, doubtful=not meant_for_trainer(text))
+    except MemoryError:
+        raise
     except Exception as error:
         return FileResult(path, faults=(Fault(path, "reading", describe(error)),))
     findings: set[Finding] = set()
@@ -37,6 +39,8 @@ def check_config(path: str, data: bytes, targets: Targets, rules: Sequence[Entry
     for rule in [entry.load() for entry in rules if entry.configs]:
         try:
             findings.update(rule().check_config(file))
+        except MemoryError:
+            raise
         except Exception as error:  # one rule's fault must not cost the others' findings
             faults.append(Fault(path, rule.code, describe(error)))
     comments = may_suppress(text) and not file.is_json

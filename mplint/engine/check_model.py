@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from mplint.engine import ceilings
 from mplint.engine.builtin_rules import unreadable
+from mplint.engine.ceilings import within_ceilings
 from mplint.engine.results import Fault, FileResult
 from mplint.errors import UsageError, describe
 from mplint.findings import Finding
@@ -30,29 +32,40 @@ def check_models(paths: Sequence[str], job: Job, resolver: TargetResolver) -> li
     paths = without_shards(paths)
     if not paths:
         return []
-    rules = [entry for entry in job.rules() if entry.graphs]
-    if not job.config.cache:
-        return [check_model(path, resolver.targets(path), rules, named=os.path.abspath(path) in job.named) for path in paths]
-    from mplint.engine.cache import Cache
+    cache, known = None, {}
+    if job.config.cache:
+        from mplint.engine.cache import Cache
 
-    cache = Cache(job.config, job.codes)
-    known = cache.lookup(paths, resolver)
+        cache = Cache(job)
+        known = cache.lookup(paths, resolver)
+    job.progress.begin("reading models", len(paths))
     results = []
     fresh = []
     for path in paths:
         result = known.get(path)
         if result is None:
-            result = check_model(path, resolver.targets(path), rules, named=os.path.abspath(path) in job.named)
+            result = check_model(path, resolver.targets(path), job.rules(path), named=os.path.abspath(path) in job.named)
             if not result.note:
                 fresh.append(result)
         results.append(result)
-    if fresh:
+        job.progress.step()
+    if fresh and cache is not None:
         cache.store(fresh, resolver)
     return results
 
 
 def check_model(path: str, targets: Targets, rules: Sequence[Entry], *, named: bool) -> FileResult:
-    """Check one model file. What can't be read is an MP001 finding; a missing package is misuse for a `named` file, else a note."""
+    """Check one model file. What can't be read, or costs too much, is an MP001 finding; a missing package is misuse for a `named` file,
+    else a note.
+    """
+    try:
+        return within_ceilings(lambda: check_unbounded(path, targets, rules, named=named), seconds=ceilings.MODEL_SECONDS)
+    except InputError as error:
+        return FileResult(path, (unreadable(path, error),))
+
+
+def check_unbounded(path: str, targets: Targets, rules: Sequence[Entry], *, named: bool) -> FileResult:
+    """The same at any cost; raises MemoryError."""
     from mplint.graph.load import MissingExtra, load_graph
     from mplint.graph.model import GraphError, NotAModel
 
@@ -87,6 +100,8 @@ def check_graph(path: str, model: ModelGraph, targets: Targets, rules: Sequence[
             findings.update(entry.load()().check_graph(graph))
         except GraphError as error:  # weights that a rule asked for
             findings.add(unreadable(path, InputError(str(error)), f"what {entry.code} would say of this model is missing"))
+        except MemoryError:
+            raise
         except Exception as error:  # one rule's fault must not cost the others' findings
             faults.append(Fault(path, entry.code, describe(error)))
     ordered = tuple(sorted(findings, key=lambda f: f.sort_key))

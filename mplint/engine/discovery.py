@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.config import FILE_NAMES
 from mplint.configs.trainers.sniff import may_be_trainer_file
 from mplint.errors import UsageError
 from mplint.graph.names import MODELS
@@ -15,6 +16,8 @@ from mplint.python.suffixes import SUFFIXES as CONFIGS
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
+
+    from mplint.engine.scopes import Scopes
 
 SUFFIXES = (*PROGRAMS, *CONFIGS, *MODELS)
 # Folders that hold no source of the project, wherever they lie.
@@ -31,16 +34,23 @@ _MAGIC = re.compile(r"[*?[]")
 
 
 def discover(
-    paths: Iterable[str], exclude: Sequence[str] = (), *, root: str = ".", force_exclude: bool = False, respect_gitignore: bool = True
+    paths: Iterable[str],
+    exclude: Sequence[str] = (),
+    *,
+    root: str = ".",
+    force_exclude: bool = False,
+    respect_gitignore: bool = True,
+    scopes: Scopes | None = None,
 ) -> list[str]:
     """The files to read, sorted, each once, with `/` between folders and relative where the path given was.
 
     A file named is read, with `force_exclude` only where `exclude` does not leave it out. In a named folder, or one that a glob matches,
     .py, .pyi and .ipynb files are, and the JSON and YAML files that mention a precision; `exclude` holds patterns relative to `root`.
+    What the configuration of a folder excludes (`scopes`) is left out as well.
     Raises UsageError for a path that leads nowhere.
     """
     files: dict[str, str] = {}
-    walker = _Walker(exclude, root, respect_gitignore)
+    walker = _Walker(exclude, root, respect_gitignore, scopes)
     for path in paths:
         if os.path.isdir(path):
             found = walker.walk(path)
@@ -53,9 +63,10 @@ def discover(
     return sorted(files.values())
 
 
-def kept(paths: Iterable[str], exclude: Sequence[str], *, root: str = ".") -> list[str]:
-    """Those of `paths` that `exclude` does not leave out, whether they exist or not."""
-    walker = _Walker(exclude, root, respect_gitignore=False)
+def kept(paths: Iterable[str], scopes: Scopes) -> list[str]:
+    """Those of `paths` that no `exclude` leaves out, whether they exist or not."""
+    run = scopes.run.config
+    walker = _Walker(run.exclude, run.root, respect_gitignore=False, scopes=scopes)
     return [path for path in paths if not walker.excludes(_absolute(path))]
 
 
@@ -66,17 +77,46 @@ class Ignores(NamedTuple):
     start: int
 
 
+class Excluded(NamedTuple):
+    """What one configuration excludes: expressions that paths relative to an absolute folder match."""
+
+    patterns: tuple[re.Pattern[str], ...] = ()
+    root: str = ""
+
+    @classmethod
+    def of(cls, exclude: Sequence[str], root: str) -> Excluded:
+        """The same of patterns as they are written."""
+        if not exclude:
+            return NOTHING
+        from mplint.engine.select import glob_pattern
+
+        return cls(tuple(map(glob_pattern, exclude)), _absolute(root))
+
+    def holds(self, path: str) -> bool:
+        """Whether an absolute path is excluded itself."""
+        return bool(self.patterns) and self._matches(_relative(path, self.root))
+
+    def holds_above(self, path: str) -> bool:
+        """Whether an absolute path or a folder that it lies in is excluded."""
+        if not self.patterns:
+            return False
+        parts = _relative(path, self.root).split("/")
+        return any(self._matches("/".join(parts[: number + 1])) for number in range(len(parts)))
+
+    def _matches(self, relative: str) -> bool:
+        return any(pattern.fullmatch(relative) for pattern in self.patterns)
+
+
+NOTHING = Excluded()
+
+
 class _Walker:
     """Walks folders without following links to folders, so that no loop and no file is met twice."""
 
-    def __init__(self, exclude: Sequence[str], root: str, respect_gitignore: bool) -> None:
-        self.excluded: list[re.Pattern[str]] = []
-        if exclude:
-            from mplint.engine.select import glob_pattern
-
-            self.excluded = [glob_pattern(pattern) for pattern in exclude]
-        self.root = _absolute(root)
+    def __init__(self, exclude: Sequence[str], root: str, respect_gitignore: bool, scopes: Scopes | None = None) -> None:
+        self.excluded = Excluded.of(exclude, root)
         self.respect_gitignore = respect_gitignore
+        self.scopes = scopes if scopes is not None and scopes.run.config.folders else None
 
     def walk(self, folder: str) -> Iterator[str]:
         """The files below `folder`, which itself may be ignored: it was named; and the folders that can't be looked into."""
@@ -84,9 +124,9 @@ class _Walker:
         shown = _shown(folder)
         prefix = "" if shown == "." else shown.rstrip("/") + "/"
         ignores = self.inherited(top) if self.respect_gitignore else ()
-        stack = [(top, ignores)]
+        stack = [(top, ignores, self.inner(top))]
         while stack:
-            path, ignores = stack.pop()
+            path, ignores, inner_excluded = stack.pop()
             try:
                 with os.scandir(path) as scan:
                     entries = list(scan)
@@ -101,28 +141,39 @@ class _Walker:
                 continue
             if self.respect_gitignore and ".gitignore" in names:
                 ignores = (*ignores, *_read(path))
+            if self.scopes is not None and not names.isdisjoint(FILE_NAMES):
+                inner_excluded = self.inner(path)
             for entry in entries:
                 name = entry.name
                 inner = path + name if path.endswith("/") else f"{path}/{name}"
                 if entry.is_dir(follow_symlinks=False):
-                    if name not in SKIPPED and not name.endswith(".egg-info") and not self.left_out(inner, ignores, folder=True):
-                        stack.append((inner, ignores))
-                elif name.endswith(SUFFIXES) and not self.left_out(inner, ignores, folder=False) and _is_wanted(entry, inner):
+                    if (
+                        name not in SKIPPED
+                        and not name.endswith(".egg-info")
+                        and not self.left_out(inner, ignores, inner_excluded, folder=True)
+                    ):
+                        stack.append((inner, ignores, inner_excluded))
+                elif (
+                    name.endswith(SUFFIXES) and not self.left_out(inner, ignores, inner_excluded, folder=False) and _is_wanted(entry, inner)
+                ):
                     yield prefix + inner[len(top) :].lstrip("/")
 
-    def left_out(self, path: str, ignores: tuple[Ignores, ...], *, folder: bool) -> bool:
-        """Whether `exclude` or a .gitignore leaves out an absolute path."""
-        if self.excluded and self._matches(_relative(path, self.root)):
+    def inner(self, folder: str) -> Excluded:
+        """What the configuration that holds for an absolute folder excludes, besides that of the run."""
+        scope = self.scopes.below(folder) if self.scopes is not None else None
+        if scope is None or self.scopes is None or scope is self.scopes.run:
+            return NOTHING
+        return Excluded.of(scope.config.exclude, scope.config.root)
+
+    def left_out(self, path: str, ignores: tuple[Ignores, ...], inner: Excluded, *, folder: bool) -> bool:
+        """Whether `exclude`, also that of an inner configuration, or a .gitignore leaves out an absolute path."""
+        if self.excluded.holds(path) or inner.holds(path):
             return True
         return bool(ignores) and _ignored(path + "/" if folder else path, ignores)
 
     def excludes(self, path: str) -> bool:
         """Whether `exclude` leaves out an absolute path or a folder that it lies in."""
-        parts = _relative(path, self.root).split("/")
-        return any(self._matches("/".join(parts[: number + 1])) for number in range(len(parts)))
-
-    def _matches(self, relative: str) -> bool:
-        return any(pattern.fullmatch(relative) for pattern in self.excluded)
+        return self.excluded.holds_above(path) or self.inner(os.path.dirname(path)).holds_above(path)
 
     def inherited(self, top: str) -> tuple[Ignores, ...]:
         """The .gitignore files above `top`, up to the root of its repository, that do not ignore `top` itself."""
@@ -178,7 +229,7 @@ def _read(folder: str) -> tuple[Ignores, ...]:
     start = len(folder.rstrip("/")) + 1
     try:
         return (Ignores(GitIgnoreSpec.from_lines(lines), start),)
-    except ValueError:
+    except (ValueError, re.error):  # such as a range that ends before it begins
         return (Ignores(GitIgnoreSpec.from_lines([line for line in lines if _is_pattern(line)]), start),)
 
 
@@ -187,7 +238,7 @@ def _is_pattern(line: str) -> bool:
 
     try:
         GitIgnoreSpec.from_lines([line])
-    except ValueError:
+    except (ValueError, re.error):
         return False
     return True
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from mplint.config import Config
 from mplint.engine.check import check_data
 from mplint.engine.fix_conflicts import Planned, conflict, edits_of, objection, without_overlaps
+from mplint.engine.progress import SILENT, Progress
 from mplint.engine.results import FixResult
 from mplint.errors import describe
 from mplint.findings import Applicability, Finding
@@ -29,18 +30,18 @@ def fix_paths(
     apply: bool,
     given: Mapping[str, bytes] = {},
     calibration: Sequence[str] = (),
+    progress: Progress = SILENT,
 ) -> FixResult:
     """Fix files, folders and globs, and the texts `given` by path; nothing is written without `apply`, and what is given never.
 
     `calibration` are .npz files with inputs on which the fixes of models are proven. Raises UsageError as `check_paths` does.
     """
     from mplint.engine.job import Job
-    from mplint.engine.run import absolute, conclude, examine
-    from mplint.engine.select import known_rules, selected
+    from mplint.engine.run import conclude, examine
     from mplint.engine.targets import TargetResolver
 
-    job = Job(config, selected(config, known_rules(config)), absolute(paths))
-    resolver = TargetResolver(config)
+    job = Job.of(config, paths, progress)
+    resolver = TargetResolver(config, job.scopes)
     results = {result.path: result for result in examine(paths, job, resolver, given)}
     checked = dict(given)
     faults: dict[str, None] = {}
@@ -48,13 +49,13 @@ def fix_paths(
     def check(contents: Mapping[str, bytes]) -> Sequence[Finding]:
         for path, data in contents.items():
             if checked.get(path) != data:
-                results[path] = check_data(path, data, resolver.targets(path), job.rules())
+                results[path] = check_data(path, data, resolver.targets(path), job.rules(path))
                 checked[path] = data
         result = conclude(list(results.values()), job, contents)
         faults.update(dict.fromkeys(str(fault) for fault in result.faults))
         return result.findings
 
-    result = fix_files(check, given, unsafe=unsafe, apply=apply)
+    result = fix_files(check, given, unsafe=unsafe, apply=apply, progress=progress)
     if any(finding.fix is not None and finding.fix.model for finding in result.remaining):
         from mplint.engine.fix_models import fix_models
 
@@ -62,14 +63,14 @@ def fix_paths(
     return result._replace(faults=tuple(dict.fromkeys([*faults, *result.faults])))
 
 
-def fix_files(check: Check, given: Mapping[str, bytes], *, unsafe: bool, apply: bool) -> FixResult:
+def fix_files(check: Check, given: Mapping[str, bytes], *, unsafe: bool, apply: bool, progress: Progress = SILENT) -> FixResult:
     """Fix every file in which `check` finds something to fix; `given` are texts that do not lie on disk and are not written."""
     run = Run(check, given, allowed_with(unsafe))
     for _ in range(PASSES):
         if not run.next_pass():
             break
     if apply:
-        run.write()
+        run.write(progress)
     changed = sorted(path for path, data in run.now.items() if data != run.first[path])
     return FixResult(
         diffs=tuple(unified_diff(path, run.first[path], run.now[path]) for path in changed),
@@ -136,20 +137,22 @@ class Run:
             self.findings = self.check(self.now)
         return True
 
-    def write(self) -> None:
+    def write(self, progress: Progress = SILENT) -> None:
         """Replace the files on disk; one that can't be replaced counts as not fixed."""
         from mplint.replace import WriteError, replace_file
 
-        for path in sorted(self.now):
-            if path in self.given or self.now[path] == self.first[path]:
-                continue
+        changed = [path for path in sorted(self.now) if path not in self.given and self.now[path] != self.first[path]]
+        progress.begin("writing files", len(changed))
+        for path in changed:
             try:
                 replace_file(path, self.first[path], self.now[path])
+                progress.step()
             except WriteError as error:
-                self.failures.append(f"{path}: {error}; nothing was changed")
+                self.failures.append(f"{path}: {error}")
                 self.now[path] = self.first[path]
                 self.mended = Counter({key: number for key, number in self.mended.items() if key[0] != path})
-                self.findings = self.check(self.now)
+        if self.failures:
+            self.findings = self.check(self.now)
 
     def _fixable(self) -> dict[str, list[Finding]]:
         by_path: dict[str, list[Finding]] = {}

@@ -29,10 +29,10 @@ def fix_models(
     wanted = [f for f in result.remaining if f.fix is not None and f.fix.model and f.fix.applicability in allowed]
     for path in sorted({finding.location.path for finding in wanted}):
         targets = resolver.targets(path)
-        options = Options(ranges=dict(targets.input_ranges))
+        options = Options(ranges=dict(targets.input_ranges), tell=job.progress)
 
         def check(graph: ModelGraph, path: str = path) -> Sequence[Finding]:
-            return conclude([check_graph(path, graph, resolver.targets(path), job.rules())], job, {}).findings
+            return conclude([check_graph(path, graph, resolver.targets(path), job.rules(path))], job, {}).findings
 
         own = [finding for finding in result.remaining if finding.location.path == path]
         try:

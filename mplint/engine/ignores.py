@@ -40,7 +40,7 @@ def add_ignores(findings: Iterable[Finding], reason: str) -> Ignored:
             try:
                 replace_file(path, old, new)
             except WriteError as error:
-                failures.append(f"{path}: {error}; nothing was changed")
+                failures.append(f"{path}: {error}")
                 unmarked = found
             else:
                 files += 1

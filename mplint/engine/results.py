@@ -74,6 +74,14 @@ class CheckResult(NamedTuple):
     unjudged: tuple[tuple[str, str], ...] = ()
 
 
+class Interrupted(KeyboardInterrupt):
+    """A run was broken off; `result` is that of the repositories which were done."""
+
+    def __init__(self, result: CheckResult) -> None:
+        super().__init__("what was found there stands above")
+        self.result = result
+
+
 class FixResult(NamedTuple):
     """What fixing did or, without `apply`, would do.
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.catalog import Entry
 from mplint.config import Config
@@ -16,22 +19,30 @@ from mplint.engine.builtin_rules import unreadable
 from mplint.engine.check import check_data
 from mplint.engine.discovery import discover, kept
 from mplint.engine.job import Job
+from mplint.engine.progress import SILENT, Progress
+from mplint.engine.repositories import by_repository
 from mplint.engine.results import CheckResult as CheckResult
-from mplint.engine.results import Fault, FileResult
-from mplint.engine.select import FileIgnores, asked_for, known_rules, selected, severities
+from mplint.engine.results import Fault, FileResult, Interrupted
 from mplint.engine.targets import TargetResolver
 from mplint.errors import describe
 from mplint.findings import Finding, Severity
 from mplint.graph.names import is_model
+from mplint.processors import processors
 from mplint.python.document import InputError
 from mplint.python.load import read_file
 from mplint.python.suffixes import is_config
 
 if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
+    from mplint.engine.baseline import Key
+    from mplint.engine.cache import ProgramCache
     from mplint.graph.model import ModelGraph
 
 PARALLEL_BYTES = 1_500_000  # below this much source, starting workers costs more than it saves
 COLLECT_EVERY = 64
+SKIPPED = "not checked: "  # what is said of a model that was passed over begins so
+MOST_WORKERS = 8  # that are started unasked
 
 
 def check_paths(
@@ -40,58 +51,168 @@ def check_paths(
     *,
     given: Mapping[str, bytes] = {},
     models: Sequence[ModelGraph] = (),
+    progress: Progress = SILENT,
+    elsewhere: Elsewhere | None = None,
 ) -> CheckResult:
     """Check files, folders and globs, and the texts `given` by path, which stand for what lies on disk; `models` are read already.
 
+    `progress` is told how far this is, and `elsewhere` checks repositories in the place of this machine.
     Raises UsageError for a missing path, an unknown code or an unknown target.
     """
-    job = Job(config, selected(config, known_rules(config)), absolute(paths))
-    resolver = TargetResolver(config)
-    if config.cache and not given and not models:
-        return check_again(paths, job, resolver)
+    job = Job.of(config, paths, progress)
+    resolver = TargetResolver(config, job.scopes)
+    if not given and not models:
+        return check_folders(paths, job, resolver, elsewhere)
     results = examine(paths, job, resolver, given)
     if models:
         from mplint.engine.check_model import check_graph
 
-        results += [check_graph(model.path, model, resolver.targets(model.path), job.rules()) for model in models]
+        results += [check_graph(model.path, model, resolver.targets(model.path), job.rules(model.path)) for model in models]
     return conclude(results, job, given)
 
 
-def check_again(paths: Sequence[str], job: Job, resolver: TargetResolver) -> CheckResult:
-    """The result of the last run that asked the same, where no file that it read has changed; else that of a new one, which is kept."""
-    from mplint.engine.cache import AnswerCache
+class Part(NamedTuple):
+    """The files of a run that belong to one repository, and what the user asked for."""
 
-    files = files_of(paths, job.config)
-    kept = AnswerCache(job, paths)
-    known = kept.lookup(files) if len(files) > 1 else None
-    if known is not None:
-        return known
-    begun = time.time_ns()
-    results = examine_files(files, job, resolver)
-    others: set[str] = set()
-    found = conclude(results, job, {}, others)
-    if len(files) > 1 and not found.faults and not found.profiles:
-        kept.store(files, {*others, *(path for result in results for path in result.sidecars)}, begun, found)
-    return found
+    repository: str
+    files: tuple[str, ...]
+    paths: tuple[str, ...]
+
+    def known(self, job: Job) -> CheckResult | None:
+        """The result of the last run that asked the same, where no file that it read has changed."""
+        if not self.is_kept(job):
+            return None
+        from mplint.engine.cache import AnswerCache
+
+        return AnswerCache(self.own(job), self.paths, self.files).lookup(self.files)
+
+    def check(self, job: Job, resolver: TargetResolver) -> CheckResult:
+        """The result of a new run, which is kept."""
+        begun = time.time_ns()
+        return self.keep(job, *self.examine(job, resolver), begun)
+
+    def examine(self, job: Job, resolver: TargetResolver) -> tuple[CheckResult, set[str]]:
+        """The result of a new run, and what else was read or looked for."""
+        results = examine_files(self.files, self.own(job), resolver)
+        others: set[str] = set()
+        found = conclude(results, self.own(job), {}, others)
+        return found, others.union(path for result in results for path in result.sidecars)
+
+    def keep(self, job: Job, found: CheckResult, others: Iterable[str], begun: int) -> CheckResult:
+        """The result of a run that began at a time, kept for the next one."""
+        if self.is_kept(job) and not found.faults and not found.profiles:
+            from mplint.engine.cache import AnswerCache
+
+            AnswerCache(self.own(job), self.paths, self.files).store(self.files, others, begun, found)
+        return found
+
+    def is_kept(self, job: Job) -> bool:
+        """Whether the result is kept for the next run."""
+        return job.config.cache and len(self.files) > 1
+
+    def own(self, job: Job) -> Job:
+        """The job of this part alone."""
+        return job._replace(repository=self.repository)
 
 
-def absolute(paths: Iterable[str]) -> frozenset[str]:
-    """The absolute paths of `paths`."""
-    return frozenset(os.path.abspath(path) for path in paths)
+# Checks parts of a run, each once, and gives them with their results as they come.
+Checked = Generator[tuple[Part, CheckResult], None, None]
+Elsewhere = Callable[[Sequence[Part], Job, TargetResolver], Checked]
+
+
+def check_folders(paths: Sequence[str], job: Job, resolver: TargetResolver, elsewhere: Elsewhere | None = None) -> CheckResult:
+    """Check what lies on disk, each repository for itself."""
+    found = by_repository(files_of(paths, job)) or {"": []}
+    parts = [Part(repository, tuple(files), tuple(paths)) for repository, files in found.items()]
+    results = {part: known for part in parts if (known := part.known(job)) is not None}
+    todo = [part for part in parts if part not in results]
+    checked = partial(elsewhere or here, todo, job, resolver)
+    if len(parts) < 2:
+        results.update(checked())
+        return results[parts[0]]
+    sizes = {part: size_of(part.files, math.inf) for part in todo}
+    job.progress.begin("checking repositories", len(parts), sum(sizes.values()))
+    job.progress.step(len(results), 0)
+    try:
+        with closing(checked()) as answers:
+            for part, result in answers:
+                results[part] = result
+                job.progress.step(1, sizes[part])
+    except KeyboardInterrupt:
+        if not results:
+            raise
+        raise Interrupted(together([results[part] for part in parts if part in results])) from None
+    return together([results[part] for part in parts])
+
+
+def here(parts: Sequence[Part], job: Job, resolver: TargetResolver) -> Checked:
+    """The results of parts from this machine."""
+    workers = workers_for([file for part in parts for file in part.files], job.config) if len(parts) > 1 else 1
+    return in_turn(parts, job, resolver) if workers < 2 else side_by_side(parts, job, workers)
+
+
+def in_turn(parts: Sequence[Part], job: Job, resolver: TargetResolver) -> Checked:
+    """The results of parts, one after the other; what one has left behind is thrown away before the next."""
+    own = job if len(parts) < 2 else job._replace(progress=SILENT)
+    for number, part in enumerate(parts):
+        if number:
+            gc.collect()
+        yield part, part.check(own, resolver)
+
+
+def side_by_side(parts: Sequence[Part], job: Job, workers: int) -> Checked:
+    """The results of parts from worker processes, the largest first."""
+    from concurrent.futures import as_completed
+
+    order = sorted(parts, key=lambda part: -size_of(part.files, math.inf))
+    with worker_pool(min(workers, len(parts)), job, [part.files[0] for part in parts]) as pool:
+        running = {pool.submit(check_part, part): part for part in order}
+        for done in as_completed(running):
+            yield running[done], done.result()
+
+
+def check_part(part: Part) -> CheckResult:
+    """Check a part in a worker process."""
+    assert _worker is not None
+    gc.collect()
+    return part.check(*_worker)
+
+
+def together(results: Sequence[CheckResult]) -> CheckResult:
+    """The results of several repositories as one."""
+    if len(results) == 1:
+        return results[0]
+    passed_over = [[(path, text.removeprefix(SKIPPED)) for path, text in found.unjudged if text.startswith(SKIPPED)] for found in results]
+    remarks = [note for found, skipped in zip(results, passed_over, strict=True) for note in found.notes[len({t for _, t in skipped}) :]]
+    stale: Counter[Key] = Counter()
+    for found in results:
+        stale |= Counter(found.stale)
+    return CheckResult(
+        in_order({finding for found in results for finding in found.findings}),
+        sum(found.files for found in results),
+        tuple(sorted({fault for found in results for fault in found.faults})),
+        notes_of(skip for skipped in passed_over for skip in skipped) + tuple(remarks),
+        tuple(profile for found in results for profile in found.profiles),
+        sum(found.known for found in results),
+        stale,
+        unjudged=tuple(sorted(told for found in results for told in found.unjudged)),
+    )
 
 
 def examine(paths: Sequence[str], job: Job, resolver: TargetResolver, contents: Mapping[str, bytes]) -> list[FileResult]:
     """What each of `contents` (texts by path, whatever lies on disk) and each file under `paths` gives by itself."""
     config = job.config
     if config.force_exclude and contents:
-        contents = {path: contents[path] for path in kept(contents, config.exclude, root=config.root)}
-    results = [check_data(path, data, resolver.targets(path), job.rules()) for path, data in contents.items()]
-    return results + examine_files([path for path in files_of(paths, config) if path not in contents], job, resolver)
+        contents = {path: contents[path] for path in kept(contents, job.scopes)}
+    results = [check_data(path, data, resolver.targets(path), job.rules(path)) for path, data in contents.items()]
+    return results + examine_files([path for path in files_of(paths, job) if path not in contents], job, resolver)
 
 
-def files_of(paths: Sequence[str], config: Config) -> list[str]:
+def files_of(paths: Sequence[str], job: Job) -> list[str]:
     """The files that a run over `paths` reads."""
-    return discover(paths, config.exclude, root=config.root, force_exclude=config.force_exclude) if paths else []
+    config = job.config
+    job.progress("looking for files")
+    return discover(paths, config.exclude, root=config.root, force_exclude=config.force_exclude, scopes=job.scopes) if paths else []
 
 
 def examine_files(files: Sequence[str], job: Job, resolver: TargetResolver) -> list[FileResult]:
@@ -112,7 +233,7 @@ def check_files(files: Sequence[str], job: Job, resolver: TargetResolver) -> lis
         return [found[path] for path in files]
     from mplint.engine.cache import Cache
 
-    cache = Cache(job.config, job.codes)
+    cache = Cache(job)
     known = cache.lookup(files, resolver)
     todo = [path for path in files if path not in known]
     fresh = {result.path: result for result in run(todo, job, resolver)}
@@ -123,22 +244,66 @@ def check_files(files: Sequence[str], job: Job, resolver: TargetResolver) -> lis
 
 def run(files: Sequence[str], job: Job, resolver: TargetResolver) -> list[FileResult]:
     """Check `files` here, or with worker processes where there is enough to do."""
-    workers = min(os.cpu_count() or 1, 8)
-    if workers < 2 or len(files) < 2 or size_of(files) < PARALLEL_BYTES:
+    workers = workers_for(files, job.config)
+    job.progress.begin("reading files", len(files))
+    if workers < 2:
         return check_here(files, job, resolver)
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
     order = sorted(range(len(files)), key=lambda i: i % (workers * 12))
     step = max(1, len(files) // (workers * 12))
     chunks = [[files[i] for i in order[start : start + step]] for start in range(0, len(order), step)]
+    results = []
+    with worker_pool(workers, job, files) as pool:
+        for chunk in pool.map(check_chunk, chunks):
+            results += chunk
+            job.progress.step(len(chunk))
+    return results
+
+
+@contextmanager
+def worker_pool(workers: int, job: Job, files: Sequence[str]) -> Iterator[ProcessPoolExecutor]:
+    """Processes that share the work on some files; none of them is left where the work is broken off."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
     method = "fork" if sys.platform == "linux" else "spawn"
     if method == "fork":
-        for rule in job.rules():  # once here, and not once in every worker
+        for rule in job.rules_of(files):  # once here, and not once in every worker
             rule.load()
     gc.freeze()
-    with ProcessPoolExecutor(workers, mp_context=get_context(method), initializer=start_worker, initargs=(job,)) as pool:
-        return [result for chunk in pool.map(check_chunk, chunks) for result in chunk]
+    pool = ProcessPoolExecutor(workers, mp_context=get_context(method), initializer=start_worker, initargs=(job,))
+    try:
+        with held_signals("SIGINT", "SIGTERM"):
+            pool.submit(os.getpid)  # begins the processes
+        yield pool
+    except BaseException:
+        for process in list(pool._processes.values()):
+            process.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def workers_for(files: Sequence[str], config: Config) -> int:
+    """How many processes check `files`: one where there is too little to do for more, and where this is one of several already."""
+    if _worker is not None:
+        return 1
+    workers = min(processors(), MOST_WORKERS) if config.jobs is None else config.jobs
+    return workers if workers > 1 and len(files) > 1 and size_of(files) >= PARALLEL_BYTES else 1
+
+
+@contextmanager
+def held_signals(*names: str) -> Iterator[None]:
+    """Let signals that end this process wait: an exception raised while a process begins would be lost. That process holds them, too."""
+    import signal
+
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.Signals[name] for name in names])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _worker: tuple[Job, TargetResolver] | None = None
@@ -146,8 +311,26 @@ _worker: tuple[Job, TargetResolver] | None = None
 
 def start_worker(job: Job) -> None:
     """Keep in this worker process what every chunk needs."""
+    import signal
+    from threading import Thread
+
     global _worker
-    _worker = (job, TargetResolver(job.config))
+    _worker = (job._replace(progress=SILENT), TargetResolver(job.config, job.scopes))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one ends the others
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+    Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """Wait for the end of the process that this one works for, and end with it."""
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def check_chunk(files: Sequence[str]) -> list[FileResult]:
@@ -161,13 +344,13 @@ def check_chunk(files: Sequence[str]) -> list[FileResult]:
 
 def check_here(files: Iterable[str], job: Job, resolver: TargetResolver) -> list[FileResult]:
     """Check files one after the other in this process, with the cyclic collector held off between them."""
-    rules = job.rules()
     results = []
     collecting = gc.isenabled()
     gc.disable()
     try:
         for number, path in enumerate(files, 1):
-            results.append(check_file(path, resolver, rules))
+            results.append(check_file(path, resolver, job.rules(path)))
+            job.progress.step()
             if number % COLLECT_EVERY == 0:
                 gc.collect(1)  # what survived an earlier turn is no garbage
     finally:
@@ -186,7 +369,7 @@ def check_file(path: str, resolver: TargetResolver, rules: Sequence[Entry]) -> F
     return check_data(path, data, resolver.targets(path), rules)
 
 
-def size_of(files: Iterable[str]) -> int:
+def size_of(files: Iterable[str], most: float = PARALLEL_BYTES) -> int:
     """The total size of `files` in bytes, as far as it matters for the choice of workers."""
     total = 0
     for path in files:
@@ -194,7 +377,7 @@ def size_of(files: Iterable[str]) -> int:
             total += os.stat(path).st_size
         except OSError:
             continue
-        if total >= PARALLEL_BYTES:
+        if total >= most:
             break
     return total
 
@@ -204,57 +387,60 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
 
     What else was read or looked for to answer is added to `others`.
     """
-    rules = known_rules(job.config)
+    job.progress("running the programs")
+    rules = job.scopes.rules
     names = {code: rule.name for code, rule in rules.items()}
-    idle = frozenset(code for code, rule in rules.items() if rule.needs_target) if job.config.target is None else frozenset()
-    ignores = FileIgnores(job.config, rules)
-    advised = asked_for(job.config, rules)
-    severe = severities(job.config, rules)
     faults = {fault for result in results for fault in result.faults}
     programs = [result for result in results if not is_config(result.path) and not is_model(result.path)]
     asked: dict[str, list[Finding]] = {}
     known: dict[tuple[object, ...], Finding] = {}  # what the program says of what a file shows by itself
-    if any(rule.program for rule in job.rules()):
+    asking = job.rules_of(result.path for result in programs)
+    if any(rule.program for rule in asking):
         from mplint.engine.interpret import program_findings
 
         own = {spot(f): f for result in programs for f in result.findings}
-        remembered = None
-        if job.config.cache and len(programs) > 1 and not contents:
+        caches: list[ProgramCache] = []
+
+        def remember(repository: str) -> ProgramCache:
             from mplint.engine.cache import ProgramCache
 
-            remembered = ProgramCache(job.config, job.codes)
-        targets = TargetResolver(job.config).targets
+            caches.append(ProgramCache(job.config, job.codes, repository))
+            return caches[-1]
+
+        remembered = remember if job.config.cache and len(programs) > 1 and not contents else None
+        targets = TargetResolver(job.config, job.scopes).targets
         read = partial(bytes_of, contents=contents)
-        for path, more in program_findings(programs, read, job.rules(), faults, remembered, targets).items():
+        for path, more in program_findings(programs, read, asking, faults, remembered, targets).items():
             asked.setdefault(path, []).extend(f for f in more if spot(f) not in own)
             known |= {spot(f): f for f in more if spot(f) in own and f.confidence.rank < own[spot(f)].confidence.rank}
-        if others is not None and remembered is not None:
-            others |= remembered.others
+        if others is not None:
+            others.update(*(cache.others for cache in caches))
     shown: set[Finding] = set()
     hidden: set[Finding] = set()
     for result in results:
         if result.doubtful and result.path not in contents and os.path.abspath(result.path) not in job.named:
             continue
-        enabled = job.codes - ignores.codes(result.path)
+        scope = job.scopes.of(result.path)
+        enabled = scope.codes - scope.ignores.codes(result.path) - job.scopes.given.codes(result.path)
         told = (informed(f, known.get(spot(f))) for f in result.findings)
         kept = [f for f in (*told, *asked.get(result.path, ())) if f.code in enabled]
         if result.comments:
-            kept = suppressed(result, kept, enabled - idle, names, contents, faults)
-        kept = [judged(f, rules, severe) for f in kept] if severe else kept
-        sure = {f for f in kept if f.confidence.rank >= job.config.min_confidence.rank}
-        wanted = {f for f in sure if f.severity is not Severity.INFO or f.code in advised}
+            kept = suppressed(result, kept, enabled - scope.idle, names, contents, faults)
+        kept = [judged(f, rules, scope.severities) for f in kept] if scope.severities else kept
+        sure = {f for f in kept if f.confidence.rank >= scope.config.min_confidence.rank}
+        wanted = {f for f in sure if f.severity is not Severity.INFO or f.code in scope.advised}
         shown |= wanted
         hidden.update(f for f in kept if f not in wanted)
     checked = [result.path for result in results if not result.note]
     profiles = tuple(result.profile for result in results if result.profile is not None)
-    notes = notes_of(results) + remarks_of(results, job.named)
+    notes = notes_of((result.path, result.note) for result in results if result.note) + remarks_of(results, job.named)
     found = CheckResult(in_order(shown), len(checked), tuple(sorted(faults)), notes, profiles, unjudged=unjudged_in(results))
     return found if job.config.baseline is None else without_known(found, in_order(hidden), job, checked, contents)
 
 
 def unjudged_in(results: Iterable[FileResult]) -> tuple[tuple[str, str], ...]:
     """Paths of models with what could not be judged in them, sorted."""
-    return tuple(sorted((r.path, text) for r in results for text in (*r.unjudged, *((f"not checked: {r.note}",) if r.note else ()))))
+    return tuple(sorted((r.path, text) for r in results for text in (*r.unjudged, *((SKIPPED + r.note,) if r.note else ()))))
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -274,7 +460,7 @@ def without_known(
     keys = Keys(folder, Texts(contents))
     new = compare(result.findings, read(job.config.baseline), keys)
     unmet = compare(hidden, new.unmet, keys).unmet
-    gone = stale(unmet, map(keys.path, checked), job.codes, folder)
+    gone = stale(unmet, map(keys.path, checked), lambda path: job.scopes.of(os.path.join(folder, path)).codes, folder)
     return result._replace(findings=tuple(new.fresh), known=new.known, stale=gone)
 
 
@@ -304,14 +490,13 @@ def remarks_of(results: Iterable[FileResult], named: frozenset[str]) -> tuple[st
     return tuple(f"{result.path}: {remark}" for result in asked for remark in result.remarks)
 
 
-def notes_of(results: Iterable[FileResult]) -> tuple[str, ...]:
-    """Each note once, with the number of files that it speaks of."""
+def notes_of(skipped: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Each note on models that were passed over once, with the number of files that it speaks of."""
     paths: dict[str, list[str]] = {}
-    for result in results:
-        if result.note:
-            paths.setdefault(result.note, []).append(result.path)
+    for path, note in skipped:
+        paths.setdefault(note, []).append(path)
     counts = {note: f" and {len(found) - 1} more" if len(found) > 1 else "" for note, found in paths.items()}
-    return tuple(f"{found[0]}{counts[note]}: not checked: {note}" for note, found in paths.items())
+    return tuple(f"{found[0]}{counts[note]}: {SKIPPED}{note}" for note, found in paths.items())
 
 
 def bytes_of(path: str, contents: Mapping[str, bytes]) -> bytes:

@@ -103,7 +103,7 @@ def glob_pattern(pattern: str) -> re.Pattern[str]:
     """The expression that a path relative to the root must match in full.
 
     As in .gitignore, a pattern without a slash matches at any depth, `**` matches any number of
-    folders, and a pattern that matches a folder matches what is in it.
+    folders, and a pattern that matches a folder matches what is in it. Raises UsageError for a range that ends before it begins.
     """
     text = pattern.replace("\\", "/").rstrip("/")
     anchored = "/" in text
@@ -122,7 +122,10 @@ def glob_pattern(pattern: str) -> re.Pattern[str]:
             expression += "[" + ("^" if piece[1] == "!" else "") + re.sub(r"([\\^\[])", r"\\\1", piece[1:-1].removeprefix("!")) + "]"
         else:
             expression += re.escape(piece)
-    return re.compile(expression + "(?:/.*)?", re.DOTALL)
+    try:
+        return re.compile(expression + "(?:/.*)?", re.DOTALL)
+    except re.error as error:
+        raise UsageError(f'"{pattern}" is no pattern for paths: {error.msg}') from None
 
 
 def _weights(selectors: Iterable[str], rules: Mapping[str, Entry], config: Config, key: str) -> dict[str, int]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mplint.config import Config
+from mplint.engine.scopes import Scopes
 from mplint.targets import Targets
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 class TargetResolver:
     """Gives each file its `Targets`, one per folder; raises UsageError for an unknown hardware target."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._hardware = resolve_hardware(config.target)
+    def __init__(self, config: Config, scopes: Scopes | None = None) -> None:
+        self._scopes = scopes or Scopes(config)
+        self._hardware = {config.target: resolve_hardware(config.target)}
         self._by_folder: dict[str, Targets] = {}
         self._fingerprints: dict[str, str] = {}
 
@@ -29,24 +30,29 @@ class TargetResolver:
         folder = os.path.dirname(path)
         known = self._by_folder.get(folder)
         if known is None:
+            scope = self._scopes.of(path)
+            config = scope.config
+            if config.target not in self._hardware:
+                self._hardware[config.target] = resolve_hardware(config.target)
             known = self._by_folder[folder] = Targets(
-                hardware=self._hardware,
-                libraries=partial(libraries, self._config, folder or "."),
-                runtime=self._config.runtime,
-                input_ranges=self._config.input_ranges,
-                policy=self._config.policy,
-                programs=partial(program_libraries, self._config, folder or "."),
+                hardware=self._hardware[config.target],
+                libraries=partial(libraries, config, folder or "."),
+                runtime=config.runtime,
+                input_ranges=config.input_ranges,
+                policy=config.policy,
+                programs=partial(program_libraries, config, folder or "."),
+                options=scope.options,
             )
         return known
 
     def fingerprint(self, path: str) -> str:
-        """Everything about the targets of a file that a result may depend on."""
+        """Everything about the targets of a file, and about the rules that it is shown to, that a result may depend on."""
         folder = os.path.dirname(path)
         known = self._fingerprints.get(folder)
         if known is None:
-            targets = self.targets(path)
-            known = f"{targets.libraries} {targets.hardware} {targets.runtime} {targets.input_ranges} {targets.policy}"
-            self._fingerprints[folder] = known
+            scope = self._scopes.of(path)
+            codes = sorted(scope.codes) if scope is not self._scopes.run else ()
+            known = self._fingerprints[folder] = " ".join((self.targets(path).told(), *codes))
         return known
 
 

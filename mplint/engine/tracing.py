@@ -74,14 +74,16 @@ def traced_findings(
 
 @contextmanager
 def deep_stack() -> Iterator[None]:
-    """What interpreting needs of Python: a deep stack, and no search for garbage in a heap that lives as long as the run."""
+    """What interpreting needs of Python: a deep stack, and no search for garbage but in what single entries leave."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, STACK))
     collecting = gc.isenabled()
     gc.disable()
+    gc.freeze()
     try:
         yield
     finally:
+        gc.unfreeze()
         sys.setrecursionlimit(limit)
         if collecting:
             gc.enable()
@@ -165,9 +167,9 @@ class Programs:
     def told_facts(self) -> bytes:
         """A digest of everything that is known of the programs without their texts."""
         folders = sorted({os.path.dirname(path) for path in self.given.values()})
-        versions = [str(self.targets(os.path.join(folder, "_")).libraries) for folder in folders] if self.targets is not None else []
+        targets = [self.targets(os.path.join(folder, "_")).told() for folder in folders] if self.targets is not None else []
         told = [(path, r.imports, r.folders, sorted(r.words), r.speaks) for path, r in sorted(self.told.items())]
-        return digest_of(repr((sorted(self.given.items()), told, versions)).encode("utf-8", "surrogatepass"))
+        return digest_of(repr((sorted(self.given.items()), told, targets)).encode("utf-8", "surrogatepass"))
 
     def paths(self) -> list[str]:
         """The programs that were given."""

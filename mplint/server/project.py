@@ -9,11 +9,10 @@ from threading import Lock
 from mplint.config import Config, load_config
 from mplint.configs.trainers.sniff import may_be_trainer_file
 from mplint.engine.check import check_data
-from mplint.engine.discovery import discover, kept
+from mplint.engine.discovery import kept
 from mplint.engine.job import Job
 from mplint.engine.results import Fault, FileResult
-from mplint.engine.run import absolute, check_files, conclude
-from mplint.engine.select import known_rules, selected
+from mplint.engine.run import check_files, conclude, files_of
 from mplint.engine.targets import TargetResolver
 from mplint.findings import Finding
 from mplint.graph.names import is_model
@@ -29,8 +28,8 @@ class Project:
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
         self.config: Config = load_config(self.root)
-        self._job = Job(self.config, selected(self.config, known_rules(self.config)), absolute([self.root]))
-        self._resolver = TargetResolver(self.config)
+        self._job = Job.of(self.config, [self.root])
+        self._resolver = TargetResolver(self.config, self._job.scopes)
         self._edited: dict[str, bytes] = {}
         self._results: dict[str, FileResult] | None = None
         self._stale: set[str] = set()
@@ -73,7 +72,7 @@ class Project:
         return by_path, result.faults
 
     def _first(self, edited: Mapping[str, bytes]) -> dict[str, FileResult]:
-        files = discover([self.root], self.config.exclude, root=self.config.root)
+        files = files_of([self.root], self._job)
         on_disk = [path for path in files if path not in edited and not is_model(path)]
         results = {result.path: result for result in check_files(on_disk, self._job, self._resolver)}
         return results | {path: self._checked(path, edited[path]) for path in self._wanted(edited)}
@@ -87,7 +86,7 @@ class Project:
                 results[path] = check_files([path], self._job, self._resolver)[0]
 
     def _checked(self, path: str, data: bytes) -> FileResult:
-        return check_data(path, data, self._resolver.targets(path), self._job.rules())
+        return check_data(path, data, self._resolver.targets(path), self._job.rules(path))
 
     def _wanted(self, paths: Iterable[str]) -> Sequence[str]:
-        return [path for path in kept(paths, self.config.exclude, root=self.config.root) if not is_model(path)]
+        return [path for path in kept(paths, self._job.scopes) if not is_model(path)]

@@ -204,7 +204,8 @@ async def hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
 def explain(ls: Server, code: str) -> str:
     """Show a rule's page, and return its text."""
     rule = known_rules(ls.project.config if ls.project is not None else Config())[code].load()
-    ls.window_show_document(types.ShowDocumentParams(rule.url(), external=True))
+    if rule.url():
+        ls.window_show_document(types.ShowDocumentParams(rule.url(), external=True))
     return f"# {rule.code} {rule.name}\n\n{rule.documentation()}\n"
 
 

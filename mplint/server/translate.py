@@ -9,7 +9,7 @@ from pygls import uris
 
 from mplint.engine.texts import Texts
 from mplint.findings import Applicability, Edit, Finding, Location, Severity
-from mplint.rule import DOCS_URL
+from mplint.report.summary import page_of
 
 SEVERITIES = {
     Severity.ERROR: types.DiagnosticSeverity.Error,
@@ -54,7 +54,7 @@ class Places:
             message="\n".join(sentence for sentence in words if sentence),
             severity=SEVERITIES[finding.severity],
             code=finding.code,
-            code_description=types.CodeDescription(href=DOCS_URL.format(name=finding.name)),
+            code_description=types.CodeDescription(href=page) if (page := page_of(finding)) else None,
             source=SOURCE,
             tags=[types.DiagnosticTag.Deprecated] if finding.code in RENAMED else None,
             related_information=[

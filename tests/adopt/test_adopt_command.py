@@ -87,7 +87,7 @@ def test_the_report_holds_every_note(script: Path) -> None:
         (("train.py", "--calibration", "data.npz"), "--calibration is for models"),
         (("train.py", "-o", "train.py"), "is the input itself"),
         (("train.py", "--apply", "-o", "half.py"), "give one of them"),
-        (("train.py", "--report", "report.html"), "does not end with .json"),
+        (("train.py", "--report", "report.txt"), "does not end with .json or .html"),
         (("broken.py",), "broken.py"),
     ],
 )

@@ -46,7 +46,7 @@ def test_the_rule_is_found_and_its_fixtures_and_documentation_pass(copy: Path) -
 def test_the_documentation_of_the_copy_is_up_to_date(copy: Path) -> None:
     done = in_copy(copy, "docs/generate.py", "--check")
     assert done.returncode == 0, done.stdout
-    assert "| MP998 | [made-up-mistake]" in (copy / "README.md").read_text()
+    assert "| MP998 | [made-up-mistake]" in (copy / "docs" / "rules" / "index.md").read_text()
 
 
 def test_it_is_refused_the_second_time(copy: Path) -> None:

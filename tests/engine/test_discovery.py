@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import mplint
+from mplint.config import Config
 from mplint.engine.discovery import discover, kept
+from mplint.engine.scopes import Scopes
 from mplint.errors import UsageError
 
 
@@ -110,7 +112,7 @@ def test_a_named_file_is_left_out_only_where_that_is_asked() -> None:
     named = ["a.py", "pkg/tests/c.py", "third/x.py"]
     assert discover(["a.py", "pkg/d_test.py"], exclude=["pkg"]) == ["a.py", "pkg/d_test.py"]
     assert discover(["a.py", "pkg/d_test.py"], exclude=["pkg"], force_exclude=True) == ["a.py"]
-    assert kept(named, ["tests", "/third"]) == ["a.py"]
+    assert kept(named, Scopes(Config(exclude=("tests", "/third")))) == ["a.py"]
 
 
 def test_globs_match_like_a_shell() -> None:
@@ -157,3 +159,11 @@ def test_a_folder_that_cannot_be_looked_into_is_an_unreadable_input(tmp_path: Pa
     assert discover([str(tmp_path)]) == [f"{tmp_path}/a.py", f"{tmp_path}/locked"]
     found = mplint.check([str(tmp_path)]).findings
     assert [(f.code, f.location.path) for f in found] == [("MP001", f"{tmp_path}/locked")]
+
+
+def test_a_range_that_ends_before_it_begins_leaves_out_nothing_in_a_gitignore_and_is_misuse_in_exclude(project: Path) -> None:
+    write("a.py", "b.py")
+    (project / ".gitignore").write_text("[z-a].py\nb.py\n")
+    assert discover(["."]) == ["a.py"]
+    with pytest.raises(UsageError, match=r'"\[z-a\]" is no pattern for paths'):
+        discover(["."], exclude=["[z-a]"])

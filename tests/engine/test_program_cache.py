@@ -92,4 +92,15 @@ def test_an_answer_ends_with_a_change_of_a_file_or_of_the_pins(project: Path, mo
     assert "MP101" in codes()
 
 
+def test_another_hardware_is_another_question(project: Path) -> None:
+    (project / "train.py").write_text(TRAIN.replace('torch.autocast("cuda")', 'torch.autocast("cuda", dtype=torch.bfloat16)'))
+
+    def found(target: str | None) -> list[str]:
+        return [finding.code for finding in check(["."], Config(isolated=True, target=target)).findings]
+
+    assert "MP503" not in found(None)
+    assert "MP503" in found("Tesla T4")
+    assert "MP503" not in found("A100")
+
+
 BEFORE = 60_000_000_000  # nanoseconds: files that have just been written are taken for settled

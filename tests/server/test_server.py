@@ -183,6 +183,11 @@ async def test_hovering_tells_what_is_in_force(client: LanguageClient) -> None:
     assert hover is not None and isinstance(hover.contents, types.MarkupContent)
     assert "float16" in hover.contents.value and "autocast" in hover.contents.value
     assert await client.text_document_hover_async(types.HoverParams(types.TextDocumentIdentifier(where), types.Position(1, 0))) is None
+    train = open_document(client, "train.py")
+    line = next(number for number, text in enumerate(TRAIN.splitlines()) if "scaler.step(" in text)
+    hover = await client.text_document_hover_async(types.HoverParams(types.TextDocumentIdentifier(train), types.Position(line, 10)))
+    assert hover is not None and isinstance(hover.contents, types.MarkupContent)
+    assert "scaler `torch.amp.GradScaler`" in hover.contents.value and "scaler step" in hover.contents.value
 
 
 @pytest.mark.asyncio
