@@ -1,4 +1,5 @@
-"""Write what is made from the code: docs/rules/*.md, the README's table and its example of a report, mplint/catalog_table.py, the events.
+"""Write what is made from the code: docs/rules/*.md, tables in other pages, the README's example of a report, mplint/catalog_table.py,
+the schema of the configuration, the events.
 
 Run from the repository's root: `python docs/generate.py`; with `--check` it only says what is out of date.
 """
@@ -7,10 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import schema
+import shown
 
 from mplint.catalog import read_entries, rule_files
 from mplint.rule import Rule, registry
@@ -30,8 +35,6 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {{
 {}}}
 """
 SIZE = re.compile(r"(?<=\.py'): \(\d+")
-EVENTS = re.compile(r"(<!-- events -->\n).*?(<!-- end of events -->)", re.S)
-TABLE = re.compile(r"(<!-- rules -->\n).*?(<!-- end of rules -->)", re.S)
 
 
 def pages() -> Iterator[tuple[Path, str]]:
@@ -40,11 +43,25 @@ def pages() -> Iterator[tuple[Path, str]]:
     for rule in rules.values():
         yield ROOT / "docs" / "rules" / f"{rule.name}.md", page(rule)
     yield ROOT / "mplint" / "catalog_table.py", catalog_table()
-    writing = ROOT / "docs" / "writing-rules.md"
-    yield writing, EVENTS.sub(lambda m: m[1] + events_table() + m[2], writing.read_text(encoding="utf-8"))
-    readme = ROOT / "README.md"
-    text = TABLE.sub(lambda m: m[1] + table(list(rules.values())) + m[2], readme.read_text(encoding="utf-8"))
-    yield readme, COMMAND.sub(lambda m: m[1] + output(m[2]) + m[3], text)
+    yield ROOT / "mplint" / "data" / "config.schema.json", schema.schema_text()
+    yield filled(ROOT / "docs" / "writing-rules.md", events=events_table())
+    yield filled(ROOT / "docs" / "configuration.md", settings=schema.settings_table(), options=schema.options_table())
+    yield filled(ROOT / "docs" / "rules" / "index.md", rules=table(list(rules.values())))
+    for page_of_commands in (ROOT / "README.md", *(ROOT / "docs" / "start" / name for name in ("torch.md", "keras.md"))):
+        text = page_of_commands.read_text(encoding="utf-8")
+        yield page_of_commands, COMMAND.sub(lambda m: m[1] + output(m[2]) + m[3], text)
+
+
+def filled(path: Path, **tables: str) -> tuple[Path, str]:
+    """A page with its tables, each between two comments that name it."""
+    text = path.read_text(encoding="utf-8")
+    for name, made in tables.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        assert found and closed, f"{path}: no place for {name}"
+        text = before + begin + made + end + after
+    return path, text
 
 
 def page(rule: type[Rule]) -> str:
@@ -52,7 +69,25 @@ def page(rule: type[Rule]) -> str:
     facts = [f"severity {rule.severity.value}", f"fix: {rule.fix.value if rule.fix else 'none'}"]
     if rule.frameworks:
         facts.append(", ".join(rule.frameworks))
-    return f"# {rule.name} ({rule.code})\n\n_{'; '.join(facts)}_\n\n{rule.documentation()}\n"
+    text, references, rest = rule.documentation().partition("## References")
+    parts = [
+        text.rstrip() + "\n",
+        options(rule),
+        shown.witness(rule.code),
+        shown.field(rule.code),
+        references + rest + "\n" if references else "",
+    ]
+    body = "\n".join(part for part in parts if part)
+    return f"# {rule.name} ({rule.code})\n\n_{'; '.join(facts)}_\n\n{body}"
+
+
+def options(rule: type[Rule]) -> str:
+    """The section on what a rule leaves to the user; "" where it leaves nothing."""
+    rows = [f"| `{option.name}` | {option.default} | {schema.capital(option.about)} |" for option in rule.options]
+    if not rows:
+        return ""
+    where = f"Under `[tool.mplint.options.{rule.code}]` of the [configuration](../configuration.md):"
+    return "\n".join(["## Options", "", where, "", "| option | default | what it says |", "|---|---|---|", *rows, ""])
 
 
 def catalog_table() -> str:
@@ -99,21 +134,21 @@ def emitted(tree: ast.AST, teller: str) -> Iterator[tuple[str, list[str], str]]:
 
 
 def table(rules: list[type[Rule]]) -> str:
-    """The README's table of rules."""
+    """The table of rules."""
     rows = ["| code | name | severity | fix | what it finds |", "|---|---|---|---|---|"]
     for rule in rules:
-        link = f"[{rule.name}](docs/rules/{rule.name}.md)"
+        link = f"[{rule.name}]({rule.name}.md)"
         rows.append(f"| {rule.code} | {link} | {rule.severity.value} | {rule.fix.value if rule.fix else ''} | {rule.summary()} |")
     return "\n".join(rows) + "\n"
 
 
 def output(command: str) -> str:
-    """What a command of the README prints, run in the repository's root."""
-    arguments = command.split()[1:]
+    """What a command of a page prints, run in the repository's root; what it says on standard error stands last."""
+    arguments = shlex.split(command)[1:]
     done = subprocess.run(
         [sys.executable, "-m", "mplint", *arguments], cwd=ROOT, capture_output=True, text=True, encoding="utf-8", env=environment()
     )
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def environment() -> dict[str, str]:
