@@ -95,9 +95,7 @@ def diagnose(run: Run, findings: Sequence[Finding]) -> Report:
     """What is wrong in a run, the gravest first, and what it says of the findings of `check` on the same program."""
     found = [*_broken(run), *_protocol(run), *_stopped(run), *_scaler(run), *_gradients(run), *_headroom(run)]
     reached = {(os.path.abspath(path), line) for path, line in _places(run.facts.get("reached"))}
-    files = run.facts.get("files")
-    ran = [f for f in findings if f.location.line and (not isinstance(files, list) or os.path.abspath(f.location.path) in files)]
-    verdicts = tuple(_verdict(finding, found, reached, run) for finding in ran)
+    verdicts = tuple(_verdict(finding, found, reached, run) for finding in findings)
     return Report(run, tuple(dict.fromkeys(found)), verdicts)
 
 
@@ -226,28 +224,11 @@ def _verdict(finding: Finding, found: Sequence[Diagnosis], reached: set[tuple[st
         near = each.path is not None and os.path.abspath(each.path) == at[0] and abs((each.line or 0) - at[1]) <= NEAR
         if each.code == finding.code and (near or each.path is None or finding.code in ELSEWHERE):
             return Verdict(finding, "confirmed", each.message)
+    files = run.facts.get("files")
+    if isinstance(files, list) and at[0] not in files:
+        return Verdict(finding, "not reached", "the run did not read this file")
     if at not in reached:
         return Verdict(finding, "not reached", "the run did not come by this line")
     if finding.code in DECIDED and len(run.steps) >= ENOUGH and not run.text("error"):
         return Verdict(finding, "refuted", f"the line ran, and {len(run.steps)} steps showed nothing of it")
     return Verdict(finding, "undecided", "the line ran; a run of this length can't tell")
-
-
-def as_json(report: Report) -> dict[str, object]:
-    """The report as plain values."""
-    return {
-        "steps": len(report.run.steps),
-        "ended": report.run.text("ended"),
-        "diagnoses": [each._asdict() for each in report.diagnoses],
-        "findings": [
-            {
-                "code": v.finding.code,
-                "path": v.finding.location.path,
-                "line": v.finding.location.line,
-                "verdict": v.verdict,
-                "evidence": v.evidence,
-            }
-            for v in report.verdicts
-        ],
-        "facts": {name: value for name, value in report.run.facts.items() if name not in ("reached", "output")},
-    }

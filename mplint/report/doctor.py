@@ -5,16 +5,71 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from mplint.doctor.diagnosis import Diagnosis, Report, as_json
+from mplint.about import VERSION
+from mplint.doctor.diagnosis import Diagnosis, Report
+from mplint.engine.baseline import Keys
+from mplint.engine.evidence import VERSION as FORM
+from mplint.engine.texts import Texts
+from mplint.findings import Confidence, Evidence, Finding, Location, Severity
+from mplint.report.sarif import sarif_report
+from mplint.report.sources import Sources
 from mplint.report.style import Style
+from mplint.report.summary import counted
+from mplint.rule import Rule
 from mplint.runs.record import Run
 
 
 def doctor_json(report: Report) -> str:
-    """One object with every diagnosis, verdict and figure."""
-    return json.dumps(as_json(report), indent=2, ensure_ascii=False) + "\n"
+    """One object with every diagnosis, verdict and figure, which `mplint check --evidence` reads."""
+    run = report.run
+    written = {
+        "version": FORM,
+        "tool": {"name": "mplint", "version": VERSION},
+        "steps": len(run.steps),
+        "ended": run.text("ended"),
+        "diagnoses": [each._asdict() for each in report.diagnoses],
+        "findings": _findings(report),
+        "facts": {name: value for name, value in run.facts.items() if name not in ("reached", "output")},
+    }
+    return json.dumps(written, indent=2, ensure_ascii=False) + "\n"
+
+
+def _findings(report: Report) -> list[dict[str, object]]:
+    """The verdicts. A finding is known again by its rule, its file and the text of its line."""
+    keys = Keys(os.getcwd(), Texts())
+    found = []
+    for finding, verdict, evidence in report.verdicts:
+        key = keys.key(finding)
+        place: dict[str, object] = {
+            "code": finding.code,
+            "name": finding.name,
+            "path": key.path,
+            "line": finding.location.line,
+            "text": key.line,
+        }
+        found.append({**place, "verdict": verdict, "evidence": evidence})
+    return found
+
+
+def doctor_sarif(report: Report, script: str, rules: Mapping[str, type[Rule]]) -> str:
+    """The findings of `check` with their verdicts, and what the run has shown besides."""
+    told = {evidence for _, verdict, evidence in report.verdicts if verdict == "confirmed"}
+    results = [finding._replace(evidence=Evidence(verdict, text)) for finding, verdict, text in report.verdicts]
+    results += [_as_finding(each, script, rules) for each in report.diagnoses if each.message not in told]
+    return sarif_report(results, rules, Sources())
+
+
+def _as_finding(each: Diagnosis, script: str, rules: Mapping[str, type[Rule]]) -> Finding:
+    """What a run has shown, in the form of a finding; what no rule tells is named after its kind."""
+    rule = rules.get(each.code)
+    severity = rule.severity if rule is not None else Severity.WARNING
+    location = Location(os.path.relpath(each.path) if each.path else script, each.line, None, each.line, None)
+    name = rule.name if rule is not None else each.kind
+    why = "\n".join(each.details)
+    evidence = Evidence("confirmed", each.message)
+    return Finding(each.code or each.kind, name, severity, Confidence.HIGH, each.message, location, why, evidence=evidence)
 
 
 def doctor_text(report: Report, script: str, style: Style) -> str:
@@ -25,9 +80,16 @@ def doctor_text(report: Report, script: str, style: Style) -> str:
         lines += [*_told(each, style), ""]
     if not report.diagnoses:
         lines += ["Nothing wrong was seen.", ""]
+    took_part = run.facts.get("files")
+    elsewhere = 0
     for verdict in report.verdicts:
+        if isinstance(took_part, list) and os.path.abspath(verdict.finding.location.path) not in took_part:
+            elsewhere += 1
+            continue
         at = f"{verdict.finding.location.path}:{verdict.finding.location.line}"
         lines += style.wrap(f"{at}: {verdict.finding.code} {verdict.verdict}: {verdict.evidence}")
+    if elsewhere:
+        lines += style.wrap(f"{counted(elsewhere, 'finding')} of `mplint check` in files that the run did not read: not reached")
     if report.verdicts:
         lines.append("")
     lines += [f"  {label:<28}{value}" for label, value in _figures(run)]
