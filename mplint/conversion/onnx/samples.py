@@ -18,7 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from mplint.conversion.distance import PLAIN, Distance, Ruler, distance, moves, sizes_of
-from mplint.conversion.onnx.arrays import LENGTHS, NUMBERS, Dims, Kind, is_open, made, required, sizes_to_try, sounding
+from mplint.conversion.onnx.arrays import LENGTHS, NUMBERS, Dims, Kind, is_open, made, required, signal_axis, sizes_to_try, sounding
 from mplint.conversion.onnx.constants import tensor_of
 from mplint.conversion.onnx.evidence import Evidence, evidence
 from mplint.conversion.onnx.probe import Probe
@@ -342,12 +342,15 @@ class _Trial:
     def _at_lengths(self, feed: Feed, share: float) -> Iterator[Feed]:
         """A feed, and the same with its signals shorter or longer: first by the `share` that another sample rate makes of a time."""
         yield feed
-        free = [value for value in required(self.model) if is_open(list(value.shape or (1,))[-1])]
-        signals = [value.name or "" for value in free if self.known[value.name or ""].length is not None]
-        longest = max((feed[name].shape[-1] for name in signals), default=0)
+        signals = {
+            value.name or "": axis
+            for value in required(self.model)
+            if self.known[value.name or ""].length is not None and is_open(list(value.shape or (1,))[axis := signal_axis(value)])
+        }
+        longest = max((feed[name].shape[axis] for name, axis in signals.items()), default=0)
         for length in dict.fromkeys((round(longest * share), *LENGTHS)) if signals else ():
             if 0 < length != longest and length <= LENGTHS[1]:
-                fitted = {name: np.take(feed[name], np.arange(length) % feed[name].shape[-1], axis=-1) for name in signals}
+                fitted = {name: np.take(feed[name], np.arange(length) % feed[name].shape[axis], axis) for name, axis in signals.items()}
                 counts = {name: np.full_like(array, length) for name, array in feed.items() if self.known[name].of_signal}
                 yield {**feed, **fitted, **counts}
 
