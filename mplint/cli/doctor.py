@@ -22,6 +22,8 @@ EPILOG = """\
 SCRIPT is a training script of PyTorch. It is run as it is, with the arguments
 after `--`, and watched: values that leave the range of a dtype, gradients that
 half precision makes zero, how the scaler is used. Nothing of yours is written.
+As many steps are looked at closely as keep the run below three times its own
+time; with --every as many as you say.
 
 example:
   mplint doctor train.py --steps 200 -- --amp --epochs 1
@@ -40,6 +42,9 @@ def add_options(parser: Parser) -> None:
     parser.usage = "mplint doctor SCRIPT [OPTION ...] [-- ARGUMENT ...]"
     parser.add_argument("script", metavar="SCRIPT", help="a training script (.py), which is run")
     parser.add_argument("--steps", type=int, default=100, metavar="N", help="steps of the optimizer (default: 100)")
+    parser.add_argument(
+        "--every", type=int, default=0, metavar="N", help="look closely at every Nth step (default: as the time allows, see below)"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="what random numbers begin with (default: 0)")
     parser.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="the longest that the run may take (default: 600)")
     parser.add_argument(
@@ -72,7 +77,9 @@ def run(options: argparse.Namespace) -> int:
         findings = check([folder], load_config(folder)).findings
         progress(f"watching {options.script}")
         lines = tuple((finding.location.path, finding.location.line) for finding in findings if finding.location.line)
-        settings = Settings("doctor", ("torch",), options.script, source, list(options.passed_on), "", options.steps, options.seed, lines)
+        settings = Settings(
+            "doctor", ("torch",), options.script, source, list(options.passed_on), "", options.steps, options.seed, lines, options.every
+        )
         with tempfile.TemporaryDirectory(prefix="mplint-") as place:
             found = make_run(settings, Path(place, "run"), options.limit)
     finally:

@@ -6,9 +6,11 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from mplint.about import VERSION
 from mplint.doctor.diagnosis import Diagnosis, Report
+from mplint.doctor.values import LARGEST
 from mplint.engine.baseline import Keys
 from mplint.engine.evidence import VERSION as FORM
 from mplint.engine.texts import Texts
@@ -20,6 +22,9 @@ from mplint.report.summary import counted
 from mplint.rule import Rule
 from mplint.runs.record import Run
 
+SHOWN = 8
+LEAST_SHOWN = 0.05  # part of a layer's gradients from which on they are told of
+
 
 def doctor_json(report: Report) -> str:
     """One object with every diagnosis, verdict and figure, which `mplint check --evidence` reads."""
@@ -30,6 +35,7 @@ def doctor_json(report: Report) -> str:
         "steps": len(run.steps),
         "ended": run.text("ended"),
         "diagnoses": [each._asdict() for each in report.diagnoses],
+        "remarks": [each._asdict() for each in report.remarks],
         "findings": _findings(report),
         "facts": {name: value for name, value in run.facts.items() if name not in ("reached", "output")},
     }
@@ -93,6 +99,8 @@ def doctor_text(report: Report, script: str, style: Style) -> str:
     if report.verdicts:
         lines.append("")
     lines += [f"  {label:<28}{value}" for label, value in _figures(run)]
+    for title, rows in _tables(report):
+        lines += ["", title, *(line for row in rows for line in style.wrap(row, "  ", "    "))]
     if run.text("output"):
         lines += ["", "the end of the program's output:", *(f"  | {line}" for line in run.text("output").splitlines())]
     return "".join(f"{line}\n" for line in lines)
@@ -104,11 +112,51 @@ def _looked(run: Run) -> str:
 
 
 def _told(each: Diagnosis, style: Style) -> Iterator[str]:
-    at = f"{os.path.relpath(each.path)}:{each.line}: " if each.path else ""
+    at = _at(each.path, each.line)
     code = style.paint(each.code, "error") + " " if each.code else ""
     yield from style.wrap(f"{at}{code}{each.message}")
     for detail in each.details:
         yield from style.wrap(detail, "  ", "    ")
+
+
+def _tables(report: Report) -> Iterator[tuple[str, list[str]]]:
+    """What is worth knowing, each under a title."""
+    run = report.run
+    gradients = [row for each in _rows(run, "gradients") if (row := _gradients(each))]
+    if gradients:
+        yield "gradients that their dtype makes zero or subnormal:", gradients
+    if report.remarks:
+        yield "worth knowing:", [f"{_at(each.path, each.line)}{each.message}" for each in report.remarks[:SHOWN]]
+    undone = [
+        f"{_at(*(each['place'] or (None, None)))}{each['dtype']} to {each['through']} and back, {each['times']} times"
+        for each in _rows(run, "casts_undone")
+    ]
+    if undone:
+        yield "casts that undo each other:", undone
+    fallbacks = [
+        f"`{each['operation']}`, {each['times']} times, {each['share']:.0%} of the time: {each['why']}" for each in _rows(run, "float32")
+    ]
+    if fallbacks:
+        yield "in float32, though the model computes in half precision:", fallbacks
+
+
+def _gradients(row: Mapping[str, Any]) -> str:
+    """How much of a layer's gradients is lost, or nearly, with the scale and without; "" where nothing is."""
+    number = max(1, row["number"])
+    small, without, zero = row["small"] / number, row["small_without"] / number, row["zero"] / number
+    if max(small, without) < LEAST_SHOWN and (zero < LEAST_SHOWN or row["computed"] not in LARGEST):
+        return ""
+    lost = f", {row['lost'] / number:.0%} would be zero without" if row["lost"] else ""
+    return f"{row['name']} ({row['computed']}): {zero:.0%} zero, {small:.0%} subnormal with the scale, {without:.0%} without{lost}"
+
+
+def _rows(run: Run, name: str) -> list[Mapping[str, Any]]:
+    value = run.facts.get(name)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _at(path: str | None, line: int | None) -> str:
+    return f"{os.path.relpath(path)}:{line}: " if path else ""
 
 
 def _figures(run: Run) -> Iterator[tuple[str, str]]:
@@ -121,10 +169,8 @@ def _figures(run: Run) -> Iterator[tuple[str, str]]:
             yield "steps without a finite loss", str(broken)
     if scales:
         yield "loss scale", f"{scales[0]:g} to {scales[-1]:g}, {sum(1 for step in run.steps if step.skipped)} steps skipped"
-    operations = run.facts.get("operations")
-    if isinstance(operations, dict) and operations:
-        whole = sum(operations.values())
-        yield (
-            "operations by dtype",
-            ", ".join(f"{name} {count / whole:.0%}" for name, count in sorted(operations.items(), key=lambda i: -i[1])),
-        )
+    for label, name in (("operations by dtype", "operations"), ("work of products by dtype", "work"), ("time by dtype", "seconds")):
+        parts = run.facts.get(name)
+        whole = sum(parts.values()) if isinstance(parts, dict) else 0
+        if isinstance(parts, dict) and whole:
+            yield label, ", ".join(f"{dtype} {part / whole:.0%}" for dtype, part in sorted(parts.items(), key=lambda item: -item[1]))
