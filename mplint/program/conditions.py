@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 Key: TypeAlias = tuple[Any, ...]
@@ -120,18 +121,18 @@ def chosen(path: Path, choices: Iterable[frozenset[Path]], new: Iterable[Conditi
     if not met:
         return path
     plain = frozenset(literal for literal in path if literal[0][:2] != ("place", "ways"))
-    left: list[list[Path]] = []
+    left: list[frozenset[Path]] = []
     for ways in met:
         if any(way <= path for way in ways):
             continue
-        open_ways = [way for way in ways if extend(plain, way) is not None]
+        open_ways = list(islice((way for way in ways if extend(plain, way) is not None), 2))
         if len(open_ways) < 2:
             return extend(path, open_ways[0]) if open_ways else None
-        left.append(open_ways)
+        left.append(ways)
     if not left:
         return path
-    asked = frozenset(subject for ways in met for subject in subjects_of(ways))
-    left += [list(ways) for ways in choices if ways not in met and not asked.isdisjoint(subjects_of(ways))]
+    asked = frozenset(subject for ways in left for subject in subjects_of(ways))
+    left += [ways for ways in choices if ways not in left and not asked.isdisjoint(subjects_of(ways))]
     return path if len(left) < 2 or fit(plain, sorted(left, key=len), [MAX_FITTED]) else None
 
 
@@ -177,7 +178,20 @@ def excluded_by(path: Path) -> frozenset[Condition]:
     return frozenset(found)
 
 
-def fit(path: Path, left: Sequence[Sequence[Path]], tries: list[int]) -> bool:
+def spelled(literal: Condition) -> str:
+    """A literal as a text that is the same in every run."""
+    key, sense = literal
+    return f"{sense}({', '.join(spelled_part(part) for part in key)})"
+
+
+def spelled_part(part: object) -> str:
+    """The same, of a part of its key."""
+    if type(part) is not frozenset:
+        return repr(part)
+    return f"{{{', '.join(sorted(spelled(inner) if type(inner) is tuple else spelled_part(inner) for inner in part))}}}"
+
+
+def fit(path: Path, left: Sequence[Iterable[Path]], tries: list[int]) -> bool:
     """Whether one way of each test can be taken together, as far as a number of tries shows."""
     if not left:
         return True

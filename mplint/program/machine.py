@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from mplint.program.conditions import EMPTY, Condition, Key, Path, excluded_by, extend
+from mplint.program.conditions import EMPTY, Condition, Key, Path, excluded_by, extend, spelled
 from mplint.program.event import Event
 from mplint.program.imported import IMPORTERS, MAX_FRAMES, Exhausted, Given, Imports, Nested
 from mplint.program.lower import IR
@@ -727,7 +727,7 @@ def short(guards: Path, denied: Container[Condition]) -> Path:
     """At most `MAX_GUARDS` literals: those first that tell most."""
     if len(guards) <= MAX_GUARDS:
         return guards
-    ordered = sorted(guards, key=lambda literal: (literal not in denied, rank(literal[0]), repr(literal)))
+    ordered = sorted(guards, key=lambda literal: (literal not in denied, rank(literal[0]), spelled(literal)))
     return frozenset(ordered[:MAX_GUARDS])
 
 
