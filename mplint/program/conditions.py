@@ -191,7 +191,7 @@ def spelled_part(part: object) -> str:
     return f"{{{', '.join(sorted(spelled(inner) if type(inner) is tuple else spelled_part(inner) for inner in part))}}}"
 
 
-def fit(path: Path, left: Sequence[Iterable[Path]], tries: list[int]) -> bool:
+def fit(path: Path, left: Sequence[frozenset[Path]], tries: list[int]) -> bool:
     """Whether one way of each test can be taken together, as far as a number of tries shows."""
     if not left:
         return True

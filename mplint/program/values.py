@@ -466,7 +466,7 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
                 ways[atom] = [guards]
     if len(kept) > 1:
         for atom, all_of in several.items():
-            kept[atom] = either_way(all_of, MAX_WEIGHT if type(atom) is State else 0)[0]
+            kept[atom] = either_way(all_of, 0 if type(atom) is Tensor else MAX_WEIGHT)[0]
     if len(kept) < 2:
         for atom, guards in kept.items():
             return Alternatives(((guards, atom),)) if guards else atom
