@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from mplint.frameworks.derived import OpMeaning, torch_function, torch_method
 from mplint.frameworks.epsilons import DIVISIONS, GUARDED, NEARLY_ONE, is_lost, lost
 from mplint.frameworks.packages import note
+from mplint.frameworks.torch.devices import decided_by_the_machine
 from mplint.frameworks.torch.promotion import (
     FLOATS,
     HALVES,
@@ -194,6 +195,30 @@ OF_NUMBERS = frozenset(  # losses whose target is numbers, which both of their a
     ["binarycrossentropywithlogits", "bcewithlogits", "mse", "l1", "smoothl1", "huber", "poissonnll", "softmargin", "multilabelsoftmargin"]
 )
 SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"})  # what keeps each value
+MAP = "feature map"  # tag: what a convolution over two or three dimensions gives, as long as they stand apart
+RESHAPED = frozenset(
+    [
+        *("view", "reshape", "flatten", "unflatten", "permute", "transpose", "movedim", "swapaxes", "squeeze", "unsqueeze", "expand", "t"),
+        *(
+            "matmul",
+            "bmm",
+            "baddbmm",
+            "einsum",
+            "linear",
+            "Linear",
+            "select",
+            "__getitem__",
+            "gather",
+            "index_select",
+            "stack",
+            "rearrange",
+        ),
+        *("sum", "mean", "amax", "amin", "max", "min", "norm", "view_as", "repeat", "unfold", "nonzero", "topk", "sort"),
+    ]
+)
+OF_MAP = "map.shape"  # what the shape of such a tensor is called
+ALONG_MAP = re.compile(re.escape(OF_MAP) + r"\[(?:[23]|-[12]|slice\]\[[01])\]$")
+MAPPED = re.compile(r"conv(?:_?transpose)?[23]d$", re.I)
 EXACT = 2048  # whole numbers up to this are exact in float16
 COARSE = 256  # and up to this in bfloat16
 BASE = 500  # from which on the base of a power is one of angles, and not of a slope
@@ -500,7 +525,7 @@ class Operation:
         return made
 
     def is_long(self) -> bool:
-        """Whether a range counts one by one to a length that nobody knows, and that is no width of a layer."""
+        """Whether a range counts one by one to a length that nobody knows, and that is no width of a layer, nor a side of a feature map."""
         given = [self.argument(i, name) for i, name in enumerate(("start", "end")) if self.argument(i, name) is not None]
         step = self.argument(2, "step")
         if step is not None and abs(number_of(step) or 0) != 1:
@@ -508,7 +533,7 @@ class Operation:
         if all((number_of(a) or 0) <= EXACT for a in given if type(a) is Constant) and all(type(a) is Constant for a in given):
             return False
         shown = [a.symbol.partition(IDENTITY)[0].lower() for a in given if type(a) is Unknown]
-        return not any(CHANNELS.search(text) for text in shown)
+        return not any(CHANNELS.search(text) or ALONG_MAP.search(text) for text in shown)
 
     def argument(self, index: int, name: str = "") -> Atom | None:
         """An argument by position or name."""
@@ -585,11 +610,13 @@ class Operation:
         return self.several(made)
 
     def marks(self, short: str, letters: Letters) -> frozenset[str]:
-        """What further operations ask of the result: where a sigmoid or a product stands, and whether it is a distribution."""
+        """What further operations ask of the result: where a sigmoid or a product stands, whether it is a distribution or a feature map."""
         if short in ("softmax", "Softmax"):
             return frozenset({DISTRIBUTION})
+        maps = MAPPED.search(short) or (short not in RESHAPED and any(MAP in tensor.tags for tensor in self.tensors[:1]))
+        mapped = frozenset({MAP} if maps else ())
         beginning = SIGMOID if short in SIGMOIDS else SUMMED if short in PRODUCTS and letters == {HALF} else ""
-        return frozenset({f"{beginning}{self.place.path}:{self.place.position}"}) if beginning else frozenset()
+        return mapped | {f"{beginning}{self.place.path}:{self.place.position}"} if beginning else mapped
 
     def filled(self, short: str) -> tuple[float, float] | None:
         """The number that all of the result is, where it is made of one."""
@@ -1319,7 +1346,11 @@ def tensor_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value |
         return DTypeOf(atom)
     if name in SAME_TENSOR:
         return atom
-    if name in ("shape", "ndim", "device", "grad", "grad_fn", "requires_grad", "is_cuda", "itemsize", "names", "layout", "is_leaf"):
+    if name == "shape" and MAP in atom.tags:
+        return Unknown(f"{OF_MAP}{IDENTITY}{place.path}:{place.position}")
+    if name in ("is_cuda", "is_cpu"):
+        return decided_by_the_machine(m, f"{name}{IDENTITY}{place.path}:{place.position}", TRUE if name == "is_cuda" else FALSE)
+    if name in ("shape", "ndim", "device", "grad", "grad_fn", "requires_grad", "itemsize", "names", "layout", "is_leaf"):
         return Unknown(f"{name}{IDENTITY}{place.path}:{place.position}", "torch.device" if name == "device" else "")
     if torch_method(name) is not None or name in CASTS or name in ("to", "cuda", "cpu", "backward", "keys", "items", "values", "get"):
         return Method(atom, name)
