@@ -552,7 +552,7 @@ class Operation:
         """The tensors with their histories."""
         tensors = self.tensors
         first = tensors[0] if tensors else UNKNOWN_TENSOR
-        forward = frozenset().union(*(t.forward for t in tensors)) if tensors else frozenset()
+        forward = forward_of(tensors)
         if chain and self.region.dtype is not None and region_kind(self.meaning, self.region) == "lower":
             forward = forward | letters
         elif self.region.dtype == ANY and region_kind(self.meaning, self.region) == "lower":
@@ -566,8 +566,7 @@ class Operation:
         tags = tags | origins(short, tensors)
         if self.is_complex(short):
             tags = tags | {COMPLEX}
-        if forward and UNTRAINED not in tags and (short == "detach" or gradients_off(self.m)):
-            tags = tags | {UNTRAINED}
+        tags = self.trained(tags, short) if forward else tags
         if keeps:
             tags = tags | (first.tags & (MOVED_TAGS | {FOLLOWING} if POSITIONS in first.tags else MOVED_TAGS))
             if short in SHAPED:
@@ -608,6 +607,12 @@ class Operation:
             self.m.emit("cancellation in half", self.place, tensor=made, module=forward_around(self.m, self.place.path))
         made = self.guard_added(made)
         return self.several(made)
+
+    def trained(self, tags: frozenset[str], short: str) -> frozenset[str]:
+        """Tags, with the one for what no gradient runs through where none runs through any of the tensors, or the result."""
+        if short == "detach" or gradients_off(self.m):
+            return tags | {UNTRAINED}
+        return tags - {UNTRAINED} if any(t.forward and UNTRAINED not in t.tags for t in self.tensors) else tags
 
     def marks(self, short: str, letters: Letters) -> frozenset[str]:
         """What further operations ask of the result: where a sigmoid or a product stands, whether it is a distribution or a feature map."""
@@ -1590,6 +1595,12 @@ def inherit(m: Machine, values: Sequence[Value]) -> Tensor | None:
     if not forward and scaled is None:
         return None
     return Tensor(frozenset({ANY}), scaled=scaled, forward=forward)
+
+
+def forward_of(tensors: Sequence[Tensor]) -> frozenset[str]:
+    """The regions that have computed some tensors; what no gradient runs through, beside others, is data like any."""
+    trained = [tensor for tensor in tensors if UNTRAINED not in tensor.tags]
+    return frozenset[str]().union(*(tensor.forward for tensor in trained or tensors))
 
 
 QUIET = ("builtins.", "logging.", "time.", "os.", "sys.", "wandb.", "tqdm.", "random.", "json.", "math.", "warnings.", "re.")
