@@ -42,6 +42,8 @@ def late_policies(trace: Trace, entry: Entry) -> list[Late]:
     found: dict[Place, Late] = {}
     default = ("float32" if entry.script else OPEN, None)
     for event in entry.events:
+        if event.kind == "policy set" and is_mixed(event) and is_set_back(entry, event):
+            continue
         if event.kind == "policy set" and is_mixed(event):
             before = {key: made for key, made in built.items() if entry.script or comes_before(trace, made, event)}
             waiting |= {key: (event, made) for key, made in before.items() if extend(made.path, event.path) is not None}
@@ -103,6 +105,22 @@ def is_mixed(event: Event) -> bool:
     """Whether a setter sets a mixed policy, whatever else it may."""
     found = possible(event.data["policy"], event.path)  # type: ignore[arg-type]
     return bool(found) and all(type(a) is State and isinstance(a.data, tuple) and a.data[0] in MIXED for _, a in found)
+
+
+def is_set_back(entry: Entry, setter: Event) -> bool:
+    """Whether the function that sets a policy, itself or by a helper, builds something under it and sets another one then.
+
+    The policy is for what is built in between.
+    """
+    later = entry.events[next(n for n, event in enumerate(entry.events) if event is setter) + 1 :]
+    built = False
+    for event in later:
+        built = built or event.kind in ("layer made", "model made", "model loaded")
+        if event.kind != "policy set" or extend(event.path, setter.path) is None:
+            continue
+        together = event.frame == setter.frame or (bool(setter.calls) and event.calls[:-1] == setter.calls[:-1])
+        return built and together and not is_mixed(event)
+    return False
 
 
 def moved_before(trace: Trace, late: Late) -> Fix | None:
