@@ -45,6 +45,13 @@ PROTOCOL: Mapping[str, tuple[str, str]] = {
     ),
     "scaled-gradients-changed": ("MP314", "`{operation}` joins gradients multiplied by {scale:g} with values that are not"),
     "integers-rounded": ("MP212", "integers up to {value:g} become {dtype}, which holds each only up to {exact:g}"),
+    "scaled-outside-tape": ("MP302", "a loss is multiplied by the scale of {scale:g} where no tape sees it: it has no gradient"),
+    "unscaled-loss-divided": ("MP313", "the optimizer divides gradients by {scale:g}, and the loss was not multiplied by it"),
+    "unscaled-twice": ("MP308", "gradients that were divided by the scale of {scale:g} are divided by it once more when they are applied"),
+    "scaled-gradients-clipped": ("MP314", "gradients multiplied by {scale:g} are clipped to a limit for gradients that are not"),
+    "optimizer-scales-bfloat16": ("MP306", "the optimizer scales losses of layers that compute in bfloat16, which need none"),
+    "output-in-half": ("MP201", "the output of the model, of layer {layer}, is {dtype}"),
+    "input-in-half": ("MP203", "the model takes its input in {dtype}"),
     "scaled-loss-overflows": ("MP202", "a float16 loss of {loss:.4g} times the scale of {scale:g} is more than float16 holds"),
     "every-step-skipped": ("MP303", "ten steps in a row were skipped, at last with a scale of {scale:g}"),
     "constant-becomes-zero": ("MP205", "{value:g} is 0 in {dtype}"),
@@ -62,6 +69,7 @@ ALIKE = {
     "MP315": ("MP304",),
     "MP202": ("MP205", "MP211"),
     "MP205": ("MP202",),
+    "MP105": ("MP210",),
     "MP211": ("MP202",),
 }
 SIZES = ("MP401", "MP402", "MP403")  # rules on sizes of products: a run sees the product, not whose size it is
@@ -80,6 +88,9 @@ ERRORS: tuple[tuple[str, str], ...] = (
     ("cannot be converted to type at::Half without overflow", "MP204"),
     ("cannot be converted to type c10::Half without overflow", "MP204"),
     ("are unsafe to autocast", "MP206"),
+    ("No gradients provided for any variable", "MP302"),
+    ("to be a half tensor but is a float tensor", "MP209"),
+    ("to be a float tensor but is a half tensor", "MP209"),
     ("load_state_dict", "MP307"),
 )
 # Rules whose findings stand at another line than that where a run shows the mistake.

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from mplint.doctor.places import Places
+from mplint.doctor.torch_values import TENSORS
 from mplint.doctor.units import Units
 from mplint.runs.record import Recorder
 
@@ -27,7 +28,7 @@ class Training:
         self._gradients = gradients
         self._regions: list[bool] = []
         self._quiet = 0  # how many functions run that may touch scaled gradients
-        self.units = Units(self._told_units)
+        self.units = Units(self._told_units, TENSORS)
         self._told: set[tuple[str, object]] = set()
         self._scaled: dict[int, Any] = {}
         self._first: object = None
@@ -37,7 +38,7 @@ class Training:
         self._skipped_in_a_row = 0
         self._losses: list[torch.Tensor] = []
         self.scaled_gradients = False
-        self.backwards = 0
+        self.backwards = self.steps = 0
         self.half: torch.dtype | None = None
         self.half_in_step: tuple[torch.dtype, tuple[str, int] | None] | None = None
         self.scaler: Any = None
@@ -133,7 +134,7 @@ class Training:
         if self.scaler is None or not self.scaler.is_enabled():
             return
         tensors = [value for value in ([outputs] if isinstance(outputs, torch.Tensor) else outputs) if isinstance(value, torch.Tensor)]
-        if any(self.units.of(value) == 1.0 for value in tensors):
+        if any(self.units.known(value) == 1.0 for value in tensors):
             for result in results:
                 if isinstance(result, torch.Tensor):
                     self.units.mark(result, 1.0)
@@ -184,6 +185,7 @@ class Training:
     def stepped(self, optimizer: object, *, skipped: bool) -> None:
         """An optimizer has stepped, or was skipped: the first one's steps are those of the training."""
         self._first = self._first or optimizer
+        self.steps += 1
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped else 0
         if self._skipped_in_a_row == 10:
             self.tell("every-step-skipped", scale=float(self.scaler.get_scale()))
