@@ -5,12 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from mplint.doctor.keras_probe import _Watch as Watch
+from mplint.doctor.keras_training import KerasTraining
+from mplint.doctor.sampling import Sampling
 
 IDLE = 3  # calls of a function without a step, after which it is none that trains
+
+
+class Watch(Protocol):
+    """Who watches: `inside` counts the functions that run, `fitting` says that `fit` notes the steps."""
+
+    backend: Any
+    training: KerasTraining
+    sampling: Sampling
+    inside: int
+    fitting: bool
+
+    @property
+    def made(self) -> int:
+        """How many steps are noted."""
+
+    def returned(self, result: Any) -> None:
+        """A function of the program has run."""
 
 
 def watch_functions(watch: Watch) -> None:

@@ -76,7 +76,7 @@ class _TensorFlow:
         """Tell the instruments of every operation inside."""
         from mplint.doctor.tf_values import Operations
 
-        with Operations(watch.looked, watch.values.pass_on).entered():
+        with Operations(watch.looked, watch.values).entered():
             yield
 
 
@@ -108,7 +108,8 @@ class _Torch:
 
     def number(self, value: Any) -> float:
         """A scalar as a number."""
-        return float(getattr(value, "value", value))
+        value = getattr(value, "value", value)
+        return float(value.detach() if hasattr(value, "detach") else value)
 
     @contextmanager
     def watched(self, watch: _Watch) -> Iterator[None]:
@@ -143,8 +144,7 @@ class _Watch:
 
     def state(self) -> Mapping[str, object]:
         """What the training is doing, for events."""
-        first = self.training.first
-        return {"phase": self.training.phase, "scaled": first is not None and hasattr(first, "dynamic_growth_steps")}
+        return {"phase": self.training.phase, "scaled": self.training.goes_scaled}
 
     def why(self, operation: Operation, made: Sequence[Seen]) -> str:
         """Why an operation of a program that computes in half ran in float32, "" where it did not, or is no matter of the model."""
@@ -191,19 +191,19 @@ class _Watch:
     def _watch_layers(self) -> None:
         layer = self._keras.layers.Layer
         made, call = layer.__init__, layer.__call__
-        training, backend = self.training, self.backend
+        watch, training, backend = self, self.training, self.backend
 
         @wraps(made)
-        def making(this: Any, *args: Any, **options: Any) -> None:
-            made(this, *args, **options)
-            training.layers.made(this)
+        def making(self: Any, **kwargs: Any) -> None:  # Keras asks for the names of arguments, and for these
+            made(self, **kwargs)
+            training.layers.made(self)
 
         @wraps(call)
         def calling(this: Any, *args: Any, **options: Any) -> Any:
-            if backend.symbolic() or any(isinstance(value, self._keras.KerasTensor) for value in args):
+            if backend.symbolic() or any(isinstance(value, watch._keras.KerasTensor) for value in args):
                 return call(this, *args, **options)
             if training.layers.idle:
-                self.entered(this)
+                watch.entered(this)
             training.layers.enter(this)
             result = None
             try:
@@ -229,12 +229,12 @@ class _Watch:
     def _watch_optimizers(self) -> None:
         scaler = self._keras.optimizers.LossScaleOptimizer
         base = next(each for each in self._keras.optimizers.Optimizer.__mro__ if "apply" in vars(each) and "scale_loss" in vars(each))
-        make = scaler.__init__
+        make, training = scaler.__init__, self.training
 
         @wraps(make)
-        def making(this: Any, inner: Any, *args: Any, **options: Any) -> None:
-            self.training.wrapped(inner)
-            make(this, inner, *args, **options)
+        def making(self: Any, inner_optimizer: Any, *args: Any, **options: Any) -> None:
+            training.wrapped(inner_optimizer)
+            make(self, inner_optimizer, *args, **options)
 
         scaler.__init__ = making
         for kind in (base, scaler):

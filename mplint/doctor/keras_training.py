@@ -150,6 +150,11 @@ class KerasTraining:
         if not recorded:
             self.tell("scaled-outside-tape", scale=scale)
 
+    @property
+    def goes_scaled(self) -> bool:
+        """Whether a loss was scaled in this step."""
+        return bool(self._scaled)
+
     def differentiated(self, gradients: Sequence[Any]) -> None:
         """A tape has given gradients, of a loss that was scaled or not."""
         self.phase = "update"

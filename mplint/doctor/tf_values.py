@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mplint.doctor.values import CASTING, LARGEST, LEAST, Ends, Operation, Tensors
+from mplint.doctor.values import CASTING, LARGEST, LEAST, Ends, Operation, Tensors, Values
 from mplint.doctor.work import Product
 
 if TYPE_CHECKING:
@@ -83,11 +83,12 @@ TENSORS = Tensors(dtype_of, lambda value: tuple(int(size) for size in value.shap
 
 
 class Operations:
-    """Calls `look` with every operation while it is entered; `pass_on` with those that only give another view."""
+    """Calls `look` with every operation while it is entered; the values pass through those that only give another view."""
 
-    def __init__(self, look: Callable[[Operation, Product | None], None], pass_on: Callable[[Sequence[Any], Sequence[Any]], None]) -> None:
+    def __init__(self, look: Callable[[Operation, Product | None], None], values: Values) -> None:
         self._look = look
-        self._pass_on = pass_on
+        self._pass_on = values.pass_on
+        self._is_made = values.of
         self._lost: dict[int, tuple[Any, float]] = {}
         self._before = 0.0
         self._within = False
@@ -121,6 +122,11 @@ class Operations:
         if dtype in LARGEST and value != 0 and (abs(value) <= LEAST[dtype] or LARGEST[dtype] * 1.001 < abs(value) < float("inf")):
             self._lost[id(result)] = (result, value)
 
+    def _infinite(self, name: str, value: Any) -> bool:
+        """A number of the program that TensorFlow has made a half tensor itself, and infinite."""
+        alone = name in ("mul", "sub") and value.shape == () and dtype_of(value) in LARGEST and id(value) not in self._lost
+        return alone and not self._is_made(value) and abs(float(array(value)[0])) == float("inf")
+
     def _called(
         self, op_type: str | bytes, inputs: Sequence[Any], attributes: Any, outputs: Sequence[Any], op_name: Any = None, graph: Any = None
     ) -> None:
@@ -138,6 +144,7 @@ class Operations:
                 self._pass_on(given[:1], results)
             elif results:
                 numbers = [self._lost[id(value)][1] for value in given if id(value) in self._lost]
+                numbers += [float("inf") for value in given if self._infinite(name, value)]
                 kept = [value for value in given if id(value) not in self._lost]
                 tensors = given if name in CASTING or not kept else kept
                 self._look(Operation(name, tensors, numbers, results, (), seconds), _product(name, given, results, attributes))

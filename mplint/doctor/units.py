@@ -83,7 +83,8 @@ class Units:
             if any(known) and place is not None:
                 self._tell("scaled-value-read", {"scale": self.scale})
             return
-        if not any(known):
+        taken = name in (*TIMES, *DIVIDING) and any(map(self._power_of, operation.numbers))
+        if not any(known) and not taken:
             return
         powers = [self.of(value) for value in operation.given]
         found = self._joined(name, operation, powers, place)

@@ -197,6 +197,7 @@ def _execute(settings: Settings, recorder: Recorder, reached: Reached) -> int:
     except BaseException as error:
         recorder.fact("ended", "error")
         recorder.fact("error", _told(error, settings.script))
+        recorder.fact("error_text", str(error)[:2000])
         traceback.print_exc()
         return 1
     else:
