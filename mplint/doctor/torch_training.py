@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -178,6 +179,8 @@ class Training:
             return
         gradients = [p.grad.detach() for p in _parameters(parameters) if p.grad is not None]
         norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g.float()) for g in gradients]))) if gradients else 0.0
+        if not math.isfinite(norm):
+            return  # the scaler will skip this step
         scale = float(self.scaler.get_scale())
         self.tell("clip-before-unscale", norm=norm, scale=scale, real=norm / scale, limit=float(value))
 

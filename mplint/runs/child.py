@@ -230,4 +230,7 @@ def _peak_memory() -> int | None:
 
 
 if __name__ == "__main__":
-    main()
+    # What other processes are told of this module must not be looked for in the user's `__main__`.
+    from mplint.runs import child
+
+    child.main()

@@ -54,9 +54,8 @@ class Forks:
 
     def close(self) -> None:
         """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
+        self._process.kill()
+        self._process.communicate()
 
 
 def _serve(modules: list[str]) -> None:
