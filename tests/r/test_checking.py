@@ -10,8 +10,7 @@ import pytest
 from mplint.api import check_text, fix_text
 from mplint.cli.main import main
 from mplint.engine.discovery import discover
-from mplint.findings import Finding, InsertStatements, MoveStatement, RemoveStatement, Replace, Span, WrapStatements
-from mplint.findings import Applicability, Fix
+from mplint.findings import Applicability, Finding, Fix, InsertStatements, MoveStatement, RemoveStatement, Replace, Span, WrapStatements
 from mplint.python.load import load
 from mplint.python.r import grammar
 from mplint.python.r.spelling import NotInR, Spelling
