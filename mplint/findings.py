@@ -204,11 +204,19 @@ class Fix(NamedTuple):
     exact: bool = False
 
 
+class Evidence(NamedTuple):
+    """What a watched run says of a finding: "confirmed", "refuted", "not reached" or "undecided", and the sentence with the numbers."""
+
+    verdict: str
+    text: str
+
+
 class Finding(NamedTuple):
     """One mistake at one place.
 
     `message` says what is wrong; `why` says in a sentence, with the number that matters, why it
     harms; `help` says what to do. `cause`: the place of what brings it about, where mending that mends this too.
+    `evidence`: what a run of the program has shown of it, where one was watched.
     """
 
     code: str
@@ -223,6 +231,7 @@ class Finding(NamedTuple):
     fix: Fix | None = None
     node: str | None = None
     cause: Location | None = None
+    evidence: Evidence | None = None
 
     def __hash__(self) -> int:
         return hash((self.code, self.location, self.message))  # all the changes of a long fix would take too long

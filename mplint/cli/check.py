@@ -19,6 +19,7 @@ from mplint.report.formats import FORMATS, PLAIN
 
 if TYPE_CHECKING:
     from mplint.config import Config
+    from mplint.engine.evidence import Saved
     from mplint.engine.progress import Progress
     from mplint.engine.run import CheckResult
     from mplint.graph.model import ModelGraph
@@ -55,6 +56,7 @@ def add_options(parser: Parser) -> None:
         "--model", action="append", default=[], metavar="MODULE:FACTORY", help="check the model that FACTORY() makes; runs your code"
     )
     add_common(parser)
+    parser.add_argument("--evidence", metavar="FILE", help="judge findings by a run that `mplint doctor` has saved: refuted ones are info")
     parser.add_argument(
         "--executor", metavar="URL", help="check repositories on a dask cluster: dask://HOST:PORT, or dask://local?workers=N for one here"
     )
@@ -73,6 +75,7 @@ def run(options: Namespace) -> int:
         ensure_text_file(path)
     _ensure_files(options)
     config, paths, texts = prepare(options)
+    evidence = _evidence(options.evidence)
     if options.show_files or options.show_settings:
         return _show(options, config, paths)
     from mplint.engine.results import Interrupted
@@ -97,6 +100,8 @@ def run(options: Namespace) -> int:
         if options.add_ignores is not None:
             result, unwritten = _ignored(options, result)
             failures += unwritten
+        if evidence is not None:
+            result = _judged(result, evidence, given, quiet=options.quiet)
     faults = _report(options, config, result, given, models)
     _remark(options, config, result)
     if options.verbose:
@@ -231,6 +236,29 @@ def _ignored(options: Namespace, result: CheckResult) -> tuple[CheckResult, tupl
     ignored = add_ignores(result.findings, options.add_ignores)
     complain(f"{counted(ignored.findings, 'finding')} in {counted(ignored.files, 'file')} ignored from now on")
     return result._replace(findings=ignored.left), ignored.failures
+
+
+def _evidence(path: str | None) -> Saved | None:
+    if path is None:
+        return None
+    from mplint.engine.evidence import read_evidence
+
+    return read_evidence(path)
+
+
+def _judged(result: CheckResult, evidence: Saved, given: Mapping[str, bytes], *, quiet: bool) -> CheckResult:
+    """The result with what a run says of each finding; says how many it judges."""
+    from mplint.engine.evidence import judge
+    from mplint.engine.texts import Texts
+    from mplint.report.summary import counted
+
+    judged = judge(result.findings, evidence, Texts(given))
+    if not quiet:
+        told = ", ".join(f"{number} {verdict}" for verdict, number in judged.verdicts.items() if number) or "none"
+        complain(f"note: by a run of {counted(evidence.steps, 'step')}: {told}")
+        if judged.unmet:
+            complain(f"note: {counted(judged.unmet, 'finding')} of that run {'is' if judged.unmet == 1 else 'are'} not among these")
+    return result._replace(findings=judged.findings)
 
 
 def _changed(options: Namespace, config: Config, paths: Sequence[str], progress: Progress) -> tuple[CheckResult, Mapping[str, bytes]]:

@@ -7,19 +7,28 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mplint.cli.arguments import Parser, add_color
+from mplint.cli.output import ensure_text_file, write_text
 from mplint.cli.terminal import CLEAN, complain, style_of
 from mplint.errors import UsageError
+
+if TYPE_CHECKING:
+    from mplint.doctor.diagnosis import Report
 
 SICK, INTERRUPTED = 1, 130
 EPILOG = """\
 SCRIPT is a training script of PyTorch. It is run as it is, with the arguments
 after `--`, and watched: values that leave the range of a dtype, gradients that
 half precision makes zero, how the scaler is used. Nothing of yours is written.
+As many steps are looked at closely as keep the run below three times its own
+time; with --every as many as you say.
 
 example:
   mplint doctor train.py --steps 200 -- --amp --epochs 1
+  mplint doctor train.py --output-format json --output-file run.json
+  mplint check --evidence run.json
 
 exit status:
   0  nothing wrong was seen
@@ -33,23 +42,31 @@ def add_options(parser: Parser) -> None:
     parser.usage = "mplint doctor SCRIPT [OPTION ...] [-- ARGUMENT ...]"
     parser.add_argument("script", metavar="SCRIPT", help="a training script (.py), which is run")
     parser.add_argument("--steps", type=int, default=100, metavar="N", help="steps of the optimizer (default: 100)")
+    parser.add_argument(
+        "--every", type=int, default=0, metavar="N", help="look closely at every Nth step (default: as the time allows, see below)"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="what random numbers begin with (default: 0)")
     parser.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="the longest that the run may take (default: 600)")
-    parser.add_argument("--output-format", choices=("text", "json"), default="text", metavar="FORMAT", help="text or json (default: text)")
+    parser.add_argument(
+        "--output-format", choices=("text", "json", "sarif"), default="text", metavar="FORMAT", help="text, json or sarif (default: text)"
+    )
+    parser.add_argument("--output-file", metavar="FILE", help="write the report there, and the text to standard output")
     add_color(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the script under instruments and print what they show; raises UsageError for misuse."""
     from mplint.api import check
+    from mplint.config import load_config
     from mplint.doctor.diagnosis import diagnose
     from mplint.engine.progress import Progress
-    from mplint.report.doctor import doctor_json, doctor_text
     from mplint.runs.child import Settings
     from mplint.runs.process import INTERRUPTED as STOPPED
     from mplint.runs.process import make_run
 
     source = _source(options.script)
+    if options.output_file is not None:
+        ensure_text_file(options.output_file)
     for name, least in (("steps", 1), ("limit", 0.001)):
         if getattr(options, name) < least:
             raise UsageError(f"--{name}: {getattr(options, name):g} is too small")
@@ -57,10 +74,12 @@ def run(options: argparse.Namespace) -> int:
     try:
         progress(f"checking {options.script}")
         folder = os.path.dirname(options.script) or "."
-        findings = [finding for finding in check([folder]).findings if finding.location.line]
+        findings = check([folder], load_config(folder)).findings
         progress(f"watching {options.script}")
-        lines = tuple((finding.location.path, finding.location.line or 0) for finding in findings)
-        settings = Settings("doctor", ("torch",), options.script, source, list(options.passed_on), "", options.steps, options.seed, lines)
+        lines = tuple((finding.location.path, finding.location.line) for finding in findings if finding.location.line)
+        settings = Settings(
+            "doctor", ("torch",), options.script, source, list(options.passed_on), "", options.steps, options.seed, lines, options.every
+        )
         with tempfile.TemporaryDirectory(prefix="mplint-") as place:
             found = make_run(settings, Path(place, "run"), options.limit)
     finally:
@@ -68,13 +87,31 @@ def run(options: argparse.Namespace) -> int:
     if "torch" not in found.facts and not found.text("error"):
         raise UsageError(f"{options.script} did not use PyTorch: there is nothing to watch")
     report = diagnose(found, findings)
-    sys.stdout.write(
-        doctor_json(report) if options.output_format == "json" else doctor_text(report, options.script, style_of(options, sys.stdout))
-    )
+    _write(options, report)
     if found.text("error") == STOPPED:
         complain("interrupted: what was seen until then stands above")
         return INTERRUPTED
     return SICK if report.diagnoses else CLEAN
+
+
+def _write(options: argparse.Namespace, report: Report) -> None:
+    """Write the report in the form that was asked for; where that goes into a file, the text is shown as well."""
+    from mplint.report.doctor import doctor_json, doctor_sarif, doctor_text
+
+    text = doctor_text(report, options.script, style_of(options, sys.stdout))
+    if options.output_format == "json":
+        written = doctor_json(report)
+    elif options.output_format == "sarif":
+        from mplint.config import Config
+        from mplint.engine.select import loaded_rules
+
+        written = doctor_sarif(report, options.script, loaded_rules(Config()))
+    else:
+        written = text
+    if options.output_file is not None:
+        write_text(options.output_file, written)
+        written = text
+    sys.stdout.write(written)
 
 
 def _source(script: str) -> str:

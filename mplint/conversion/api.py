@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mplint.conversion import policy as policies
 from mplint.conversion.hardware import fitted
@@ -13,6 +13,9 @@ from mplint.conversion.judged import obedient
 from mplint.conversion.policy import ConversionError, Metric, Options, Policy, Tolerance
 from mplint.conversion.result import Conversion
 from mplint.hardware import resolve_target
+
+if TYPE_CHECKING:
+    from mplint.conversion.onnx.convert import Prepared
 
 
 def convert(
@@ -82,6 +85,8 @@ def convert_file(source: str, target: str, wanted: Policy, options: Options, cal
     except GraphError as error:
         raise ConversionError(f"{source}: {error}") from None
 
+    known: list[Prepared] = []
+
     def converted(options: Options) -> Conversion:
         match found:
             case "keras" | "keras-h5":
@@ -95,7 +100,7 @@ def convert_file(source: str, target: str, wanted: Policy, options: Options, cal
                     raise ConversionError(f"-o {target}: TorchScript becomes a program of torch.export: let it end in .pt2")
                 return convert_torch(source, wanted, options, device, calibration, script=True)
             case "onnx":
-                return convert_onnx(source, wanted, options, calibration)
+                return convert_onnx(source, wanted, options, calibration, known)
         raise ConversionError(
             f"{source} is a {found} file; `mplint convert` takes ONNX models, .keras and .h5 files, SavedModels, .pt2 programs "
             "and TorchScript"
@@ -115,15 +120,16 @@ def without_folders(text: str, source: str) -> str:
     return re.sub(r"\S*[/\\]\.?mplint-[^/\\\s]+(?:[/\\][^\s:,;'\")]+)?", source, text)
 
 
-def convert_onnx(source: str, wanted: Policy, options: Options, calibration: Sequence[str]) -> Conversion:
-    """Convert an ONNX model with ONNX Runtime."""
+def convert_onnx(source: str, wanted: Policy, options: Options, calibration: Sequence[str], known: list[Prepared]) -> Conversion:
+    """Convert an ONNX model with ONNX Runtime; what does not depend on the options is `known` once it is prepared."""
     try:
         import onnxruntime  # noqa: F401
 
-        from mplint.conversion.onnx.convert import convert
+        from mplint.conversion.onnx.convert import planned, prepare
     except ImportError as error:
         raise ConversionError(f'converting ONNX models needs {error.name}: pip install "mplint[convert]"') from None
-    return convert(source, wanted, options, calibration)
+    known[:] = known or [prepare(source, wanted, options, calibration)]
+    return planned(known[0], wanted, options)
 
 
 def convert_keras(source: str, target: str, wanted: Policy, options: Options, calibration: Sequence[str], *, h5: bool) -> Conversion:

@@ -13,6 +13,7 @@ from mplint.conversion.result import Conversion, Trial
 
 NOISES = 2.0  # how many times its own noise float32 may be off
 STILL = 1e-3  # outputs that move by less, of their size, do not follow the inputs
+SMALL = 0.25  # of a tolerance
 NO_NUMBER = "an output became infinite or NaN"
 
 
@@ -37,13 +38,15 @@ class Distance(NamedTuple):
 class Ruler:
     """How outputs are measured: their `names`, the `noise` of each that float32 itself has, and what the policy allows them.
 
-    `weights` say by how much an output's size counts, and the least that it counts as: errors are relative to the larger.
+    `weights` say by how much an output's size counts, and the least that it counts as: errors are relative to the larger. An error up to
+    `small` is one that the policy allows several times over.
     """
 
     names: tuple[str, ...] = ()
     noise: tuple[float, ...] = ()
     weights: tuple[tuple[float, float], ...] = ()
     metric: Metric | None = None
+    small: float = 0.0
 
     def error(self, at: int, far: float, size: float) -> float:
         """The error of an output that is `far` from one whose `size` is known; what float32 moves by itself is none."""
@@ -62,7 +65,7 @@ def ruler(policy: Policy, names: Sequence[str], noise: Sequence[float] = ()) -> 
             raise ConversionError(f"--tolerance: the model has no output {name!r}; it gives {', '.join(names)}{nearest(name, names)}")
     allowed = [policy.of(name) for name in names]
     weights = tuple((one.relative / policy.tolerance, one.absolute / policy.tolerance) for one in allowed)
-    return Ruler(tuple(names), tuple(noise), weights, policy.metric)
+    return Ruler(tuple(names), tuple(noise), weights, policy.metric, SMALL * policy.tolerance)
 
 
 def distance(

@@ -9,6 +9,7 @@ import numpy as np
 
 RATE = 16000  # samples of sound a second
 TONES = 12
+CHANNELS = 8  # of sound, at most
 FULL = 30000.0  # a peak of sound in 16-bit steps, which half holds at twice its size
 SOUNDS = r"audio|wave(form)?s?$|speech|pcm|sound|samples?$|signals?$"
 SOUND = ((0.0, 4000.0), (0.0, 0.3))
@@ -49,15 +50,24 @@ def hinted(name: str, shape: Sequence[int], seed: int) -> np.ndarray | None:
     """What a float input with a telling name may hold, its first dimension being the batch; None where its name says nothing."""
     rng = np.random.default_rng(seed)
     if is_sound(name) and 1 < len(shape) <= 3:
-        last = len(shape) == 3 and shape[2] < shape[1]  # channels
-        made = sound([shape[0], *reversed(shape[1:])] if last else shape, KINDS[seed % len(KINDS)], rng)
-        return np.ascontiguousarray(np.swapaxes(made, 1, 2)) if last else made
+        return sound(shape, KINDS[seed % len(KINDS)], rng)
     likely = list(likely_by(name))
     return in_range(*likely[seed % len(likely)], rng.standard_normal(shape), rng) if likely else None
 
 
+def time_axis(shape: Sequence[object]) -> int:
+    """The axis of a signal that counts its samples: the last, or the one before a few channels; None in a shape is a size that is open."""
+    if len(shape) < 3:
+        return len(shape) - 1
+    before, last = shape[-2:]
+    few = isinstance(last, int) and last <= CHANNELS and not (isinstance(before, int) and before <= last)
+    return len(shape) - (2 if few else 1)
+
+
 def sound(shape: Sequence[int], name: str, rng: np.random.Generator) -> np.ndarray:
     """Sound that peaks at 1: voiced with pauses, chords that fade ("uniform"), bursts of noise ("rows"), a click in tones ("positive")."""
+    if shape and time_axis(shape) != len(shape) - 1:
+        return np.ascontiguousarray(np.swapaxes(sound([*shape[:-2], shape[-1], shape[-2]], name, rng), -1, -2))
     time = np.arange(shape[-1] if shape else 1) / RATE
     pitch = rng.uniform(90, 220)
     tones = (pitch * np.arange(1, TONES + 1)) if name == "normal" else rng.uniform(80, 4000, TONES)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from mplint.doctor.values import CASTING
 from mplint.findings import Finding
 from mplint.graph.model import HALF
 from mplint.runs.record import Event, Run
@@ -37,12 +38,35 @@ PROTOCOL: Mapping[str, tuple[str, str]] = {
     "scaler-with-bfloat16": ("MP306", "a GradScaler scales losses of bfloat16 regions, which need none"),
     "scaler-without-autocast": ("MP309", "a GradScaler scales by {scale:g}, and nothing ran under autocast"),
     "scaler-not-saved": ("MP307", "a checkpoint holds the optimizer and not the scaler, whose scale is {scale:g}"),
+    "scaled-twice": ("MP308", "a loss is multiplied by the scale of {scale:g} a second time"),
+    "penalty-without-scale": (
+        "MP316",
+        "gradients of a float16 pass are taken, to go backward through them, without the scale of {scale:g}",
+    ),
+    "scaled-gradients-changed": ("MP314", "`{operation}` joins gradients multiplied by {scale:g} with values that are not"),
+    "integers-rounded": ("MP212", "integers up to {value:g} become {dtype}, which holds each only up to {exact:g}"),
     "scaled-loss-overflows": ("MP202", "a float16 loss of {loss:.4g} times the scale of {scale:g} is more than float16 holds"),
     "every-step-skipped": ("MP303", "ten steps in a row were skipped, at last with a scale of {scale:g}"),
     "constant-becomes-zero": ("MP205", "{value:g} is 0 in {dtype}"),
     "constant-becomes-infinite": ("MP204", "{value:g} is infinite in {dtype}"),
 }
+# What a run shows that is no mistake by itself, but tells what a finding is about.
+REMARKS: Mapping[str, tuple[str, str]] = {
+    "scaled-value-read": ("MP304", "a value that is multiplied by the scale of {scale:g} is read by the program"),
+    "scaled-loss-read": ("MP315", "the loss that is read is multiplied by the scale of {scale:g}"),
+}
+# Mistakes that two rules tell, each in its way.
+ALIKE = {
+    "MP304": ("MP314",),
+    "MP314": ("MP304",),
+    "MP315": ("MP304",),
+    "MP202": ("MP205", "MP211"),
+    "MP205": ("MP202",),
+    "MP211": ("MP202",),
+}
+SIZES = ("MP401", "MP402", "MP403")  # rules on sizes of products: a run sees the product, not whose size it is
 SINGULAR = ("log", "log2", "log10", "div", "reciprocal", "rsqrt")  # operations that zero makes infinite
+GROWING = ("exp", "expm1", "exp2", "cosh", "sinh", "softmax", "_softmax", "log_softmax", "_log_softmax", "logsumexp", "pow")
 # Errors of torch that tell a mistake: what they say, and the rule.
 ERRORS: tuple[tuple[str, str], ...] = (
     ("step() has already been called since the last update", "MP303"),
@@ -84,21 +108,21 @@ class Verdict(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Everything that a watched run has told."""
+    """Everything that a watched run has told; `remarks` are no mistakes, but worth knowing."""
 
     run: Run
     diagnoses: tuple[Diagnosis, ...]
     verdicts: tuple[Verdict, ...]
+    remarks: tuple[Diagnosis, ...] = ()
 
 
 def diagnose(run: Run, findings: Sequence[Finding]) -> Report:
     """What is wrong in a run, the gravest first, and what it says of the findings of `check` on the same program."""
     found = [*_broken(run), *_protocol(run), *_stopped(run), *_scaler(run), *_gradients(run), *_headroom(run)]
     reached = {(os.path.abspath(path), line) for path, line in _places(run.facts.get("reached"))}
-    files = run.facts.get("files")
-    ran = [f for f in findings if f.location.line and (not isinstance(files, list) or os.path.abspath(f.location.path) in files)]
-    verdicts = tuple(_verdict(finding, found, reached, run) for finding in ran)
-    return Report(run, tuple(dict.fromkeys(found)), verdicts)
+    remarks = [*_remarks(run), *_products(run)]
+    verdicts = tuple(_verdict(finding, [*found, *remarks], reached, run) for finding in findings)
+    return Report(run, tuple(dict.fromkeys(found)), verdicts, tuple(dict.fromkeys(remarks)))
 
 
 def _broken(run: Run) -> Iterator[Diagnosis]:
@@ -130,7 +154,13 @@ def _code_of(event: Event) -> str:
     inputs = _items(event, "inputs")
     if event.kind == "nan" or (event.text("dtype") not in HALF and not any(each.get("dtype") in HALF for each in inputs)):
         return ""
-    return "MP205" if any(each.get("least") == 0 for each in inputs) and event.text("operation") in SINGULAR else "MP211"
+    name = event.text("operation").rstrip("_")
+    if name in SINGULAR and any(each.get("least") == 0 for each in inputs):
+        return "MP205"
+    if name in CASTING:
+        return "" if event.details.get("chain") else "MP203"
+    square = name == "pow" and event.details.get("numbers") == [2.0]
+    return "MP202" if name in GROWING and not square else "MP211"
 
 
 def _history(event: Event) -> Iterator[str]:
@@ -166,8 +196,41 @@ def _place_in(details: Mapping[str, object]) -> tuple[str | None, int | None]:
 
 
 def _protocol(run: Run) -> Iterator[Diagnosis]:
+    yield from _told(run, PROTOCOL)
+
+
+def _remarks(run: Run) -> Iterator[Diagnosis]:
+    yield from _told(run, REMARKS)
+
+
+def _products(run: Run) -> Iterator[Diagnosis]:
+    """Products in half precision whose sizes miss the Tensor Cores, each layer once, with its part of the work."""
+    layers: dict[tuple[str, str | None, int | None], tuple[float, dict[str, None]]] = {}
+    for row in _rows(run, "products"):
+        if row["missed"]:
+            made = row["made"] or row["place"] or (None, None)
+            layer = (str(row["module"]), made[0], made[1])
+            share, sizes = layers.get(layer, (0.0, {}))
+            sizes[_sizes_of(row)] = None
+            layers[layer] = share + row["share"], sizes
+    for (module, path, line), (share, sizes) in sorted(layers.items(), key=lambda item: -item[1][0]):
+        where = f" in {module}" if module else ""
+        message = f"products of {', '.join(list(sizes)[:3])}{where}, {share:.0%} of the work: not all sizes are multiples of 8"
+        yield Diagnosis("product-missed", SIZES[0], path, line, message)
+
+
+def _rows(run: Run, name: str) -> list[Mapping[str, Any]]:
+    value = run.facts.get(name)
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def _sizes_of(row: Mapping[str, Any]) -> str:
+    return " x ".join(map(str, row["sizes"]))
+
+
+def _told(run: Run, sentences: Mapping[str, tuple[str, str]]) -> Iterator[Diagnosis]:
     for event in run.events:
-        known = PROTOCOL.get(event.kind)
+        known = sentences.get(event.kind)
         if known is not None:
             yield Diagnosis(event.kind, known[0], *_place(event), known[1].format(**event.details))
 
@@ -201,9 +264,20 @@ def _gradients(run: Run) -> Iterator[Diagnosis]:
         elif row["lost"] > LOST * number and not has_scale and run.facts.get("operations", {}).get("float16"):  # type: ignore[attr-defined]
             message = f"{row['lost'] / number:.0%} of the gradients of {name} are too small for float16, and no loss scale lifts them"
             yield Diagnosis("gradient-lost", "MP301", None, None, message)
+    made = sum(1 for step in run.steps if not step.skipped)
     unmoved, of = run.facts.get("unmoved"), run.facts.get("unmoved_of")
-    if isinstance(unmoved, list) and isinstance(of, list) and unmoved and len(run.steps) > 1 and 0 < of[0] < of[1]:
-        yield Diagnosis("unmoved", "", None, None, f"{of[0]} of {of[1]} parameters never move: {', '.join(map(str, unmoved[:4]))}")
+    if isinstance(unmoved, list) and isinstance(of, list) and unmoved and of[0] and made >= (2 if of[0] < of[1] else ENOUGH):
+        yield Diagnosis("unmoved", "", None, None, f"{of[0]} of {of[1]} parameters never move", tuple(_unmoved(unmoved)))
+
+
+def _unmoved(rows: Sequence[object]) -> Iterator[str]:
+    """Parameters that never move, those with the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if isinstance(row, list):
+            reasons.setdefault(str(row[1]), []).append(str(row[0]))
+    for reason, names in reasons.items():
+        yield f"{', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}: {reason}"
 
 
 def _headroom(run: Run) -> Iterator[Diagnosis]:
@@ -224,30 +298,34 @@ def _verdict(finding: Finding, found: Sequence[Diagnosis], reached: set[tuple[st
     at = os.path.abspath(finding.location.path), finding.location.line or 0
     for each in found:
         near = each.path is not None and os.path.abspath(each.path) == at[0] and abs((each.line or 0) - at[1]) <= NEAR
-        if each.code == finding.code and (near or each.path is None or finding.code in ELSEWHERE):
+        same = each.code == finding.code or (finding.code in SIZES and each.code == SIZES[0])
+        if same and (near or each.path is None or finding.code in ELSEWHERE):
             return Verdict(finding, "confirmed", each.message)
+    for each in found:
+        near = each.path is not None and os.path.abspath(each.path) == at[0] and abs((each.line or 0) - at[1]) <= NEAR
+        if near and each.code in ALIKE.get(finding.code, ()):
+            return Verdict(finding, "confirmed", each.message)
+    files = run.facts.get("files")
+    if isinstance(files, list) and at[0] not in files:
+        return Verdict(finding, "not reached", "the run did not read this file")
     if at not in reached:
         return Verdict(finding, "not reached", "the run did not come by this line")
     if finding.code in DECIDED and len(run.steps) >= ENOUGH and not run.text("error"):
         return Verdict(finding, "refuted", f"the line ran, and {len(run.steps)} steps showed nothing of it")
+    if finding.code in SIZES:
+        return _sizes(finding, at, run)
     return Verdict(finding, "undecided", "the line ran; a run of this length can't tell")
 
 
-def as_json(report: Report) -> dict[str, object]:
-    """The report as plain values."""
-    return {
-        "steps": len(report.run.steps),
-        "ended": report.run.text("ended"),
-        "diagnoses": [each._asdict() for each in report.diagnoses],
-        "findings": [
-            {
-                "code": v.finding.code,
-                "path": v.finding.location.path,
-                "line": v.finding.location.line,
-                "verdict": v.verdict,
-                "evidence": v.evidence,
-            }
-            for v in report.verdicts
-        ],
-        "facts": {name: value for name, value in report.run.facts.items() if name not in ("reached", "output")},
-    }
+def _sizes(finding: Finding, at: tuple[str, int], run: Run) -> Verdict:
+    """The verdict on a size whose layer was seen in no product that misses the Tensor Cores."""
+    ran = [row for row in _rows(run, "products") if isinstance(made := row.get("made"), list) and tuple(made) == at]
+    if ran and all(row["dtype"] in HALF for row in ran):
+        return Verdict(finding, "refuted", f"all products of this layer have sizes that are multiples of 8: {_shown(ran)}")
+    if ran:
+        return Verdict(finding, "undecided", f"the layer ran in {ran[0]['dtype']}: {_shown(ran)}")
+    return Verdict(finding, "undecided", "the line ran, and no product of the layer was seen")
+
+
+def _shown(rows: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(dict.fromkeys(map(_sizes_of, rows[:4])))

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
-import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from mplint.doctor.gradients import Gradients, Parameter
 from mplint.doctor.places import Places
-from mplint.doctor.torch_parameters import Parameters
+from mplint.doctor.sampling import Sampling
 from mplint.doctor.torch_training import Training
 from mplint.doctor.torch_training import install as install_training
-from mplint.doctor.torch_values import Values
+from mplint.doctor.torch_values import TENSORS, Instruments, Operations
+from mplint.doctor.units import Units
+from mplint.doctor.values import LARGEST, Operation, Place, Seen, Situation, Values
+from mplint.doctor.work import Work
 from mplint.runs.record import Recorder
 
 if TYPE_CHECKING:
@@ -20,8 +25,6 @@ if TYPE_CHECKING:
 
     from mplint.runs.child import Settings
 
-CLOSE = 3  # steps at the beginning that are looked at closely
-SLOWER = 2.5  # a run may take so many times its own time
 SHOWN = 12
 
 
@@ -36,102 +39,193 @@ def install(framework: ModuleType, settings: Settings, recorder: Recorder) -> No
     recorder.fact("device", framework.cuda.get_device_name() if framework.cuda.is_available() else "CPU")
 
 
+class Modules:
+    """Which module runs, and where each was made."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._names: dict[int, str] = {}
+        self._running: list[int] = []
+        self._made: weakref.WeakKeyDictionary[torch.nn.Module, Place | None] = weakref.WeakKeyDictionary()
+        self._parameters: dict[int, str] = {}
+        self._leaves: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
+        self._inside: list[torch.nn.Module] = []
+
+    def made(self, module: torch.nn.Module) -> None:
+        """A module is made."""
+        self._made[module] = self._places.here()
+
+    def enter(self, module: torch.nn.Module) -> None:
+        """A module begins to run; where none runs, it is a model."""
+        if not self._inside:
+            for name, inner in module.named_modules():
+                self._names.setdefault(id(inner), name or type(module).__name__)
+            for name, parameter in module.named_parameters():
+                if id(parameter) not in self._parameters:
+                    taken = name in self._parameters.values()
+                    self._parameters[id(parameter)] = f"{type(module).__name__}.{name}" if taken else name
+                    self._leaves.add(parameter)
+        self._inside.append(module)
+
+    def leave(self) -> None:
+        """The module that runs is done."""
+        if self._inside:
+            self._inside.pop()
+
+    @property
+    def idle(self) -> bool:
+        """No module runs."""
+        return not self._inside
+
+    @property
+    def gradients(self) -> list[torch.Tensor]:
+        """The gradients of all models."""
+        return [leaf.grad for leaf in self._leaves if leaf.grad is not None]
+
+    def path(self) -> str:
+        """The path of the module that runs."""
+        return self._names.get(id(self._inside[-1]), type(self._inside[-1]).__name__) if self._inside else ""
+
+    def layer(self) -> Place | None:
+        """Where the module that runs was made."""
+        return self._made.get(self._inside[-1]) if self._inside else None
+
+    def parameter(self, parameter: torch.Tensor) -> str:
+        """The name of a parameter."""
+        return self._parameters.get(id(parameter), f"a parameter of shape {tuple(parameter.shape)}")
+
+
 class _Watch:
-    """Looks closely at the first steps, after something broke, and as often as the time that it takes allows."""
+    """Looks closely at some steps: operation by operation up to the optimizer, whose gradients and weights it looks at then."""
 
     def __init__(self, settings: Settings, recorder: Recorder) -> None:
         places = Places(os.path.dirname(os.path.abspath(settings.script)))
         self._recorder = recorder
-        self._modules: list[str] = []
-        self._names: dict[int, str] = {}
-        self.training = Training(recorder, places, self.step_done)
-        self.parameters = Parameters(recorder)
-        self.values = Values(recorder, places, self.module, self.state)
-        self._close = False  # this step is looked at
-        self._looking = False  # its operations are, which end where the optimizer begins
-        self._left = CLOSE
-        self._times: dict[bool, list[float]] = {True: [], False: []}
-        self._began = time.perf_counter()
+        self._sampling = Sampling(settings.every)
+        self.modules = Modules(places)
+        self.training = Training(recorder, places, self.step_done, lambda: self.modules.gradients)
+        at = Situation(self.modules.path, places.here, self.state)
+        self.gradients = Gradients(recorder)
+        self.values = Values(recorder, TENSORS, at)
+        self.work = Work(recorder)
+        self.units: Units = self.training.units
+        self._operations = Operations(Instruments(self.values, self.work, self.units, at, self.modules.layer, self.why))
+        self._looking = False
 
-    def module(self) -> str:
-        """The path of the module that runs."""
-        return self._modules[-1] if self._modules else ""
-
-    def state(self) -> dict[str, object]:
+    def state(self) -> Mapping[str, object]:
         """What the training is doing, for events."""
         scaler = self.training.scaler
         return {"phase": self.training.phase, "scaled": scaler is not None and scaler.is_enabled()}
+
+    def why(self, operation: Operation, made: list[Seen]) -> str:
+        """Why an operation of a program that computes in half ran in float32, "" where it did not, or is no matter of the model."""
+        training = self.training
+        if training.half is None or training.phase != "forward" or not made or made[0].dtype != "float32" or self.modules.idle:
+            return ""
+        given = {str(value.dtype).removeprefix("torch.") for value in operation.given if value.is_floating_point()}
+        if training.innermost is None:
+            return "it runs outside of the region of autocast"
+        if not training.innermost:
+            return "autocast is turned off there"
+        if given & LARGEST.keys():
+            return "one of its operands is float32"
+        if any(source.operation == "_to_copy" and source.sources and source.sources[0].dtype in LARGEST for source in made[0].sources):
+            return "autocast runs it in float32"
+        return "what it is given is float32"
 
     def install(self) -> None:
         """Hook into modules and optimizers, and begin to look closely."""
         from importlib import import_module
 
-        modules = import_module("torch.nn.modules.module")
-        modules.register_module_forward_pre_hook(self._enter)
-        modules.register_module_forward_hook(self._leave, always_call=True)
+        made = torch.nn.Module.__init__
+        modules = self.modules
+
+        def making(module: torch.nn.Module, *args: Any, **options: Any) -> None:
+            made(module, *args, **options)
+            modules.made(module)
+
+        torch.nn.Module.__init__ = making  # type: ignore[assignment,method-assign]
+        hooks = import_module("torch.nn.modules.module")
+        hooks.register_module_forward_pre_hook(self._enter)
+        hooks.register_module_forward_hook(self._leave, always_call=True)
         optimizers = import_module("torch.optim.optimizer")
         optimizers.register_optimizer_step_pre_hook(self._before_step)
         optimizers.register_optimizer_step_post_hook(self._after_step)
+        self._recorder.in_child(self._forked)
+
+    def _forked(self) -> None:
+        """This process was forked: what goes on here is a step of its own, or the work of a loader."""
+        self._operations.off = True
 
     def _enter(self, module: torch.nn.Module, args: Any) -> None:
-        if not self._modules:
-            self.parameters.name(module)
-            for name, inner in module.named_modules():
-                self._names.setdefault(id(inner), name or type(module).__name__)
-            if self._left and not self._close:
-                self.look()
-        self._modules.append(self._names.get(id(module), type(module).__name__))
+        if self.modules.idle and self._sampling.close and torch.is_grad_enabled():
+            self.look()
+        self.modules.enter(module)
 
     def _leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if self._modules:
-            self._modules.pop()
+        self.modules.leave()
 
     def look(self) -> None:
         """Look at every operation from here on."""
-        self._close = self._looking = True
-        self.values.__enter__()
+        if not self._looking:
+            self._looking = True
+            self._operations.__enter__()
 
     def _stop_looking(self) -> None:
         if self._looking:
             self._looking = False
-            self.values.__exit__(None, None, None)
+            self._operations.__exit__(None, None, None)
             self.values.forget()
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._stop_looking()
-        if self._close:
+        if self._sampling.close:
             scaler = self.training.scaler
             scale = float(scaler.get_scale()) if scaler is not None and scaler.is_enabled() else None
-            self.parameters.before(optimizer, scale, scaled=self.training.gradients_are_scaled)
+            self.gradients.before(self._trained(optimizer), scale, scaled=self.training.gradients_are_scaled)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._close:
-            self.parameters.after(optimizer)
+        if self._sampling.close:
+            self.gradients.after(self._trained(optimizer))
+
+    def _trained(self, optimizer: Any) -> Iterator[Parameter]:
+        for group in optimizer.param_groups:
+            rate = group.get("lr")
+            for parameter in group["params"]:
+                if parameter.requires_grad:
+                    kept = str(parameter.dtype).removeprefix("torch.")
+                    known = self._operations.leaves.get(id(parameter))
+                    computed = known[1] if known is not None and known[0]() is parameter else kept
+                    name = self.modules.parameter(parameter)
+                    speed = float(rate) if rate is not None else None
+                    yield Parameter(id(parameter), name, _flat(parameter), _gradient(parameter), computed, kept, speed)
 
     def step_done(self) -> None:
         """A step is over, or was skipped: decide whether the next one is looked at."""
         self._stop_looking()
-        now = time.perf_counter()
-        self._times[self._close].append(now - self._began)
-        self._began = now
-        if self._close:
-            self._close = False
-            self._left -= 1
-        if not self._left and self._affordable():
-            self._left = 1
-
-    def _affordable(self) -> bool:
-        plain, close = self._times[False], self._times[True]
-        if not plain:
-            return False
-        usual = sum(plain) / len(plain)
-        spent = sum(plain) + sum(close[1:])
-        return spent + sum(close[1:]) / max(1, len(close) - 1) < SLOWER * usual * (len(plain) + len(close))
+        self._sampling.done()
 
     def end(self) -> None:
         """Tell what was summed up."""
-        self.parameters.end()
+        self._operations.off = True
+        self.gradients.end()
+        self.work.end()
         headroom = sorted(self.values.headroom.items(), key=lambda item: -item[1])[:SHOWN]
         self._recorder.fact("headroom", headroom)
         self._recorder.fact("operations", self.values.counts)
-        self._recorder.fact("looked_at", len(self._times[True]))
+        self._recorder.fact("looked_at", self._sampling.looked_at)
+        self._operations.off = False
+
+
+def _flat(parameter: torch.Tensor) -> Callable[[], Any]:
+    return lambda: parameter.detach().double().reshape(-1).clone()
+
+
+def _gradient(parameter: torch.Tensor) -> Callable[[], Any]:
+    def read() -> Any:
+        gradient = parameter.grad
+        return (
+            None if gradient is None else (gradient.coalesce().values() if gradient.is_sparse else gradient).detach().double().reshape(-1)
+        )
+
+    return read

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from mplint.doctor.places import Places
+from mplint.doctor.units import Units
 from mplint.runs.record import Recorder
 
 REMADE = 2  # scalers made after training began from which on they count as made again and again
-MINUTES_OF_SCALE = 50  # lines of the history of the scale that are told
 
 
 class Training:
     """The state of one training loop between its steps, and the mistakes that are seen in it. Each is told once for its place."""
 
-    def __init__(self, recorder: Recorder, places: Places, step_done: Callable[[], None]) -> None:
+    def __init__(
+        self, recorder: Recorder, places: Places, step_done: Callable[[], None], gradients: Callable[[], list[torch.Tensor]]
+    ) -> None:
         self._recorder = recorder
         self._places = places
         self._step_done = step_done
+        self._gradients = gradients
+        self._regions: list[bool] = []
+        self._quiet = 0  # how many functions run that may touch scaled gradients
+        self.units = Units(self._told_units)
         self._told: set[tuple[str, object]] = set()
         self._scaled: dict[int, Any] = {}
         self._first: object = None
@@ -35,6 +42,7 @@ class Training:
         self.half_in_step: tuple[torch.dtype, tuple[str, int] | None] | None = None
         self.scaler: Any = None
         self.phase = "forward"
+        self._last_region: torch.dtype | None = None
 
     def tell(self, kind: str, **details: object) -> None:
         """Note a mistake at the user's line, once."""
@@ -48,8 +56,24 @@ class Training:
         """Whether gradients are multiplied by the loss scale now: the scaler divides them before it steps."""
         return self.scaled_gradients and not self._unscaled and self._inside_scaler is None
 
+    def _told_units(self, kind: str, details: dict[str, object]) -> None:
+        if not self._quiet:
+            self.tell(kind, **details)
+
+    @property
+    def innermost(self) -> bool | None:
+        """Whether the innermost region of autocast is on; None outside of all."""
+        return self._regions[-1] if self._regions else None
+
+    def left(self) -> None:
+        """A region of autocast is left."""
+        if self._regions:
+            self._regions.pop()
+
     def region(self, region: Any) -> None:
         """A region of autocast is entered."""
+        self._regions.append(bool(region._enabled))
+        self._last_region = region.fast_dtype if region._enabled else None
         if self.phase == "backward":  # the next part of a batch
             self.phase = "forward"
         if region._enabled and region.fast_dtype in (torch.float16, torch.bfloat16):
@@ -66,6 +90,11 @@ class Training:
     def scaled(self, scaler: Any, outputs: Any, result: Any) -> None:
         """A scaler has scaled a loss."""
         self.scaler = scaler
+        if isinstance(outputs, torch.Tensor) and scaler.is_enabled():
+            if id(outputs) in self._scaled:
+                self.tell("scaled-twice", scale=float(scaler.get_scale()))
+            self.units.scale = float(scaler.get_scale())
+            self.units.mark(result, 1.0)
         if isinstance(result, torch.Tensor) and isinstance(outputs, torch.Tensor) and scaler.is_enabled():
             self._scaled[id(result)] = outputs.detach()
             overflown = bool(torch.isfinite(outputs.detach()).all()) and not bool(torch.isfinite(result.detach()).all())
@@ -91,10 +120,40 @@ class Training:
         self._scaled.clear()
         self.phase = "backward"
 
+    def went_back(self) -> None:
+        """A backward pass is over: gradients carry what the losses did."""
+        if self.gradients_are_scaled:
+            self.units.scale = float(self.scaler.get_scale())
+            self.units.mark(self.scaler._scale, 1.0)
+            for gradient in self._gradients():
+                self.units.mark(gradient, 1.0)
+
+    def taken(self, outputs: Any, results: Any, *, kept: bool) -> None:
+        """Gradients were asked for; `kept`: to go backward through them."""
+        if self.scaler is None or not self.scaler.is_enabled():
+            return
+        tensors = [value for value in ([outputs] if isinstance(outputs, torch.Tensor) else outputs) if isinstance(value, torch.Tensor)]
+        if any(self.units.of(value) == 1.0 for value in tensors):
+            for result in results:
+                if isinstance(result, torch.Tensor):
+                    self.units.mark(result, 1.0)
+        elif kept and self._last_region is torch.float16:
+            self.tell("penalty-without-scale", scale=float(self.scaler.get_scale()))
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """While something runs that is told of in its own words, or may change scaled gradients."""
+        self._quiet += 1
+        try:
+            yield
+        finally:
+            self._quiet -= 1
+
     def unscaled(self, scaler: Any, optimizer: Any) -> None:
         """A scaler has divided the gradients of an optimizer by its scale."""
         if scaler.is_enabled():
             self._unscaled.add(id(optimizer))
+            self.units.forget()
 
     def clipped(self, parameters: Any, value: float) -> None:
         """Gradients are about to be clipped."""
@@ -139,8 +198,11 @@ class Training:
         self._losses.clear()
         self.scaled_gradients, self.backwards, self.half_in_step, self.phase = False, 0, None, "forward"
         self._unscaled.clear()
-        self._step_done()
-        self._recorder.step(sum(losses) / len(losses) if losses else None, scale, skipped)
+        self.units.forget()
+        try:
+            self._recorder.step(sum(losses) / len(losses) if losses else None, scale, skipped)
+        finally:
+            self._step_done()
 
     def saved(self, value: object) -> None:
         """Something is written to a file."""
@@ -167,13 +229,17 @@ def install(training: Training) -> None:
 
 def _patch_autocast(training: Training) -> None:
     region = torch.amp.autocast_mode.autocast
-    enter = region.__enter__
+    enter, leave = region.__enter__, region.__exit__
 
     def entered(self: Any) -> Any:
         training.region(self)
         return enter(self)
 
-    region.__enter__ = entered  # type: ignore[method-assign]
+    def left(self: Any, *error: Any) -> Any:
+        training.left()
+        return leave(self, *error)
+
+    region.__enter__, region.__exit__ = entered, left  # type: ignore[method-assign]
 
 
 def _patch_scaler(training: Training) -> None:
@@ -185,19 +251,22 @@ def _patch_scaler(training: Training) -> None:
         training.made_scaler(self)
 
     def scaling(self: Any, outputs: Any) -> Any:
-        result = scale(self, outputs)
+        with training.quiet():
+            result = scale(self, outputs)
         training.scaled(self, outputs, result)
         return result
 
     def unscaling(self: Any, optimizer: Any) -> None:
-        unscale(self, optimizer)
+        with training.quiet():
+            unscale(self, optimizer)
         training.unscaled(self, optimizer)
 
     def stepping(self: Any, optimizer: Any, *args: Any, **options: Any) -> Any:
         steps = getattr(optimizer, "_mplint_steps", 0)
         training.through_scaler(optimizer)
         try:
-            result = step(self, optimizer, *args, **options)
+            with training.quiet():
+                result = step(self, optimizer, *args, **options)
         finally:
             training.through_scaler(None)
         if self.is_enabled() and getattr(optimizer, "_mplint_steps", 0) == steps:
@@ -214,9 +283,26 @@ def _patch_gradients(training: Training) -> None:
 
     def going_back(tensors: Any, *args: Any, **options: Any) -> None:
         training.backward(tensors)
-        backward(tensors, *args, **options)
+        training.units.paused = True
+        try:
+            backward(tensors, *args, **options)
+        finally:
+            training.units.paused = False
+        training.went_back()
 
     torch.autograd.backward = going_back
+    take = torch.autograd.grad
+
+    def taking(outputs: Any, *args: Any, **options: Any) -> Any:
+        training.units.paused = True
+        try:
+            results = take(outputs, *args, **options)
+        finally:
+            training.units.paused = False
+        training.taken(outputs, results, kept=bool(options.get("create_graph")))
+        return results
+
+    torch.autograd.grad = taking
     for module in (torch.nn.utils, import_module("torch.nn.utils.clip_grad")):
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             setattr(module, name, _clipping(getattr(module, name), training))
@@ -239,8 +325,9 @@ def _clipping(original: Any, training: Training) -> Any:
 
     def clipping(parameters: Any, limit: float, *args: Any, **options: Any) -> Any:
         kept = list(_parameters(parameters))
-        training.clipped(kept, limit)
-        return original(kept, limit, *args, **options)
+        with training.quiet():
+            training.clipped(kept, limit)
+            return original(kept, limit, *args, **options)
 
     clipping._mplint = True  # type: ignore[attr-defined]
     return clipping

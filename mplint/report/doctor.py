@@ -5,16 +5,77 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from mplint.doctor.diagnosis import Diagnosis, Report, as_json
+from mplint.about import VERSION
+from mplint.doctor.diagnosis import Diagnosis, Report
+from mplint.doctor.values import LARGEST
+from mplint.engine.baseline import Keys
+from mplint.engine.evidence import VERSION as FORM
+from mplint.engine.texts import Texts
+from mplint.findings import Confidence, Evidence, Finding, Location, Severity
+from mplint.report.sarif import sarif_report
+from mplint.report.sources import Sources
 from mplint.report.style import Style
+from mplint.report.summary import counted
+from mplint.rule import Rule
 from mplint.runs.record import Run
+
+SHOWN = 8
+LEAST_SHOWN = 0.05  # part of a layer's gradients from which on they are told of
 
 
 def doctor_json(report: Report) -> str:
-    """One object with every diagnosis, verdict and figure."""
-    return json.dumps(as_json(report), indent=2, ensure_ascii=False) + "\n"
+    """One object with every diagnosis, verdict and figure, which `mplint check --evidence` reads."""
+    run = report.run
+    written = {
+        "version": FORM,
+        "tool": {"name": "mplint", "version": VERSION},
+        "steps": len(run.steps),
+        "ended": run.text("ended"),
+        "diagnoses": [each._asdict() for each in report.diagnoses],
+        "remarks": [each._asdict() for each in report.remarks],
+        "findings": _findings(report),
+        "facts": {name: value for name, value in run.facts.items() if name not in ("reached", "output")},
+    }
+    return json.dumps(written, indent=2, ensure_ascii=False) + "\n"
+
+
+def _findings(report: Report) -> list[dict[str, object]]:
+    """The verdicts. A finding is known again by its rule, its file and the text of its line."""
+    keys = Keys(os.getcwd(), Texts())
+    found = []
+    for finding, verdict, evidence in report.verdicts:
+        key = keys.key(finding)
+        place: dict[str, object] = {
+            "code": finding.code,
+            "name": finding.name,
+            "path": key.path,
+            "line": finding.location.line,
+            "text": key.line,
+        }
+        found.append({**place, "verdict": verdict, "evidence": evidence})
+    return found
+
+
+def doctor_sarif(report: Report, script: str, rules: Mapping[str, type[Rule]]) -> str:
+    """The findings of `check` with their verdicts, and what the run has shown besides."""
+    told = {evidence for _, verdict, evidence in report.verdicts if verdict == "confirmed"}
+    results = [finding._replace(evidence=Evidence(verdict, text)) for finding, verdict, text in report.verdicts]
+    results += [_as_finding(each, script, rules) for each in report.diagnoses if each.message not in told]
+    return sarif_report(results, rules, Sources())
+
+
+def _as_finding(each: Diagnosis, script: str, rules: Mapping[str, type[Rule]]) -> Finding:
+    """What a run has shown, in the form of a finding; what no rule tells is named after its kind."""
+    rule = rules.get(each.code)
+    severity = rule.severity if rule is not None else Severity.WARNING
+    location = Location(os.path.relpath(each.path) if each.path else script, each.line, None, each.line, None)
+    name = rule.name if rule is not None else each.kind
+    why = "\n".join(each.details)
+    evidence = Evidence("confirmed", each.message)
+    return Finding(each.code or each.kind, name, severity, Confidence.HIGH, each.message, location, why, evidence=evidence)
 
 
 def doctor_text(report: Report, script: str, style: Style) -> str:
@@ -25,12 +86,21 @@ def doctor_text(report: Report, script: str, style: Style) -> str:
         lines += [*_told(each, style), ""]
     if not report.diagnoses:
         lines += ["Nothing wrong was seen.", ""]
+    took_part = run.facts.get("files")
+    elsewhere = 0
     for verdict in report.verdicts:
+        if isinstance(took_part, list) and os.path.abspath(verdict.finding.location.path) not in took_part:
+            elsewhere += 1
+            continue
         at = f"{verdict.finding.location.path}:{verdict.finding.location.line}"
         lines += style.wrap(f"{at}: {verdict.finding.code} {verdict.verdict}: {verdict.evidence}")
+    if elsewhere:
+        lines += style.wrap(f"{counted(elsewhere, 'finding')} of `mplint check` in files that the run did not read: not reached")
     if report.verdicts:
         lines.append("")
     lines += [f"  {label:<28}{value}" for label, value in _figures(run)]
+    for title, rows in _tables(report):
+        lines += ["", title, *(line for row in rows for line in style.wrap(row, "  ", "    "))]
     if run.text("output"):
         lines += ["", "the end of the program's output:", *(f"  | {line}" for line in run.text("output").splitlines())]
     return "".join(f"{line}\n" for line in lines)
@@ -42,11 +112,51 @@ def _looked(run: Run) -> str:
 
 
 def _told(each: Diagnosis, style: Style) -> Iterator[str]:
-    at = f"{os.path.relpath(each.path)}:{each.line}: " if each.path else ""
+    at = _at(each.path, each.line)
     code = style.paint(each.code, "error") + " " if each.code else ""
     yield from style.wrap(f"{at}{code}{each.message}")
     for detail in each.details:
         yield from style.wrap(detail, "  ", "    ")
+
+
+def _tables(report: Report) -> Iterator[tuple[str, list[str]]]:
+    """What is worth knowing, each under a title."""
+    run = report.run
+    gradients = [row for each in _rows(run, "gradients") if (row := _gradients(each))]
+    if gradients:
+        yield "gradients that their dtype makes zero or subnormal:", gradients
+    if report.remarks:
+        yield "worth knowing:", [f"{_at(each.path, each.line)}{each.message}" for each in report.remarks[:SHOWN]]
+    undone = [
+        f"{_at(*(each['place'] or (None, None)))}{each['dtype']} to {each['through']} and back, {each['times']} times"
+        for each in _rows(run, "casts_undone")
+    ]
+    if undone:
+        yield "casts that undo each other:", undone
+    fallbacks = [
+        f"`{each['operation']}`, {each['times']} times, {each['share']:.0%} of the time: {each['why']}" for each in _rows(run, "float32")
+    ]
+    if fallbacks:
+        yield "in float32, though the model computes in half precision:", fallbacks
+
+
+def _gradients(row: Mapping[str, Any]) -> str:
+    """How much of a layer's gradients is lost, or nearly, with the scale and without; "" where nothing is."""
+    number = max(1, row["number"])
+    small, without, zero = row["small"] / number, row["small_without"] / number, row["zero"] / number
+    if max(small, without) < LEAST_SHOWN and (zero < LEAST_SHOWN or row["computed"] not in LARGEST):
+        return ""
+    lost = f", {row['lost'] / number:.0%} would be zero without" if row["lost"] else ""
+    return f"{row['name']} ({row['computed']}): {zero:.0%} zero, {small:.0%} subnormal with the scale, {without:.0%} without{lost}"
+
+
+def _rows(run: Run, name: str) -> list[Mapping[str, Any]]:
+    value = run.facts.get(name)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _at(path: str | None, line: int | None) -> str:
+    return f"{os.path.relpath(path)}:{line}: " if path else ""
 
 
 def _figures(run: Run) -> Iterator[tuple[str, str]]:
@@ -59,10 +169,8 @@ def _figures(run: Run) -> Iterator[tuple[str, str]]:
             yield "steps without a finite loss", str(broken)
     if scales:
         yield "loss scale", f"{scales[0]:g} to {scales[-1]:g}, {sum(1 for step in run.steps if step.skipped)} steps skipped"
-    operations = run.facts.get("operations")
-    if isinstance(operations, dict) and operations:
-        whole = sum(operations.values())
-        yield (
-            "operations by dtype",
-            ", ".join(f"{name} {count / whole:.0%}" for name, count in sorted(operations.items(), key=lambda i: -i[1])),
-        )
+    for label, name in (("operations by dtype", "operations"), ("work of products by dtype", "work"), ("time by dtype", "seconds")):
+        parts = run.facts.get(name)
+        whole = sum(parts.values()) if isinstance(parts, dict) else 0
+        if isinstance(parts, dict) and whole:
+            yield label, ", ".join(f"{dtype} {part / whole:.0%}" for dtype, part in sorted(parts.items(), key=lambda item: -item[1]))

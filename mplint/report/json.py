@@ -61,6 +61,7 @@ def _finding(finding: Finding, sources: Sources, rules: Mapping[str, Entry]) -> 
         "related": [_related(related, location) for related in finding.related],
         "fix": _fix(finding, sources),
         "url": rules[finding.code].url() if finding.code in rules else "",
+        **({} if finding.evidence is None else {"evidence": finding.evidence._asdict()}),
     }
 
 

@@ -85,7 +85,7 @@ def _results(findings: Sequence[Finding], known: Sequence[str], sources: Sources
             "rank": _RANKS[finding.confidence],
             "locations": [_location(finding.location, finding.node)],
             "partialFingerprints": {FINGERPRINT: fingerprint},
-            "properties": {"confidence": finding.confidence.value} | ({} if cell is None else {"cell": cell}),
+            "properties": _properties(finding),
         }
         if finding.related:
             result["relatedLocations"] = [
@@ -97,6 +97,16 @@ def _results(findings: Sequence[Finding], known: Sequence[str], sources: Sources
             result["fixes"] = fixes
         results.append(result)
     return results
+
+
+def _properties(finding: Finding) -> dict[str, object]:
+    """What SARIF has no field for: how sure the finding is, its cell, and what a run has shown of it."""
+    properties: dict[str, object] = {"confidence": finding.confidence.value}
+    if finding.location.cell is not None:
+        properties["cell"] = finding.location.cell
+    if finding.evidence is not None:
+        properties["evidence"] = finding.evidence._asdict()
+    return properties
 
 
 def _location(location: Location, node: str | None = None) -> dict[str, object]:

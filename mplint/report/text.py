@@ -59,7 +59,8 @@ def blocks(findings: Sequence[Finding]) -> list[Block]:
         how = finding.fix.applicability if finding.fix is not None else None
         reasons = (finding.why, finding.help) if how is not Applicability.SAFE else None
         apart = number if finding.related else None
-        groups.setdefault((finding.code, finding.location.path, finding.severity, how, reasons, apart), []).append(finding)
+        kind = (finding.code, finding.location.path, finding.severity, finding.evidence, how, reasons, apart)
+        groups.setdefault(kind, []).append(finding)
     return [Block(first, tuple(like)) for first, *like in groups.values()]
 
 

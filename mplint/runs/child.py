@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import sys
 import time
 import traceback
@@ -16,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from mplint.runs.reached import Reached
 from mplint.runs.record import Finished, Recorder
@@ -27,6 +28,7 @@ class Settings(NamedTuple):
 
     `probes` is a package of mplint that has a module `torch_probe` or `keras_probe` for each of the `frameworks`, with
     `install(module, settings, recorder)`.
+    `every` so manieth step is looked at closely, 0 for as many as the time allows.
     `lines` are places of the program, a file and a line each: it is noted which of them were run.
     """
 
@@ -39,6 +41,7 @@ class Settings(NamedTuple):
     steps: int
     seed: int
     lines: tuple[tuple[str, int], ...] = ()
+    every: int = 0
     output: str = ""
 
 
@@ -67,19 +70,72 @@ class AfterImport(MetaPathFinder):
 def main() -> None:
     """Run the script that the settings name, as `python SCRIPT` would."""
     settings = Settings(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    run(settings)
+
+
+def run(settings: Settings) -> NoReturn:
+    """Run the script of the settings in this process, which ends with it."""
     with open(settings.output, "w", encoding="utf-8") as stream:
-        recorder = Recorder(stream, settings.steps)
+        recorder = Recorder(stream, settings.steps, settings.output)
         Thread(target=_end_with_parent, daemon=True).start()
-        _watch_imports(settings, recorder)
-        _seed(settings.seed)
+        signal.signal(signal.SIGTERM, _stop)
+        recorder.in_child(lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
         reached = Reached(settings.lines)
+        _watch(settings, recorder, reached)
+        _seed(settings.seed)
         code = _execute(settings, recorder, reached)
-        recorder.fact("reached", sorted(reached.found))
-        recorder.fact("files", sorted(_own_files(settings.script)))
         recorder.fact("memory", _peak_memory())
         recorder.end()
-    sys.stdout.flush()
-    os._exit(code)  # threads and loaders of the program are not waited for
+        if recorder.main:
+            stream.flush()
+        sys.stdout.flush()
+        os._exit(code)  # threads and loaders of the program are not waited for
+
+
+class Stopped(Finished):
+    """Raised into the user's program when the run is ended from outside."""
+
+
+def _stop(*_: object) -> NoReturn:
+    raise Stopped
+
+
+class Arrival:
+    """Stands among what a new process of multiprocessing is told: when that reads it, it is watched as this one is."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def __reduce__(self) -> tuple[Callable[[Settings], None], tuple[Settings]]:
+        return arrive, (self._settings,)
+
+
+def arrive(settings: Settings) -> None:
+    """Watch this process, which the run has started."""
+    reached = Reached(settings.lines)
+    _watch(settings, Recorder(None, settings.steps, settings.output), reached)
+    reached.__enter__()
+
+
+def _watch(settings: Settings, recorder: Recorder, reached: Reached) -> None:
+    """Have frameworks probed as they are imported, and lines noted as they are run."""
+
+    def sum_up() -> None:
+        recorder.fact("reached", sorted(reached.found))
+        recorder.fact("files", sorted(_own_files(settings.script)))
+
+    recorder.at_end(sum_up)
+    _watch_imports(settings, recorder)
+
+
+def _follow(spawn: ModuleType, settings: Settings) -> None:
+    """Have processes that the program starts watched, too."""
+    prepare = spawn.get_preparation_data
+
+    def preparing(name: str) -> dict[str, object]:
+        return {**prepare(name), "mplint": Arrival(settings)}
+
+    spawn.get_preparation_data = preparing  # type: ignore[attr-defined]
 
 
 def _end_with_parent() -> None:
@@ -97,7 +153,11 @@ def _watch_imports(settings: Settings, recorder: Recorder) -> None:
 
         return install
 
-    sys.meta_path.insert(0, AfterImport({framework: starting(framework) for framework in settings.frameworks}))
+    waiting = {framework: starting(framework) for framework in settings.frameworks}
+    waiting["multiprocessing.spawn"] = lambda module: _follow(module, settings)
+    for name in [name for name in waiting if name in sys.modules]:
+        waiting.pop(name)(sys.modules[name])
+    sys.meta_path.insert(0, AfterImport(waiting))
 
 
 def _seed(seed: int) -> None:
@@ -118,6 +178,8 @@ def _execute(settings: Settings, recorder: Recorder, reached: Reached) -> int:
     try:
         with reached:
             exec(compile(settings.source, settings.script, "exec"), module.__dict__)
+    except Stopped:
+        recorder.fact("ended", "stopped")
     except Finished:
         recorder.fact("ended", "steps")
     except SystemExit as stop:

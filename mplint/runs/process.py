@@ -7,13 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from mplint.runs.child import Settings
-from mplint.runs.record import Run, read_run
+from mplint.runs.record import Run, read_run, with_processes
 
 INTERRUPTED = "interrupted"
 TOLD = 12  # lines of a failed program's output that are shown
+GRACE = 5  # seconds in which a run that is ended may sum up what it has seen
 
 
 def make_run(settings: Settings, place: Path, limit: float, repeat: int = 0) -> Run:
@@ -21,9 +23,9 @@ def make_run(settings: Settings, place: Path, limit: float, repeat: int = 0) -> 
     settings = settings._replace(output=str(place.with_suffix(".steps")))
     place.with_suffix(".json").write_text(json.dumps(settings._asdict()), encoding="utf-8")
     stopped = _run(place, limit)
-    found = read_run(place.with_suffix(".steps"), settings.policy, repeat)
-    if "ended" not in found.facts:
-        found = found._replace(facts={**found.facts, "ended": "error", "error": stopped or "the process died"})
+    found = with_processes(read_run(place.with_suffix(".steps"), settings.policy, repeat), place.with_suffix(".steps"))
+    if stopped or "ended" not in found.facts:
+        found = found._replace(facts={**found.facts, "ended": "error", "error": stopped or "the process ended itself"})
     if found.text("error"):
         found = found._replace(facts={**found.facts, "output": _tail(place.with_suffix(".log"))})
     return found
@@ -46,9 +48,13 @@ def _run(place: Path, limit: float) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a run and what it started: the workers of its data loaders."""
+    """End a run and what it started, the workers of its data loaders; it may sum up before."""
     if os.name == "posix":
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.terminate()
+            process.wait(GRACE)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     else:
         process.kill()
     process.wait()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple, NoReturn, TextIO
 
 FLUSHED_EVERY = 0.5  # seconds
+SUMMED_UP_EVERY = 2.0
+WORTH = 30  # so many times as long as summing up takes nothing is summed up again
 
 
 class Finished(BaseException):
@@ -27,15 +30,39 @@ class StepLine(NamedTuple):
 
 
 class Recorder:
-    """Writes the steps of a run to a file and ends the run when `limit` of them are made."""
+    """Writes the steps of a run to a file and ends the run when `limit` of them are made.
 
-    def __init__(self, stream: TextIO, limit: int) -> None:
+    Without a stream this is a process that the run has started: it writes to a file of its own beside `path`, once it has something to
+    tell, and ends itself after the last step.
+    """
+
+    def __init__(self, stream: TextIO | None, limit: int, path: str = "") -> None:
         self._stream = stream
         self._limit = limit
+        self._path = path
+        self._main = stream is not None
         self._at_end: list[Callable[[], None]] = []
+        self._in_child: list[Callable[[], object]] = []
         self._made = 0
         self._before = time.perf_counter()
-        self._flushed = self._before
+        self._flushed = self._summed_up = self._before
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        """This is another process now: what is in the buffer of the stream belongs to the one before."""
+        self._stream, self._main, self._made = None, False, 0
+        for call in self._in_child:
+            call()
+
+    def in_child(self, call: Callable[[], object]) -> None:
+        """Have a function called in every process that is forked."""
+        self._in_child.append(call)
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the process of the run itself."""
+        return self._main
 
     def step(self, loss: float | None, scale: float | None, skipped: bool = False) -> None:
         """Note a step that ends now; raises Finished after the last one."""
@@ -43,28 +70,43 @@ class Recorder:
         self._write({"step": [now - self._before, loss, scale, skipped]})
         self._made += 1
         if now - self._flushed > FLUSHED_EVERY:
-            self._stream.flush()
+            self._flush()
             self._flushed = now
         if self._made >= self._limit:
-            raise Finished
+            self._finish()
+        if now > self._summed_up:
+            self.end()
+            self._summed_up = time.perf_counter() + max(SUMMED_UP_EVERY, WORTH * (time.perf_counter() - now))
         self._before = time.perf_counter()
+
+    def _finish(self) -> NoReturn:
+        if self._main:
+            raise Finished
+        self.end()
+        self._flush()
+        os._exit(0)  # the others of its group have made as many steps
+
+    def _flush(self) -> None:
+        if self._stream is not None:
+            self._stream.flush()
 
     def fact(self, name: str, value: object) -> None:
         """Note something about the run as a whole; the last one of a name counts."""
-        self._write({name: value})
-        self._stream.flush()
+        if self._main or self._stream is not None:
+            self._write({name: value})
+            self._flush()
 
     def event(self, kind: str, **details: object) -> None:
         """Note something that happened, in the order of events."""
         self._write({"event": [kind, details]})
-        self._stream.flush()
+        self._flush()
 
     def at_end(self, call: Callable[[], None]) -> None:
-        """Have a function called when the program is over, however it ended."""
+        """Have a function called when the program is over, however it ended, and now and then before, since it may die."""
         self._at_end.append(call)
 
     def end(self) -> None:
-        """The program is over."""
+        """The program is over, or may be soon."""
         for call in self._at_end:
             call()
 
@@ -74,7 +116,16 @@ class Recorder:
         return self._made
 
     def _write(self, line: Mapping[str, object]) -> None:
+        if self._stream is None:
+            self._stream = open(f"{self._path}.{os.getpid()}", "a", encoding="utf-8")  # noqa: SIM115
+            self._end_with_process()
         self._stream.write(json.dumps(line) + "\n")
+
+    def _end_with_process(self) -> None:
+        """Sum up when a process of multiprocessing ends: it calls no other functions then."""
+        from multiprocessing import util
+
+        util.Finalize(None, self.end, exitpriority=100)
 
 
 class Event(NamedTuple):
@@ -127,6 +178,33 @@ def read_run(path: Path, policy: str, repeat: int) -> Run:
         else:
             facts |= line
     return Run(policy, repeat, tuple(steps), facts, tuple(events))
+
+
+def with_processes(run: Run, path: Path) -> Run:
+    """A run with what the processes that it started have told: of those that train alike, the first stands for all.
+
+    The steps are those of the process that made the most; `path` is where the run itself wrote.
+    """
+    others = [read_run(file, run.policy, run.repeat) for file in sorted(path.parent.glob(f"{path.name}.*"))]
+    if not others:
+        return run
+    first = max(others, key=lambda other: len(other.steps))
+    known = [(event.kind, event.details.get("place")) for event in run.events]
+    events = [event for other in (first, *others) for event in other.events]
+    fresh = list(run.events)
+    for event in events:
+        if (event.kind, event.details.get("place")) not in known:
+            known.append((event.kind, event.details.get("place")))
+            fresh.append(event)
+    facts = {**first.facts, **run.facts} if len(run.steps) >= len(first.steps) else {**run.facts, **first.facts}
+    for name in ("reached", "files"):
+        lists = [found.facts[name] for found in (run, *others) if isinstance(found.facts.get(name), list)]
+        facts[name] = list({json.dumps(item): item for each in lists for item in each}.values())  # type: ignore[attr-defined]
+    facts["processes"] = len(others)
+    for name in ("ended", "error"):
+        if name in run.facts:
+            facts[name] = run.facts[name]
+    return run._replace(steps=max(run.steps, first.steps, key=len), facts=facts, events=tuple(fresh))
 
 
 def _lines(path: Path) -> Iterable[dict[str, object]]:

@@ -16,7 +16,7 @@ from mplint.conversion.distance import distance
 from mplint.conversion.onnx.convert import load
 from mplint.conversion.onnx.half_emulation import to_strict
 from mplint.conversion.onnx.run import Session
-from mplint.conversion.onnx.samples import samples
+from mplint.conversion.onnx.samples import given, samples
 from mplint.conversion.onnx.types import infer_types
 from mplint.conversion.policy import Options, policy
 from mplint.conversion.result import Conversion, Verdict
@@ -127,6 +127,21 @@ def test_signals_are_as_long_as_their_frames_ask(tmp_path: Path) -> None:
     assert feed["waveforms"].shape[-1] == 16000 and set(feed["waveforms_lens"].tolist()) == {16000}
     assert max(float(np.abs(one["waveforms"]).max()) for one in found.feeds) > 20000  # sound in 16-bit steps as well
     assert any(one.name == "zeros" for one in found.derived)
+
+
+@pytest.mark.parametrize("size", ["N", "8000"])
+def test_a_signal_with_its_channel_last_sounds_along_its_samples(size: str, tmp_path: Path) -> None:
+    text = f"""g (float[1,{size},1] waveform) => (float[1,1,M] y) {{ t = Transpose<perm=[0,2,1]>(waveform)
+              y = Conv<strides=[160]>(t, K) }}"""
+    path = model(text, tmp_path / "a.onnx", K=rng(1, 1, 400))
+    loaded = load(path).model
+    heard = samples(path, loaded, Options(), []).feeds
+    assert all(feed["waveform"].shape[1] >= 8000 and feed["waveform"].shape[2] == 1 for feed in heard)
+    like_the_users = given(path, [{"waveform": rng(1, 8000, 1)}], loaded).unseen
+    played = [one.feed for one in like_the_users if one.name == "an unseen input"]
+    for feed in [*heard[:3], *played]:
+        assert len(np.unique(feed["waveform"])) > 1000
+    assert len(played) == 3
 
 
 def test_sizes_that_paddle_leaves_open_are_open(tmp_path: Path) -> None:

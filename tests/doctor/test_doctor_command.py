@@ -85,8 +85,9 @@ def test_what_a_run_says_of_a_finding(tmp_path: Path) -> None:
     assert verdicts == ["confirmed", "refuted", "not reached", "undecided"]
 
 
-def test_findings_of_files_that_the_run_did_not_read_are_left_out(tmp_path: Path) -> None:
-    assert diagnose(ran(tmp_path / "train.py"), [finding("MP304", tmp_path / "other.py", 3)]).verdicts == ()
+def test_findings_of_files_that_the_run_did_not_read_are_not_reached(tmp_path: Path) -> None:
+    (verdict,) = diagnose(ran(tmp_path / "train.py"), [finding("MP304", tmp_path / "other.py", 3)]).verdicts
+    assert (verdict.verdict, verdict.evidence) == ("not reached", "the run did not read this file")
 
 
 def test_an_overflow_that_a_scaler_handles_is_no_mistake(tmp_path: Path) -> None:

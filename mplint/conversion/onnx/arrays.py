@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from mplint.conversion.onnx.evidence import Evidence
-from mplint.conversion.plausible import FULL, RATE, in_range, sound
+from mplint.conversion.plausible import FULL, RATE, in_range, sound, time_axis
 
 Feed = dict[str, np.ndarray]
 NUMBERS = 1 << 16  # integers of unknown size go up to this
@@ -61,6 +61,11 @@ def is_open(dim: object) -> bool:
     return not isinstance(dim, int) or dim < 0
 
 
+def signal_axis(value: ir.Value) -> int:
+    """The axis of an input that would count the samples of a signal."""
+    return time_axis([dim if isinstance(dim, int) and not is_open(dim) else None for dim in value.shape or ()])
+
+
 def made(
     values: Sequence[ir.Value], known: Mapping[str, Evidence], ranges: Mapping[str, tuple[float, float]], dims: Dims, kind: Kind
 ) -> Feed:
@@ -82,14 +87,14 @@ def _array(
     rng: np.random.Generator,
 ) -> np.ndarray:
     shape: list[int] = []
-    rank = len(value.shape or ())
+    axis = signal_axis(value)
     for position, dim in enumerate(value.shape or ()):
         if isinstance(dim, int) and not is_open(dim):
             shape.append(dim)
             continue
         name = getattr(dim, "value", None)
         key = f"{value.name}.{position}" if name in (None, "", "?") else str(name)
-        is_length = known.length is not None and position == rank - 1
+        is_length = known.length is not None and position == axis
         shape.append(sizes.setdefault(key, dims.length if is_length else dims.first if position == 0 else dims.other))
     dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
     if declared is not None:

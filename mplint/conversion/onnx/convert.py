@@ -77,8 +77,18 @@ def load(path: str, recipe: Recipe = UNCHANGED) -> Loaded:
     return Loaded(model, declared, norms, scaled_before(model, recipe.scaled, declared) if recipe.scaled else 0)
 
 
-def convert(path: str, policy: Policy, options: Options, calibration: Sequence[str] = ()) -> Conversion:
-    """Convert the model in a file; nothing is written. Raises ConversionError for a model that can't be read or run."""
+class Prepared(NamedTuple):
+    """What a plan begins with, whatever it is told to keep: the recipe, what proves the result, the data grown, and what was noted."""
+
+    path: str
+    recipe: Recipe
+    known: Samples
+    grown: Samples | None
+    notes: tuple[str, ...]
+
+
+def prepare(path: str, policy: Policy, options: Options, calibration: Sequence[str] = ()) -> Prepared:
+    """Read the model in a file and run it on its inputs. Raises ConversionError for a model that can't be read or run."""
     notes: list[str] = []
     options.tell("reading the model")
     recipe, fault = UNCHANGED, ""
@@ -98,9 +108,22 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
     if any(node.op_type == "Sqrt" for node in model.graph):
         other = load(path, recipe._replace(fuse=True))
         if other.norms and agrees(other.model, known):
-            recipe, model = recipe._replace(fuse=True), other.model
+            recipe = recipe._replace(fuse=True)
             notes.append(f"{other.norms} LayerNorms that were written out are one operator each, which computes its middle in float32")
-    grown = larger(path, known.feeds) if calibration else None
+    return Prepared(path, recipe, known, larger(path, known.feeds) if calibration else None, tuple(notes))
+
+
+def convert(path: str, policy: Policy, options: Options, calibration: Sequence[str] = ()) -> Conversion:
+    """Convert the model in a file; nothing is written. Raises ConversionError for a model that can't be read or run."""
+    return planned(prepare(path, policy, options, calibration), policy, options)
+
+
+def planned(prepared: Prepared, policy: Policy, options: Options) -> Conversion:
+    """Plan, write and verify a model that was prepared, until the result holds; what a result failed on before is known to the next."""
+    path, recipe, known, grown = prepared[:4]
+    notes = list(prepared.notes)
+    known.learned = 0
+    model = load(path, recipe).model
     program, unsafe, costs = measured(model, policy, options, known, grown)
     if known.feeds and (products := too_large(program, unsafe)):
         other = load(path, recipe._replace(scaled=products))

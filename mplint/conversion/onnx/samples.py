@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
 from mplint.conversion.distance import PLAIN, Distance, Ruler, distance, moves, sizes_of
-from mplint.conversion.onnx.arrays import LENGTHS, NUMBERS, Dims, Kind, is_open, made, required, sizes_to_try, sounding
+from mplint.conversion.onnx.arrays import LENGTHS, NUMBERS, Dims, Kind, is_open, made, required, signal_axis, sizes_to_try, sounding
 from mplint.conversion.onnx.constants import tensor_of
 from mplint.conversion.onnx.evidence import Evidence, evidence
 from mplint.conversion.onnx.probe import Probe
@@ -44,13 +44,22 @@ UNTOLD = frozenset(("Shape", "Size", "If", "Loop", "Scan"))  # what comes out of
 MOST = 1 << 26  # elements of a feed
 
 
-class Derived(NamedTuple):
-    """A feed made of another, what the original gives on it, and whether its outputs are compared or only to be numbers."""
+@dataclass(slots=True)
+class Derived:
+    """A feed made of another, what the original gives on it, and whether its outputs are compared or only to be numbers (asked once)."""
 
     name: str
     feed: Feed
     reference: Outputs
-    compared: bool = True
+    stable: Callable[[], bool]
+    _compared: bool | None = None
+
+    @property
+    def compared(self) -> bool:
+        """Whether noise moves the original so little on the feed that an error says something."""
+        if self._compared is None:
+            self._compared = self.stable()
+        return self._compared
 
 
 @dataclass(slots=True)
@@ -106,7 +115,7 @@ class Samples:
 def _far(one: Derived, run: Callable[[Feed], Outputs], usual: Sequence[float], ruler: Ruler) -> Distance:
     found = distance(one.reference, run(one.feed), usual, exact=False, by=ruler)
     broken = f"{found.broken} ({one.name})" if found.broken else ""
-    if not one.compared and not broken:
+    if not broken and found.error > ruler.small and not one.compared:
         found = found._replace(error=0.0, each=())
     return found._replace(broken=broken)
 
@@ -222,6 +231,7 @@ class _Trial:
     """The original, and a probe that tells how far its saturating operators are driven."""
 
     def __init__(self, path: str, model: ir.Model, session: Session | None = None) -> None:
+        self.path = path
         self.session = session or Session(path)
         self.model = model
         self.known = {value.name or "": evidence(value) for value in required(model)}
@@ -269,8 +279,8 @@ class _Trial:
                     continue
                 if any(size > limit * known for size, known in zip(sizes_of([outputs]), usual, strict=False)) and name != ZEROS:
                     return None
-                noisy = self.run(perturbed(feed, base, NOISE)) if smooth else None
-                return Derived(name, feed, outputs, noisy is not None and distance(outputs, noisy, usual).within(ILL))
+                stable = partial(self._is_stable, feed, outputs, base, usual) if smooth else bool
+                return Derived(name, feed, outputs, stable)
             return None
 
         planned = [*((name, [feed]) for name, feed in stressed(base)), *self._others(found.feeds)]
@@ -283,6 +293,16 @@ class _Trial:
         unseen += [(BETWEEN, feed) for end in ends for feed in midway(self.run, base, end)]
         found.unseen = [one for name, feed in unseen if (one := derived(name, [feed])) is not None]
         self._check_moves(found)
+
+    def _is_stable(self, feed: Feed, outputs: Outputs, base: Feed, usual: Sequence[float]) -> bool:
+        session = Session(self.path)  # anew, since few are asked for, and late
+        try:
+            noisy = session.run(perturbed(feed, base, NOISE))
+        except Exception:
+            return False
+        finally:
+            session.close()
+        return _finite(noisy) and distance(outputs, noisy, usual).within(ILL)
 
     def _carried(self, base: Feed, others: Sequence[Feed], factor: float) -> Iterator[Feed]:
         """Feeds with the states that the model itself gives back, step by step, on inputs times a `factor`, of one feed after the other."""
@@ -342,12 +362,15 @@ class _Trial:
     def _at_lengths(self, feed: Feed, share: float) -> Iterator[Feed]:
         """A feed, and the same with its signals shorter or longer: first by the `share` that another sample rate makes of a time."""
         yield feed
-        free = [value for value in required(self.model) if is_open(list(value.shape or (1,))[-1])]
-        signals = [value.name or "" for value in free if self.known[value.name or ""].length is not None]
-        longest = max((feed[name].shape[-1] for name in signals), default=0)
+        signals = {
+            value.name or "": axis
+            for value in required(self.model)
+            if self.known[value.name or ""].length is not None and is_open(list(value.shape or (1,))[axis := signal_axis(value)])
+        }
+        longest = max((feed[name].shape[axis] for name, axis in signals.items()), default=0)
         for length in dict.fromkeys((round(longest * share), *LENGTHS)) if signals else ():
             if 0 < length != longest and length <= LENGTHS[1]:
-                fitted = {name: np.take(feed[name], np.arange(length) % feed[name].shape[-1], axis=-1) for name in signals}
+                fitted = {name: np.take(feed[name], np.arange(length) % feed[name].shape[axis], axis) for name, axis in signals.items()}
                 counts = {name: np.full_like(array, length) for name, array in feed.items() if self.known[name].of_signal}
                 yield {**feed, **fitted, **counts}
 

@@ -1,0 +1,45 @@
+"""Decides which steps of a training are looked at closely, so that a run takes no more than three times its own time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+FIRST = 3  # steps at the beginning that are looked at closely
+SLOWER = 2.5  # so many times its own time may a run take, which leaves something for what is watched in every step
+
+
+class Sampling:
+    """Counts steps. With `every` each such step is looked at, whatever it costs; without it as many as the time allows."""
+
+    def __init__(self, every: int = 0, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._every = every
+        self._clock = clock
+        self._times: dict[bool, list[float]] = {True: [], False: []}
+        self._began = clock()
+        self.close = True  # this step is looked at
+
+    @property
+    def looked_at(self) -> int:
+        """How many steps were."""
+        return len(self._times[True])
+
+    def done(self) -> None:
+        """A step is over: decide on the next one."""
+        now = self._clock()
+        self._times[self.close].append(now - self._began)
+        made = sum(map(len, self._times.values()))
+        self.close = made % self._every == 0 if self._every else made < FIRST or self._affordable()
+        self._began = self._clock()
+
+    def put_off(self) -> None:
+        """What went by since the last step is not a step's own time: a pause between epochs."""
+        self._began = self._clock()
+
+    def _affordable(self) -> bool:
+        plain, close = self._times[False], self._times[True]
+        if not plain:
+            return False
+        usual = sorted(plain)[len(plain) // 2]
+        costly = sorted(close[1:])[len(close[1:]) // 2]  # the first warms up
+        return sum(close[1:]) + sum(plain) + costly < SLOWER * usual * (len(plain) + len(close))

@@ -1,0 +1,43 @@
+"""How many steps are looked at closely: never more than three times the run's own time, or as many as were asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from mplint.doctor.sampling import Sampling
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run(steps: int, own: float, slower: float, every: int = 0) -> tuple[float, int]:
+    """The time that a run takes when each step takes `own` seconds, and so many times that where it is looked at; and how many were."""
+    clock = Clock()
+    sampling = Sampling(every, clock)
+    for _ in range(steps):
+        clock.now += own * (slower if sampling.close else 1)
+        sampling.done()
+    return clock.now, sampling.looked_at
+
+
+@pytest.mark.parametrize("slower", [1.0, 2.0, 5.0, 20.0, 50.0])
+def test_a_run_takes_at_most_three_times_its_own_time(slower: float) -> None:
+    taken, looked_at = run(100, 0.01, slower)
+    assert taken <= 3 * 100 * 0.01
+    assert looked_at >= 3
+
+
+def test_cheap_steps_are_all_looked_at() -> None:
+    assert run(100, 0.01, 1.5)[1] >= 95
+
+
+def test_every_nth_step_is_looked_at_where_that_is_asked_for() -> None:
+    assert run(100, 0.01, 50.0, every=10)[1] == 10
+    assert run(20, 0.01, 50.0, every=1)[1] == 20
