@@ -24,7 +24,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'api/policy_lost_on_load.py': (6020, (('MP114', 'policy-lost-on-load', 'WARNING', ('load_model',), ('keras',), False, 'PolicyLostOnLoad', False, False, True, False),)),
     'api/policy_name_as_dtype.py': (5551, (('MP116', 'policy-name-as-dtype', 'ERROR', (), ('keras',), False, 'PolicyNameAsDtype', False, False, True, False),)),
     'api/policy_names.py': (6139, ()),
-    'api/policy_set_too_late.py': (10792, (('MP106', 'policy-set-too-late', 'ERROR', ('set_global_policy', 'set_policy', 'set_dtype_policy'), ('keras',), False, 'PolicySetTooLate', False, False, True, False),)),
+    'api/policy_set_too_late.py': (11258, (('MP106', 'policy-set-too-late', 'ERROR', ('set_global_policy', 'set_policy', 'set_dtype_policy'), ('keras',), False, 'PolicySetTooLate', False, False, True, False),)),
     'api/pure_half_policy.py': (12144, (('MP105', 'pure-half-policy', 'ERROR', ('float16', 'half'), ('keras', 'torch'), False, 'PureHalfPolicy', False, False, True, False),)),
     'api/removed_graph_rewrite.py': (6872, (('MP103', 'removed-graph-rewrite', 'ERROR', ('enable_mixed_precision_graph_rewrite', 'auto_mixed_precision', 'TF_ENABLE_AUTO_MIXED_PRECISION'), ('keras',), False, 'RemovedGraphRewrite', False, False, False, False),)),
     'api/removed_keras_api.py': (9552, (('MP102', 'removed-keras-api', 'ERROR', ('mixed_precision', 'set_policy', 'LossScale', 'get_scaled_loss', 'get_unscaled_gradients', 'set_global_policy'), ('keras',), False, 'RemovedKerasApi', False, False, False, False),)),
