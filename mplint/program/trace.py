@@ -38,6 +38,11 @@ class Source(Protocol):
         """The program with `\\n` line ends."""
         ...
 
+    @property
+    def language(self) -> str:
+        """The language that it is written in."""
+        ...
+
     def location(self, span: Span) -> Location:
         """A span as reports show it."""
         ...
