@@ -552,7 +552,7 @@ class Operation:
         """The tensors with their histories."""
         tensors = self.tensors
         first = tensors[0] if tensors else UNKNOWN_TENSOR
-        forward = forward_of(tensors)
+        forward = forward_of(tensors, self.is_compared() and not gradients_off(self.m))
         if chain and self.region.dtype is not None and region_kind(self.meaning, self.region) == "lower":
             forward = forward | letters
         elif self.region.dtype == ANY and region_kind(self.meaning, self.region) == "lower":
@@ -607,6 +607,10 @@ class Operation:
             self.m.emit("cancellation in half", self.place, tensor=made, module=forward_around(self.m, self.place.path))
         made = self.guard_added(made)
         return self.several(made)
+
+    def is_compared(self) -> bool:
+        """Whether this tells two tensors apart: a loss, or a difference."""
+        return self.name.strip("_") in ("sub", "rsub") or self.name.endswith(LOSS_OPS)
 
     def trained(self, tags: frozenset[str], short: str) -> frozenset[str]:
         """Tags, with the one for what no gradient runs through where none runs through any of the tensors, or the result."""
@@ -1597,9 +1601,9 @@ def inherit(m: Machine, values: Sequence[Value]) -> Tensor | None:
     return Tensor(frozenset({ANY}), scaled=scaled, forward=forward)
 
 
-def forward_of(tensors: Sequence[Tensor]) -> frozenset[str]:
-    """The regions that have computed some tensors; what no gradient runs through, beside others, is data like any."""
-    trained = [tensor for tensor in tensors if UNTRAINED not in tensor.tags]
+def forward_of(tensors: Sequence[Tensor], compared: bool) -> frozenset[str]:
+    """The regions that have computed some tensors; where they are `compared`, what no gradient runs through is data beside the others."""
+    trained = [tensor for tensor in tensors if UNTRAINED not in tensor.tags] if compared else tensors
     return frozenset[str]().union(*(tensor.forward for tensor in trained or tensors))
 
 
