@@ -207,6 +207,8 @@ class _Watch:
 
     def end(self) -> None:
         """Tell what was summed up."""
+        if self.training.steps == 0 and not self.values.counts:
+            return  # another probe watches, as that of Keras
         self._operations.off = True
         self.gradients.end()
         self.work.end()

@@ -64,7 +64,7 @@ def test_a_program_without_torch_has_nothing_to_watch(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('hello')\n", encoding="utf-8")
     done = doctor("train.py", cwd=tmp_path)
     assert done.returncode == 2
-    assert "did not use PyTorch" in done.stderr
+    assert "used neither PyTorch nor Keras" in done.stderr
 
 
 def finding(code: str, path: Path, line: int) -> Finding:
