@@ -302,7 +302,15 @@ class Machine:
     """One run over a project: entries are run one after the other, each undone at its end."""
 
     def __init__(self, project: Project, library: Library, constructs: Constructs, steps: int = 60_000) -> None:
-        self.constructs = constructs
+        # the value of an expression; run statements, and whether control goes on behind them; bind a target; the items that a loop over a
+        # value sees; run a body inside a context manager; call a value, or its method
+        self.evaluate: Callable[[IR], Value] = partial(constructs.evaluate, self)
+        self.block: Callable[[Sequence[IR]], bool] = partial(constructs.block, self)
+        self.assign: Callable[[IR, Value], None] = partial(constructs.assign, self)
+        self.iterate: Callable[[Value, int, int], list[Value]] = partial(constructs.iterate, self)
+        self.enter: Callable[[Value, int, Callable[[Value], bool]], bool] = partial(constructs.enter, self)
+        self.call: Callable[[Value, Args, int], Value] = partial(constructs.call, self)
+        self.call_method: Callable[[Value, str, Args, int, int], Value] = partial(constructs.call_method, self)
         self.project = project
         self.library = library
         self.store = Store()
@@ -330,41 +338,11 @@ class Machine:
         self.running: dict[Code, int] = {}  # how often each function is on the stack
         self.deepest = 0  # frames
         self.own: set[Hashable] = set()  # what identifies the objects that calls of the running entry have made, but for imports
-        self.places: dict[tuple[str, int], Place] = {}  # of what has run: each is made once
+        self.places: dict[str, dict[int, Place]] = {}  # of what has run: each is made once
         self.imports = Imports()
         self.relevant: Callable[[frozenset[str]], bool] = bool  # whether words speak of what matters
         self.bounds = 0  # calls on the stack that have a part of the steps
         self.matters: dict[Code | str, bool] = {}  # functions and files
-
-    # constructs
-
-    def evaluate(self, ir: IR) -> Value:
-        """The value of an expression."""
-        return self.constructs.evaluate(self, ir)
-
-    def block(self, statements: Sequence[IR]) -> bool:
-        """Run statements; whether control goes on behind them."""
-        return self.constructs.block(self, statements)
-
-    def assign(self, target: IR, value: Value) -> None:
-        """Bind a target."""
-        self.constructs.assign(self, target, value)
-
-    def iterate(self, value: Value, position: int, rounds: int) -> list[Value]:
-        """The items that a loop over a value sees."""
-        return self.constructs.iterate(self, value, position, rounds)
-
-    def enter(self, value: Value, position: int, run: Callable[[Value], bool]) -> bool:
-        """Run a body inside a context manager; whether control goes on behind it."""
-        return self.constructs.enter(self, value, position, run)
-
-    def call(self, callee: Value, args: Args, position: int) -> Value:
-        """Call a value."""
-        return self.constructs.call(self, callee, args, position)
-
-    def call_method(self, receiver: Value, name: str, args: Args, position: int, callee_position: int) -> Value:
-        """Call the method of a value."""
-        return self.constructs.call_method(self, receiver, name, args, position, callee_position)
 
     # budget and identity
 
@@ -426,10 +404,13 @@ class Machine:
 
     def here(self, position: int) -> Place:
         """A place of the running file."""
-        key = (self.frames[-1].path, position)
-        place = self.places.get(key)
+        path = self.frames[-1].path
+        held = self.places.get(path)
+        if held is None:
+            held = self.places[path] = {}
+        place = held.get(position)
         if place is None:
-            place = self.places[key] = Place(*key)
+            place = held[position] = Place(path, position)
         return place
 
     def identity(self, place: Place) -> Hashable:

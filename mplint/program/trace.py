@@ -74,10 +74,18 @@ class Entry:
     context: str = ""  # what was taken for granted: "autocast" where the project runs unknown models in float16, or CALLERS
     complete: bool = True  # it was run to its end: what has not happened does not happen
     guesses: frozenset[Guess] = frozenset()  # what it was run on
+    by_kind: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)  # the numbers of the `counted` events
+    counted: Sequence[Event] = field(default=(), repr=False, compare=False)
 
     def of(self, *kinds: str) -> list[Event]:
         """The events of some kinds, in order."""
-        return [event for event in self.events if event.kind in kinds]
+        events = self.events
+        if self.counted is not events or sum(map(len, self.by_kind.values())) != len(events):
+            self.counted, self.by_kind = events, {}
+            for number, event in enumerate(events):
+                self.by_kind.setdefault(event.kind, []).append(number)
+        found = [number for kind in dict.fromkeys(kinds) for number in self.by_kind.get(kind, ())]
+        return [events[number] for number in (sorted(found) if len(kinds) > 1 else found)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +154,11 @@ class Trace:
     def alone(self, entry: Entry) -> Trace:
         """The same programs, of which nothing is run but one entry, for questions what would be if."""
         return replace(self, entries=[entry], held={}, told=[], grounded={})
+
+    @property
+    def is_supposed(self) -> bool:
+        """Whether this is such a question: what a finding holds beside its place, nobody asks for."""
+        return self.told is not None
 
     def source(self, path: str) -> Source:
         """The program of a path."""
