@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from mplint.program.conditions import EMPTY, Condition, Path, extend
+from mplint.program.conditions import EMPTY, Condition, Key, Path, excluded_by, extend, spelled
 from mplint.program.event import Event
 from mplint.program.imported import IMPORTERS, MAX_FRAMES, Exhausted, Given, Imports, Nested
 from mplint.program.lower import IR
@@ -323,6 +323,7 @@ class Machine:
         self.left = steps
         self.counter = 0
         self.tests: dict[Hashable, int] = {}  # numbers of tests that literals can't tell
+        self.left_out = False  # whether a test has more ways than are told
         self.called: set[Code] = set()
         self.recorder: Recorder | None = None  # who wants to see what expressions give and what calls mean
         self.lines: dict[Hashable, tuple[Class, list[Class | str]]] = {}  # of classes: themselves and their bases
@@ -538,7 +539,7 @@ class Machine:
             self.path = path
             self.store.apply(written)
             return True, value
-        guards = self.apart([short(path - base) for path, _, _ in results])
+        guards = self.apart(telling([path - base for path, _, _ in results]))
         self.store.merge([(g, written) for g, (_, written, _) in zip(guards, results, strict=True)], self.library.default)
         self.path = frozenset.intersection(*(path for path, _, _ in results)) | base
         first = results[0][2]
@@ -708,12 +709,33 @@ MAX_REQUIRED = 2
 TELLING = ("true", "in")  # kinds of conditions that have a name
 
 
-def short(guards: Path) -> Path:
-    """At most `MAX_GUARDS` literals, those that can be named first."""
+def telling(arms: Sequence[Path]) -> list[Path]:
+    """What tells the arms of a fork apart, of each at most `MAX_GUARDS` literals: those first that another arm denies."""
+    if all(len(arm) <= MAX_GUARDS for arm in arms):
+        return list(arms)
+    shared = frozenset.intersection(*arms)
+    own = [arm - shared for arm in arms]
+    found = []
+    for arm in own:
+        found.append(
+            short(arm, frozenset().union(*(excluded_by(other) for other in own if other is not arm))) if len(arm) > MAX_GUARDS else arm
+        )
+    return found
+
+
+def short(guards: Path, denied: Container[Condition]) -> Path:
+    """At most `MAX_GUARDS` literals: those first that tell most."""
     if len(guards) <= MAX_GUARDS:
         return guards
-    ordered = sorted(guards, key=lambda literal: (literal[0][0] == "place", literal[0][0] == "all", repr(literal)))
+    ordered = sorted(guards, key=lambda literal: (literal not in denied, rank(literal[0]), spelled(literal)))
     return frozenset(ordered[:MAX_GUARDS])
+
+
+def rank(key: Key) -> int:
+    """How much a condition of its kind tells, the most first."""
+    if key[0] == "place":
+        return 0 if key[1] == "ways" else 3
+    return 2 if key[0] == "all" else 1
 
 
 def derived(unknown: Unknown, text: str, extra: str = "") -> Unknown:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from mplint.findings import Location, Span
@@ -37,9 +38,29 @@ class Source(Protocol):
         """The program with `\\n` line ends."""
         ...
 
+    @property
+    def language(self) -> str:
+        """The language that it is written in."""
+        ...
+
     def location(self, span: Span) -> Location:
         """A span as reports show it."""
         ...
+
+
+class Guess(Enum):
+    """Something that is taken for granted so that a part of a program can be run, and that may be otherwise."""
+
+    CHOSEN = "a model that is chosen at run time is this one"
+    UNMADE = "something makes this class, which no name leads to"
+    UNREACHED = "something imports this module, which no program does"
+    UNTRAINED = "a program that trains nothing runs this step of training"
+    FAILING = "an exception was raised and passed over before"
+
+    @property
+    def weak(self) -> bool:
+        """Whether it is more often wrong than right."""
+        return self in (Guess.UNMADE, Guess.UNREACHED, Guess.UNTRAINED, Guess.FAILING)
 
 
 @dataclass(slots=True)
@@ -52,6 +73,7 @@ class Entry:
     events: Sequence[Event] = ()
     context: str = ""  # what was taken for granted: "autocast" where the project runs unknown models in float16, or CALLERS
     complete: bool = True  # it was run to its end: what has not happened does not happen
+    guesses: frozenset[Guess] = frozenset()  # what it was run on
 
     def of(self, *kinds: str) -> list[Event]:
         """The events of some kinds, in order."""
@@ -118,11 +140,12 @@ class Trace:
     lines: dict[str, list[str]] = field(default_factory=dict)
     ask: Callable[[str, Callable[[bytes], bool]], bool] | None = None  # what the text of a program answers to a question
     held: dict[str, object] = field(default_factory=dict)  # what rules have worked out for all of them
+    grounded: dict[frozenset[Guess], Trace] = field(default_factory=dict)  # without what rests on some guesses
     told: list[tuple[Place, Verdict]] | None = None  # where this is a supposition: what rules ask of its paths, with the places
 
     def alone(self, entry: Entry) -> Trace:
         """The same programs, of which nothing is run but one entry, for questions what would be if."""
-        return replace(self, entries=[entry], held={}, told=[])
+        return replace(self, entries=[entry], held={}, told=[], grounded={})
 
     def source(self, path: str) -> Source:
         """The program of a path."""
