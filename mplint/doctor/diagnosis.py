@@ -255,9 +255,11 @@ def _stopped(run: Run) -> Iterator[Diagnosis]:
     if not error:
         return
     whole = f"{error}\n{run.text('error_text')}"
-    code = next((code for words, code in ERRORS if words in whole), "")
+    words, code = next(((words, code) for words, code in ERRORS if words in whole), ("", ""))
     place, _, message = error.partition(": ")
     path, _, line = place.rpartition(":")
+    if words and words not in message:
+        message = next(told.strip() for told in whole.splitlines() if words in told)
     known = line.isdecimal()
     yield Diagnosis("error", code, os.path.abspath(path) if known else None, int(line) if known else None, message if known else error)
 

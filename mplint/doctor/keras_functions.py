@@ -57,7 +57,7 @@ def _called(watch: Watch, call: Callable[..., Any]) -> Callable[..., Any]:
         try:
             if eager:
                 with _eagerly():
-                    result = call(this, *args, **options)
+                    result = call(this, *_as_traced(args), **_as_traced(options))
             else:
                 result = call(this, *args, **options)
         finally:
@@ -68,6 +68,17 @@ def _called(watch: Watch, call: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return calling
+
+
+def _as_traced(arguments: Any) -> Any:
+    """Arguments as a function that is traced gets them: arrays of numpy are tensors."""
+    import numpy as np
+    import tensorflow as tf
+
+    def converted(value: Any) -> Any:
+        return tf.convert_to_tensor(value) if isinstance(value, np.ndarray) else value
+
+    return tf.nest.map_structure(converted, arguments)
 
 
 @contextmanager

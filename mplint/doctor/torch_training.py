@@ -15,6 +15,7 @@ from mplint.doctor.torch_values import TENSORS
 from mplint.doctor.units import Units
 from mplint.runs.record import Recorder
 
+BY_HAND = "the program"  # steps in the place of an optimizer
 REMADE = 2  # scalers made after training began from which on they count as made again and again
 
 
@@ -137,6 +138,11 @@ class Training:
         """Gradients are about to be set to zero, or were divided by the scale."""
         for parameter in parameters:
             self._carrying.pop(id(parameter.grad), None)
+
+    def zeroed(self) -> None:
+        """The gradients of a model are about to be set to zero: that ends a step where the program changes weights by itself."""
+        if self.backwards and self._first in (None, BY_HAND):
+            self.stepped(BY_HAND, skipped=False)
 
     def _carries(self, optimizer: Any) -> bool:
         gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"] if parameter.grad is not None]
@@ -341,9 +347,16 @@ def _patch_gradients(training: Training) -> None:
     optimizers.register_optimizer_step_post_hook(after)
 
 
+def of_keras(kind: type) -> bool:
+    """Whether a kind of module is a layer of Keras, which its own probe watches."""
+    return any(base.__module__.startswith("keras.") for base in kind.__mro__)
+
+
 def _zeroing(original: Any, training: Training) -> Any:
     def zeroing(this: Any, *args: Any, **options: Any) -> None:
         if isinstance(this, torch.nn.Module):
+            if not of_keras(type(this)):
+                training.zeroed()
             training.dropped(this.parameters())
         else:
             training.dropped(parameter for group in this.param_groups for parameter in group["params"])

@@ -130,7 +130,29 @@ HEALTHY = {
         '    layers.Reshape((4, 4, 1)),\n    layers.Conv2D(8, 3, padding="same"),\n    layers.Flatten(),',
     ),
 }
-ON_TORCH = ("fit", "a layer of one's own", "bfloat16", "float32", "a limit of the optimizer", "normalized batches")
+HEALTHY["a subclass"] = """
+import numpy as np
+import keras
+from keras import layers
+
+keras.mixed_precision.set_global_policy("mixed_float16")
+
+
+class Classifier(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first = layers.Dense(16, activation="relu")
+        self.last = layers.Dense(4, dtype="float32")
+
+    def call(self, inputs):
+        return self.last(self.first(inputs))
+
+
+model = Classifier()
+model.compile(optimizer=keras.optimizers.SGD(0.01), loss=keras.losses.MeanSquaredError(), metrics=[keras.metrics.MeanSquaredError()])
+model.fit(np.random.random((384, 16)), np.random.random((384, 4)), batch_size=32, epochs=2, verbose=0, validation_split=0.2)
+"""
+ON_TORCH = ("fit", "a subclass", "a layer of one's own", "bfloat16", "float32", "a limit of the optimizer", "normalized batches")
 
 
 def _with(old: str, new: str, script: str) -> str:
@@ -181,6 +203,13 @@ PLANTED = {
     "a floor that is zero": Planted("MP205", _call("return ops.log(ops.maximum(features, 1e-9))")),
     "a float32 constant beside float16": Planted(
         "MP209", _with("from keras", "import tensorflow as tf\nfrom keras", _call("return features * tf.ones((8,))"))
+    ),
+    "float32 targets beside float16 outputs": Planted(
+        "MP209",
+        _with('keras.layers.Dense(4, dtype="float32")', "keras.layers.Dense(4)", LOOP)
+        .replace("import tensorflow as tf", "import numpy as np\nimport tensorflow as tf")
+        .replace("loss = criterion(targets, outputs)", "loss = tf.reduce_mean((targets - outputs) ** 2)  # here")
+        .replace("tf.random.uniform((32,), 0, 4, tf.int32))", 'np.ones((32, 4), "float32"))'),
     ),
     "a weight in float16": Planted(
         "MP210",

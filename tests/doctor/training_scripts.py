@@ -377,6 +377,18 @@ PLANTED |= {
     ),
 }
 HEALTHY |= {
+    "weights that the program changes itself": """
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4))
+for step in range(25):
+    model.zero_grad()
+    loss = model(torch.randn(8, 16)).square().mean()
+    loss.backward()
+    for parameter in model.parameters():
+        parameter.data.add_(parameter.grad, alpha=-0.1)
+""",
     "noise that carries the scale": _changed(
         EACH
         + "parameter.grad.add_(torch.randn_like(parameter.grad) * 1e-3 * scaler.get_scale())\n"
