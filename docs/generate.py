@@ -47,7 +47,11 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield filled(ROOT / "docs" / "writing-rules.md", events=events_table())
     yield filled(ROOT / "docs" / "configuration.md", settings=schema.settings_table(), options=schema.options_table())
     yield filled(ROOT / "docs" / "rules" / "index.md", rules=table(list(rules.values())))
-    for page_of_commands in (ROOT / "README.md", *(ROOT / "docs" / "start" / name for name in ("torch.md", "keras.md"))):
+    for page_of_commands in (
+        ROOT / "README.md",
+        ROOT / "docs" / "r.md",
+        *(ROOT / "docs" / "start" / name for name in ("torch.md", "keras.md")),
+    ):
         text = page_of_commands.read_text(encoding="utf-8")
         yield page_of_commands, COMMAND.sub(lambda m: m[1] + output(m[2]) + m[3], text)
 

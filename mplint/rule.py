@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
     from mplint.graph.model import Node, Tensor
     from mplint.program.conditions import Path
-    from mplint.program.trace import Entry, Trace, Verdict
+    from mplint.program.trace import Entry, Source, Trace, Verdict
     from mplint.program.values import Chain, Place
     from mplint.python.file import SourceFile
     from mplint.python.neighbors import Neighbors
@@ -152,7 +152,7 @@ class Rule:
         fix: Fix | None = None,
     ) -> Finding:
         """Make a finding of this rule at `node` (or span); `related` pairs other nodes of the file, or places, with what happens there."""
-        return Finding(
+        made = Finding(
             code=self.code,
             name=self.name,
             severity=severity or self.severity,
@@ -164,6 +164,7 @@ class Rule:
             related=tuple(Related(o if isinstance(o, Location) else file.location(o), text) for o, text in related),
             fix=fix and fix._replace(title=sentence(fix.title).removesuffix(".")),
         )
+        return told(made, file.document)
 
     def at(
         self,
@@ -183,7 +184,7 @@ class Rule:
 
         `cause`: the place of what brings it about, which a finding of `consequence_of` may stand at.
         """
-        return Finding(
+        made = Finding(
             code=self.code,
             name=self.name,
             severity=severity or self.severity,
@@ -196,6 +197,7 @@ class Rule:
             fix=fix and fix._replace(title=sentence(fix.title).removesuffix(".")),
             cause=trace.location(cause) if cause is not None else None,
         )
+        return told(made, trace.source(place.path))
 
     def verdict(self, trace: Trace, entry: Entry, path: Path, place: Place) -> Verdict:
         """How sure it is that this mistake is made at a place: switches that have no part in it are left out."""
@@ -254,6 +256,15 @@ def sentence(text: str) -> str:
     if first.isalpha():
         text = text[0].upper() + text[1:]
     return text if not text or text[-1] in ".!?" else text + "."
+
+
+def told(finding: Finding, source: Source) -> Finding:
+    """A finding in the words of the language that the program is written in."""
+    if source.language == "python":
+        return finding
+    from mplint.python.r.spelling import spelling
+
+    return spelling(source.text).finding(finding)
 
 
 def rules_package() -> ModuleType:

@@ -13,10 +13,13 @@ from mplint.config import Config
 from mplint.findings import Finding, Severity
 from mplint.rule import registry
 
-PROGRAMS = sorted(p for p in FIXTURES.glob("MP*/*.py") if not p.name.endswith(".fixed.py")) + sorted(FIXTURES.glob("seeds/*.py"))
+SUFFIXES = (".py", ".R", ".Rmd", ".qmd")
+WRITTEN = sorted(p for p in FIXTURES.glob("MP*/*.*") if p.suffix in SUFFIXES)
+SEEDS = sorted(p for p in FIXTURES.glob("seeds/*.*") if p.suffix in SUFFIXES)
+FIXED = [p for p in WRITTEN if p.stem.endswith(".fixed")]
+PROGRAMS = [p for p in WRITTEN if p not in FIXED] + SEEDS
 NOTEBOOKS = sorted(FIXTURES.glob("MP*/*.ipynb"))
 PROJECTS = sorted(p for p in FIXTURES.glob("MP*/*_*/") if p.is_dir())
-FIXED = sorted(FIXTURES.glob("MP*/*.fixed.py"))
 
 
 def name_of(path: Path) -> str:
@@ -71,7 +74,7 @@ def test_files_of_one_folder_give_the_findings_beside_their_lines_together(folde
 @pytest.mark.parametrize("path", FIXED, ids=name_of)
 def test_fix_gives_the_program_beside_it_and_nothing_more_the_second_time(path: Path) -> None:
     code = path.parent.name
-    bad = path.with_name(path.name.replace(".fixed.py", ".py")).read_text()
+    bad = path.with_name(path.name.replace(".fixed.", ".")).read_text()
     fixed = fix_text(bad, f"src/{path.name}", targets(bad), select=[code])
     assert without_expectations(fixed) == without_expectations(path.read_text())
     assert fix_text(fixed, f"src/{path.name}", targets(bad), select=[code]) == fixed

@@ -17,9 +17,10 @@ from mplint.errors import UsageError
 if TYPE_CHECKING:
     from mplint.doctor.diagnosis import Report
 
+FRAMEWORKS = ("torch", "keras")
 SICK, INTERRUPTED = 1, 130
 EPILOG = """\
-SCRIPT is a training script of PyTorch. It is run as it is, with the arguments
+SCRIPT is a training script of PyTorch or Keras 3. It is run as it is, with the arguments
 after `--`, and watched: values that leave the range of a dtype, gradients that
 half precision makes zero, how the scaler is used. Nothing of yours is written.
 As many steps are looked at closely as keep the run below three times its own
@@ -33,7 +34,7 @@ example:
 exit status:
   0  nothing wrong was seen
   1  something was: it is listed, with the line where it happens
-  2  misuse, or a program that does not use PyTorch
+  2  misuse, or a program that uses neither PyTorch nor Keras
 130  interrupted: what was seen until then is shown"""
 
 
@@ -78,14 +79,16 @@ def run(options: argparse.Namespace) -> int:
         progress(f"watching {options.script}")
         lines = tuple((finding.location.path, finding.location.line) for finding in findings if finding.location.line)
         settings = Settings(
-            "doctor", ("torch",), options.script, source, list(options.passed_on), "", options.steps, options.seed, lines, options.every
+            "doctor", FRAMEWORKS, options.script, source, list(options.passed_on), "", options.steps, options.seed, lines, options.every
         )
         with tempfile.TemporaryDirectory(prefix="mplint-") as place:
             found = make_run(settings, Path(place, "run"), options.limit)
     finally:
         progress.clear()
-    if "torch" not in found.facts and not found.text("error"):
-        raise UsageError(f"{options.script} did not use PyTorch: there is nothing to watch")
+    if "unwatched" in found.facts:
+        raise UsageError(f"{options.script} uses {found.text('unwatched')}, which is not watched")
+    if not found.facts.keys() & {"torch", "keras"} and not found.text("error"):
+        raise UsageError(f"{options.script} used neither PyTorch nor Keras: there is nothing to watch")
     report = diagnose(found, findings)
     _write(options, report)
     if found.text("error") == STOPPED:

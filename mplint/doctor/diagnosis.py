@@ -45,9 +45,17 @@ PROTOCOL: Mapping[str, tuple[str, str]] = {
     ),
     "scaled-gradients-changed": ("MP314", "`{operation}` joins gradients multiplied by {scale:g} with values that are not"),
     "integers-rounded": ("MP212", "integers up to {value:g} become {dtype}, which holds each only up to {exact:g}"),
+    "scaled-outside-tape": ("MP302", "a loss is multiplied by the scale of {scale:g} where no tape sees it: it has no gradient"),
+    "unscaled-loss-divided": ("MP313", "the optimizer divides gradients by {scale:g}, and the loss was not multiplied by it"),
+    "unscaled-twice": ("MP308", "gradients that were divided by the scale of {scale:g} are divided by it once more when they are applied"),
+    "scaled-gradients-clipped": ("MP314", "gradients multiplied by {scale:g} are clipped to a limit for gradients that are not"),
+    "optimizer-scales-bfloat16": ("MP306", "the optimizer scales losses of layers that compute in bfloat16, which need none"),
+    "output-in-half": ("MP201", "the output of the model, of layer {layer}, is {dtype}"),
+    "input-in-half": ("MP203", "the model takes its input in {dtype}"),
     "scaled-loss-overflows": ("MP202", "a float16 loss of {loss:.4g} times the scale of {scale:g} is more than float16 holds"),
     "every-step-skipped": ("MP303", "ten steps in a row were skipped, at last with a scale of {scale:g}"),
     "constant-becomes-zero": ("MP205", "{value:g} is 0 in {dtype}"),
+    "number-is-infinite": ("MP204", "a number of the program is more than {dtype} holds, and infinite there"),
     "constant-becomes-infinite": ("MP204", "{value:g} is infinite in {dtype}"),
 }
 # What a run shows that is no mistake by itself, but tells what a finding is about.
@@ -62,10 +70,12 @@ ALIKE = {
     "MP315": ("MP304",),
     "MP202": ("MP205", "MP211"),
     "MP205": ("MP202",),
+    "MP105": ("MP210",),
     "MP211": ("MP202",),
 }
 SIZES = ("MP401", "MP402", "MP403")  # rules on sizes of products: a run sees the product, not whose size it is
 SINGULAR = ("log", "log2", "log10", "div", "reciprocal", "rsqrt")  # operations that zero makes infinite
+INFINITE = ("constant-becomes-infinite", "number-is-infinite")
 GROWING = ("exp", "expm1", "exp2", "cosh", "sinh", "softmax", "_softmax", "log_softmax", "_log_softmax", "logsumexp", "pow")
 # Errors of torch that tell a mistake: what they say, and the rule.
 ERRORS: tuple[tuple[str, str], ...] = (
@@ -80,6 +90,11 @@ ERRORS: tuple[tuple[str, str], ...] = (
     ("cannot be converted to type at::Half without overflow", "MP204"),
     ("cannot be converted to type c10::Half without overflow", "MP204"),
     ("are unsafe to autocast", "MP206"),
+    ("No gradients provided for any variable", "MP302"),
+    ("has type float32 that does not match type float16", "MP209"),
+    ("has type float16 that does not match type float32", "MP209"),
+    ("to be a half tensor but is a float tensor", "MP209"),
+    ("to be a float tensor but is a half tensor", "MP209"),
     ("load_state_dict", "MP307"),
 )
 # Rules whose findings stand at another line than that where a run shows the mistake.
@@ -130,7 +145,7 @@ def _broken(run: Run) -> Iterator[Diagnosis]:
 
     What a scaler deals with is no mistake, what follows from one that is told is not told again, nor what a constant explains.
     """
-    told = {(event.text("operation"), _place(event)) for event in run.events if event.kind == "constant-becomes-infinite"}
+    told = {(event.text("operation"), _place(event)) for event in run.events if event.kind in INFINITE}
     for event in run.events:
         handled = event.text("phase") != "forward" and event.details.get("scaled") is True
         if event.kind not in ("nan", "inf") or handled:
@@ -239,9 +254,12 @@ def _stopped(run: Run) -> Iterator[Diagnosis]:
     error = run.text("error")
     if not error:
         return
-    code = next((code for words, code in ERRORS if words in error), "")
+    whole = f"{error}\n{run.text('error_text')}"
+    words, code = next(((words, code) for words, code in ERRORS if words in whole), ("", ""))
     place, _, message = error.partition(": ")
     path, _, line = place.rpartition(":")
+    if words and words not in message:
+        message = next(told.strip() for told in whole.splitlines() if words in told)
     known = line.isdecimal()
     yield Diagnosis("error", code, os.path.abspath(path) if known else None, int(line) if known else None, message if known else error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+PLAIN = 3  # steps that are only timed, before others are looked at
 FIRST = 3  # steps at the beginning that are looked at closely
 SLOWER = 2.5  # so many times its own time may a run take, which leaves something for what is watched in every step
 
@@ -38,8 +39,8 @@ class Sampling:
 
     def _affordable(self) -> bool:
         plain, close = self._times[False], self._times[True]
-        if not plain:
+        if len(plain) < PLAIN:
             return False
-        usual = sorted(plain)[len(plain) // 2]
+        usual = sorted(plain)[len(plain) // 4]  # in some of them a graph is traced, or compiled
         costly = sorted(close[1:])[len(close[1:]) // 2]  # the first warms up
         return sum(close[1:]) + sum(plain) + costly < SLOWER * usual * (len(plain) + len(close))

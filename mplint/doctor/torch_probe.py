@@ -12,7 +12,7 @@ import torch
 from mplint.doctor.gradients import Gradients, Parameter
 from mplint.doctor.places import Places
 from mplint.doctor.sampling import Sampling
-from mplint.doctor.torch_training import Training
+from mplint.doctor.torch_training import Training, of_keras
 from mplint.doctor.torch_training import install as install_training
 from mplint.doctor.torch_values import TENSORS, Instruments, Operations
 from mplint.doctor.units import Units
@@ -158,12 +158,15 @@ class _Watch:
         self._operations.off = True
 
     def _enter(self, module: torch.nn.Module, args: Any) -> None:
+        if of_keras(type(module)):
+            return
         if self.modules.idle and self._sampling.close and torch.is_grad_enabled():
             self.look()
         self.modules.enter(module)
 
     def _leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        self.modules.leave()
+        if not of_keras(type(module)):
+            self.modules.leave()
 
     def look(self) -> None:
         """Look at every operation from here on."""
@@ -207,6 +210,8 @@ class _Watch:
 
     def end(self) -> None:
         """Tell what was summed up."""
+        if self.training.steps == 0 and not self.values.counts:
+            return  # another probe watches, as that of Keras
         self._operations.off = True
         self.gradients.end()
         self.work.end()

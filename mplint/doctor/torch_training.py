@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -9,9 +11,11 @@ from typing import Any
 import torch
 
 from mplint.doctor.places import Places
+from mplint.doctor.torch_values import TENSORS
 from mplint.doctor.units import Units
 from mplint.runs.record import Recorder
 
+BY_HAND = "the program"  # steps in the place of an optimizer
 REMADE = 2  # scalers made after training began from which on they count as made again and again
 
 
@@ -27,9 +31,10 @@ class Training:
         self._gradients = gradients
         self._regions: list[bool] = []
         self._quiet = 0  # how many functions run that may touch scaled gradients
-        self.units = Units(self._told_units)
+        self.units = Units(self._told_units, TENSORS)
         self._told: set[tuple[str, object]] = set()
-        self._scaled: dict[int, Any] = {}
+        self._scaled: dict[int, tuple[Any, Any]] = {}  # scaled losses, kept, and what they were before
+        self._carrying: dict[int, weakref.ref[torch.Tensor]] = {}  # gradients that are multiplied by the scale
         self._first: object = None
         self._inside_scaler: object = None
         self._unscaled: set[int] = set()
@@ -37,7 +42,7 @@ class Training:
         self._skipped_in_a_row = 0
         self._losses: list[torch.Tensor] = []
         self.scaled_gradients = False
-        self.backwards = 0
+        self.backwards = self.steps = 0
         self.half: torch.dtype | None = None
         self.half_in_step: tuple[torch.dtype, tuple[str, int] | None] | None = None
         self.scaler: Any = None
@@ -96,7 +101,7 @@ class Training:
             self.units.scale = float(scaler.get_scale())
             self.units.mark(result, 1.0)
         if isinstance(result, torch.Tensor) and isinstance(outputs, torch.Tensor) and scaler.is_enabled():
-            self._scaled[id(result)] = outputs.detach()
+            self._scaled[id(result)] = result, outputs.detach()
             overflown = bool(torch.isfinite(outputs.detach()).all()) and not bool(torch.isfinite(result.detach()).all())
             if outputs.dtype == torch.float16 and overflown:
                 self.tell("scaled-loss-overflows", loss=float(outputs.detach().float().mean()), scale=float(scaler.get_scale()))
@@ -114,9 +119,9 @@ class Training:
         if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
             self.tell("backward-inside-autocast")
         self.scaled_gradients = self.scaled_gradients or scaled
-        self._losses += [
-            self._scaled.get(id(loss), loss.detach()) for loss in losses if isinstance(loss, torch.Tensor) and loss.numel() == 1
-        ]
+        for loss in losses:
+            if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+                self._losses.append(self._scaled[id(loss)][1] if id(loss) in self._scaled else loss.detach())
         self._scaled.clear()
         self.phase = "backward"
 
@@ -127,16 +132,33 @@ class Training:
             self.units.mark(self.scaler._scale, 1.0)
             for gradient in self._gradients():
                 self.units.mark(gradient, 1.0)
+                self._carrying[id(gradient)] = weakref.ref(gradient)
+
+    def dropped(self, parameters: Iterable[Any]) -> None:
+        """Gradients are about to be set to zero, or were divided by the scale."""
+        for parameter in parameters:
+            self._carrying.pop(id(parameter.grad), None)
+
+    def zeroed(self) -> None:
+        """The gradients of a model are about to be set to zero: that ends a step where the program changes weights by itself."""
+        if self.backwards and self._first in (None, BY_HAND):
+            self.stepped(BY_HAND, skipped=False)
+
+    def _carries(self, optimizer: Any) -> bool:
+        gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"] if parameter.grad is not None]
+        return any(known() is gradient for gradient in gradients if (known := self._carrying.get(id(gradient))) is not None)
 
     def taken(self, outputs: Any, results: Any, *, kept: bool) -> None:
         """Gradients were asked for; `kept`: to go backward through them."""
         if self.scaler is None or not self.scaler.is_enabled():
             return
         tensors = [value for value in ([outputs] if isinstance(outputs, torch.Tensor) else outputs) if isinstance(value, torch.Tensor)]
-        if any(self.units.of(value) == 1.0 for value in tensors):
+        if any(self.units.known(value) == 1.0 for value in tensors):
             for result in results:
                 if isinstance(result, torch.Tensor):
                     self.units.mark(result, 1.0)
+            for value in tensors:
+                self._scaled.pop(id(value), None)
         elif kept and self._last_region is torch.float16:
             self.tell("penalty-without-scale", scale=float(self.scaler.get_scale()))
 
@@ -154,6 +176,7 @@ class Training:
         if scaler.is_enabled():
             self._unscaled.add(id(optimizer))
             self.units.forget()
+            self.dropped(parameter for group in optimizer.param_groups for parameter in group["params"])
 
     def clipped(self, parameters: Any, value: float) -> None:
         """Gradients are about to be clipped."""
@@ -162,6 +185,8 @@ class Training:
             return
         gradients = [p.grad.detach() for p in _parameters(parameters) if p.grad is not None]
         norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g.float()) for g in gradients]))) if gradients else 0.0
+        if not math.isfinite(norm):
+            return  # the scaler will skip this step
         scale = float(self.scaler.get_scale())
         self.tell("clip-before-unscale", norm=norm, scale=scale, real=norm / scale, limit=float(value))
 
@@ -171,8 +196,8 @@ class Training:
         if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
             self.tell("step-inside-autocast")
         enabled = self.scaler is not None and self.scaler.is_enabled()
-        if enabled and self.scaled_gradients and self._inside_scaler is None:
-            kind = "step-past-scaler" if id(optimizer) in self._unscaled else "unscaled-step"
+        if enabled and self._inside_scaler is None and (self.scaled_gradients or self._carries(optimizer)):
+            kind = "unscaled-step" if self._carries(optimizer) else "step-past-scaler"
             self.tell(kind, scale=float(self.scaler.get_scale()))
         if not enabled and self.half_in_step is not None and self.half_in_step[0] == torch.float16 and self.backwards:
             self.tell("missing-loss-scaling")
@@ -184,6 +209,7 @@ class Training:
     def stepped(self, optimizer: object, *, skipped: bool) -> None:
         """An optimizer has stepped, or was skipped: the first one's steps are those of the training."""
         self._first = self._first or optimizer
+        self.steps += 1
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped else 0
         if self._skipped_in_a_row == 10:
             self.tell("every-step-skipped", scale=float(self.scaler.get_scale()))
@@ -315,8 +341,28 @@ def _patch_gradients(training: Training) -> None:
         optimizer._mplint_steps = getattr(optimizer, "_mplint_steps", 0) + 1
         training.stepped(optimizer, skipped=False)
 
+    optimizers.Optimizer.zero_grad = _zeroing(optimizers.Optimizer.zero_grad, training)
+    torch.nn.Module.zero_grad = _zeroing(torch.nn.Module.zero_grad, training)  # type: ignore[method-assign]
     optimizers.register_optimizer_step_pre_hook(before)
     optimizers.register_optimizer_step_post_hook(after)
+
+
+def of_keras(kind: type) -> bool:
+    """Whether a kind of module is a layer of Keras, which its own probe watches."""
+    return any(base.__module__.startswith("keras.") for base in kind.__mro__)
+
+
+def _zeroing(original: Any, training: Training) -> Any:
+    def zeroing(this: Any, *args: Any, **options: Any) -> None:
+        if isinstance(this, torch.nn.Module):
+            if not of_keras(type(this)):
+                training.zeroed()
+            training.dropped(this.parameters())
+        else:
+            training.dropped(parameter for group in this.param_groups for parameter in group["params"])
+        original(this, *args, **options)
+
+    return zeroing
 
 
 def _clipping(original: Any, training: Training) -> Any:

@@ -166,6 +166,8 @@ class Values:
         if dtype is None or self._at.state().get("phase") != "forward":
             return
         for value in operation.numbers:
+            if math.isinf(value) and name in ("mul", "sub"):
+                self._tell("number-is-infinite", operation=operation.name, dtype=dtype)
             if value == 0 or not math.isfinite(value):
                 continue
             if name in ADDING and abs(value) <= LEAST[dtype]:

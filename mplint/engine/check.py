@@ -23,6 +23,7 @@ from mplint.python.imports import imported, search_folders
 from mplint.python.load import load
 from mplint.python.neighbors import Neighbors
 from mplint.python.parse import parse
+from mplint.python.r.grammar import MissingGrammar
 from mplint.python.suffixes import is_config
 from mplint.rule import Surroundings
 from mplint.targets import Targets
@@ -52,6 +53,8 @@ def check_unbounded(path: str, data: bytes, targets: Targets, rules: Sequence[En
         document = load(path, data)
         findings = [unreadable(path, problem) for problem in document.problems]
         tree = parse(document)
+    except MissingGrammar as error:
+        return FileResult(path, note=str(error))
     except InputError as error:
         comments, speaks = b"mplint:" in data, speaks_of_matter(data)
         return FileResult(path, (unreadable(path, error),), comments=comments, digest=digest_of(data), speaks=speaks)
@@ -60,7 +63,7 @@ def check_unbounded(path: str, data: bytes, targets: Targets, rules: Sequence[En
     except Exception as error:  # one file's fault must not cost the others' findings
         return FileResult(path, faults=(Fault(path, "reading", describe(error)),))
     text = document.text
-    mentioned = Mentioned(text)
+    mentioned = Mentioned(said(document, tree))
     reads: list[str] = []
     found, faults = run_rules(document, tree, targets, concerned(rules, mentioned), reads=reads)
     imports, folders = imported(tree, text, path), search_folders(tree, text, path)
@@ -79,6 +82,11 @@ def check_unbounded(path: str, data: bytes, targets: Targets, rules: Sequence[En
         speaks=speaks,
         lowered=lowered(tree) if speaks and any(rule.program for rule in rules) else None,
     )
+
+
+def said(document: Document, tree: ast.Module) -> str:
+    """The text in which a program's words are looked for: what it says, and in R what that is in Python's words."""
+    return document.text if document.language == "python" else f"{document.text}\n{ast.unparse(tree)}"
 
 
 def lowered(tree: ast.Module) -> IR | None:

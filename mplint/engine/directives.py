@@ -80,7 +80,7 @@ def directives(document: Document) -> list[Directive]:
         return []
     if document.path.endswith(".json"):
         return []  # JSON has no comments
-    layout = _YamlLayout(document.text) if is_config(document.path) else _Layout(document.text)
+    layout = _layout(document)
     return [directive for comment in layout.comments for directive in _read(comment, layout, document)]
 
 
@@ -89,7 +89,7 @@ def misspelled(document: Document) -> list[Misspelled]:
     text = document.text
     if _MEANT.search(text) is None or document.path.endswith(".json"):
         return []
-    layout = _YamlLayout(text) if is_config(document.path) else _Layout(text)
+    layout = _layout(document)
     found = []
     for comment in layout.comments:
         for match in _MEANT.finditer(comment.text):
@@ -158,6 +158,23 @@ class _YamlLayout(_Layout):
         comments, self.code_lines = comments_of(text)
         self.comments = [_Comment(*comment) for comment in comments]
         self.logical_lines = []
+
+
+class _RLayout(_Layout):
+    """The same of a program in R."""
+
+    def __init__(self, text: str) -> None:
+        from mplint.python.r.layout import layout_of
+
+        comments, self.code_lines, self.logical_lines = layout_of(text)
+        self.comments = [_Comment(*comment) for comment in comments]
+
+
+def _layout(document: Document) -> _Layout:
+    """The layout of a text in its language."""
+    if is_config(document.path):
+        return _YamlLayout(document.text)
+    return _RLayout(document.text) if document.language == "r" else _Layout(document.text)
 
 
 def _last(lines: tuple[int, int]) -> int:

@@ -11,7 +11,8 @@ from mplint.config import FILE_NAMES
 from mplint.configs.trainers.sniff import may_be_trainer_file
 from mplint.errors import UsageError
 from mplint.graph.names import MODELS
-from mplint.python.suffixes import PROGRAMS
+from mplint.python.r.sniff import may_hold_precision
+from mplint.python.suffixes import PROGRAMS, is_r
 from mplint.python.suffixes import SUFFIXES as CONFIGS
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def discover(
     """The files to read, sorted, each once, with `/` between folders and relative where the path given was.
 
     A file named is read, with `force_exclude` only where `exclude` does not leave it out. In a named folder, or one that a glob matches,
-    .py, .pyi and .ipynb files are, and the JSON and YAML files that mention a precision; `exclude` holds patterns relative to `root`.
+    .py, .pyi and .ipynb files are, and the R, JSON and YAML files that mention a precision; `exclude` holds patterns relative to `root`.
     What the configuration of a folder excludes (`scopes`) is left out as well.
     Raises UsageError for a path that leads nowhere.
     """
@@ -190,7 +191,9 @@ class _Walker:
 
 
 def _is_wanted(entry: os.DirEntry[str], path: str) -> bool:
-    """Whether it is a file, and of JSON and YAML files one that mentions a precision, or the index of a model's weights."""
+    """Whether it is a file, and of R, JSON and YAML files one that mentions a precision, or the index of a model's weights."""
+    if is_r(path):
+        return may_hold_precision(path)
     if path.endswith(CONFIGS) and not path.endswith(MODELS):
         return may_be_trainer_file(path)
     try:

@@ -30,9 +30,9 @@ class FileResult(NamedTuple):
 
     `comments`: its text has comments that may suppress findings. `imports` are the modules that it mentions, `words` what links need to
     know of it (see `mplint.frameworks.words.words_of`), `folders` those that it adds to the import path. `doubtful`: it could not be read,
-    and may be no file for mplint; that counts only where it was named. `note` says why a model was passed over, `sidecars` are the
-    other files that a model lies in, or that a program's settings were looked for in, `remarks` what its loader could not tell,
-    `unjudged` what no rule could look at in a model, one sentence each.
+    and may be no file for mplint; that counts only where it was named. `note` says why a model, or a program in R, was passed over,
+    `sidecars` are the other files that a model lies in, or that a program's settings were looked for in, `remarks` what its loader could
+    not tell, `unjudged` what no rule could look at in a model, one sentence each.
     `digest` is that of a program's bytes, `speaks` whether it has a word of the matter; `lowered` is the program for the interpreter,
     where this run has parsed it (marshalled on the way from a worker).
     """

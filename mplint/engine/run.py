@@ -24,13 +24,13 @@ from mplint.engine.repositories import by_repository
 from mplint.engine.results import CheckResult as CheckResult
 from mplint.engine.results import Fault, FileResult, Interrupted
 from mplint.engine.targets import TargetResolver
-from mplint.errors import describe
+from mplint.errors import UsageError, describe
 from mplint.findings import Finding, Severity
 from mplint.graph.names import is_model
 from mplint.processors import processors
 from mplint.python.document import InputError
 from mplint.python.load import read_file
-from mplint.python.suffixes import is_config
+from mplint.python.suffixes import is_config, is_r
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -100,7 +100,8 @@ class Part(NamedTuple):
 
     def keep(self, job: Job, found: CheckResult, others: Iterable[str], begun: int) -> CheckResult:
         """The result of a run that began at a time, kept for the next one."""
-        if self.is_kept(job) and not found.faults and not found.profiles:
+        skipped = any(text.startswith(SKIPPED) for _, text in found.unjudged)  # until what is missing is installed
+        if self.is_kept(job) and not (found.faults or found.profiles or skipped):
             from mplint.engine.cache import AnswerCache
 
             AnswerCache(self.own(job), self.paths, self.files).store(self.files, others, begun, found)
@@ -238,7 +239,7 @@ def check_files(files: Sequence[str], job: Job, resolver: TargetResolver) -> lis
     todo = [path for path in files if path not in known]
     fresh = {result.path: result for result in run(todo, job, resolver)}
     if fresh:
-        cache.store(fresh.values(), resolver)
+        cache.store([result for result in fresh.values() if not result.note], resolver)
     return [known.get(path) or fresh[path] for path in files]
 
 
@@ -391,6 +392,9 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
     rules = job.scopes.rules
     names = {code: rule.name for code, rule in rules.items()}
     faults = {fault for result in results for fault in result.faults}
+    for result in results:
+        if result.note and is_r(result.path) and os.path.abspath(result.path) in job.named:
+            raise UsageError(f"{result.path}: {result.note}")
     programs = [result for result in results if not is_config(result.path) and not is_model(result.path)]
     asked: dict[str, list[Finding]] = {}
     known: dict[tuple[object, ...], Finding] = {}  # what the program says of what a file shows by itself
@@ -491,7 +495,7 @@ def remarks_of(results: Iterable[FileResult], named: frozenset[str]) -> tuple[st
 
 
 def notes_of(skipped: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Each note on models that were passed over once, with the number of files that it speaks of."""
+    """Each note on models and programs in R that were passed over once, with the number of files that it speaks of."""
     paths: dict[str, list[str]] = {}
     for path, note in skipped:
         paths.setdefault(note, []).append(path)

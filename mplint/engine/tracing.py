@@ -9,10 +9,12 @@ import re
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from mplint.catalog import Entry
 from mplint.engine.cache import Made, ProgramCache, bytes_of
+from mplint.engine.grounds import weighed
 from mplint.engine.prefilter import speaks_of_matter
 from mplint.engine.results import Fault, FileResult, digest_of
 from mplint.errors import describe
@@ -27,6 +29,7 @@ from mplint.python.document import Document, InputError
 from mplint.python.file import SourceFile
 from mplint.python.load import load
 from mplint.python.parse import parse
+from mplint.rule import Rule
 from mplint.targets import Targets
 from mplint.versions import Versions
 
@@ -117,7 +120,7 @@ def ask(found: Trace, rules: Iterable[Entry], given: dict[str, str], faults: set
         try:
             asked = rule.load()
             consequences[rule.code] = asked.consequence_of
-            for finding in asked().check_program(found):
+            for finding in weighed(found, partial(told_by, asked)):
                 path = finding.location.path
                 if path in known:
                     key = (finding.code, finding.location.cell, finding.location.line, finding.location.column)
@@ -129,6 +132,11 @@ def ask(found: Trace, rules: Iterable[Entry], given: dict[str, str], faults: set
     for path, error_text in found.faults:
         faults.add(Fault(given.get(path, path), "interpreting the program", error_text))
     return without_consequences({path: list(findings.values()) for path, findings in by_path.items()}, consequences)
+
+
+def told_by(rule: type[Rule], trace: Trace) -> list[Finding]:
+    """What a rule says of a trace."""
+    return list(rule().check_program(trace))
 
 
 def without_consequences(found: dict[str, list[Finding]], of: Mapping[str, tuple[str, ...]]) -> dict[str, list[Finding]]:

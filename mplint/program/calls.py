@@ -7,6 +7,7 @@ from functools import partial
 
 from mplint.program.expressions import (
     NOT_ENTERED,
+    OF_INSTANCE,
     at_home,
     attribute,
     attribute_of,
@@ -249,7 +250,7 @@ def call_function(m: Machine, function: Function, args: Args, position: int) -> 
 
 def out_of_reach(m: Machine, function: Function, args: Args, position: int) -> Value:
     """What a call that is not entered gives: something unknown made of its arguments."""
-    home = at_home(function.bound) if type(function.bound) is Object else ""
+    home = (at_home(function.bound) if type(function.bound) is Object else "") or f"{OF_INSTANCE}{function.code.path}:"
     return m.library.invoke(m, Unknown(f"{function.code.name}{IDENTITY}{NOT_ENTERED}{home}{function.code.place}"), args, m.here(position))
 
 

@@ -3,7 +3,7 @@
 A literal is `(key, sense)`. Keys: `("true", symbol)`, the truth of an unknown; `("true", symbol, bound)`, of one that is a number
 compared with another; `("in", symbol, constants)`, an unknown equal to one of these; `("all", literals)`, several at once (its negation
 is a clause); `("place", …)`, what can't be named; `("place", "test", literals)` with the sense False, that a test did not come out by
-these.
+these; `("place", "ways", sets of literals)`, that a test came out by one of these, or with the sense False by none.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 Key: TypeAlias = tuple[Any, ...]
@@ -35,7 +36,7 @@ MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 def extend(path: Path, literals: Iterable[Condition]) -> Path | None:
     """The path with further literals, or None where they contradict it."""
-    if not path and isinstance(literals, frozenset) and len(literals) < 2:
+    if not path and isinstance(literals, frozenset) and len(literals) < 2 and not any(key[0] == "place" for key, _ in literals):
         return literals
     if not isinstance(literals, frozenset):
         return extended(path, literals)
@@ -57,19 +58,20 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
     new = [literal for literal in literals if literal not in path]
     if not new:
         return path
-    found = path.union(new)
     symbols: dict[Hashable, list[Condition]] = {}
     for key, sense in new:
-        if (key, not sense) in found:
+        if (key, not sense) in path:
             return None
         kind = key[0]
         if kind == "in":
             symbols[key[1]] = []
         elif kind == "true":
             symbols[key[2].symbol if len(key) > 2 else key[1]] = []
-        elif kind == "all" and not sense and key[1] <= found:
-            return None
+    found = path.union(new)
+    if len(new) > 1 and any((key, not sense) in found for key, sense in new):
+        return None
     clauses: list[Path] = []
+    choices: list[frozenset[Path]] = []
     for literal in found:
         key = literal[0]
         kind = key[0]
@@ -80,8 +82,14 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
                 symbols[key[2].symbol].append(literal)
         elif kind == "all" and not literal[1]:
             clauses.append(key[1])
-        elif kind == "place" and key[1] == "test" and type(key[2]) is frozenset and key[2] <= found:
-            return None
+        elif kind == "place":
+            if key[1] == "test":
+                if type(key[2]) is frozenset:
+                    clauses.append(key[2])
+            elif key[1] == "ways":
+                if not literal[1]:
+                    return extended(path, [*(other for other in new if other != literal), *none_of(key[2])])
+                choices.append(key[2])
     for symbol, told in symbols.items():
         if len(told) == 1:
             key, sense = told[0]
@@ -89,7 +97,115 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
                 continue
         if not satisfiable(told, symbol):
             return None
-    return propagate(found, clauses) if clauses else found
+    settled = propagate(found, clauses) if clauses else found
+    return settled if settled is None or not choices else chosen(settled, choices, new)
+
+
+def none_of(ways: Iterable[Path]) -> Iterator[Condition]:
+    """That a test came out by none of several ways."""
+    for way in ways:
+        if len(way) == 1:
+            ((key, sense),) = way
+            yield key, not sense
+        else:
+            yield ("place", "test", way), False
+
+
+def chosen(path: Path, choices: Iterable[frozenset[Path]], new: Iterable[Condition]) -> Path | None:
+    """A path with what follows where each of several tests came out by one of its ways, or None where they can't do so together.
+
+    It held together before the `new` literals.
+    """
+    asked = frozenset().union(*(subjects(key) for key, _ in new))
+    met = [ways for ways in choices if not asked.isdisjoint(subjects_of(ways))]
+    if not met:
+        return path
+    plain = frozenset(literal for literal in path if literal[0][:2] != ("place", "ways"))
+    left: list[frozenset[Path]] = []
+    for ways in met:
+        if any(way <= path for way in ways):
+            continue
+        open_ways = list(islice((way for way in ways if extend(plain, way) is not None), 2))
+        if len(open_ways) < 2:
+            return extend(path, open_ways[0]) if open_ways else None
+        left.append(ways)
+    if not left:
+        return path
+    asked = frozenset(subject for ways in left for subject in subjects_of(ways))
+    left += [ways for ways in choices if ways not in left and not asked.isdisjoint(subjects_of(ways))]
+    return path if len(left) < 2 or fit(plain, sorted(left, key=len), [MAX_FITTED]) else None
+
+
+def subjects(key: Key) -> frozenset[Hashable]:
+    """What a condition speaks of: unknowns, and what can't be named."""
+    kind = key[0]
+    if kind == "in" or kind == "true":
+        return frozenset((key[1], key[2].symbol)) if len(key) > 2 and kind == "true" else frozenset((key[1],))
+    if kind == "all":
+        return subjects_of(frozenset((key[1],)))
+    if kind == "place" and key[1] == "ways":
+        return subjects_of(key[2])
+    if kind == "place" and key[1] == "test" and type(key[2]) is frozenset:
+        return subjects_of(frozenset((key[2],)))
+    return frozenset((key,))
+
+
+def subjects_of(ways: frozenset[Path]) -> frozenset[Hashable]:
+    """What the ways of a test speak of."""
+    found = _subjects.get(ways)
+    if found is None:
+        if len(_subjects) > MAX_KNOWN:
+            _subjects.clear()
+        found = _subjects[ways] = frozenset().union(*(subjects(key) for way in ways for key, _ in way))
+    return found
+
+
+_subjects: dict[frozenset[Path], frozenset[Hashable]] = {}
+
+
+def excluded_by(path: Path) -> frozenset[Condition]:
+    """The literals that have a part in what a path excludes."""
+    found: set[Condition] = set()
+    for key, sense in path:
+        if key[0] == "place" and key[1] == "ways":
+            found.update(*(excluded_by(way) for way in key[2]))
+        elif not sense and key[0] == "all":
+            found |= key[1]
+        elif not sense and key[0] == "place" and key[1] == "test" and type(key[2]) is frozenset:
+            found |= key[2]
+        else:
+            found.add((key, not sense))
+    return frozenset(found)
+
+
+def spelled(literal: Condition) -> str:
+    """A literal as a text that is the same in every run."""
+    key, sense = literal
+    return f"{sense}({', '.join(spelled_part(part) for part in key)})"
+
+
+def spelled_part(part: object) -> str:
+    """The same, of a part of its key."""
+    if type(part) is not frozenset:
+        return repr(part)
+    return f"{{{', '.join(sorted(spelled(inner) if type(inner) is tuple else spelled_part(inner) for inner in part))}}}"
+
+
+def fit(path: Path, left: Sequence[frozenset[Path]], tries: list[int]) -> bool:
+    """Whether one way of each test can be taken together, as far as a number of tries shows."""
+    if not left:
+        return True
+    for way in left[0]:
+        tries[0] -= 1
+        if tries[0] < 0:
+            return True
+        further = extend(path, way)
+        if further is not None and fit(further, left[1:], tries):
+            return True
+    return False
+
+
+MAX_FITTED = 32
 
 
 def unsettled(literals: Path, path: Path) -> Path:
@@ -110,13 +226,19 @@ def symbols_of(path: Iterable[Condition]) -> Iterator[Hashable]:
             yield key[1]
 
 
+MAX_WEIGHT = 24  # literals by which a test tells all its ways
+
+
 def tells_arms_apart(key: Key) -> bool:
     """Whether a condition only says which arm of a branch was taken, and nothing that could be said of the branch."""
-    return key[0] == "place" and (key[1] == "test" or isinstance(key[1], int))
+    return key[0] == "place" and (key[1] in ("test", "ways") or isinstance(key[1], int))
 
 
-def either_way(ways: Sequence[Path]) -> tuple[Path, bool]:
-    """Several ways to one thing as a single set of literals: what they share, and that not all fail; and whether that tells all."""
+def either_way(ways: Sequence[Path], most: int = MAX_WEIGHT) -> tuple[Path, bool]:
+    """Several ways to one thing as a single set of literals: what they share, and that not all fail; and whether that tells all.
+
+    Where clauses can't tell it, the ways themselves do, as long as they hold no more than the `most` literals.
+    """
     if len(ways) == 1:
         return ways[0], True
     shared = frozenset.intersection(*ways)
@@ -134,7 +256,48 @@ def either_way(ways: Sequence[Path]) -> tuple[Path, bool]:
             if all(len(way) == 1 for way in others):
                 negated = frozenset([(key, not sense), *((k, not s) for way in others for k, s in way)])
                 return shared | {(("all", negated), False)}, True
+    if all(rest):
+        left = simplified(rest)
+        if len(left) == 1:
+            return shared | left[0], True
+        if most and sum(map(weight, left)) <= most:
+            return shared | {(("place", "ways", frozenset(left)), True)}, True
     return shared, False
+
+
+def weight(literals: Path) -> int:
+    """How many literals a set holds, those inside of others among them."""
+    total = len(literals)
+    for key, _ in literals:
+        if key[0] == "all":
+            total += weight(key[1])
+        elif key[0] == "place" and key[1] == "ways":
+            total += sum(map(weight, key[2]))
+    return total
+
+
+def simplified(ways: Iterable[Path]) -> list[Path]:
+    """Ways without those that follow from others; two that differ in one truth only are one."""
+    kept: list[Path] = []
+    for way in ways:
+        add_way(kept, way)
+    return kept
+
+
+def add_way(ways: list[Path], added: Path) -> None:
+    """Add another way: what follows from others is left out, what differs in one truth only is joined."""
+    for way in list(ways):
+        if way <= added:
+            return
+        if added <= way:
+            ways.remove(way)
+            continue
+        apart = way ^ added
+        if len(apart) == 2 and len({key for key, _ in apart}) == 1:
+            ways.remove(way)
+            add_way(ways, way & added)
+            return
+    ways.append(added)
 
 
 def satisfiable(path: Iterable[Condition], symbol: Hashable) -> bool:

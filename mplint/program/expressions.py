@@ -55,7 +55,7 @@ from mplint.python.folding import OPERATORS, NotConstant, fold, fold_unary
 INSTANCE = re.compile(rf"(?:(?:\w+\.)*[A-Z]\w*[a-z]\w*|torch\.device)\([^()]*\)(?:{IDENTITY}|$)")
 NOT_ENTERED = "not entered: "  # what the identities of functions begin with that were called and not entered
 OF_INSTANCE = "of an instance: "  # what the identities of members begin with that nobody knows, of instances of a class that is known
-MAX_ARMS = 4  # ways in which a condition can be true (or false) that are kept apart
+MAX_ARMS = 6  # ways in which a condition can be true (or false) that are kept apart
 TO_LOOK_UP = (Lazy, Alternatives, Forked)  # what a variable may hold and does not stand for as it is
 BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
 
@@ -724,18 +724,25 @@ def branches(m: Machine, ir: IR) -> list[tuple[Path, bool]]:
 
     Where the ways to a truth are too many to be told by literals, the test itself is one: it comes out the same when it is asked again.
     """
+    before, m.left_out = m.left_out, False
     found = ways(m, ir)
+    whole, m.left_out = not m.left_out, before
     if len(found) == 1:
         return found
     if len(found) == 2 and found[0][1] is not found[1][1]:
         return found if found[0][1] else found[::-1]
     both = {truth: [literals for literals, t in found if t is truth] for truth in (True, False)}
     told = {truth: one_way(arms) for truth, arms in both.items() if arms}
-    if len(told) < 2 or all(exact for _, exact in told.values()):
+    if len(told) < 2 or (whole and all(exact for _, exact in told.values()) and excluded(told[True][0], told[False][0])):
         return [(literals, truth) for truth, (literals, _) in told.items()]
     asked = question(m, ir)
     key = ("place", "test", m.number_of(asked if asked is not None else frozenset(found)))
     return [(literals | {(key, truth)} | denied(both[not truth]), truth) for truth, (literals, _) in told.items()]
+
+
+def excluded(one: Path, other: Path) -> bool:
+    """Whether literals exclude others."""
+    return extend(one, other) is None
 
 
 def denied(arms: list[Path]) -> Path:
@@ -819,6 +826,7 @@ def ways(m: Machine, ir: IR) -> list[tuple[Path, bool]]:
         done: list[tuple[Path, bool]] = []
         for part in ir[2]:
             following: list[Path] = []
+            m.left_out = m.left_out or len(open_ways) > MAX_ARMS
             for way in open_ways[:MAX_ARMS]:
                 path = extend(base, way)
                 if path is None:
@@ -831,6 +839,7 @@ def ways(m: Machine, ir: IR) -> list[tuple[Path, bool]]:
                         following.append(way | literals)
                 m.path = base
             open_ways = following
+        m.left_out = m.left_out or len(done) > 2 * MAX_ARMS
         return [*done[: 2 * MAX_ARMS], *((way, not stop) for way in open_ways)]
     if kind == "unary" and ir[2] == "not":
         return [(literals, not truth) for literals, truth in ways(m, ir[3])]

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from mplint.program.conditions import EMPTY, Condition, Path, extend
+from mplint.program.conditions import EMPTY, Condition, Key, Path, excluded_by, extend, spelled
 from mplint.program.event import Event
 from mplint.program.imported import IMPORTERS, MAX_FRAMES, Exhausted, Given, Imports, Nested
 from mplint.program.lower import IR
@@ -302,7 +302,15 @@ class Machine:
     """One run over a project: entries are run one after the other, each undone at its end."""
 
     def __init__(self, project: Project, library: Library, constructs: Constructs, steps: int = 60_000) -> None:
-        self.constructs = constructs
+        # the value of an expression; run statements, and whether control goes on behind them; bind a target; the items that a loop over a
+        # value sees; run a body inside a context manager; call a value, or its method
+        self.evaluate: Callable[[IR], Value] = partial(constructs.evaluate, self)
+        self.block: Callable[[Sequence[IR]], bool] = partial(constructs.block, self)
+        self.assign: Callable[[IR, Value], None] = partial(constructs.assign, self)
+        self.iterate: Callable[[Value, int, int], list[Value]] = partial(constructs.iterate, self)
+        self.enter: Callable[[Value, int, Callable[[Value], bool]], bool] = partial(constructs.enter, self)
+        self.call: Callable[[Value, Args, int], Value] = partial(constructs.call, self)
+        self.call_method: Callable[[Value, str, Args, int, int], Value] = partial(constructs.call_method, self)
         self.project = project
         self.library = library
         self.store = Store()
@@ -323,47 +331,18 @@ class Machine:
         self.left = steps
         self.counter = 0
         self.tests: dict[Hashable, int] = {}  # numbers of tests that literals can't tell
+        self.left_out = False  # whether a test has more ways than are told
         self.called: set[Code] = set()
         self.recorder: Recorder | None = None  # who wants to see what expressions give and what calls mean
         self.lines: dict[Hashable, tuple[Class, list[Class | str]]] = {}  # of classes: themselves and their bases
         self.running: dict[Code, int] = {}  # how often each function is on the stack
         self.deepest = 0  # frames
         self.own: set[Hashable] = set()  # what identifies the objects that calls of the running entry have made, but for imports
-        self.places: dict[tuple[str, int], Place] = {}  # of what has run: each is made once
+        self.places: dict[str, dict[int, Place]] = {}  # of what has run: each is made once
         self.imports = Imports()
         self.relevant: Callable[[frozenset[str]], bool] = bool  # whether words speak of what matters
         self.bounds = 0  # calls on the stack that have a part of the steps
         self.matters: dict[Code | str, bool] = {}  # functions and files
-
-    # constructs
-
-    def evaluate(self, ir: IR) -> Value:
-        """The value of an expression."""
-        return self.constructs.evaluate(self, ir)
-
-    def block(self, statements: Sequence[IR]) -> bool:
-        """Run statements; whether control goes on behind them."""
-        return self.constructs.block(self, statements)
-
-    def assign(self, target: IR, value: Value) -> None:
-        """Bind a target."""
-        self.constructs.assign(self, target, value)
-
-    def iterate(self, value: Value, position: int, rounds: int) -> list[Value]:
-        """The items that a loop over a value sees."""
-        return self.constructs.iterate(self, value, position, rounds)
-
-    def enter(self, value: Value, position: int, run: Callable[[Value], bool]) -> bool:
-        """Run a body inside a context manager; whether control goes on behind it."""
-        return self.constructs.enter(self, value, position, run)
-
-    def call(self, callee: Value, args: Args, position: int) -> Value:
-        """Call a value."""
-        return self.constructs.call(self, callee, args, position)
-
-    def call_method(self, receiver: Value, name: str, args: Args, position: int, callee_position: int) -> Value:
-        """Call the method of a value."""
-        return self.constructs.call_method(self, receiver, name, args, position, callee_position)
 
     # budget and identity
 
@@ -425,10 +404,13 @@ class Machine:
 
     def here(self, position: int) -> Place:
         """A place of the running file."""
-        key = (self.frames[-1].path, position)
-        place = self.places.get(key)
+        path = self.frames[-1].path
+        held = self.places.get(path)
+        if held is None:
+            held = self.places[path] = {}
+        place = held.get(position)
         if place is None:
-            place = self.places[key] = Place(*key)
+            place = held[position] = Place(path, position)
         return place
 
     def identity(self, place: Place) -> Hashable:
@@ -538,7 +520,7 @@ class Machine:
             self.path = path
             self.store.apply(written)
             return True, value
-        guards = self.apart([short(path - base) for path, _, _ in results])
+        guards = self.apart(telling([path - base for path, _, _ in results]))
         self.store.merge([(g, written) for g, (_, written, _) in zip(guards, results, strict=True)], self.library.default)
         self.path = frozenset.intersection(*(path for path, _, _ in results)) | base
         first = results[0][2]
@@ -708,12 +690,33 @@ MAX_REQUIRED = 2
 TELLING = ("true", "in")  # kinds of conditions that have a name
 
 
-def short(guards: Path) -> Path:
-    """At most `MAX_GUARDS` literals, those that can be named first."""
+def telling(arms: Sequence[Path]) -> list[Path]:
+    """What tells the arms of a fork apart, of each at most `MAX_GUARDS` literals: those first that another arm denies."""
+    if all(len(arm) <= MAX_GUARDS for arm in arms):
+        return list(arms)
+    shared = frozenset.intersection(*arms)
+    own = [arm - shared for arm in arms]
+    found = []
+    for arm in own:
+        found.append(
+            short(arm, frozenset().union(*(excluded_by(other) for other in own if other is not arm))) if len(arm) > MAX_GUARDS else arm
+        )
+    return found
+
+
+def short(guards: Path, denied: Container[Condition]) -> Path:
+    """At most `MAX_GUARDS` literals: those first that tell most."""
     if len(guards) <= MAX_GUARDS:
         return guards
-    ordered = sorted(guards, key=lambda literal: (literal[0][0] == "place", literal[0][0] == "all", repr(literal)))
+    ordered = sorted(guards, key=lambda literal: (literal not in denied, rank(literal[0]), spelled(literal)))
     return frozenset(ordered[:MAX_GUARDS])
+
+
+def rank(key: Key) -> int:
+    """How much a condition of its kind tells, the most first."""
+    if key[0] == "place":
+        return 0 if key[1] == "ways" else 3
+    return 2 if key[0] == "all" else 1
 
 
 def derived(unknown: Unknown, text: str, extra: str = "") -> Unknown:

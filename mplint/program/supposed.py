@@ -9,6 +9,7 @@ What puts half precision in force must still be so there: values that a run has 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from mplint.program.conditions import Condition, Path, extend
 from mplint.program.event import Event
@@ -119,4 +120,4 @@ def supposing(entry: Entry, literals: Path) -> Entry:
         path = extend(event.path, literals)
         if path is not None:
             events.append(event._replace(path=path))
-    return Entry(entry.path, entry.name, entry.script, events, entry.context, entry.complete)
+    return replace(entry, events=events)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from mplint.findings import Location, Span
@@ -37,9 +38,29 @@ class Source(Protocol):
         """The program with `\\n` line ends."""
         ...
 
+    @property
+    def language(self) -> str:
+        """The language that it is written in."""
+        ...
+
     def location(self, span: Span) -> Location:
         """A span as reports show it."""
         ...
+
+
+class Guess(Enum):
+    """Something that is taken for granted so that a part of a program can be run, and that may be otherwise."""
+
+    CHOSEN = "a model that is chosen at run time is this one"
+    UNMADE = "something makes this class, which no name leads to"
+    UNREACHED = "something imports this module, which no program does"
+    UNTRAINED = "a program that trains nothing runs this step of training"
+    FAILING = "an exception was raised and passed over before"
+
+    @property
+    def weak(self) -> bool:
+        """Whether it is more often wrong than right."""
+        return self in (Guess.UNMADE, Guess.UNREACHED, Guess.UNTRAINED, Guess.FAILING)
 
 
 @dataclass(slots=True)
@@ -52,10 +73,19 @@ class Entry:
     events: Sequence[Event] = ()
     context: str = ""  # what was taken for granted: "autocast" where the project runs unknown models in float16, or CALLERS
     complete: bool = True  # it was run to its end: what has not happened does not happen
+    guesses: frozenset[Guess] = frozenset()  # what it was run on
+    by_kind: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)  # the numbers of the `counted` events
+    counted: Sequence[Event] = field(default=(), repr=False, compare=False)
 
     def of(self, *kinds: str) -> list[Event]:
         """The events of some kinds, in order."""
-        return [event for event in self.events if event.kind in kinds]
+        events = self.events
+        if self.counted is not events or sum(map(len, self.by_kind.values())) != len(events):
+            self.counted, self.by_kind = events, {}
+            for number, event in enumerate(events):
+                self.by_kind.setdefault(event.kind, []).append(number)
+        found = [number for kind in dict.fromkeys(kinds) for number in self.by_kind.get(kind, ())]
+        return [events[number] for number in (sorted(found) if len(kinds) > 1 else found)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +148,17 @@ class Trace:
     lines: dict[str, list[str]] = field(default_factory=dict)
     ask: Callable[[str, Callable[[bytes], bool]], bool] | None = None  # what the text of a program answers to a question
     held: dict[str, object] = field(default_factory=dict)  # what rules have worked out for all of them
+    grounded: dict[frozenset[Guess], Trace] = field(default_factory=dict)  # without what rests on some guesses
     told: list[tuple[Place, Verdict]] | None = None  # where this is a supposition: what rules ask of its paths, with the places
 
     def alone(self, entry: Entry) -> Trace:
         """The same programs, of which nothing is run but one entry, for questions what would be if."""
-        return replace(self, entries=[entry], held={}, told=[])
+        return replace(self, entries=[entry], held={}, told=[], grounded={})
+
+    @property
+    def is_supposed(self) -> bool:
+        """Whether this is such a question: what a finding holds beside its place, nobody asks for."""
+        return self.told is not None
 
     def source(self, path: str) -> Source:
         """The program of a path."""

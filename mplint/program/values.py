@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, dataclass_transform, final
 
-from mplint.program.conditions import either_way
+from mplint.program.conditions import MAX_WEIGHT, add_way, either_way
 
 if TYPE_CHECKING:
     from mplint.program.conditions import Condition, Key
@@ -312,6 +312,7 @@ class Items:
         return hash((len(self.items), self.items[:1]))
 
 
+UNKNOWNS = 1
 LARGE = 16  # entries, among which a key is looked up in a table
 
 
@@ -463,8 +464,9 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
             kept[atom] = guards
             if type(atom) in CHOICES:
                 ways[atom] = [guards]
-    for atom, all_of in several.items():
-        kept[atom] = either_way(all_of)[0]
+    if len(kept) > 1:
+        for atom, all_of in several.items():
+            kept[atom] = either_way(all_of, 0 if type(atom) is Tensor else MAX_WEIGHT)[0]
     if len(kept) < 2:
         for atom, guards in kept.items():
             return Alternatives(((guards, atom),)) if guards else atom
@@ -473,7 +475,7 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
         if len(kept) > Alternatives.LIMIT:
             join_alike(kept, alike)
     unknown = [a for a in kept if type(a) is Unknown and not a.hint]
-    if len(unknown) > 1:
+    if len(unknown) > 1 and len(kept) > UNKNOWNS:
         guards = frozenset.intersection(*(kept.pop(u) for u in unknown))
         hints = {u.hint for u in unknown}
         kept[Unknown(min(u.symbol for u in unknown) + "|", hints.pop() if len(hints) == 1 else "")] = guards
@@ -484,7 +486,7 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
         return atom if not guards else Alternatives(((guards, atom),))
     if sum(len(ways.get(atom, ())) or 1 for atom in kept) <= Alternatives.LIMIT:
         return Alternatives(tuple((guards, atom) for atom, all_of in kept.items() for guards in ways.get(atom, (all_of,))))
-    return Alternatives(tuple((guards, atom) for atom, guards in kept.items()))
+    return Alternatives(tuple((either_way(ways[atom])[0] if atom in ways else guards, atom) for atom, guards in kept.items()))
 
 
 def join_alike(kept: dict[Atom, frozenset[Condition]], of: Callable[[Tensor], Hashable]) -> None:
@@ -497,7 +499,7 @@ def join_alike(kept: dict[Atom, frozenset[Condition]], of: Callable[[Tensor], Ha
         return
     symbol = f"one of several\0{sorted(told_by(tensor) for tensors in groups.values() for tensor in tensors)}"
     for number, tensors in enumerate(groups.values()):
-        guards, _ = either_way([kept.pop(t) for t in tensors])
+        guards, _ = either_way([kept.pop(t) for t in tensors], 0)
         if len(groups) > 1:
             guards |= {(("in", symbol, frozenset([number])), True)}
         joined = join_tensors(tensors)
@@ -527,22 +529,6 @@ ALIKE: tuple[Callable[[Tensor], Hashable], ...] = (
     lambda t: None,
 )
 CHOICES = (Constant, DType)
-
-
-def add_way(ways: list[frozenset[Condition]], guards: frozenset[Condition]) -> None:
-    """Add the conditions of another way to an atom: what follows from others is left out, what differs in one truth only is joined."""
-    for way in list(ways):
-        if way <= guards:
-            return
-        if guards <= way:
-            ways.remove(way)
-            continue
-        apart = way ^ guards
-        if len(apart) == 2 and len({key for key, _ in apart}) == 1:
-            ways.remove(way)
-            add_way(ways, way & guards)
-            return
-    ways.append(guards)
 
 
 def join_tensors(tensors: Iterable[Tensor]) -> Tensor:

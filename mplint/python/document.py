@@ -1,4 +1,4 @@
-"""A document: the program text of a .py, .pyi or .ipynb file and the way back to its own lines."""
+"""A document: the program text of a .py, .pyi, .ipynb, .R, .Rmd or .qmd file and the way back to its own lines."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Document(NamedTuple):
     Empty `cells`: a plain file, or a notebook without Python.
 
     `raw` is the same lines as the user wrote them, where they differ from `text` (empty: they do not).
-    `problems` are the cells that could not be parsed; they are blank in `text`.
+    `problems` are the cells that could not be parsed; they are blank in `text`. `language` is "r" for R.
     """
 
     path: str
@@ -54,6 +54,7 @@ class Document(NamedTuple):
     cells: tuple[Cell, ...] = ()
     raw: str = ""
     problems: tuple[InputError, ...] = ()
+    language: str = "python"
 
     @property
     def source(self) -> str:

@@ -54,7 +54,9 @@ class SourceFile:
         return self.document.location(node if isinstance(node, Span) else self.span(node))
 
     def text(self, node: ast.AST) -> str:
-        """The source text of a node."""
+        """The source text of a node, or how it is spelled where its text says something else."""
+        if (spelled := getattr(node, "spelled", None)) is not None:
+            return str(spelled)
         line, column, end_line, end_column = self.span(node)
         if line == end_line:
             return self.lines[line - 1][column:end_column]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mplint.python.document import Document, InputError
 from mplint.python.parse import parse as parse
-from mplint.python.suffixes import SUFFIXES, is_config
+from mplint.python.suffixes import R_MARKDOWN, R_PROGRAMS, SUFFIXES, is_config, is_r
 
 # Larger programs are data; parsing one would take gigabytes.
 MAX_PROGRAM = 10_000_000
@@ -50,6 +50,12 @@ def load(path: str, data: bytes) -> Document:
     text = decode(data, cookie=has_cookie(path)).text
     if is_config(path):
         return Document(path, normalize(text))
+    if path.endswith(R_MARKDOWN):
+        from mplint.python.r.chunks import load_chunks
+
+        return load_chunks(path, normalize(text))
+    if is_r(path):
+        return Document(path, normalize(text), language="r")
     if "\0" in text:
         raise InputError("the file holds a NUL byte: not a Python program", *place(text, text.index("\0")))
     return Document(path, normalize(text))
@@ -57,7 +63,7 @@ def load(path: str, data: bytes) -> Document:
 
 def has_cookie(path: str) -> bool:
     """Whether a comment of the file may declare its encoding: in Python source, not in JSON or YAML."""
-    return not path.endswith((".ipynb", *SUFFIXES))
+    return not path.endswith((".ipynb", *SUFFIXES, *R_PROGRAMS))
 
 
 def decode(data: bytes, *, cookie: bool = True) -> Decoded:

@@ -20,6 +20,10 @@ _ALIAS = re.compile(r"(\s*)type (\w+)(?=\s*=)")
 def parse(document: Document) -> ast.Module:
     """The syntax tree of `document`; raises InputError where Python cannot parse it."""
     try:
+        if document.language == "r":
+            from mplint.python.r.program import parse_r
+
+            return parse_r(document)
         return parse_text(document.text)
     except InputError as error:
         cell = document.cell_at(error.line or 1)

@@ -22,6 +22,7 @@ from mplint.report.summary import counted
 from mplint.rule import Rule
 from mplint.runs.record import Run
 
+NO_STEP = "No step of an optimizer was seen."
 SHOWN = 8
 LEAST_SHOWN = 0.05  # part of a layer's gradients from which on they are told of
 
@@ -85,7 +86,7 @@ def doctor_text(report: Report, script: str, style: Style) -> str:
     for each in report.diagnoses:
         lines += [*_told(each, style), ""]
     if not report.diagnoses:
-        lines += ["Nothing wrong was seen.", ""]
+        lines += ["Nothing wrong was seen." if run.steps else NO_STEP, ""]
     took_part = run.facts.get("files")
     elsewhere = 0
     for verdict in report.verdicts:
@@ -124,7 +125,7 @@ def _tables(report: Report) -> Iterator[tuple[str, list[str]]]:
     run = report.run
     gradients = [row for each in _rows(run, "gradients") if (row := _gradients(each))]
     if gradients:
-        yield "gradients that their dtype makes zero or subnormal:", gradients
+        yield "gradients that are zero or subnormal in their dtype:", gradients
     if report.remarks:
         yield "worth knowing:", [f"{_at(each.path, each.line)}{each.message}" for each in report.remarks[:SHOWN]]
     undone = [

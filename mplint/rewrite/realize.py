@@ -31,9 +31,7 @@ def realize(document: Document, fix: Fix) -> tuple[Edit, ...]:
     changes = tuple(change for change in fix.changes if not isinstance(change, Replace))
     hunks: list[Hunk] = []
     if changes:
-        from mplint.rewrite.structure import rearrange
-
-        hunks = rearrange(document, changes, tuple(replace.span for replace in replaces))
+        hunks = rearranged(document, changes, tuple(replace.span for replace in replaces))
         if any(hunk.start - 1 <= r.span.end_line and r.span.line <= hunk.end for hunk in hunks for r in replaces):
             hunks, replaces = _one_after_the_other(document, replaces, changes), []
     commands = _commands(document, lines)
@@ -44,6 +42,17 @@ def realize(document: Document, fix: Fix) -> tuple[Edit, ...]:
     edits = [Edit(document.location(r.span), r.text) for r in replaces]
     edits += [line_edit(document, hunk, written) for hunk in hunks]
     return tuple(sorted(edits, key=lambda edit: (edit.location.cell or 0, edit.location.line or 0, edit.location.column or 0)))
+
+
+def rearranged(document: Document, changes: tuple[Change, ...], replaced: tuple[Span, ...]) -> list[Hunk]:
+    """The lines that changes of whole statements change, in the language of the document."""
+    if document.language == "r":
+        from mplint.rewrite import r_lines
+
+        return r_lines.rearrange(document, changes, replaced)
+    from mplint.rewrite.structure import rearrange
+
+    return rearrange(document, changes, replaced)
 
 
 def _commands(document: Document, lines: list[str]) -> set[int]:
@@ -75,12 +84,10 @@ def _replaces(document: Document, lines: list[str], replaces: Sequence[Replace])
 
 def _one_after_the_other(document: Document, replaces: Sequence[Replace], changes: tuple[Change, ...]) -> list[Hunk]:
     """Replacements and rearrangements that touch: replace first, rearrange the result, compare with the original."""
-    from mplint.rewrite.structure import rearrange
-
     shift = _Shift(document, replaces)
     replaced = shift.document
     lines = replaced.text.split("\n")
-    hunks = rearrange(replaced, tuple(shift.change(change) for change in changes), tuple(shift.span(r.span) for r in replaces))
+    hunks = rearranged(replaced, tuple(shift.change(change) for change in changes), tuple(shift.span(r.span) for r in replaces))
     old = document.text.split("\n")
     result = []
     for before, after in zip(extents(document), extents(replaced), strict=True):
@@ -108,7 +115,7 @@ class _Shift:
         text = "".join([*parts, document.text[done:]])
         self.new_starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
         cells = [self.cell(document, replaces, cell) for cell in document.cells]
-        self.document = Document(document.path, text, tuple(cells))
+        self.document = Document(document.path, text, tuple(cells), language=document.language)
 
     def cell(self, document: Document, replaces: Sequence[Replace], cell: Cell) -> Cell:
         added = sum(r.text.count("\n") - (r.span.end_line - r.span.line) for r in replaces if r.span.line < cell.first_line)

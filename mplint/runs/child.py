@@ -50,18 +50,26 @@ class AfterImport(MetaPathFinder):
 
     def __init__(self, waiting: dict[str, Callable[[ModuleType], None]]) -> None:
         self._waiting = waiting
+        self._asked: set[str] = set()
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """The spec of a module that is waited for, its loader made to call back."""
-        install = self._waiting.pop(fullname, None)
-        spec = find_spec(fullname) if install is not None else None
-        if install is None or spec is None or spec.loader is None:
+        if fullname not in self._waiting or fullname in self._asked:
+            return None
+        self._asked.add(fullname)
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self._asked.remove(fullname)
+        if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
 
         def executed(module: ModuleType) -> None:
             execute(module)
-            install(module)
+            install = self._waiting.pop(fullname, None)  # a program may look for a module and not import it
+            if install is not None:
+                install(module)
 
         spec.loader.exec_module = executed  # type: ignore[method-assign]
         return spec
@@ -189,6 +197,7 @@ def _execute(settings: Settings, recorder: Recorder, reached: Reached) -> int:
     except BaseException as error:
         recorder.fact("ended", "error")
         recorder.fact("error", _told(error, settings.script))
+        recorder.fact("error_text", str(error)[:2000])
         traceback.print_exc()
         return 1
     else:
@@ -221,4 +230,7 @@ def _peak_memory() -> int | None:
 
 
 if __name__ == "__main__":
-    main()
+    # What other processes are told of this module must not be looked for in the user's `__main__`.
+    from mplint.runs import child
+
+    child.main()

@@ -16,7 +16,8 @@ from mplint.engine.run import check_files, conclude, files_of
 from mplint.engine.targets import TargetResolver
 from mplint.findings import Finding
 from mplint.graph.names import is_model
-from mplint.python.suffixes import PROGRAMS
+from mplint.python.r.sniff import may_hold_precision
+from mplint.python.suffixes import PROGRAMS, is_r
 
 
 class Project:
@@ -82,7 +83,9 @@ class Project:
             results.pop(path, None)
             if path in edited:
                 results[path] = self._checked(path, edited[path])
-            elif os.path.isfile(path) and (path.endswith(PROGRAMS) or may_be_trainer_file(path)):
+            elif os.path.isfile(path) and (
+                (path.endswith(PROGRAMS) and (not is_r(path) or may_hold_precision(path))) or may_be_trainer_file(path)
+            ):
                 results[path] = check_files([path], self._job, self._resolver)[0]
 
     def _checked(self, path: str, data: bytes) -> FileResult:
@@ -90,3 +93,10 @@ class Project:
 
     def _wanted(self, paths: Iterable[str]) -> Sequence[str]:
         return [path for path in kept(paths, self._job.scopes) if not is_model(path)]
+
+
+def is_wanted(path: str) -> bool:
+    """Whether a file on disk is a program, or a configuration, that may be about mixed precision."""
+    if is_r(path):
+        return may_hold_precision(path)
+    return path.endswith(PROGRAMS) or may_be_trainer_file(path)

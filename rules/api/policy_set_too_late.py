@@ -22,35 +22,46 @@ OF_MODELS = ("model compiled", "model fit", "model run", "outputs read")
 
 
 class Late(NamedTuple):
-    """A policy that comes too late: where it is set, what had been built by then, and where that is used afterwards."""
+    """A policy that comes too late: where it is set, what had been built by then, and where that is used afterwards.
+
+    `first` is what had been made first of all that takes the policy, be it an empty model.
+    """
 
     setter: Event
     made: Event
     use: Event
+    first: Event
 
-    @property
-    def places(self) -> tuple[Place, Place]:
-        """Where one function sets the policy and builds, itself or by what it calls."""
-        depth = shared(self.setter.calls, self.made.calls)
-        return (*self.setter.calls, self.setter.place)[depth], (*self.made.calls, self.made.place)[depth]
+    def places(self, made: Event) -> tuple[Place, Place]:
+        """Where one function sets the policy and builds something, itself or by what it calls."""
+        depth = shared(self.setter.calls, made.calls)
+        return (*self.setter.calls, self.setter.place)[depth], (*made.calls, made.place)[depth]
 
 
 def late_policies(trace: Trace, entry: Entry) -> list[Late]:
     """Where a program sets a mixed policy, a model that it had built by then, and where it uses that one afterwards."""
     built: dict[Hashable, Event] = {}
     waiting: dict[Hashable, tuple[Event, Event]] = {}
+    begun: Event | None = None
+    firsts: dict[Place, Event] = {}
     found: dict[Place, Late] = {}
     default = ("float32" if entry.script else OPEN, None)
     for event in entry.events:
+        if event.kind == "policy set" and is_mixed(event) and is_set_back(entry, event):
+            continue
         if event.kind == "policy set" and is_mixed(event):
             before = {key: made for key, made in built.items() if entry.script or comes_before(trace, made, event)}
             waiting |= {key: (event, made) for key, made in before.items() if extend(made.path, event.path) is not None}
-            built = {}
+            if begun is not None:
+                firsts.setdefault(event.place, begun)
+            built, begun = {}, None
             continue
         for key in used(event):
             if key in waiting:
                 setter, made = waiting[key]
-                found.setdefault(setter.place, Late(setter, made, event))
+                found.setdefault(setter.place, Late(setter, made, event, firsts.get(setter.place, made)))
+        if begun is None and event.kind in ("container made", "layer made") and event.get("dtype") is None:
+            begun = event
         if event.kind in ("layer made", "model made"):
             policy = event.data["policy"]
             for key in [key for key, (_, made) in waiting.items() if made.place == event.place]:
@@ -105,9 +116,25 @@ def is_mixed(event: Event) -> bool:
     return bool(found) and all(type(a) is State and isinstance(a.data, tuple) and a.data[0] in MIXED for _, a in found)
 
 
+def is_set_back(entry: Entry, setter: Event) -> bool:
+    """Whether the function that sets a policy, itself or by a helper, builds something under it and sets another one then.
+
+    The policy is for what is built in between.
+    """
+    later = entry.events[next(n for n, event in enumerate(entry.events) if event is setter) + 1 :]
+    built = False
+    for event in later:
+        built = built or event.kind in ("layer made", "model made", "model loaded")
+        if event.kind != "policy set" or extend(event.path, setter.path) is None:
+            continue
+        together = event.frame == setter.frame or (bool(setter.calls) and event.calls[:-1] == setter.calls[:-1])
+        return built and together and not is_mixed(event)
+    return False
+
+
 def moved_before(trace: Trace, late: Late) -> Fix | None:
     """Move the setter's statement before the one that builds, where one move does it."""
-    where, building_place = late.places
+    where, building_place = late.places(late.first)
     made, held = trace.node(late.setter.place), trace.node(building_place)
     if where != late.setter.place or made is None or held is None or made[0] is not held[0]:
         return None
@@ -186,7 +213,7 @@ class PolicySetTooLate(Rule):
         for entry in trace.entries:
             for late in late_policies(trace, entry):
                 verdict = self.verdict(trace, entry, late.setter.path, late.setter.place)
-                building = late.places[1]
+                building = late.places(late.made)[1]
                 name = trace.text(building).partition("(")[0]
                 yield self.at(
                     trace,

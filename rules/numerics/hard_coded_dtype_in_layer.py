@@ -320,7 +320,8 @@ class Surroundings:
 
     def __init__(self, trace: Trace, place: Place) -> None:
         self.text = trace.source(place.path).text
-        self.tree = ast.parse(self.text)
+        file = trace.file(place.path)
+        self.tree = file.tree if file is not None else ast.Module([], [])
         self.span = trace.span(place)
         self.lines = self.text.split("\n")
         self.chain: list[ast.AST] = []

@@ -11,6 +11,7 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
 from mplint.program.trace import Trace
 from mplint.program.values import Constant
 from mplint.python.document import is_test_path
+from mplint.python.r.functions import COMPOSED
 from mplint.rule import Consequence, Option, Rule
 
 from .sizes import Layer, Size, given, layers, multiple, replaced
@@ -18,6 +19,7 @@ from .sizes import Layer, Size, given, layers, multiple, replaced
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
     from mplint.graph.sizes import Width
+    from mplint.python.file import SourceFile
 
 STEP = 8
 POSITIONS = 8 * 8  # at which a convolution is taken, of whatever kernel
@@ -186,10 +188,20 @@ def is_hidden(trace: Trace, layer: Layer, size: Size) -> bool:
     names = [str(label.value) if type(label) is Constant else "", trace.text(size.place)]
     found = trace.node(layer.event.place)
     statement = found[0].syntax.statement(found[1]) if found is not None else None
-    if found is not None and isinstance(statement, ast.Assign):
+    if found is not None and isinstance(statement, ast.Assign) and not is_taken_in(*found):
         names += [found[0].text(target) for target in statement.targets]
     gate = str(activation.value).lower() if type(activation) is Constant else getattr(activation, "name", "").rpartition(".")[2]
     return gate not in GATES and not any(TASK.search(name) for name in names)
+
+
+def is_taken_in(file: SourceFile, node: ast.AST) -> bool:
+    """Whether another layer of the same expression takes a layer's output in, so that what is assigned is not that."""
+    while isinstance(parent := file.syntax.parents[node], ast.Call):
+        composes = isinstance(parent.func, ast.Call) or file.names.resolve(parent.func) == COMPOSED
+        if composes and parent.args and parent.args[0] is node:
+            return True
+        node = parent
+    return False
 
 
 def consumers(group: list[Layer], layer: Layer) -> list[Layer]:

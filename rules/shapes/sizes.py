@@ -92,8 +92,7 @@ def written(trace: Trace, place: Place, parameter: str, number: int) -> Place | 
         return None
     if isinstance(node, ast.Constant):
         return place
-    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-    places = {Place(place.path, place_of(value)) for value in given_to(file, name, number)}
+    places = {Place(place.path, place_of(value)) for value in given_to(trace, file, name_of(node), number)}
     return places.pop() if len(places) == 1 else None
 
 
@@ -103,31 +102,39 @@ def is_computed(trace: Trace, place: Place) -> bool:
     return found is not None and not any(isinstance(n, ast.Name | ast.Attribute | ast.Call) for n in ast.walk(found[1]))
 
 
-def given_to(file: SourceFile, name: str, number: int) -> Iterator[ast.expr]:
+def given_to(trace: Trace, file: SourceFile, name: str, number: int) -> list[ast.expr]:
     """The literals of a number that a file gives to a name: in assignments, fields, defaults and keywords."""
+    key = f"numbers given in {file.document.path}"
+    held = trace.held.get(key)
+    if not isinstance(held, Given):
+        held = trace.held[key] = Given()
+        for other, value in values_given(file):
+            if other and isinstance(value, ast.Constant) and type(value.value) is int:
+                held.setdefault((other, value.value), []).append(value)
+    return held.get((name, number), [])
+
+
+class Given(dict[tuple[str, int], list[ast.expr]]):
+    """The literals of numbers that a file gives to names, by the name and the number."""
+
+
+def values_given(file: SourceFile) -> Iterator[tuple[str, ast.expr | None]]:
+    """What a file gives to names, variables and attributes alike."""
     for assign in file.syntax.all(ast.Assign):
-        if any(is_named(target, name) for target in assign.targets) and is_number(assign.value, number):
-            yield assign.value
+        yield from ((name_of(target), assign.value) for target in assign.targets)
     for field in file.syntax.all(ast.AnnAssign):
-        if is_named(field.target, name) and field.value is not None and is_number(field.value, number):
-            yield field.value
+        yield name_of(field.target), field.value
     for arguments in file.syntax.all(ast.arguments):
         named = [*zip(reversed([*arguments.posonlyargs, *arguments.args]), reversed(arguments.defaults), strict=False)]
         for parameter, default in [*named, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]:
-            if parameter.arg == name and default is not None and is_number(default, number):
-                yield default
+            yield parameter.arg, default
     for call in file.syntax.all(ast.Call):
-        yield from (k.value for k in call.keywords if k.arg == name and is_number(k.value, number))
+        yield from ((keyword.arg or "", keyword.value) for keyword in call.keywords)
 
 
-def is_named(target: ast.expr, name: str) -> bool:
-    """Whether a target is a variable or an attribute of a name."""
-    return (isinstance(target, ast.Name) and target.id == name) or (isinstance(target, ast.Attribute) and target.attr == name)
-
-
-def is_number(node: ast.expr, number: int) -> bool:
-    """Whether a node is the literal of a number."""
-    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == number
+def name_of(target: ast.AST) -> str:
+    """The name of a variable or an attribute, "" for anything else."""
+    return target.id if isinstance(target, ast.Name) else target.attr if isinstance(target, ast.Attribute) else ""
 
 
 def group_of(trace: Trace, place: Place) -> Hashable:

@@ -99,7 +99,7 @@ class BackwardInsideAutocast(Rule):
                         why=RECOMPUTED,
                         help="end the region before the backward",
                         steps=(Step(region.chain[0].place, "the region begins here"),),
-                        fix=move_behind(trace, entry, event),
+                        fix=None if trace.is_supposed else move_behind(trace, entry, event),
                     )
 
 
@@ -150,7 +150,7 @@ def move_behind(trace: Trace, entry: Entry, event: Event) -> Fix | None:
     tail = block.body[at:]
     previous = block.body[at - 1] if at else None
     later = {trace.span(e.place) for e in entry.of(*AFTERWARDS) if e.place.path == event.place.path}
-    calls = {call for call in file.syntax.all(ast.Call) if file.span(call) in later}
+    calls = {call for part in tail for call in ast.walk(part) if isinstance(call, ast.Call) and file.span(call) in later}
     if previous is None or (previous.end_lineno or 0) >= statement.lineno or not all(only_afterwards(calls, s) for s in tail):
         return None
     first, last = (previous.end_lineno or 0) + 1, tail[-1].end_lineno or 0

@@ -189,12 +189,9 @@ def scale_and_divide(trace: Trace, penalty: Penalty) -> Fix | None:
 
 def assignment_at(trace: Trace, path: str, call: Span) -> ast.Assign | None:
     """The assignment whose value begins with the call at a span, alone on its lines."""
-    try:
-        tree = ast.parse(trace.source(path).text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and node.value.lineno == call.line and node.end_lineno == call.end_line:
+    file = trace.file(path)
+    for node in file.syntax.all(ast.Assign) if file is not None else ():
+        if len(node.targets) == 1 and node.value.lineno == call.line and node.end_lineno == call.end_line:
             return node
     return None
 

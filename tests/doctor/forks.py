@@ -36,12 +36,12 @@ class Forks:
             text=True,
         )
 
-    def watch(self, folder: Path, script: str, steps: int, seed: int = 0) -> Run:
+    def watch(self, folder: Path, script: str, steps: int, seed: int = 0, every: int = 0) -> Run:
         """What a run of a script has told; the script lies in the folder as `train.py`."""
         path = folder / "train.py"
         path.write_text(script, encoding="utf-8")
         out = folder / "run.steps"
-        settings = Settings("doctor", ("torch", "keras"), str(path), script, [], "", steps, seed, output=str(out))
+        settings = Settings("doctor", ("torch", "keras"), str(path), script, [], "", steps, seed, every=every, output=str(out))
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps({"folder": str(folder), "settings": settings._asdict()}) + "\n")
         self._process.stdin.flush()
@@ -54,9 +54,8 @@ class Forks:
 
     def close(self) -> None:
         """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
+        self._process.kill()
+        self._process.communicate()
 
 
 def _serve(modules: list[str]) -> None:

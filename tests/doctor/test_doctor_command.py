@@ -64,7 +64,7 @@ def test_a_program_without_torch_has_nothing_to_watch(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('hello')\n", encoding="utf-8")
     done = doctor("train.py", cwd=tmp_path)
     assert done.returncode == 2
-    assert "did not use PyTorch" in done.stderr
+    assert "used neither PyTorch nor Keras" in done.stderr
 
 
 def finding(code: str, path: Path, line: int) -> Finding:
@@ -95,3 +95,21 @@ def test_an_overflow_that_a_scaler_handles_is_no_mistake(tmp_path: Path) -> None
     assert diagnose(ran(tmp_path / "train.py", events=(Event("inf", details),)), []).diagnoses == ()
     alone = {**details, "scaled": False}
     assert [each.code for each in diagnose(ran(tmp_path / "train.py", events=(Event("inf", alone),)), []).diagnoses] == ["MP211"]
+
+
+def test_a_size_is_judged_by_the_products_of_the_layer(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+
+    def product(line: int, columns: int, dtype: str) -> dict[str, object]:
+        missed = [columns] if columns % 8 and dtype == "float16" else []
+        sizes = [32, 64, columns]
+        return {"module": "fc", "place": None, "made": [str(path), line], "dtype": dtype, "sizes": sizes, "share": 0.25, "missed": missed}
+
+    run = ran(path, 10, 20, 30)
+    run = run._replace(
+        facts={**run.facts, "products": [product(10, 100, "float16"), product(20, 128, "float16"), product(30, 100, "float32")]}
+    )
+    report = diagnose(run, [finding("MP401", path, line) for line in (10, 20, 30)])
+    assert [each.verdict for each in report.verdicts] == ["confirmed", "refuted", "undecided"]
+    assert "32 x 64 x 100" in report.verdicts[0].evidence and "25% of the work" in report.verdicts[0].evidence
+    assert report.diagnoses == ()

@@ -253,3 +253,176 @@ PLANTED = {
         "MP210", _loop("nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 16))", "nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 16)).half()", FUNCTIONS)
     ),
 }
+
+
+def _changed(line: str, script: str = LOOP) -> str:
+    """The loop with a line between the backward pass and the step, on gradients that are still scaled."""
+    old = "    scaler.unscale_(optimizer)\n" + CLIP if script is LOOP else "    scaler.step(optimizer)\n"
+    return _loop(old, line + (old if script is not LOOP else ""), script)
+
+
+def _outside(loss: str) -> str:
+    """The loop with a loss of the float16 outputs behind the region of autocast, whose own choice of dtypes does not hold there."""
+    old = "        loss = criterion(outputs, targets)\n    scaler.scale"
+    return _loop(old, f"    loss = {loss}  # here\n    scaler.scale")
+
+
+EACH = "    for parameter in model.parameters():\n        "
+PLANTED |= {
+    "an exponential in half": Planted("MP202", _outside("outputs.mul(0).add(20).exp().float().mean()")),
+    "a power in half": Planted("MP202", _outside("outputs.mul(0).add(10).pow(5).float().mean()")),
+    "an epsilon under a square root": Planted("MP205", _outside("(outputs.relu() + 1e-8).sqrt().float().mean()")),
+    "an epsilon under a division": Planted("MP205", _outside("(outputs / (outputs.norm() + 1e-9)).float().mean()")),
+    "an epsilon of a normalization": Planted("MP205", _outside("(outputs * (outputs.var() + 1e-10).rsqrt()).float().mean()")),
+    "a floor under a logarithm": Planted("MP205", _outside("outputs.abs().clamp_min(1e-12).log().float().mean()")),
+    "a constant taken away": Planted("MP204", _outside("(outputs - 1e6).float().mean()")),
+    "a tensor filled with too much": Planted("MP204", _outside("(outputs + torch.full((4,), -1e9, dtype=torch.float16)).float().mean()")),
+    "a bias that is too large": Planted("MP204", _outside("torch.add(outputs, 70000.0).float().mean()")),
+    "a sum that overflows": Planted("MP211", _outside("outputs.mul(0).add(1000).sum().float()")),
+    "a Gram matrix": Planted("MP211", _outside("(outputs.mul(0).add(200).T @ outputs.mul(0).add(200)).float().mean()")),
+    "a square that overflows": Planted("MP211", _outside("outputs.mul(0).add(300).square().float().mean()")),
+    "positions in half": Planted("MP212", _outside("(outputs.sum() * torch.arange(4000, dtype=torch.float16).cos()).float().mean()")),
+    "positions made half": Planted("MP212", _outside("(outputs.sum() * torch.arange(3000).half().cos()).float().mean()")),
+    "positions in bfloat16": Planted(
+        "MP212",
+        _loop(
+            "torch.float16", "torch.bfloat16", _outside("(outputs.sum() * torch.arange(1000).to(torch.bfloat16)).float().mean()")
+        ).replace('GradScaler("cpu")', 'GradScaler("cpu", enabled=False)'),
+    ),
+    "weights in bfloat16": Planted(
+        "MP210",
+        FLOAT32.replace("nn.Linear(16, 4)", "nn.Linear(16, 4).bfloat16()")
+        .replace("torch.randn(8, 16)", "torch.randn(8, 16).bfloat16()")
+        .replace("torch.zeros(8, 4)", "torch.zeros(8, 4).bfloat16()")
+        .replace("lr=1e-2", "lr=1e-5"),
+    ),
+    "a second loss without the scale": Planted(
+        "MP301",
+        _loop("    scaler.scale(loss).backward()\n", "    scaler.scale(loss).backward(retain_graph=True)\n    loss.backward()  # here\n"),
+    ),
+    "a second optimizer past the scaler": Planted(
+        "MP302",
+        _loop("    scaler.step(optimizer)\n", "    scaler.step(optimizer)\n    other.step()  # here\n").replace(
+            "optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)",
+            "optimizer = torch.optim.Adam(model[0].parameters(), lr=1e-3)\nother = torch.optim.SGD(model[3].parameters(), lr=1e-3)",
+        ),
+    ),
+    "no update when batches are split": Planted("MP303", _loop("        scaler.update()\n", "", ACCUMULATED)),
+    "two steps for one update": Planted(
+        "MP303", _loop("    scaler.step(optimizer)\n", "    scaler.step(optimizer)\n    scaler.step(optimizer)  # here\n")
+    ),
+    "a clip in a helper": Planted(
+        "MP304",
+        _loop(
+            "    scaler.step(optimizer)\n",
+            "    clip(model)\n    scaler.step(optimizer)\n",
+            FUNCTIONS.replace(
+                "def train_step", "def clip(model):\n    nn.utils.clip_grad_norm_(model.parameters(), 0.5)  # here\n\n\ndef train_step"
+            ),
+        ),
+    ),
+    "a clip when batches are split": Planted(
+        "MP304", _loop("        scaler.unscale_(optimizer)\n    " + CLIP, "    " + CLIP.replace("\n", "  # here\n"), ACCUMULATED)
+    ),
+    "backward in the region of a function": Planted(
+        "MP305",
+        _loop(
+            "    optimizer.zero_grad()\n    scaler.scale(loss).backward()\n",
+            "        optimizer.zero_grad()\n        scaler.scale(loss).backward()  # here\n",
+            FUNCTIONS,
+        ),
+    ),
+    "a scaler with bfloat16 in functions": Planted("MP306", _loop("torch.float16", "torch.bfloat16", FUNCTIONS)),
+    "a scaler that is not among the states": Planted(
+        "MP307",
+        _loop(
+            'torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}, "last.pt")',
+            'torch.save([model.state_dict(), {"optimizers": [optimizer.state_dict()]}], "last.pt")  # here',
+        ),
+    ),
+    "a loss scaled twice": Planted(
+        "MP308", _loop("scaler.scale(loss)", "scaler.scale(scaler.scale(loss))").replace("backward()", "backward()  # here")
+    ),
+    "unscale_ twice": Planted(
+        "MP310", _loop("    scaler.unscale_(optimizer)\n", "    scaler.unscale_(optimizer)\n    scaler.unscale_(optimizer)  # here\n")
+    ),
+    "a region around the loop": Planted(
+        "MP311",
+        LOOP.replace("for step in range(24):", "torch.autocast('cpu', torch.float16).__enter__()\nfor step in range(24):").replace(
+            "    scaler.step(optimizer)", "    scaler.step(optimizer)  # here"
+        ),
+    ),
+    "a scaler that a helper makes": Planted(
+        "MP312",
+        _loop("    optimizer.zero_grad()\n", "    optimizer.zero_grad()\n    scaler = make()\n").replace(
+            "for step in", 'def make():\n    return torch.amp.GradScaler("cpu")  # here\n\n\nfor step in'
+        ),
+    ),
+    "noise on scaled gradients": Planted(
+        "MP314", _changed(EACH + "parameter.grad.add_(torch.randn_like(parameter.grad) * 0.01)  # here\n")
+    ),
+    "a threshold on scaled gradients": Planted("MP314", _changed(EACH + "parameter.grad.clamp_(-0.1, 0.1)  # here\n")),
+    "scaled gradients without NaN": Planted("MP314", _changed(EACH + "parameter.grad.nan_to_num_()  # here\n")),
+    "decay on scaled gradients": Planted("MP314", _changed(EACH + "parameter.grad.add_(parameter.data, alpha=0.01)  # here\n")),
+    "a penalty on scaled gradients in functions": Planted(
+        "MP314", _changed(EACH + "parameter.grad.data = parameter.grad + 0.1 * parameter.data.sign()  # here\n", FUNCTIONS)
+    ),
+    "a gradient penalty without the scale": Planted(
+        "MP316",
+        _loop("torch.randn(32, 16), torch", "torch.randn(32, 16, requires_grad=True), torch").replace(
+            "    scaler.scale(loss)",
+            "    (slope,) = torch.autograd.grad(outputs.float().sum(), inputs, create_graph=True)  # here\n"
+            "    loss = loss + slope.square().mean()\n    scaler.scale(loss)",
+        ),
+    ),
+}
+HEALTHY |= {
+    "weights that the program changes itself": """
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4))
+for step in range(25):
+    model.zero_grad()
+    loss = model(torch.randn(8, 16)).square().mean()
+    loss.backward()
+    for parameter in model.parameters():
+        parameter.data.add_(parameter.grad, alpha=-0.1)
+""",
+    "noise that carries the scale": _changed(
+        EACH
+        + "parameter.grad.add_(torch.randn_like(parameter.grad) * 1e-3 * scaler.get_scale())\n"
+        + "    scaler.unscale_(optimizer)\n"
+        + CLIP
+    ),
+    "gradients without the scale are changed": _loop(
+        CLIP, CLIP + EACH + "parameter.grad.clamp_(-0.1, 0.1).add_(parameter.data, alpha=1e-4)\n"
+    ),
+    "half of the gradients": _changed(EACH + "parameter.grad.mul_(0.5)\n" + "    scaler.unscale_(optimizer)\n" + CLIP),
+    "positions in float32": _outside("(outputs.sum().float() * torch.arange(4000).cos()).mean() * 1e-3"),
+    "an epsilon that float16 holds": _outside("(outputs / (outputs.abs().mean() + 1e-3)).float().square().mean()"),
+    "a penalty with the scale": LOOP.replace("torch.randn(32, 16), torch", "torch.randn(32, 16, requires_grad=True), torch").replace(
+        "    scaler.scale(loss)",
+        "    (slope,) = torch.autograd.grad(scaler.scale(outputs.float().mean()), inputs, create_graph=True)\n"
+        "    slope = slope / scaler.get_scale()\n    loss = loss + slope.square().mean()\n    scaler.scale(loss)",
+    ),
+    "a frozen part": LOOP.replace("optimizer = ", "model[0].requires_grad_(False)\noptimizer = "),
+    "half weights that are only used": LOOP.replace(
+        "criterion = ", "teacher = nn.Linear(16, 4).half().requires_grad_(False)\ncriterion = "
+    ).replace(
+        "        loss = criterion(outputs, targets)\n",
+        "        loss = criterion(outputs, targets) + (outputs - teacher(inputs)).float().square().mean()\n",
+    ),
+    "convolutions": LOOP.replace(
+        "nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 4))",
+        "nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(),"
+        " nn.Linear(128, 4))",
+    ),
+    "workers of a loader": LOOP.replace("for step in range(24):", "for step, (inputs, targets) in enumerate(loader):")
+    .replace("    inputs, targets = torch.randn(32, 16), torch.randint(0, 4, (32,))\n", "")
+    .replace(
+        "criterion = ",
+        "data = torch.utils.data.TensorDataset(torch.randn(768, 16), torch.randint(0, 4, (768,)))\n"
+        "loader = torch.utils.data.DataLoader(data, batch_size=32, num_workers=1)\ncriterion = ",
+    ),
+}

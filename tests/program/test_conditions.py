@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from itertools import product
+
 import pytest
 
-from mplint.program.conditions import Bound, Condition, extend, has_numbers
+from mplint.program.conditions import EMPTY, Bound, Condition, Path, either_way, extend, has_numbers
 
 
 def compared(op: str, number: float, sense: bool = True) -> Condition:
@@ -52,3 +55,54 @@ def test_comparisons_that_some_number_meets_hold_together(one: Condition, other:
 def test_bounds_wider_than_a_machine_word_hold_numbers() -> None:
     assert has_numbers([(">=", 1), ("<", 10**30)], [])
     assert not has_numbers([(">", 3), ("<", 4)], [])
+
+
+FLAGS = ("amp", "cuda", "cpu", "resume")
+
+
+def some_way(chance: random.Random) -> Path:
+    return frozenset((("true", flag), chance.random() < 0.5) for flag in FLAGS if chance.random() < 0.6)
+
+
+def holds(literals: Path, given: dict[str, bool]) -> bool:
+    """What literals come to where each flag is given or not."""
+    for key, sense in literals:
+        if key[0] == "true":
+            found = given[key[1]]
+        elif key[0] == "all" or key[1] == "test":
+            found = holds(key[-1], given)
+        else:
+            found = any(holds(way, given) for way in key[2])
+        if found is not sense:
+            return False
+    return True
+
+
+def worlds() -> list[dict[str, bool]]:
+    return [dict(zip(FLAGS, senses, strict=True)) for senses in product((True, False), repeat=len(FLAGS))]
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_several_ways_are_told_as_they_are(seed: int) -> None:
+    chance = random.Random(seed)
+    ways = [some_way(chance) for _ in range(chance.randint(1, 5))]
+    told, exact = either_way(ways)
+    for given in worlds():
+        either = any(holds(way, given) for way in ways)
+        assert holds(told, given) == either if exact else holds(told, given) or not either
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_tests_contradict_each_other_where_no_run_meets_them(seed: int) -> None:
+    chance = random.Random(seed)
+    path: Path | None = EMPTY
+    asked: list[Path] = []
+    for _ in range(chance.randint(2, 4)):
+        told, _ = either_way([some_way(chance) or frozenset({(("true", "amp"), True)}) for _ in range(chance.randint(1, 4))])
+        literals = told if chance.random() < 0.7 else frozenset((key, not sense) for key, sense in told if len(told) == 1)
+        asked.append(literals)
+        path = extend(path, literals) if path is not None else None
+    met = [given for given in worlds() if all(holds(literals, given) for literals in asked)]
+    assert (path is not None) == bool(met)
+    if path is not None:
+        assert [given for given in worlds() if holds(path, given)] == met

@@ -6,7 +6,7 @@ const vscode = require("vscode");
 const { LanguageClient, TransportKind } = require("vscode-languageclient/node");
 
 const SELECTOR = [
-  { scheme: "file", language: "python" },
+  ...["python", "r", "rmd", "quarto"].map((language) => ({ scheme: "file", language })),
   { notebook: { scheme: "file", notebookType: "jupyter-notebook" }, language: "python" },
 ];
 

@@ -16,6 +16,7 @@ FRAMEWORKS = ("torch", "keras", "tf")
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `mplint dev derive`."""
     parser.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help=f"{', '.join(FRAMEWORKS)} (default: all)")
+    parser.add_argument("--r-sources", metavar="DIR", help="checkouts of the R packages keras and keras3: write the table of R, too")
     parser.add_argument("--output", metavar="DIR", help="where to write the tables (default: where mplint reads them)")
 
 
@@ -26,7 +27,12 @@ def run(options: argparse.Namespace) -> int:
         if framework not in FRAMEWORKS:
             raise UsageError(f'unknown framework "{framework}"; known are {", ".join(FRAMEWORKS)}')
     folder.mkdir(parents=True, exist_ok=True)
-    for framework in options.frameworks or FRAMEWORKS:
-        for line in import_module(f"mplint.dev.derive.{framework}").derive(folder):
-            sys.stdout.write(f"{line}\n")
+    wanted = options.frameworks or (() if options.r_sources else FRAMEWORKS)
+    lines = [line for framework in wanted for line in import_module(f"mplint.dev.derive.{framework}").derive(folder)]
+    if options.r_sources:
+        from mplint.dev.derive import r_names
+
+        lines += r_names.derive(folder, Path(options.r_sources))
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
     return 0

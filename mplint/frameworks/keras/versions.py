@@ -35,7 +35,9 @@ KERAS3_METHODS = ("scale_loss",)
 
 
 def keras_major(file: SourceFile, targets: Targets) -> int | None:
-    """2 or 3 where the targets, or API that only one of them has, decide; else None."""
+    """2 or 3 where the package of Keras 2, the targets, or API that only one of them has, decide; else None."""
+    if any(f"{module}.".startswith("tf_keras.") for module in imported(file)):
+        return 2
     if (major := targets.keras_major) is not None:
         return major
     found = set()

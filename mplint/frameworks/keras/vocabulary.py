@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mplint.frameworks.keras import distributions, excerpts, guards, layers, loops, policies, tensors
+from mplint.frameworks.keras import composing, distributions, excerpts, guards, layers, loops, policies, tensors
 from mplint.frameworks.vocabulary import Vocabulary
 
 
 def vocabularies() -> tuple[Vocabulary, ...]:
     """Policies first, which layers take; then loops, layers and the tensors that they give."""
-    modules = (policies, loops, layers, guards, distributions, tensors, excerpts)
+    modules = (policies, loops, layers, composing, guards, distributions, tensors, excerpts)
     return tuple(module.vocabulary for module in modules)

@@ -110,6 +110,8 @@ class Callers:
     casting: dict[str, bool] = field(default_factory=dict)
     entered: dict[str, bool] = field(default_factory=dict)
     uses: dict[str, frozenset[str]] = field(default_factory=dict)
+    importers: dict[str, list[str]] = field(default_factory=dict)
+    mentioned: dict[str, dict[str, set[str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.libraries = Libraries(self.project, self.is_program)
@@ -205,7 +207,21 @@ class Callers:
         """Whether a class of a library is for its users alone: nothing in the project that imports it does more than pass its name on."""
         if cls[5] or not self.run_in_half(path):
             return False
-        return not any(mentions(self.project.ir(user), cls[2], user == path) for user in (path, *self.project.importers(path)))
+        return not any(self.mentions(user, cls[2], user == path) for user in (path, *self.users(path)))
+
+    def users(self, path: str) -> list[str]:
+        """The programs that import one."""
+        found = self.importers.get(path)
+        if found is None:
+            found = self.importers[path] = self.project.importers(path)
+        return found
+
+    def mentions(self, path: str, name: str, own: bool) -> bool:
+        """Whether a program does something with a name beside importing it; `own`: the program that defines it."""
+        words = self.mentioned.get(path)
+        if words is None:
+            words = self.mentioned[path] = mentioned(self.project.ir(path))
+        return any(name in held for cls, held in words.items() if not own or cls != name)
 
 
 def names(ir: IR | None, name: str) -> bool:
@@ -225,18 +241,19 @@ def name_of(statement: IR) -> str:
     return str(statement[2] if statement[0] == "class" else statement[2][2])
 
 
-def mentions(ir: IR | None, name: str, own: bool) -> bool:
-    """Whether a module does something with a name beside importing it; `own`: the module that defines it."""
+def mentioned(ir: IR | None) -> dict[str, set[str]]:
+    """The names with which a module does something beside importing them: those in each of its classes by its name, all others by ""."""
+    found: dict[str, set[str]] = {"": set()}
     for statement in ir[1] if ir is not None else ():
         if statement[0] == "from":
-            if any(name == given and alias is not None for given, alias in statement[4]):
-                return True
-        elif statement[0] in ("define", "class"):
-            if not (own and statement[2] == name) and name in words_of(statement):
-                return True
-        elif not (statement[0] == "import" or exports(statement)) and name in words_in(statement):
-            return True
-    return False
+            found[""].update(given for given, alias in statement[4] if alias is not None)
+        elif statement[0] == "class":
+            found.setdefault(statement[2], set()).update(words_of(statement))
+        elif statement[0] == "define":
+            found[""] |= words_of(statement)
+        elif not (statement[0] == "import" or exports(statement)):
+            found[""] |= words_in(statement)
+    return found
 
 
 def exports(statement: IR) -> bool:

@@ -118,7 +118,8 @@ class Candidates:
     leading: dict[str, tuple[str, ...]] = field(default_factory=dict)
     programs: dict[str, frozenset[str] | None] = field(default_factory=dict)
     known: dict[tuple[str, Shape | None], frozenset[str] | None] = field(default_factory=dict)
-    forwards: dict[tuple[str, str], tuple[Sequence[IR], ...]] = field(default_factory=dict)
+    forwards: dict[tuple[str, str], tuple[tuple[str, Sequence[IR]], ...]] = field(default_factory=dict)
+    takers: dict[Shape, frozenset[tuple[str, str]]] = field(default_factory=dict)
     bound: dict[str, dict[str, frozenset[str]]] = field(default_factory=dict)
 
     def admit(self, begun: str, shape: Shape | None, path: str) -> bool:
@@ -146,8 +147,18 @@ class Candidates:
         if program is None and called == "forward":
             return None
         files = sorted(program if program is not None else (path for path in self.project.paths if not is_test_path(path)))
-        holding = [path for path in files if any(shape.fits(parameters) for parameters in self.methods_of(path, called))]
+        holding = [path for path in files if any(shape.fits(parameters) for _, parameters in self.methods_of(path, called))]
         return self.unless_by_name(self.project.graph.below(holding))
+
+    def taking(self, shape: Shape) -> frozenset[tuple[str, str]]:
+        """The classes that a call fits, by path and name."""
+        if shape not in self.takers:
+            called = self.called(shape)
+            paths = [shape.home] if shape.home else [path for path in self.project.paths if not is_test_path(path)]
+            self.takers[shape] = frozenset(
+                (path, name) for path in paths for name, parameters in self.methods_of(path, called) if shape.home or shape.fits(parameters)
+            )
+        return self.takers[shape]
 
     def homes_of(self, path: str, member: str) -> frozenset[str] | None:
         """The files of what the classes of a file assign to an attribute of theirs; None where that is more than calls by name."""
@@ -251,10 +262,10 @@ class Candidates:
         own = {s[2][2]: s[2][8] for ir in programs for s in definitions(ir[1]) if s[0] == "define" and s[2][2] in words} if words else {}
         return any(word not in own or not own[word].isdisjoint(LOADERS) for word in words)
 
-    def methods_of(self, path: str, name: str) -> tuple[Sequence[IR], ...]:
-        """The parameters of the methods of a name that the classes of a file define."""
+    def methods_of(self, path: str, name: str) -> tuple[tuple[str, Sequence[IR]], ...]:
+        """The classes of a file that define a method of a name, with its parameters."""
         if (path, name) not in self.forwards:
             ir = self.project.ir(path) if self.ask(path, Mentions((name,))) else None
-            methods = [s for cls in definitions(ir[1]) if cls[0] == "class" for s in cls[6]] if ir is not None else []
-            self.forwards[path, name] = tuple(s[2][3] for s in methods if s[0] == "define" and s[2][2] == name)
+            methods = [(cls[2], s) for cls in definitions(ir[1]) if cls[0] == "class" for s in cls[6]] if ir is not None else []
+            self.forwards[path, name] = tuple((cls, s[2][3]) for cls, s in methods if s[0] == "define" and s[2][2] == name)
         return self.forwards[path, name]

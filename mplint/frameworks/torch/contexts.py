@@ -6,9 +6,10 @@ same part of the repository may be that model, or a part of it.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -20,6 +21,7 @@ from mplint.frameworks.torch.modules import cast_module, has_module_base, home_o
 from mplint.frameworks.torch.named import Named
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF
 from mplint.frameworks.torch.published import run_functions
+from mplint.frameworks.torch.reach import Reach, Reached
 from mplint.frameworks.torch.tensors import is_module_name
 from mplint.frameworks.torch.units import Ask, Units
 from mplint.frameworks.trainers.queries import with_level
@@ -30,7 +32,7 @@ from mplint.program.entries import OWN_STEPS, call_open, definitions, run, words
 from mplint.program.expressions import bind, class_member, external_bases, home_of_instance
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, STATE, Args, Event, Machine
-from mplint.program.trace import CALLERS, Entry, Trace, possible, shown_symbol
+from mplint.program.trace import CALLERS, Entry, Guess, Trace, possible, shown_symbol
 from mplint.program.values import (
     ANY,
     BFLOAT,
@@ -179,6 +181,7 @@ def begun(entry: Entry, event: Event) -> str:
 
 def casts(entry: Entry, number: int, packages: Packages) -> Iterable[Region]:
     """The casts to half precision of models that nobody knows, or whose parts are known and may run where nobody looks."""
+    trained = bool(entry.of("backward", "trainer backward", "optimizer made", "trainer precision")) or not entry.script
     for event in entry.of("module cast"):
         letters, model, classes = event.data["dtypes"], event.data["module"], event.data["classes"]
         assert isinstance(classes, frozenset)
@@ -187,7 +190,8 @@ def casts(entry: Entry, number: int, packages: Packages) -> Iterable[Region]:
             letter = HALF if letters == {HALF} else BFLOAT
             region = Autocast("cuda", letter, (Step(event.place, f"a model is cast to {DTYPE_NAMES[letter]} here"),))
             rank = (RANKS[letter] + 3, False, False, len(event.path), not entry.script, number)
-            yield Region(region, event.place, event.path, rank, cast=True, classes=classes, begun=begun(entry, event))
+            home = begun(entry, event)
+            yield Region(region, event.place, event.path, rank, cast=True, classes=classes, begun=home, trained=trained)
 
 
 def is_unbound(event: Event) -> bool:
@@ -214,7 +218,8 @@ def run_modules(m: Machine, found: Trace, known: list[str], ask: Ask, callers: C
     files = [path for path in known if path in heirs or ask(path, speaks_of_numbers)]
     if not files or not (offered or heirs):
         return
-    nearby = Nearby(Units(m.project, known, ask), Ways(m), Candidates(m.project, ask), callers, Named(m.project, ask, callers.libraries))
+    candidates, named = Candidates(m.project, ask), Named(m.project, ask, callers.libraries)
+    nearby = Nearby(Units(m.project, known, ask), Ways(m), candidates, callers, named, Reach(candidates), offered)
     left = min(CONTEXT_STEPS + FILE_STEPS * len(files), MOST_STEPS)
     runs: list[Run] = []
     chosen = [(path, statement, states) for path in files for statement, states in classes_of(m, path, offered, nearby)]
@@ -229,7 +234,9 @@ def run_modules(m: Machine, found: Trace, known: list[str], ask: Ask, callers: C
                 break
             before, m.called = m.called, set()
             m.limit = max(SMALLEST_RUN, min(OWN_STEPS, 2 * left // (len(waiting) - number)))
-            one = Run(Entry(path, statement[2], False, context=CALLERS if region.callers else "autocast"), region.cast)
+            entry = Entry(path, statement[2], False, context=CALLERS if region.callers else "autocast")
+            entry.guesses = frozenset(nearby.guesses(region, path, statement))
+            one = Run(entry, region.cast)
             run(m, found, one.entry, partial(forward, m, path, statement, region, one), home=path)
             if m.left > 0:  # what a run that ran out of steps has reached, it has not seen through
                 one.reached = m.called
@@ -272,6 +279,16 @@ def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby)
         known = tuple(region for region in states if region is not None and nearby.may_hold(region, path, statement))
         if known:
             yield statement, known
+
+
+LOSSES = re.compile(r"^(?:cross_entropy|\w+_loss|binary_cross_entropy(?:_with_logits)?|kl_div)$")
+
+
+def computes_loss(cls: IR) -> bool:
+    """Whether the `forward` of a class computes a loss whatever it is given: it is a step of training."""
+    bodies = [s[2][4] for s in cls[6] if s[0] == "define" and s[2][2] == "forward"]
+    always = (words_in(s) for body in bodies for s in body if s[0] in ("assign", "expression", "return"))
+    return any(LOSSES.match(word) for words in always for word in words)
 
 
 def is_hazardous(cls: IR) -> bool:
@@ -355,6 +372,9 @@ class Nearby:
     candidates: Candidates
     callers: Callers
     named: Named
+    reach: Reach
+    offered: Sequence[Region]
+    by_name: dict[Reached, Reached] = field(default_factory=dict)
 
     def nearest(self, offered: Iterable[Region], path: str) -> Region | None:
         """The nearest region that belongs together with a module's file, the surest first among equals."""
@@ -385,6 +405,65 @@ class Nearby:
             return True
         by_name = path != region.begun and self.candidates.is_open(region.begun)
         return self.named.may_be_loaded(path, cls) if by_name else self.named.may_be_made(path, cls)
+
+    def guesses(self, region: Region, path: str, cls: IR) -> Iterator[Guess]:
+        """What is taken for granted where a class of a file is run in a region."""
+        if region.cast and not region.trained and computes_loss(cls):
+            yield Guess.UNTRAINED
+        if any(own.path == path and own.name == cls[2] for own in region.classes):
+            return
+        if region.callers:
+            if not self.named.is_offered(path, cls):
+                yield Guess.UNMADE
+            return
+        if not (region.shape is not None and region.shape.home == path):
+            yield Guess.CHOSEN
+        if path in (region.begun, region.place.path) or self.may_be_used_unseen(region, path):
+            return
+        leading = self.candidates.scripts(region.begun)
+        if leading and self.named.users(path) == [path] and not self.is_spoken_of(path):
+            yield Guess.UNREACHED
+        elif not self.is_made(region, leading, path, cls):
+            yield Guess.UNMADE
+
+    def is_made(self, region: Region, leading: Sequence[str], path: str, cls: IR) -> bool:
+        """Whether what runs a region comes to a class, and what is called there may be one or hold it."""
+        if leading and not self.comes_to(self.reach.of([*leading, region.begun]), path, cls):
+            return False
+        return self.is_taken(region, path, cls) or (not leading and self.comes_to(self.reach.of([region.begun]), path, cls))
+
+    def is_taken(self, region: Region, path: str, cls: IR) -> bool:
+        """Whether a class is one that a call in a region fits, or a part of one."""
+        entered = region.autocast.chain[:1]
+        shapes = {other.shape for other in self.offered if other.autocast.chain[:1] == entered}
+        return None in shapes or any(self.comes_to(self.reach.of_classes(self.candidates.taking(s)), path, cls) for s in shapes if s)
+
+    def may_be_used_unseen(self, region: Region, path: str) -> bool:
+        """Whether modules that a program imports, and that are nowhere to be found, may stand beside a file and use it."""
+        folders = path.split("/")[:-1]
+        packages = ("/".join((*folders[: n + 1], "__init__.py")) for n in range(len(folders)))
+        return self.candidates.is_partly_out_of_sight(region.begun) and not any(map(self.candidates.project.is_file, packages))
+
+    def comes_to(self, reached: Reached, path: str, cls: IR) -> bool:
+        """Whether a class is come to: by names, by a table that it is added to, or by the name of its module where it is looked up."""
+        if (path, cls[2]) in reached.names or cls[5] or self.named.is_read_by_name(path):
+            return True
+        if not reached.by_name or not self.is_spoken_of(path, cls[2]):
+            return False
+        return not self.named.members_spoken(path) & self.reach.offered(path) or (path, cls[2]) in self.loaded(reached).names
+
+    def loaded(self, reached: Reached) -> Reached:
+        """What programs come to that load what files of settings name."""
+        if reached not in self.by_name:
+            paths = [path for path in self.candidates.project.paths if not is_test_path(path)]
+            named = ((path, self.named.members_spoken(path) & self.reach.offered(path)) for path in paths)
+            self.by_name[reached] = self.reach.of_classes((*reached.names, *((path, name) for path, names in named for name in names)))
+        return self.by_name[reached]
+
+    def is_spoken_of(self, path: str, name: str = "") -> bool:
+        """Whether some text says the name of a class or of its module, or a program goes over the files of its folder."""
+        stem = os.path.splitext(os.path.basename(path))[0]
+        return self.named.is_listed(path) or any(self.named.is_spoken(path, word) for word in (name, stem) if word)
 
 
 def speaks_of_numbers(data: bytes) -> bool:

@@ -39,6 +39,8 @@ def read(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
     """The device of an annotated tensor, and the type of a device: CUDA where the machine decides, since this is for accelerators."""
     if type(atom) is Unknown and name == "device" and atom.hint in TENSORS:
         return Unknown(derived(atom, ".device").symbol, DEVICE)
+    if type(atom) is Unknown and name in ("is_cuda", "is_cpu"):
+        return decided_by_the_machine(m, derived(atom, f".{name}").symbol, TRUE if name == "is_cuda" else FALSE)
     if type(atom) is not Unknown or name != "type":
         return None
     shown, _, identity = atom.symbol.partition(IDENTITY)

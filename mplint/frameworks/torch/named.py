@@ -33,17 +33,28 @@ class Named:
         """Whether a program may make instances of a class of a file: it names it, registers it, or works out its name."""
         return bool(cls[4] or cls[5]) or self.is_named(path, cls[2]) or self.is_read_by_name(path)
 
+    def is_offered(self, path: str, cls: IR) -> bool:
+        """Whether users of a library come by a class of a file: something names it, or imports it, or nothing imports the file at all."""
+        importing = [self.project.ir(user) for user in self.project.graph.users(path) if user != path]
+        if not importing or self.may_be_made(path, cls):
+            return True
+        return any(ir is not None and any(takes(statement, cls[2]) for statement in flat(ir[1])) for ir in importing)
+
     def may_be_loaded(self, path: str, cls: IR) -> bool:
         """Whether a program that imports modules by names may come to a class: it goes over a folder's files, or some text says its name.
 
         That is the name of the class, or that of its module where nobody imports this otherwise.
         """
-        if any(folder == "" or path.startswith(folder + "/") for folder in self.listed()):
+        if self.is_listed(path):
             return True
         if self.users(path) != [path]:
             return self.may_be_made(path, cls) or self.is_spoken(path, cls[2])
         stem = os.path.splitext(os.path.basename(path))[0]
         return self.is_spoken(path, os.path.basename(os.path.dirname(path)) if stem == "__init__" else stem)
+
+    def is_listed(self, path: str) -> bool:
+        """Whether a program goes over the files of a folder around a path and imports modules by names."""
+        return any(folder == "" or path.startswith(folder + "/") for folder in self.listed())
 
     def is_spoken(self, path: str, name: str) -> bool:
         """Whether a string of another program than that of a path holds a name as a word, or a file of settings or of instructions does."""
@@ -53,6 +64,16 @@ class Named:
             found = any(self.ask(other, in_strings) for other in others) or any(anywhere.search(text) for text in self.texts())
             self.spoken[path, name] = found
         return self.spoken[path, name]
+
+    def members_spoken(self, path: str) -> frozenset[str]:
+        """The members of a module that files of settings name together with it: `models.unet.SmallUNet`."""
+        if DOTTED not in self.project.kept:
+            found: dict[str, set[str]] = {}
+            for stem, name in (pair for text in self.texts() for pair in DOTTED.findall(text)):
+                found.setdefault(stem, set()).add(name)
+            self.project.kept[DOTTED] = found
+        stem = os.path.splitext(os.path.basename(path))[0]
+        return frozenset(self.project.kept[DOTTED].get(stem, ()))  # type: ignore[attr-defined]
 
     def texts(self) -> list[str]:
         """The files of settings and of instructions beside the programs of a project, as far as they are short."""
@@ -134,6 +155,7 @@ def loaders(data: bytes) -> bool:
 
 
 EXPORTS = re.compile(rb"__all__[^=\n]*=\s*[\[(][^\])]*[\])]")
+DOTTED = re.compile(r"\b([A-Za-z_]\w*)\.(?=([A-Za-z_]\w*))")
 LISTS = re.compile(rb"\b(?:listdir|scandir|iter_modules|walk_packages|glob)\(")
 TEXTS = (".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".gin", ".sh", ".md", ".txt", ".conf")
 MOST_TEXTS, LONGEST_TEXT = 1_000, 100_000
@@ -166,6 +188,11 @@ def flat(body: Iterable[IR]) -> Iterator[IR]:
             yield from flat((*statement[2], *(s for handler in statement[3] for s in handler[3]), *statement[4], *statement[5]))
         else:
             yield statement
+
+
+def takes(statement: IR, name: str) -> bool:
+    """Whether a statement imports a name, or all names, from a module."""
+    return statement[0] == "from" and any(given in (name, "*") for given, _ in statement[4])
 
 
 def imported(ir: object) -> frozenset[str]:

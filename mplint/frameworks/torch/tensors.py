@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from mplint.frameworks.derived import OpMeaning, torch_function, torch_method
 from mplint.frameworks.epsilons import DIVISIONS, GUARDED, NEARLY_ONE, is_lost, lost
 from mplint.frameworks.packages import note
+from mplint.frameworks.torch.devices import decided_by_the_machine
 from mplint.frameworks.torch.promotion import (
     FLOATS,
     HALVES,
@@ -194,6 +195,30 @@ OF_NUMBERS = frozenset(  # losses whose target is numbers, which both of their a
     ["binarycrossentropywithlogits", "bcewithlogits", "mse", "l1", "smoothl1", "huber", "poissonnll", "softmargin", "multilabelsoftmargin"]
 )
 SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"})  # what keeps each value
+MAP = "feature map"  # tag: what a convolution over two or three dimensions gives, as long as they stand apart
+RESHAPED = frozenset(
+    [
+        *("view", "reshape", "flatten", "unflatten", "permute", "transpose", "movedim", "swapaxes", "squeeze", "unsqueeze", "expand", "t"),
+        *(
+            "matmul",
+            "bmm",
+            "baddbmm",
+            "einsum",
+            "linear",
+            "Linear",
+            "select",
+            "__getitem__",
+            "gather",
+            "index_select",
+            "stack",
+            "rearrange",
+        ),
+        *("sum", "mean", "amax", "amin", "max", "min", "norm", "view_as", "repeat", "unfold", "nonzero", "topk", "sort"),
+    ]
+)
+OF_MAP = "map.shape"  # what the shape of such a tensor is called
+ALONG_MAP = re.compile(re.escape(OF_MAP) + r"\[(?:[23]|-[12]|slice\]\[[01])\]$")
+MAPPED = re.compile(r"conv(?:_?transpose)?[23]d$", re.I)
 EXACT = 2048  # whole numbers up to this are exact in float16
 COARSE = 256  # and up to this in bfloat16
 BASE = 500  # from which on the base of a power is one of angles, and not of a slope
@@ -500,7 +525,7 @@ class Operation:
         return made
 
     def is_long(self) -> bool:
-        """Whether a range counts one by one to a length that nobody knows, and that is no width of a layer."""
+        """Whether a range counts one by one to a length that nobody knows, and that is no width of a layer, nor a side of a feature map."""
         given = [self.argument(i, name) for i, name in enumerate(("start", "end")) if self.argument(i, name) is not None]
         step = self.argument(2, "step")
         if step is not None and abs(number_of(step) or 0) != 1:
@@ -508,7 +533,7 @@ class Operation:
         if all((number_of(a) or 0) <= EXACT for a in given if type(a) is Constant) and all(type(a) is Constant for a in given):
             return False
         shown = [a.symbol.partition(IDENTITY)[0].lower() for a in given if type(a) is Unknown]
-        return not any(CHANNELS.search(text) for text in shown)
+        return not any(CHANNELS.search(text) or ALONG_MAP.search(text) for text in shown)
 
     def argument(self, index: int, name: str = "") -> Atom | None:
         """An argument by position or name."""
@@ -527,7 +552,7 @@ class Operation:
         """The tensors with their histories."""
         tensors = self.tensors
         first = tensors[0] if tensors else UNKNOWN_TENSOR
-        forward = frozenset().union(*(t.forward for t in tensors)) if tensors else frozenset()
+        forward = forward_of(tensors, self.is_compared() and not gradients_off(self.m))
         if chain and self.region.dtype is not None and region_kind(self.meaning, self.region) == "lower":
             forward = forward | letters
         elif self.region.dtype == ANY and region_kind(self.meaning, self.region) == "lower":
@@ -541,8 +566,7 @@ class Operation:
         tags = tags | origins(short, tensors)
         if self.is_complex(short):
             tags = tags | {COMPLEX}
-        if forward and UNTRAINED not in tags and (short == "detach" or gradients_off(self.m)):
-            tags = tags | {UNTRAINED}
+        tags = self.trained(tags, short) if forward else tags
         if keeps:
             tags = tags | (first.tags & (MOVED_TAGS | {FOLLOWING} if POSITIONS in first.tags else MOVED_TAGS))
             if short in SHAPED:
@@ -584,12 +608,24 @@ class Operation:
         made = self.guard_added(made)
         return self.several(made)
 
+    def is_compared(self) -> bool:
+        """Whether this tells two tensors apart: a loss, or a difference."""
+        return self.name.strip("_") in ("sub", "rsub") or self.name.endswith(LOSS_OPS)
+
+    def trained(self, tags: frozenset[str], short: str) -> frozenset[str]:
+        """Tags, with the one for what no gradient runs through where none runs through any of the tensors, or the result."""
+        if short == "detach" or gradients_off(self.m):
+            return tags | {UNTRAINED}
+        return tags - {UNTRAINED} if any(t.forward and UNTRAINED not in t.tags for t in self.tensors) else tags
+
     def marks(self, short: str, letters: Letters) -> frozenset[str]:
-        """What further operations ask of the result: where a sigmoid or a product stands, and whether it is a distribution."""
+        """What further operations ask of the result: where a sigmoid or a product stands, whether it is a distribution or a feature map."""
         if short in ("softmax", "Softmax"):
             return frozenset({DISTRIBUTION})
+        maps = MAPPED.search(short) or (short not in RESHAPED and any(MAP in tensor.tags for tensor in self.tensors[:1]))
+        mapped = frozenset({MAP} if maps else ())
         beginning = SIGMOID if short in SIGMOIDS else SUMMED if short in PRODUCTS and letters == {HALF} else ""
-        return frozenset({f"{beginning}{self.place.path}:{self.place.position}"}) if beginning else frozenset()
+        return mapped | {f"{beginning}{self.place.path}:{self.place.position}"} if beginning else mapped
 
     def filled(self, short: str) -> tuple[float, float] | None:
         """The number that all of the result is, where it is made of one."""
@@ -1319,7 +1355,11 @@ def tensor_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value |
         return DTypeOf(atom)
     if name in SAME_TENSOR:
         return atom
-    if name in ("shape", "ndim", "device", "grad", "grad_fn", "requires_grad", "is_cuda", "itemsize", "names", "layout", "is_leaf"):
+    if name == "shape" and MAP in atom.tags:
+        return Unknown(f"{OF_MAP}{IDENTITY}{place.path}:{place.position}")
+    if name in ("is_cuda", "is_cpu"):
+        return decided_by_the_machine(m, f"{name}{IDENTITY}{place.path}:{place.position}", TRUE if name == "is_cuda" else FALSE)
+    if name in ("shape", "ndim", "device", "grad", "grad_fn", "requires_grad", "itemsize", "names", "layout", "is_leaf"):
         return Unknown(f"{name}{IDENTITY}{place.path}:{place.position}", "torch.device" if name == "device" else "")
     if torch_method(name) is not None or name in CASTS or name in ("to", "cuda", "cpu", "backward", "keys", "items", "values", "get"):
         return Method(atom, name)
@@ -1559,6 +1599,12 @@ def inherit(m: Machine, values: Sequence[Value]) -> Tensor | None:
     if not forward and scaled is None:
         return None
     return Tensor(frozenset({ANY}), scaled=scaled, forward=forward)
+
+
+def forward_of(tensors: Sequence[Tensor], compared: bool) -> frozenset[str]:
+    """The regions that have computed some tensors; where they are `compared`, what no gradient runs through is data beside the others."""
+    trained = [tensor for tensor in tensors if UNTRAINED not in tensor.tags] if compared else tensors
+    return frozenset[str]().union(*(tensor.forward for tensor in trained or tensors))
 
 
 QUIET = ("builtins.", "logging.", "time.", "os.", "sys.", "wandb.", "tqdm.", "random.", "json.", "math.", "warnings.", "re.")

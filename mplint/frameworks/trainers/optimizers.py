@@ -7,6 +7,7 @@ at the place that made them so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from mplint.frameworks.torch.tensors import FROZEN, PARAMETER
@@ -25,6 +26,7 @@ from mplint.frameworks.trainers.weights import (
 )
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import Path, extend
+from mplint.program.expressions import class_member
 from mplint.program.machine import IDENTITY, Event, Machine
 from mplint.program.store import join
 from mplint.program.values import (
@@ -36,12 +38,14 @@ from mplint.program.values import (
     Class,
     Constant,
     Entries,
+    Function,
     Items,
     Object,
     Place,
     Tensor,
     Unknown,
     Value,
+    Wrapped,
     atoms,
     options,
 )
@@ -146,6 +150,8 @@ def stepped(m: Machine, event: Event) -> None:
 
 def note_half(m: Machine, chosen: Sequence[tuple[Atom, str]], optimizer: Object, place: Place, how: str, only_added: bool = False) -> None:
     """Emit what parameters in float16 an optimizer holds; `only_added`: of those that were added to models, adapters."""
+    if keeps_copies(m, optimizer):
+        return
     base = m.path
     for path, model, group in half_groups(m, chosen):
         if only_added and group.name == OWN:
@@ -154,6 +160,20 @@ def note_half(m: Machine, chosen: Sequence[tuple[Atom, str]], optimizer: Object,
         told = {"model": model, "group": group.name, "chain": group.chain, "created": group.created}
         m.emit("half parameters", place, **told, optimizer=optimizer, how=how)
     m.path = base
+
+
+def keeps_copies(m: Machine, optimizer: Object) -> bool:
+    """Whether an optimizer of the project's own keeps float32 copies of the parameters, which it steps and writes back to them."""
+    member = class_member(m, optimizer.type, "step") if type(optimizer.type) is Class else None
+    step = member[0] if member is not None else None
+    while type(step) is Wrapped:
+        step = step.callee
+    words = step.code.words if type(step) is Function else frozenset()
+    cast, written = {"float", "float32"}, {".data=", "copy_"}
+    return not words.isdisjoint(cast) and not words.isdisjoint(written) and any(COPIES.search(word) for word in words)
+
+
+COPIES = re.compile(r"^state$|master|fp32|float32|main_param|copies")
 
 
 # the groups of an optimizer

@@ -1,0 +1,107 @@
+"""What a finding rests on beside what the programs say: guesses, and how sure it can be with them.
+
+Some of what happens in a trace was run on a guess: a model that is chosen at run time is taken for one of the project's classes, a
+class for one that somebody makes, the way of an exception for one that programs go. A finding that is told without a guess does not
+rest on it. One that needs a weak guess, or two guesses of whatever kind, is of low confidence, and so silent by default; what it needs
+stands in its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from mplint.findings import Confidence, Finding
+from mplint.program.conditions import Key, Path, extend
+from mplint.program.event import Event
+from mplint.program.trace import Entry, Guess, Trace
+from mplint.program.values import Alternatives, options
+
+
+def weighed(trace: Trace, told: Callable[[Trace], list[Finding]]) -> list[Finding]:
+    """What a rule tells of a trace, less sure where it rests on guesses."""
+    findings = told(trace)
+    kinds = guesses_in(trace) if findings else frozenset()
+    sure = spots(told(without(trace, kinds))) if kinds else spots(findings)
+    if all(spot(finding) in sure for finding in findings):
+        return findings
+    left = {guess: spots(told(without(trace, frozenset({guess})))) for guess in sorted(kinds, key=lambda guess: guess.value)}
+    needed = {place: [guess for guess, places in left.items() if place not in places] for place in spots(findings) - sure}
+    return [lowered(finding, needed[spot(finding)]) if spot(finding) in needed else finding for finding in findings]
+
+
+def lowered(finding: Finding, guesses: Sequence[Guess]) -> Finding:
+    """A finding that rests on guesses: on all of some, or (where none is named) on one of several."""
+    if not guesses:
+        return finding._replace(confidence=min(finding.confidence, Confidence.MEDIUM, key=lambda c: c.rank))
+    most = Confidence.LOW if len(guesses) > 1 or guesses[0].weak else Confidence.MEDIUM
+    words = f"It is taken for granted that {' and that '.join(guess.value for guess in guesses)}."
+    return finding._replace(
+        confidence=min(finding.confidence, most, key=lambda confidence: confidence.rank),
+        why=f"{finding.why} {words}".strip(),
+    )
+
+
+def spot(finding: Finding) -> tuple[object, ...]:
+    """What tells a finding from others of its rule."""
+    return finding.location, finding.severity
+
+
+def spots(findings: Iterable[Finding]) -> set[tuple[object, ...]]:
+    """Those of several findings."""
+    return {spot(finding) for finding in findings}
+
+
+def guesses_in(trace: Trace) -> frozenset[Guess]:
+    """The kinds of guesses that something in a trace rests on."""
+    kinds = {guess for entry in trace.entries for guess in entry.guesses}
+    if any(passed_over(entry) for entry in trace.entries):
+        kinds.add(Guess.FAILING)
+    return frozenset(kinds)
+
+
+def without(trace: Trace, guesses: frozenset[Guess]) -> Trace:
+    """A trace in which nothing is guessed that is of some kinds."""
+    if guesses not in trace.grounded:
+        entries = [entry for entry in trace.entries if guesses.isdisjoint(entry.guesses)]
+        if Guess.FAILING in guesses:
+            entries = [as_usual(entry) for entry in entries]
+        trace.grounded[guesses] = replace(trace, entries=entries, held={}, grounded={})
+    return trace.grounded[guesses]
+
+
+def as_usual(entry: Entry) -> Entry:
+    """What happens in an entry, and what it tells of the time before, where no exception was raised that a handler passes over."""
+    keys = passed_over(entry)
+    if not keys:
+        return entry
+    usual = [frozenset((key, True) for key in keys & tries_of(event)) for event in entry.events]
+    paths = [extend(event.path, literals) for event, literals in zip(entry.events, usual, strict=True)]
+    events = [event if path is None else event._replace(path=path) for event, path in zip(entry.events, paths, strict=True)]
+    return replace(entry, events=events)
+
+
+def passed_over(entry: Entry) -> frozenset[Key]:
+    """The tries whose handlers lead on, so that what follows knows values of both ways, and do nothing of interest themselves."""
+    found = {key for event in entry.events for key in tries_of(event)}
+    return frozenset(found.difference(key for event in entry.events for key, sense in event.path if not sense)) if found else frozenset()
+
+
+def tries_of(event: Event) -> frozenset[Key]:
+    """The tries by whose ways values differ that an event tells of."""
+    return frozenset(key for value in event.data.values() for guards in guards_of(value) for key, _ in guards if is_try(key))
+
+
+def guards_of(value: object) -> Iterable[Path]:
+    """The conditions under which a value of several is each of them."""
+    if type(value) is Alternatives:
+        return [guards for guards, _ in options(value)]
+    if type(value) is dict or type(value) is MappingProxyType:
+        return [guards for held in value.values() for guards in guards_of(held)]
+    return ()
+
+
+def is_try(key: Key) -> bool:
+    """Whether a condition is that the body of a try raises nothing."""
+    return key[0] == "place" and len(key) == 4 and key[2] == "try"

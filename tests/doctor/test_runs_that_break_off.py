@@ -1,0 +1,135 @@
+"""A run that fails, is killed, hangs, forks or starts other processes tells what was seen until then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from forks import Forks
+from training_scripts import LOOP
+
+from mplint.doctor.diagnosis import diagnose
+from mplint.runs.child import Settings
+from mplint.runs.process import make_run
+
+pytestmark = [pytest.mark.framework, pytest.mark.timeout(240)]
+MISTAKEN = LOOP.replace("    scaler.unscale_(optimizer)\n", "")
+LINE = next(number for number, line in enumerate(MISTAKEN.splitlines(), 1) if "clip_grad_norm_" in line)
+DISTRIBUTED = """
+import os
+import sys
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+
+def work(rank, size):
+    store = dist.FileStore(os.path.join(os.path.dirname(os.path.abspath(__file__)), "store"), size)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(16, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for _ in range(20):
+        with torch.autocast("cpu", torch.float16):
+            loss = model(torch.randn(8, 16)).square().mean()
+        scaler.scale(loss).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # here
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    mp.spawn(work, (2,), nprocs=2)
+    print("all have ended")
+"""
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Forks]:
+    forks = Forks("torch", "torch.optim", "torch._dynamo")
+    yield forks
+    forks.close()
+
+
+def after(steps: int, line: str) -> str:
+    """The mistaken loop with a line that is run in one of its steps."""
+    return MISTAKEN.replace("    scaler.update()\n", f"    scaler.update()\n    if step == {steps}:\n        {line}\n")
+
+
+def clips(report: object) -> list[int | None]:
+    return [each.line for each in report.diagnoses if each.code == "MP304"]  # type: ignore[attr-defined]
+
+
+def test_a_run_that_fails_tells_where_and_what_was_seen_before(tmp_path: Path, runs: Forks) -> None:
+    report = diagnose(runs.watch(tmp_path, after(9, "raise ValueError('no more data')"), 24), [])
+    assert clips(report) == [LINE]
+    (error,) = [each for each in report.diagnoses if each.kind == "error"]
+    assert "no more data" in error.message
+    assert len(report.run.steps) == 10
+
+
+def test_a_run_that_is_killed_tells_what_was_seen_before(tmp_path: Path, runs: Forks) -> None:
+    report = diagnose(runs.watch(tmp_path, after(9, "import os; os.kill(os.getpid(), 9)"), 24), [])
+    assert clips(report) == [LINE]
+    assert report.run.facts["files"]  # what is summed up is written before the end
+
+
+def test_a_process_that_is_forked_is_no_part_of_the_run(tmp_path: Path, runs: Forks) -> None:
+    script = after(9, "import os; child = os.fork(); child or sys.exit(3); os.waitpid(child, 0)").replace(
+        "import torch", "import sys, torch", 1
+    )
+    report = diagnose(runs.watch(tmp_path, script, 24), [])
+    assert (clips(report), len(report.run.steps), report.run.text("ended")) == ([LINE], 24, "steps")
+
+
+def test_a_compiled_model_is_watched(tmp_path: Path, runs: Forks) -> None:
+    script = MISTAKEN.replace("optimizer = ", 'model = torch.compile(model, backend="aot_eager")\noptimizer = ', 1)
+    report = diagnose(runs.watch(tmp_path, script, 12), [])
+    assert report.run.text("error") == "", report.run.text("output")
+    assert (clips(report), len(report.run.steps)) == ([LINE + 1], 12)
+    assert report.run.facts["operations"]["float16"] > 0  # type: ignore[index]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="gloo over a file")
+def test_processes_that_train_together_are_watched(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(DISTRIBUTED, encoding="utf-8")
+    settings = Settings("doctor", ("torch", "keras"), str(script), DISTRIBUTED, [], "", 12, 0)
+    report = diagnose(make_run(settings, tmp_path / "run", 200), [])
+    line = next(number for number, line in enumerate(DISTRIBUTED.splitlines(), 1) if line.endswith("# here"))
+    assert report.run.text("error") == "", report.run.text("output")
+    assert (clips(report), len(report.run.steps), report.run.facts["processes"]) == ([line], 12, 2)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_an_interruption_shows_what_was_seen(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(after(9, "open('reached', 'w').close(); import time; time.sleep(200)"), encoding="utf-8")
+    command = [sys.executable, "-m", "mplint", "doctor", "train.py", "--steps", "24"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        end = time.monotonic() + 120
+        while not (tmp_path / "reached").exists() and time.monotonic() < end:
+            time.sleep(0.2)
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert f"train.py:{LINE}: MP304 gradients are clipped while they are scaled" in " ".join(out.split())
+    assert "10 steps" in out
+    assert "interrupted" in err
+
+
+def test_a_run_that_takes_too_long_tells_so(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import time\ntime.sleep(100)\n", encoding="utf-8")
+    found = make_run(Settings("doctor", ("torch",), str(script), script.read_text(encoding="utf-8"), [], "", 5, 0), tmp_path / "run", 3)
+    assert found.text("error") == "it took longer than 3 s"
