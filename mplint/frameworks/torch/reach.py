@@ -42,6 +42,8 @@ class Reach:
     candidates: Candidates
     tops: dict[str, Top] = field(default_factory=dict)
     known: dict[tuple[str, ...], Reached] = field(default_factory=dict)
+    offers: dict[str, frozenset[str]] = field(default_factory=dict)
+    alike: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)  # modules that take all names of each other share one
 
     def of(self, scripts: Iterable[str]) -> Reached:
         """What some programs come to that are run. What they import without naming it, they import for all that it holds."""
@@ -89,9 +91,25 @@ class Reach:
 
     def offered(self, path: str) -> frozenset[str]:
         """The names that a module has."""
-        top = self.top(path)
-        stars = [self.offered(home) for name, home, _ in top.imports if name == ALL and home != path]
-        return frozenset({*top.own, *(name for name, _, _ in top.imports if name != ALL)}).union(*stars)
+        if path not in self.offers:
+            found = self.offered_by(path)
+            self.offers[path] = self.alike.setdefault(found, found)
+        return self.offers[path]
+
+    def offered_by(self, path: str) -> frozenset[str]:
+        """The same, worked out."""
+        found: set[str] = set()
+        seen, pending = {path}, [path]
+        while pending:
+            top = self.top(pending.pop())
+            found |= top.own.keys()
+            for name, home, _ in top.imports:
+                if name != ALL:
+                    found.add(name)
+                elif home not in seen:
+                    seen.add(home)
+                    pending.append(home)
+        return frozenset(found)
 
     def top(self, path: str) -> Top:
         """What stands at the top of a module."""
