@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import recorded
 import schema
 import shown
 
@@ -54,6 +55,10 @@ def pages() -> Iterator[tuple[Path, str]]:
     ):
         text = page_of_commands.read_text(encoding="utf-8")
         yield page_of_commands, COMMAND.sub(lambda m: m[1] + output(m[2]) + m[3], text)
+    kept = recorded.recorded()
+    for article in sorted(recorded.ARTICLES.glob("*.md")):
+        text = article.read_text(encoding="utf-8")
+        yield article, COMMAND.sub(lambda m: m[1] + (kept[m[2]] if m[2] in kept else shown_of_run(m[2])) + m[3], text)
 
 
 def filled(path: Path, **tables: str) -> tuple[Path, str]:
@@ -144,6 +149,13 @@ def table(rules: list[type[Rule]]) -> str:
         link = f"[{rule.name}]({rule.name}.md)"
         rows.append(f"| {rule.code} | {link} | {rule.severity.value} | {rule.fix.value if rule.fix else ''} | {rule.summary()} |")
     return "\n".join(rows) + "\n"
+
+
+def shown_of_run(command: str) -> str:
+    """What a command prints that takes no run of a training; the others are run by docs/recorded.py."""
+    if recorded.COMMAND.match(f"```console\n$ {command}\n"):
+        raise SystemExit(f"run `python docs/recorded.py`: it has not run `{command}`")
+    return output(command)
 
 
 def output(command: str) -> str:
