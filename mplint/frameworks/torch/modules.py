@@ -43,6 +43,7 @@ from mplint.program.store import choose, join
 from mplint.program.values import (
     ANY,
     HALF,
+    INTEGER,
     NONE,
     SINGLE,
     TRUE,
@@ -98,6 +99,7 @@ CONTAINERS = {
     "torch.nn.ModuleDict": "dict",
     "torch.nn.ParameterDict": "dict",
 }
+SLOTS = {"list": "#items", "dict": "#entries"}
 SIZED = ("Linear", "LazyLinear", "Embedding", "Conv", "LSTM", "GRU", "RNN", "MultiheadAttention", "LayerNorm", "BatchNorm")
 CONTENT = f"module{IDENTITY}"
 NO_MODELS = frozenset(
@@ -356,12 +358,17 @@ def call_sequential(m: Machine, receiver: Object, name: str, args: Args, place: 
     if held.rest is not None:
         value = m.call(held.rest, Args((value,), places=args.places[:1]), place.position)
     note_probabilities(m, receiver, value, place)
-    return value
+    return given_back(m, receiver, value)
 
 
 @vocabulary.invoke("instance")
 def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
-    """An instance of a project's class with bases of other packages: its `forward`."""
+    """An instance of a project's class with bases of other packages: its `forward`, as a trainer gives it that has prepared it."""
+    return given_back(m, receiver, forward_of_instance(m, receiver, args, place))
+
+
+def forward_of_instance(m: Machine, receiver: Object, args: Args, place: Place) -> Value:
+    """What the `forward` of an instance of a project's class gives."""
     if type(receiver.type) is not Class:
         return unknown_model(m, receiver, args, place)
     note_called(m, receiver, args, place)
@@ -452,45 +459,44 @@ def bounded(m: Machine, callee: Value, args: Args, place: Place) -> Value | None
     return m.within(CALL_STEPS if m.bounds else min(CALL_STEPS, m.left // 3), lambda: m.call(callee, args, place.position))
 
 
-def computed_under(m: Machine, value: Value, depth: int = 0) -> Value:
+def computed_under(m: Machine, value: Value) -> Value:
     """What a module gives under autocast: its tensors were computed by the region."""
 
     def with_region(region: Atom, atom: Atom) -> Value:
         if type(region) is not Autocast or region.dtype is None:
             return atom
-        return marked(m, atom, region.dtype, depth)
+        return changed_within(m, atom, partial(marked, region.dtype))
 
     return spread(m, [m.state("autocast"), value], lambda chosen: with_region(*chosen))
 
 
-def marked(m: Machine, atom: Atom, letter: str, depth: int) -> Value:
-    """An atom with a region's dtype in its history."""
+def marked(letter: str, atom: Atom) -> Value:
+    """A tensor with a region's dtype in its history."""
     if type(atom) is Tensor:
         return atom.but(forward=atom.forward | {letter})
-    if depth > 2:
+    return Tensor(frozenset({ANY}), forward=frozenset({letter}), tags=frozenset({MODEL_OUTPUT}))
+
+
+def changed_within(m: Machine, value: Value, change: Callable[[Atom], Value], depth: int = 0) -> Value:
+    """A value with the tensors in it changed, and what nobody knows; in tuples, lists and dicts as well."""
+
+    def one(atom: Atom) -> Value:
+        if type(atom) is Tensor or type(atom) is Unknown:
+            return change(atom)
+        if depth > 2:
+            return atom
+        if type(atom) is Items:
+            rest = atom.rest and changed_within(m, atom.rest, change, depth + 1)
+            return Items(tuple(changed_within(m, item, change, depth + 1) for item in atom.items), rest)
+        held = m.read(atom.id, SLOTS[atom.kind]) if type(atom) is Object and atom.kind in SLOTS else None
+        if type(atom) is Object and type(held) is Items:
+            m.write(atom.id, "#items", changed_within(m, held, change, depth + 1))
+        elif type(atom) is Object and type(held) is Entries:
+            entries = tuple((key, changed_within(m, item, change, depth + 1)) for key, item in held.entries)
+            m.write(atom.id, "#entries", Entries(entries, held.rest and changed_within(m, held.rest, change, depth + 1)))
         return atom
-    if type(atom) is Items:
-        return Items(tuple(computed_under(m, v, depth + 1) for v in atom.items), atom.rest and computed_under(m, atom.rest, depth + 1))
-    if type(atom) is Object and atom.kind == "dict":
-        held = m.read(atom.id, "#entries")
-        if type(held) is Entries:
-            m.write(
-                atom.id,
-                "#entries",
-                Entries(
-                    tuple((k, computed_under(m, v, depth + 1)) for k, v in held.entries),
-                    held.rest and computed_under(m, held.rest, depth + 1),
-                ),
-            )
-        return atom
-    if type(atom) is Object and atom.kind == "list":
-        held = m.read(atom.id, "#items")
-        if type(held) is Items:
-            m.write(atom.id, "#items", marked(m, held, letter, depth + 1))
-        return atom
-    if type(atom) is Unknown:
-        return Tensor(frozenset({ANY}), forward=frozenset({letter}), tags=frozenset({MODEL_OUTPUT}))
-    return atom
+
+    return m.each(value, one)
 
 
 def handed_on(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
@@ -552,12 +558,16 @@ def given_back(m: Machine, receiver: Atom, outputs: Value) -> Value:
     trainer = manager_of(m, receiver)
     held = m.read(trainer.id, "#dtypes") if trainer is not None and trainer.type == "accelerate.Accelerator" else None
 
-    def one(letter: Atom, atom: Atom) -> Value:
-        if type(atom) is not Tensor or type(letter) is not DType or letter.letter not in HALVES:
+    def single(letter: str, atom: Atom) -> Value:
+        if type(atom) is not Tensor or atom.dtypes == {INTEGER}:
             return atom
-        return atom.but(dtypes=frozenset({SINGLE}), half=(), forward=atom.forward | {letter.letter})
+        return atom.but(dtypes=frozenset({SINGLE}), half=(), forward=atom.forward | {letter})
 
-    return m.each(held, lambda letter: m.each(outputs, partial(one, letter))) if held is not None else outputs
+    def with_letter(letter: Atom) -> Value:
+        is_half = type(letter) is DType and letter.letter in HALVES
+        return changed_within(m, outputs, partial(single, letter.letter)) if is_half else outputs  # type: ignore[union-attr]
+
+    return m.each(held, with_letter) if held is not None else outputs
 
 
 @vocabulary.invoke("model")
