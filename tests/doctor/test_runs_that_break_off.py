@@ -113,7 +113,15 @@ def test_processes_that_train_together_are_watched(tmp_path: Path) -> None:
 def test_an_interruption_shows_what_was_seen(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(after(9, "open('reached', 'w').close(); import time; time.sleep(200)"), encoding="utf-8")
     command = [sys.executable, "-m", "mplint", "doctor", "train.py", "--steps", "24"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )
     try:
         end = time.monotonic() + 120
         while not (tmp_path / "reached").exists() and time.monotonic() < end:

@@ -157,6 +157,7 @@ def begun(folder: Path, cache: Path, *options: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )
     patience = time.monotonic() + 60
     while len(children(run.pid)) < 2:
