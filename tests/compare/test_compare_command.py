@@ -103,7 +103,14 @@ def test_an_interruption_shows_what_was_measured(tmp_path: Path) -> None:
         TORCH.replace("    optimizer.step()", "    optimizer.step(); __import__('time').sleep(0.05)"), encoding="utf-8"
     )
     command = [sys.executable, "-m", "mplint", "compare", "train.py", "--steps", "900", "--policies", "mixed_bfloat16"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )
     time.sleep(25)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

@@ -75,10 +75,10 @@ class Browser:
         return self.run("return [...document.querySelectorAll(arguments[0])].filter((one) => one.checkVisibility()).length", selector)
 
     def requests(self) -> list[str]:
-        """The addresses that were asked for since the last call, without what the browser takes out of itself for its own controls."""
+        """The addresses that were asked for since the last call, without what the browser takes out of itself, or of the address."""
         messages = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
         asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-        return [address for address in asked if not address.startswith("chrome:")]
+        return [address for address in asked if not address.startswith(("chrome:", "data:"))]  # data: is no load
 
     def complaints(self) -> list[str]:
         """What stands in the console since the last call: faults of scripts, and what the page's policy forbade."""
