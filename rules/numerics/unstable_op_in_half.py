@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity, Span
 from mplint.frameworks.keras.tensors import PROBABILITIES
 from mplint.frameworks.torch import half
+from mplint.frameworks.torch.promotion import MODEL_IN_HALF
 from mplint.frameworks.torch.tensors import SURE
 from mplint.program.conditions import extend
 from mplint.program.lower import place_of
@@ -391,7 +392,7 @@ def is_harmful(event: Event) -> bool:
 def of_half_model(event: Event) -> bool:
     """Whether a loss is taken, with gradients, of what a model gives that a cast of the whole has put in float16."""
     tensor = event.data["tensor"]
-    cast = isinstance(tensor, Tensor) and bool(tensor.half) and tensor.half[0].words.startswith("the model is cast to")
+    cast = isinstance(tensor, Tensor) and bool(tensor.half) and tensor.half[0].words.startswith(MODEL_IN_HALF)
     return cast and event.data["certain"] is True and event.data["trained"] is True
 
 
