@@ -127,7 +127,7 @@ class HalfPrecisionReduction(Rule):
                 why=f"float16 ends at 65504: {'a standard deviation over 256 has an infinite variance' if spread else limit}.",
                 help="cast the tensor to float32 before the reduction, and the result back where that is needed",
                 confidence=Confidence.MEDIUM,
-                steps=tensor.half,
+                steps=(*item.entry.meant, *tensor.half),
                 fix=widen(trace, event, squares and not spread),
             )
         yield from self._averaged_late(trace)
