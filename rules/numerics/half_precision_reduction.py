@@ -130,7 +130,7 @@ class HalfPrecisionReduction(Rule):
                 help="cast the tensor to float32 before the reduction, and the result back where that is needed",
                 severity=Severity.INFO,
                 confidence=Confidence.MEDIUM,
-                steps=tensor.half,
+                steps=(*item.entry.meant, *tensor.half),
                 fix=widen(trace, event, squares and not spread),
             )
         yield from self._averaged_late(trace)
