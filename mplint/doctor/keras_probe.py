@@ -17,6 +17,7 @@ from mplint.doctor.places import Places
 from mplint.doctor.sampling import Sampling
 from mplint.doctor.values import LARGEST, Operation, Seen, Situation, Tensors, Values
 from mplint.doctor.work import Product, Work
+from mplint.runs.devices import Device
 from mplint.runs.record import Recorder
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class _TensorFlow:
 
         return bool(record.could_possibly_record())
 
+    def on_device(self, device: Device, variable: Any) -> None:
+        """Tell the device that a variable is on."""
+        device.tensorflow(variable.value)
+
     def flat(self, value: Any) -> Any:
         """A tensor, a variable or slices of one, as an array."""
         value = getattr(value, "values", None) if hasattr(value, "dense_shape") else value
@@ -102,6 +107,12 @@ class _Torch:
 
         return bool(torch.is_grad_enabled())
 
+    def on_device(self, device: Device, variable: Any) -> None:
+        """Tell the device that a variable is on."""
+        import torch
+
+        device.torch(torch, variable.value)
+
     def flat(self, value: Any) -> Any:
         """A tensor or a variable as an array."""
         return getattr(value, "value", value).detach().double().reshape(-1).clone()
@@ -129,6 +140,7 @@ class _Watch:
         self._keras = keras
         self._places = places
         self._recorder = recorder
+        self._device = Device(recorder)
         self.backend = backend
         self.sampling = Sampling(settings.every)
         self.training = KerasTraining(recorder, places, backend.tensors, backend.number)
@@ -284,6 +296,8 @@ class _Watch:
 
     def _begin_update(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         self.stop_looking()
+        if variables:
+            self.backend.on_device(self._device, variables[0])
         self.training.applying(optimizer, gradients, variables)
         if self.sampling.close:
             scale = self.training.scale_of(optimizer)

@@ -18,6 +18,7 @@ from mplint.doctor.torch_values import TENSORS, Instruments, Operations
 from mplint.doctor.units import Units
 from mplint.doctor.values import LARGEST, Operation, Place, Seen, Situation, Values
 from mplint.doctor.work import Work
+from mplint.runs.devices import Device
 from mplint.runs.record import Recorder
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ def install(framework: ModuleType, settings: Settings, recorder: Recorder) -> No
     install_training(watch.training)
     recorder.at_end(watch.end)
     recorder.fact("torch", str(framework.__version__))
-    recorder.fact("device", framework.cuda.get_device_name() if framework.cuda.is_available() else "CPU")
 
 
 class Modules:
@@ -101,6 +101,7 @@ class _Watch:
     def __init__(self, settings: Settings, recorder: Recorder) -> None:
         places = Places(os.path.dirname(os.path.abspath(settings.script)))
         self._recorder = recorder
+        self._device = Device(recorder)
         self._sampling = Sampling(settings.every)
         self.modules = Modules(places)
         self.training = Training(recorder, places, self.step_done, lambda: self.modules.gradients)
@@ -182,6 +183,9 @@ class _Watch:
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._stop_looking()
+        weight = next((each for group in optimizer.param_groups for each in group["params"]), None)
+        if weight is not None:
+            self._device.torch(torch, weight)
         if self._sampling.close:
             scaler = self.training.scaler
             scale = float(scaler.get_scale()) if scaler is not None and scaler.is_enabled() else None

@@ -46,6 +46,8 @@ class Operations(TorchDispatchMode):
         before = [ends(value) for value in given] if name.endswith("_") else []
         began = time.perf_counter()
         result = func(*args, **(kwargs or {}))
+        if any(value.is_cuda for value in tensors_in(result)):
+            torch.cuda.synchronize()
         seconds = time.perf_counter() - began
         results = [value for value in tensors_in(result) if value.device.type != "meta"]
         if func.is_view or name in VIEWS:
