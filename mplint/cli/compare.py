@@ -15,6 +15,7 @@ from mplint.cli.terminal import CLEAN, complain, style_of
 from mplint.errors import UsageError, nearest
 
 if TYPE_CHECKING:
+    from mplint.adopt.program import Adoption
     from mplint.compare.comparison import Comparison
 
 FAILED, INTERRUPTED = 1, 130
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     for package, asked in (("tensorboard", options.tensorboard), ("wandb", options.wandb)):
         if asked:
             require(package)
-    source = _source(options.script)
+    source, policies = _source(options.script, policies)
     progress = Progress(sys.stderr, quiet=0)
     experiment = Experiment(
         options.script, source, options.passed_on, policies, options.steps, options.repeats, options.seed, options.limit, options.device
@@ -123,24 +124,41 @@ def _policies(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(("float32", *named)))
 
 
-def _source(script: str) -> str:
-    """The source that stands for a script in every run: its own where it trains in mixed precision, else the adopted one."""
+def _source(script: str, policies: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The source that stands for a script in every run, and the policies that it can train in.
+
+    A script that trains in mixed precision stands for itself, another one is adopted.
+    """
+    if not script.endswith((".py", ".pyw")):
+        raise UsageError(f"{script}: only a Python script (.py) can be compared")
+    if not os.path.isfile(script):
+        raise UsageError(f"{script}: {'this is a folder' if os.path.isdir(script) else 'no such file'}")
+    adoption = _adopted(script, "mixed_float16")
+    if adoption.left and "mixed_bfloat16" in policies:
+        other = _adopted(script, "mixed_bfloat16")
+        if not other.left:
+            for place in _places(adoption):
+                complain(f"mixed_float16 is left out: {place}")
+            return other.after.decode("utf-8"), tuple(policy for policy in policies if policy != "mixed_float16")
+    if adoption.left:
+        places = "".join(f"\n  {place}" for place in _places(adoption))
+        raise UsageError(f"{script} can't be put into mixed precision without you (see `mplint convert {script}`):{places}")
+    return adoption.after.decode("utf-8"), policies
+
+
+def _adopted(script: str, policy: str) -> Adoption:
     from mplint.adopt.adopt import adopt
     from mplint.cli.adopt import targets_of
     from mplint.python.document import InputError
     from mplint.python.load import read_file
 
-    if not script.endswith((".py", ".pyw")):
-        raise UsageError(f"{script}: only a Python script (.py) can be compared")
-    if not os.path.isfile(script):
-        raise UsageError(f"{script}: {'this is a folder' if os.path.isdir(script) else 'no such file'}")
     try:
-        adoption = adopt(script, read_file(script), "mixed_float16", targets_of(script))
-        if adoption.left:
-            places = "".join(f"\n  {note.location.path}:{note.location.line}: {note.text}" for note in adoption.left)
-            raise UsageError(f"{script} can't be put into mixed precision without you (see `mplint convert {script}`):{places}")
-        return adoption.after.decode("utf-8")
+        return adopt(script, read_file(script), policy, targets_of(script))
     except InputError as error:
         raise UsageError(f"{script}: {error.message}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{Path(script)}: {error}") from None
+
+
+def _places(adoption: Adoption) -> list[str]:
+    return [f"{note.location.path}:{note.location.line}: {note.text}" for note in adoption.left]

@@ -204,6 +204,68 @@ def test_a_scale_that_the_program_wrote_does_nothing_in_float32(tmp_path: Path) 
     assert policies["float32"]["losses"] == pytest.approx(policies["mixed_float16"]["losses"], rel=0.1)
 
 
+LIGHTNING = """
+import lightning
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 3))
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        return nn.functional.cross_entropy(self.body(x), y)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+data = DataLoader(TensorDataset(torch.randn(256, 16), torch.randint(0, 3, (256,))), batch_size=16)
+quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False)
+lightning.Trainer(max_epochs=4, accelerator="cpu", devices=1, **quiet).fit(Net(), data)
+"""
+TRAINER = """
+import torch
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 3))
+
+    def forward(self, x, labels=None):
+        logits = self.body(x)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+data = [{"x": torch.randn(16), "labels": torch.randint(0, 3, ())} for _ in range(256)]
+arguments = TrainingArguments(
+    "out", per_device_train_batch_size=16, num_train_epochs=4, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True
+)
+Trainer(Net(), arguments, train_dataset=data).train()
+"""
+
+
+@pytest.mark.parametrize(("package", "source"), [("lightning", LIGHTNING), ("transformers", TRAINER)])
+def test_a_trainer_of_another_package_is_adopted_and_timed(tmp_path: Path, package: str, source: str) -> None:
+    pytest.importorskip(package)
+    (tmp_path / "train.py").write_text(source, encoding="utf-8")
+    done = mplint("train.py", "--steps", "20", "--repeats", "1", "--output-format", "json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "mixed_float16 is left out: train.py:" in done.stderr  # on a CPU these trainers take bfloat16 only
+    policies = json.loads(done.stdout)["policies"]
+    assert list(policies) == ["float32", "mixed_bfloat16"]
+    assert [each["steps"] for each in policies.values()] == [20, 20]
+    assert [each["half"] for each in policies.values()] == [False, True]
+    assert policies["float32"]["losses"] == pytest.approx(policies["mixed_bfloat16"]["losses"], rel=0.1)
+
+
 def test_a_device_that_is_not_there_is_misuse(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TORCH, encoding="utf-8")
     options = ("--steps", "5", "--repeats", "1", "--policies", "float32")

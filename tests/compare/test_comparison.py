@@ -19,7 +19,8 @@ CURVES = (("float32", (1.0,) * 40), ("mixed_float16", (1.5,) * 40))
 def run(policy: str, milliseconds: float, repeat: int = 0, *, losses: tuple[float, ...] = (), half: bool = True, **facts: object) -> Run:
     """A run of 40 steps, the first of which takes a second."""
     curve = losses or tuple(1 / (step + 1) for step in range(40))
-    steps = tuple(StepLine(1.0 if step == 0 else milliseconds / 1000, loss, None, False) for step, loss in enumerate(curve))
+    scale = 65536.0 if policy == "mixed_float16" else None
+    steps = tuple(StepLine(1.0 if step == 0 else milliseconds / 1000, loss, scale, False) for step, loss in enumerate(curve))
     return Run(policy, repeat, steps, {"ended": "steps", "half": half and policy != "float32", "memory": 1_000_000_000, **facts})
 
 
@@ -49,6 +50,13 @@ def test_one_run_each_is_no_proof_of_a_gain() -> None:
 def test_a_run_in_which_nothing_was_half_says_so() -> None:
     found = compare([run("float32", 20), run("mixed_float16", 10, half=False)])
     assert found.compared[0].verdict == "nothing ran in half precision"
+
+
+def test_float16_without_a_loss_scale_says_so() -> None:
+    runs = [run("float32", 20), run("mixed_float16", 10), run("float32", 20, 1)]
+    bare = [each._replace(steps=tuple(step._replace(scale=None) for step in each.steps)) for each in runs]
+    assert compare(bare).compared[0].verdict == "faster, without a loss scale, since the program has none"
+    assert compare(runs).compared[0].verdict == "faster"
 
 
 def test_a_loss_that_breaks_is_worse_than_any_gain() -> None:

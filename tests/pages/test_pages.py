@@ -197,7 +197,7 @@ def test_the_page_of_a_comparison_shows_verdicts_figures_and_curves(tmp_path: Pa
     page = Page(text)
     assert "mixed_float16 and mixed_bfloat16: faster on this CPU" in page.text
     assert "they say nothing of a GPU" in page.text and "between 1.86 and 2.00 over 2 repeats" in page.text
-    assert "peak memory of the host 1.00 GB" in page.text and "loss scale at the end - 8192 -" in page.text
+    assert "peak memory of the host1.00 GB" in page.text and "loss scale at the end-8192-" in page.text
     drawn = [attributes for tag, attributes in page.elements if tag == "path" and attributes.get("data-of")]
     assert [each["data-of"] for each in drawn].count("mixed_float16") == 3 and all((each["d"] or "").startswith("M") for each in drawn)
     (data,) = (script for kind, script in page.scripts if kind == "application/json")
