@@ -15,6 +15,7 @@ from mplint.doctor.gradients import Gradients
 from mplint.doctor.keras_training import KerasTraining
 from mplint.doctor.places import Places
 from mplint.doctor.sampling import Sampling
+from mplint.doctor.scaled_losses import ScaledLosses
 from mplint.doctor.values import LARGEST, Operation, Seen, Situation, Tensors, Values
 from mplint.doctor.work import Product, Work
 from mplint.runs.devices import Device
@@ -67,6 +68,12 @@ class _TensorFlow:
         """Tell the device that a variable is on."""
         device.tensorflow(variable.value)
 
+    def watch_readings(self, losses: ScaledLosses) -> None:
+        """See what is read off tensors."""
+        from tensorflow.python.framework import ops
+
+        losses.watch(ops._EagerTensorBase, ("numpy", "__float__", "__format__"), (), lambda: False)
+
     def flat(self, value: Any) -> Any:
         """A tensor, a variable or slices of one, as an array."""
         value = getattr(value, "values", None) if hasattr(value, "dense_shape") else value
@@ -112,6 +119,14 @@ class _Torch:
         import torch
 
         device.torch(torch, variable.value)
+
+    def watch_readings(self, losses: ScaledLosses) -> None:
+        """See what is read off tensors."""
+        import torch
+
+        from mplint.doctor.torch_training import READING
+
+        losses.watch(torch.Tensor, READING, ("detach", "cpu"), torch.compiler.is_compiling)
 
     def flat(self, value: Any) -> Any:
         """A tensor or a variable as an array."""
@@ -193,6 +208,7 @@ class _Watch:
         self._watch_layers()
         self._watch_optimizers()
         self._watch_models()
+        self.backend.watch_readings(self.training.losses)
         if self.backend.name == "tensorflow":
             from mplint.doctor.keras_functions import watch_functions
 

@@ -11,6 +11,7 @@ import torch
 
 from mplint.doctor.gradients import Gradients, Parameter
 from mplint.doctor.places import Places
+from mplint.doctor.regions import Regions
 from mplint.doctor.sampling import Sampling
 from mplint.doctor.torch_training import Training, of_keras
 from mplint.doctor.torch_training import install as install_training
@@ -110,13 +111,21 @@ class _Watch:
         self.values = Values(recorder, TENSORS, at)
         self.work = Work(recorder)
         self.units: Units = self.training.units
-        self._operations = Operations(Instruments(self.values, self.work, self.units, at, self.modules.layer, self.why))
+        self.regions = Regions(recorder, self.region, self.training.tell, _exact)
+        instruments = Instruments(self.values, self.work, self.units, at, self.modules.layer, self.why, self.regions.look)
+        self._operations = Operations(instruments)
         self._looking = False
 
     def state(self) -> Mapping[str, object]:
         """What the training is doing, for events."""
         scaler = self.training.scaler
         return {"phase": self.training.phase, "scaled": scaler is not None and scaler.is_enabled()}
+
+    def region(self) -> str:
+        """The dtype of the region of autocast that is on in a forward pass, "" where none is."""
+        training = self.training
+        on = training.innermost and training.phase == "forward" and training.half is not None
+        return str(training.half).removeprefix("torch.") if on else ""
 
     def why(self, operation: Operation, made: list[Seen]) -> str:
         """Why an operation of a program that computes in half ran in float32, "" where it did not, or is no matter of the model."""
@@ -219,11 +228,17 @@ class _Watch:
         self._operations.off = True
         self.gradients.end()
         self.work.end()
+        self.regions.end()
         headroom = sorted(self.values.headroom.items(), key=lambda item: -item[1])[:SHOWN]
         self._recorder.fact("headroom", headroom)
         self._recorder.fact("operations", self.values.counts)
         self._recorder.fact("looked_at", self._sampling.looked_at)
         self._operations.off = False
+
+
+def _exact(value: torch.Tensor) -> int:
+    """How many probabilities are 0 or 1."""
+    return int(((value == 0) | (value == 1)).sum())
 
 
 def _flat(parameter: torch.Tensor) -> Callable[[], Any]:

@@ -27,6 +27,7 @@ class Instruments(NamedTuple):
     at: Situation
     layer: Callable[[], Place | None]
     why: Callable[[Operation, list[Seen]], str]
+    noted: Callable[[Operation, list[Seen], Product | None], None] = lambda operation, made, product: None
 
 
 class Operations(TorchDispatchMode):
@@ -68,7 +69,9 @@ class Operations(TorchDispatchMode):
             leaf = operation.given[0]
             self.leaves[id(leaf)] = (weakref.ref(leaf), str(operation.results[0].dtype).removeprefix("torch."))
         made = to.values.look(operation)
-        to.work.add(operation, made, _product(operation), to.layer(), to.why(operation, made))
+        product = _product(operation)
+        to.work.add(operation, made, product, to.layer(), to.why(operation, made))
+        to.noted(operation, made, product)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
