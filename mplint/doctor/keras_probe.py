@@ -16,8 +16,9 @@ from mplint.doctor.keras_training import KerasTraining
 from mplint.doctor.places import Places
 from mplint.doctor.sampling import Sampling
 from mplint.doctor.scaled_losses import ScaledLosses
-from mplint.doctor.values import LARGEST, Operation, Seen, Situation, Tensors, Values
+from mplint.doctor.values import Operation, Seen, Situation, Tensors, Values
 from mplint.doctor.work import Product, Work
+from mplint.limits import HALF_MAX
 from mplint.runs.devices import Device
 from mplint.runs.record import Recorder
 
@@ -178,10 +179,10 @@ class _Watch:
         layers = self.training.layers
         if layers.half is None or self.training.phase != "forward" or not made or made[0].dtype != "float32" or layers.idle:
             return ""
-        if layers.computed_now not in LARGEST:
+        if layers.computed_now not in HALF_MAX:
             return "the policy of its layer is float32"
         given = {self.backend.tensors.dtype(value) for value in operation.given}
-        return "one of its operands is float32" if given & LARGEST.keys() else "its layer casts to float32, or is given float32"
+        return "one of its operands is float32" if given & HALF_MAX.keys() else "its layer casts to float32, or is given float32"
 
     def looked(self, operation: Operation, product: Product | None) -> None:
         """An operation has run."""
@@ -251,7 +252,7 @@ class _Watch:
             self.look()
         if self.sampling.close:
             for layer in getattr(model, "_layers", ()):
-                if type(layer).__name__ == "InputLayer" and str(layer.dtype) in LARGEST:
+                if type(layer).__name__ == "InputLayer" and str(layer.dtype) in HALF_MAX:
                     self.training.tell("input-in-half", at=getattr(layer, "_mplint_made", None), dtype=str(layer.dtype))
 
     def _watch_optimizers(self) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from mplint.doctor.values import CASTING, LARGEST, Operation, Place, Seen
+from mplint.doctor.values import CASTING, Operation, Place, Seen
 from mplint.doctor.work import Product
+from mplint.limits import HALF_MAX
 from mplint.runs.record import Recorder
 
 PROBABILITIES = "binary_cross_entropy"
@@ -38,7 +39,7 @@ class Regions:
         if name == PROBABILITIES and region and operation.given:
             self._tell("loss-on-probabilities", exact=self._exact(operation.given[0]), number=operation.given[0].numel())
         for seen in made:
-            if name in CASTING and seen.dtype in LARGEST and seen.place is not None:
+            if name in CASTING and seen.dtype in HALF_MAX and seen.place is not None:
                 self._casts.setdefault(Cast(seen.place, seen.dtype, seen.dtype == region), {})
             if product is not None:
                 for source in seen.sources:

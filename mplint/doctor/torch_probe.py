@@ -17,8 +17,9 @@ from mplint.doctor.torch_training import Training, of_keras
 from mplint.doctor.torch_training import install as install_training
 from mplint.doctor.torch_values import TENSORS, Instruments, Operations
 from mplint.doctor.units import Units
-from mplint.doctor.values import LARGEST, Operation, Place, Seen, Situation, Values
+from mplint.doctor.values import Operation, Place, Seen, Situation, Values
 from mplint.doctor.work import Work
+from mplint.limits import HALF_MAX
 from mplint.runs.devices import Device
 from mplint.runs.record import Recorder
 
@@ -137,9 +138,9 @@ class _Watch:
             return "it runs outside of the region of autocast"
         if not training.innermost:
             return "autocast is turned off there"
-        if given & LARGEST.keys():
+        if given & HALF_MAX.keys():
             return "one of its operands is float32"
-        if any(source.operation == "_to_copy" and source.sources and source.sources[0].dtype in LARGEST for source in made[0].sources):
+        if any(source.operation == "_to_copy" and source.sources and source.sources[0].dtype in HALF_MAX for source in made[0].sources):
             return "autocast runs it in float32"
         return "what it is given is float32"
 

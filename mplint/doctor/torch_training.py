@@ -79,7 +79,7 @@ class Training:
 
     def _told_units(self, kind: str, details: dict[str, object]) -> None:
         if not self._quiet:
-            self.tell(kind, **details)
+            self.tell(kind, **details)  # type: ignore[arg-type]
 
     def _told_reading(self, place: Place, scale: float) -> None:
         if ("scaled-loss-read", place) not in self._told:
@@ -170,7 +170,7 @@ class Training:
     def _mix(self, place: Place | None) -> None:
         """A backward pass has added to gradients, some of which were divided by the scale."""
         for key, (parameter, gradient, version) in list(self._divided.items()):
-            found = gradient()
+            found: Any = gradient()
             if found is None or getattr(parameter(), "grad", None) is not found:
                 del self._divided[key]
             elif found._version != version:
@@ -231,7 +231,8 @@ class Training:
         if scaler.is_enabled():
             self._unscaled.add(id(optimizer))
             self.units.forget()
-            trained = [parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.grad is not None]
+            held: Iterator[Any] = (parameter for group in optimizer.param_groups for parameter in group["params"])
+            trained = [parameter for parameter in held if parameter.grad is not None]
             again = sum(1 for each in trained if id(each) in self._divided and self._divided[id(each)].gradient() is each.grad)
             if again:
                 self.tell("shared-unscaled-twice", number=again, scale=float(scaler.get_scale()))
