@@ -170,11 +170,11 @@ class Training:
     def _mix(self, place: Place | None) -> None:
         """A backward pass has added to gradients, some of which were divided by the scale."""
         for key, (parameter, gradient, version) in list(self._divided.items()):
-            found: Any = gradient()
-            if found is None or getattr(parameter(), "grad", None) is not found:
-                del self._divided[key]
-            elif found._version != version:
-                del self._divided[key]
+            found = gradient()
+            if found is not None and getattr(parameter(), "grad", None) is found and found._version == version:
+                continue
+            del self._divided[key]
+            if found is not None and getattr(parameter(), "grad", None) is found:
                 self._mixed[key] = gradient, place
 
     def _used(self, optimizer: Any) -> None:
