@@ -171,10 +171,11 @@ class Training:
         """A backward pass has added to gradients, some of which were divided by the scale."""
         for key, (parameter, gradient, version) in list(self._divided.items()):
             found = gradient()
-            if found is not None and getattr(parameter(), "grad", None) is found and found._version == version:
+            held = found is not None and id(getattr(parameter(), "grad", None)) == id(found)
+            if found is not None and held and found._version == version:
                 continue
             del self._divided[key]
-            if found is not None and getattr(parameter(), "grad", None) is found:
+            if held:
                 self._mixed[key] = gradient, place
 
     def _used(self, optimizer: Any) -> None:
