@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from mplint.frameworks.names import PACKAGES
+from mplint.frameworks.names import PACKAGES, home_first
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, Args, Event, Frame, Machine, derived
@@ -113,7 +113,7 @@ class Frameworks:
         """What a name means that nothing binds: what a star import brings, a package, or what the program speaks of."""
         if name in PACKAGES:
             return PACKAGES[name]
-        brought = [f"{module}.{name}" for module in stars]
+        brought = [f"{module}.{name}" for module in home_first(name, stars)]
         for dotted in brought:
             if self.canonical(dotted) in self.known:
                 return dotted

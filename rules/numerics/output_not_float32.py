@@ -108,6 +108,8 @@ def model_ends(entry: Entry, scored: frozenset[Place]) -> list[End]:
             if len(makers) > 1 and not is_made_by_a_layer(atom):
                 continue  # one of many things that a configuration may end the model in
             at = atom.half[-1].place
+            if at in setters:
+                continue  # what a layer of the project's own makes of the policy by itself: no operation on it is known
             if not atom.tags.isdisjoint(PROBABLE) or at not in settled or (at in scored and ends_raw(atom)):
                 setter = setters.get(atom.half[0].place)
                 own = setter is not None and event.function != "" and setter.frame == event.frame and ends_raw(atom)

@@ -324,7 +324,8 @@ def layer_result(m: Machine, receiver: Object, meaning: OpMeaning, weights: Atom
     if cast_to is None and meaning.kind == "lower" and type(result) is Tensor and result.dtypes == {HALF} and not result.forward:
         result = result.but(dtypes=frozenset({ANY}), half=())  # float32 weights take no half input: somebody casts them
     if short.startswith(SIZED) and type(result) is Tensor and UNTRAINED in result.tags and not gradients_off(m):
-        result = result.but(tags=result.tags - {UNTRAINED})  # its weights are trained, whatever its input is
+        own = result.forward if result.dtypes & HALVES or not result.dtypes <= {SINGLE} else frozenset[str]()
+        result = result.but(tags=result.tags - {UNTRAINED}, forward=own)  # its weights are trained, whatever its input is
     if short in ("LSTM", "GRU", "RNN"):
         return Items((result, result)) if type(result) is not Items else Items((result.items[0], Items(result.items[1:])))
     return result

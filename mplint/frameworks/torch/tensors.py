@@ -97,6 +97,7 @@ COUNTS = re.compile(WHOLE + "(?:_|$)", re.I)
 NAMES_WHOLE = re.compile(WHOLE + "$", re.I)
 CHANNELS = re.compile(r"dim|head|freq|chan|layer|batch|bucket|bins|group|width|hidden|embed|rank|class|expert|query|queries|num_n|level")
 REDUCTIONS = frozenset({"mean", "var", "std", "var_mean", "std_mean", "nanmean"})
+BLENDS = frozenset({"add", "radd", "sub", "rsub", "mul", "rmul"})
 SAME_TENSOR = frozenset({"data", "T", "mT", "H", "mH", "real", "detach"})
 NEUTRAL = frozenset(
     [
@@ -617,6 +618,9 @@ class Operation:
         """Tags, with the one for what no gradient runs through where none runs through any of the tensors, or the result."""
         if short == "detach" or gradients_off(self.m):
             return tags | {UNTRAINED}
+        before = [t for t in self.tensors if t.forward]
+        if short in BLENDS and before and all(UNTRAINED in t.tags for t in before):
+            return tags | {UNTRAINED}  # of data and noise: samples between two others
         return tags - {UNTRAINED} if any(t.forward and UNTRAINED not in t.tags for t in self.tensors) else tags
 
     def marks(self, short: str, letters: Letters) -> frozenset[str]:
@@ -1355,7 +1359,7 @@ def tensor_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value |
     if name == "dtype":
         return DTypeOf(atom)
     if name in SAME_TENSOR:
-        return atom
+        return atom.but(tags=atom.tags | {UNTRAINED}) if name == "data" and atom.forward else atom
     if name == "shape" and MAP in atom.tags:
         return Unknown(f"{OF_MAP}{IDENTITY}{place.path}:{place.position}")
     if name in ("is_cuda", "is_cpu"):
