@@ -1,4 +1,4 @@
-"""Which steps use the same backward passes: the scaler is updated once, after the last of them."""
+"""Which steps belong to one round: the scaler is updated once, after the last of them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,37 @@ if TYPE_CHECKING:
     from mplint.python.file import SourceFile
 
 
-def another_follows(file: SourceFile, call: ast.Call, steps: Sequence[ast.Call], backwards: Sequence[ast.AST]) -> bool:
-    """Whether another optimizer steps on the same backward passes after `call`, one of `steps`."""
+def another_follows(
+    file: SourceFile, call: ast.Call, steps: Sequence[ast.Call], backwards: Sequence[ast.AST], rounds: bool = False
+) -> bool:
+    """Whether another optimizer steps after `call`, one of `steps`, on the same backward passes, or with `rounds` in the same round."""
     function = file.syntax.function(call)
     later = [s for s in steps if file.syntax.function(s) is function and position(s) > position(call)]
     following = next((s for s in later if not file.names.exclusive(call, s)), None)
-    if following is None or any(position(call) < position(b) < position(following) for b in backwards):
+    if following is None:
         return False
     here, there = (file.syntax.block(file.syntax.statement(s)) for s in (call, following))
+    if any(position(call) < position(b) < position(following) for b in backwards):
+        return rounds and here is there and ast.unparse(call.func) != ast.unparse(following.func)
     if ast.unparse(call.func) == ast.unparse(following.func) and here is not there:
         return False  # what the loop left over
+    if end_of_round(file, following, steps, backwards) is not file.syntax.statement(following):
+        return True
     require(here is there and ast.unparse(call.func) != ast.unparse(following.func), "it is not clear which steps use one backward pass")
     return True
+
+
+def end_of_round(file: SourceFile, call: ast.Call, steps: Sequence[ast.Call], backwards: Sequence[ast.AST]) -> ast.stmt:
+    """The statement behind which to update for a step: its own, or the condition around it where one before it has no such condition."""
+    function, own = file.syntax.function(call), file.syntax.statement(call)
+    around = [p for p in file.syntax.ancestors(own) if isinstance(p, ast.If)]
+    for before in steps:
+        if file.syntax.function(before) is not function or position(before) >= position(call) or file.names.exclusive(before, call):
+            continue
+        if any(position(before) < position(b) < position(call) for b in backwards):
+            continue
+        block = file.syntax.block(file.syntax.statement(before))
+        outer = next((p for p in around if any(p is s for s in block)), None)
+        if outer is not None and not outer.orelse:
+            return outer
+    return own
