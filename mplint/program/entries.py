@@ -441,8 +441,22 @@ def function(m: Machine, path: str, statement: IR) -> None:
     m.events.clear()
     m.frames.append(frame)
     for atom in list(atoms(value))[:2]:
-        call_returned(m, call_open(m, atom, statement[1]), statement[1])
+        call_returned(m, call_again(m, atom, statement[1]), statement[1])
     m.frames.pop()
+
+
+def call_again(m: Machine, value: Value, position: int) -> Value:
+    """Call a function with arguments that nobody knows, or with those of a call that was cut off."""
+    cut = m.cut.get(value.code) if type(value) is Function else None
+    if cut is None:
+        return call_open(m, value, position)
+    named: dict[str, Value] = dict(cut.given)
+    for name, entries in cut.dicts.items():
+        made = Object(("given", m.here(position), name), "dict", "builtins.dict", m.here(position))
+        m.write(made.id, "#entries", entries)
+        named[name] = made
+    m.path = cut.path
+    return m.call(value, Args(named=named, opaque=True), position)
 
 
 def call_returned(m: Machine, made: Value, position: int) -> None:
