@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from types import NoneType
@@ -737,7 +737,50 @@ def branches(m: Machine, ir: IR) -> list[tuple[Path, bool]]:
         return [(literals, truth) for truth, (literals, _) in told.items()]
     asked = question(m, ir)
     key = ("place", "test", m.number_of(asked if asked is not None else frozenset(found)))
-    return [(literals | {(key, truth)} | denied(both[not truth]), truth) for truth, (literals, _) in told.items()]
+    parts = parts_told(m, ir)
+    return [(literals | {(key, truth)} | denied(both[not truth]) | parts[truth], truth) for truth, (literals, _) in told.items()]
+
+
+def parts_told(m: Machine, ir: IR) -> Mapping[bool, Path]:
+    """What a test of several parts says of each of them, by how it comes out: they are asked again alone, or beside others."""
+    if ir[0] not in ("and", "or") or len(ir[2]) > MAX_PARTS or not all(is_plain(part) for part in ir[2]):
+        return NOTHING_TOLD
+    literals = [literal for part in ir[2] for literal in part_told(m, part)]
+    if len(literals) != len(ir[2]):
+        return NOTHING_TOLD
+    if ir[0] == "and":
+        return {True: frozenset(literals), False: frozenset({(("all", frozenset(literals)), False)})}
+    negated = frozenset((key, not sense) for key, sense in literals)
+    return {True: frozenset({(("all", negated), False)}), False: negated}
+
+
+NOTHING_TOLD: Mapping[bool, Path] = {True: frozenset(), False: frozenset()}
+MAX_PARTS = 4
+
+
+def is_plain(ir: IR) -> bool:
+    """Whether nothing is called where an expression is worked out."""
+    return ir[0] in ("name", "constant") or (ir[0] in ("attribute", "compare", "unary") and all(is_plain(part) for part in operands(ir)))
+
+
+def operands(ir: IR) -> list[IR]:
+    """What an attribute, a comparison or a unary operation is of."""
+    if ir[0] == "compare":
+        return [ir[2], *ir[4]]
+    return [ir[2] if ir[0] == "attribute" else ir[3]]
+
+
+def part_told(m: Machine, ir: IR) -> list[Condition]:
+    """A part of a test as a literal: its own, or that of the test that it is where it is asked alone; none where it is decided."""
+    found = ways(m, ir)
+    if len(found) == 2 and found[0][1] is not found[1][1]:
+        literals = next(literals for literals, truth in found if truth)
+        if len(literals) == 1:
+            return list(literals)
+    if len({truth for _, truth in found}) < 2:
+        return []
+    asked = question(m, ir)
+    return [(("place", "test", m.number_of(asked if asked is not None else frozenset(found))), True)]
 
 
 def excluded(one: Path, other: Path) -> bool:
