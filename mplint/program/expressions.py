@@ -1213,6 +1213,14 @@ def item_of_items(m: Machine, receiver: Items, index: Value, position: int) -> V
     return join((frozenset({(("in", f"[{key}]", frozenset({n})), True)}), c) for n, c in enumerate(candidates[: Alternatives.LIMIT]))
 
 
+def keyword(rest: Value, key: object) -> Value:
+    """What may stand under a key beside the known ones: of keywords that nobody knows, each is something else."""
+    if type(rest) is not Unknown:
+        return rest
+    shown, _, identity = rest.symbol.partition(IDENTITY)
+    return Unknown(f"{shown[:-2]}[{key!r}]{IDENTITY}{identity}", rest.hint) if shown.endswith("[]") and identity else rest
+
+
 def entry(m: Machine, held: Entries, index: Value, receiver: Object) -> Value:
     """The value of a key."""
     if type(index) is Constant:
@@ -1225,7 +1233,7 @@ def entry(m: Machine, held: Entries, index: Value, receiver: Object) -> Value:
         more = registered(m, receiver) if held.rest is None else None
         if more is not None:
             return entry(m, more, index, receiver)
-        return held.rest if held.rest is not None else Unknown(f"[{index.value!r}]{IDENTITY}{receiver.id!r}")
+        return keyword(held.rest, index.value) if held.rest is not None else Unknown(f"[{index.value!r}]{IDENTITY}{receiver.id!r}")
     if type(index) is Unknown:
         held = registered(m, receiver) or held
     candidates = [(k, v) for k, v in held.entries]
