@@ -535,6 +535,8 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
         opening(made, statement[1])
     if type(made) is Object:
         run_setters(m, path, cls, made, [s for s in statement[6] if s[0] == "define" and s not in pending], pending)
+        others = [s for s in statement[6] if s[0] == "define" and not s[2][2].startswith("__") and s not in pending]
+        pending += [s for s in others if Code(path, s[2]) not in m.called and m.library.computes(m, made, s[2][8])]
     for method in sorted(pending, key=lambda s: (not is_factory(s[2]), is_used_by(s, statement[6]))):
         code = Code(path, method[2])
         forget_protocols(m)

@@ -259,6 +259,10 @@ class Library(Protocol):
         """How a framework uses an instance of a class that nobody uses in the project, or None where none does."""
         ...
 
+    def computes(self, m: Machine, instance: Object, words: frozenset[str]) -> bool:
+        """Whether a method with these words computes with something that makes it matter, and that an instance has got by now."""
+        ...
+
     def initialized(self, m: Machine, instance: Object, args: Args, place: Place) -> None:
         """An instance calls the `__init__` of a base from another package."""
         ...
