@@ -49,11 +49,15 @@ def scaler_put_in(trace: Trace, path: str, cases: Sequence[tuple[Event, Step]]) 
             if isinstance(call.func, ast.Attribute):
                 made.setdefault(ast.unparse(call.func.value), {}).update(dict.fromkeys(makers(trace, path, event.data["optimizer"])))  # type: ignore[arg-type]
     forwards = [forward for place in sorted(regions) for forward in forwards_at(trace, file, place, happened)]
+    backwards, steps = calls_at(trace, places), calls_at(trace, (event.place for event in stepped))
+    others = calls_at(trace, (e.place for e in happened if e.kind == "backward" and e.place not in places))
+    looks = [*calls_at(trace, (e.place for e in happened if e.kind in LOOKS)), *gradients_read(file)]
+    own, apart = [{file.syntax.function(call) for call in calls} for calls in ([*backwards, *steps], others)]
     training = Training(
-        backwards=calls_at(trace, places),
-        others=calls_at(trace, (e.place for e in happened if e.kind == "backward" and e.place not in places)),
-        steps=calls_at(trace, (event.place for event in stepped)),
-        looks=[*calls_at(trace, (e.place for e in happened if e.kind in LOOKS)), *gradients_read(file)],
+        backwards=backwards,
+        others=others,
+        steps=steps,
+        looks=[node for node in looks if file.syntax.function(node) not in apart - own],  # the others are of another training
         made=lambda node: [*made.get(ast.unparse(node), {})] or [node],
         forwards=forwards,
     )
