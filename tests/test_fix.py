@@ -100,6 +100,15 @@ def test_only_the_fixes_that_are_allowed_are_applied(tmp_path: Path, applicabili
     assert (result.applied, len(result.remaining)) == (applied, 1 - applied)
 
 
+def test_a_fix_that_is_only_shown_comes_as_the_lines_that_it_would_change_in_the_fixed_file(tmp_path: Path) -> None:
+    toy = Toy(tmp_path, ("T1", "old", by("new")), applicability=Applicability.DISPLAY)
+    path = toy.file("a.py", "x = 1\ny = old\n")
+    ((finding, diff),) = toy.fixed().shown
+    assert (finding.code, finding.location.line) == ("T1", 2)
+    assert diff.splitlines()[2:] == ["@@ -1,2 +1,2 @@", " x = 1", "-y = old", "+y = new"]
+    assert path.read_text() == "x = 1\ny = old\n"
+
+
 def test_overlapping_fixes_wait_for_the_next_pass(tmp_path: Path) -> None:
     outer: Rule = ("T2", "f", lambda document, span: (Replace(Span(span.line, span.column, span.line, span.column + 6), "g(old)"),))
     toy = Toy(tmp_path, OLD, outer)

@@ -26,6 +26,18 @@ def models_report(reports: Iterable[str], style: Style) -> str:
     return "".join(_colored_node(line, style) for line in lines)
 
 
+def shown_report(shown: Iterable[tuple[Finding, str]], style: Style) -> str:
+    """The fixes that are only shown: where, what, and the lines that change, indented, so that no tool takes them for a diff to apply."""
+    lines = []
+    for finding, diff in shown:
+        where = finding.location
+        cell = "" if where.cell is None else f":cell {where.cell}"
+        title = finding.fix.title if finding.fix is not None else ""
+        lines.append(f"To be done by hand: {finding.code} {where.path}{cell}:{where.line}: {title}\n")
+        lines += [f"    {_colored(line, style)}".rstrip() + "\n" for line in diff.splitlines()[2:]]
+    return "".join(lines)
+
+
 def remaining_report(remaining: Sequence[Finding], sources: Sources, style: Style) -> str:
     """The findings that are left, with their source as it is now."""
     return listed(remaining, sources, style)

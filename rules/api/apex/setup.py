@@ -135,7 +135,8 @@ def condition(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Cal
     if not enabled:
         return chosen, branch
     whole = ast.parse(enabled, mode="eval").body
-    return f"({enabled}) and {chosen}" if isinstance(whole, ast.BoolOp) and isinstance(whole.op, ast.Or) else f"{enabled} and {chosen}", branch
+    either = isinstance(whole, ast.BoolOp) and isinstance(whole.op, ast.Or)
+    return f"({enabled}) and {chosen}" if either else f"{enabled} and {chosen}", branch
 
 
 def levels_of(file: SourceFile, apex: Apex, level: ast.expr | None) -> set[str | None]:
