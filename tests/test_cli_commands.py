@@ -20,6 +20,7 @@ from mplint.config import Config, Given
 from mplint.engine.results import Fault
 from mplint.errors import UsageError
 from mplint.findings import Applicability, Confidence, Finding, Fix, Location, Severity
+from mplint.report.summary import place
 from mplint.rule import registry
 
 
@@ -297,9 +298,9 @@ def test_fix_shows_beside_the_diff_what_is_to_be_done_by_hand(run: Run, engine: 
     engine.result = Result(diffs=(DIFF,), changed=("a.py",), applied=1, remaining=(shown,), shown=((shown, DIFF),))
     _, out, err = run("fix", "a.py")
     assert out == DIFF
-    place = f"{shown.location.path}:{shown.location.line}"
+    where = place(shown.location)
     assert err.startswith(
-        f"To be done by hand: MP304 {place}: Leave it out\n    @@ -1 +1 @@\n    -a\n    +b\nWould fix 1 finding in 1 file;"
+        f"To be done by hand: MP304 {where}: Leave it out\n    @@ -1 +1 @@\n    -a\n    +b\nWould fix 1 finding in 1 file;"
     )
 
 

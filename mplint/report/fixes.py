@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from mplint.findings import Applicability, Finding
 from mplint.report.sources import Sources
 from mplint.report.style import Style
-from mplint.report.summary import counted
+from mplint.report.summary import counted, place
 from mplint.report.text import listed
 
 
@@ -30,10 +30,8 @@ def shown_report(shown: Iterable[tuple[Finding, str]], style: Style) -> str:
     """The fixes that are only shown: where, what, and the lines that change, indented, so that no tool takes them for a diff to apply."""
     lines = []
     for finding, diff in shown:
-        where = finding.location
-        cell = "" if where.cell is None else f":cell {where.cell}"
         title = finding.fix.title if finding.fix is not None else ""
-        lines.append(f"To be done by hand: {finding.code} {where.path}{cell}:{where.line}: {title}\n")
+        lines.append(f"To be done by hand: {finding.code} {place(finding.location)}: {title}\n")
         lines += [f"    {_colored(line, style)}".rstrip() + "\n" for line in diff.splitlines()[2:]]
     return "".join(lines)
 
