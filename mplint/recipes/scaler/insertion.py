@@ -333,15 +333,15 @@ class Insertion:
 
     def _checkpoints(self) -> Iterator[tuple[ast.AST, Change]]:
         """Save and load the scaler's state beside the optimizer's, where the scaler is reached or can be handed."""
-        stores: dict[object, None] = {}
+        stores: dict[object, tuple[ast.AST, Change]] = {}  # after the last of the optimizers that keep their state together
         for call, owner in methods(self.file, "state_dict"):
             store = store_of(self.file, call)
-            if store is None or not self._is_kept_at(call, owner) or kept_in(store) in stores:
-                continue
-            change = saved_beside(self.file, call, store, self.place.scaler)
-            if change is not None:
-                stores[kept_in(store)] = None
-                yield call, change
+            change = (
+                saved_beside(self.file, call, store, self.place.scaler) if store is not None and self._is_kept_at(call, owner) else None
+            )
+            if store is not None and change is not None:
+                stores[kept_in(store)] = call, change
+        yield from stores.values()
         loads: dict[object, tuple[ast.AST, Change]] = {}
         for call, owner in methods(self.file, "load_state_dict") if stores else ():
             if self._is_kept_at(call, owner):
