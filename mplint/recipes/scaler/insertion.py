@@ -320,7 +320,9 @@ class Insertion:
             return self.place.scaler.startswith("self.") and len(values) == len(early) == 1
         if self.place.scaler.startswith("self."):
             return False
-        read = next((n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == root), None)
+        inside = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+        beside = (n for n in self.syntax.all(ast.Name) if self.syntax.function(n) is self.syntax.function(node))
+        read = next((n for n in (*inside, *beside) if n.id == root and isinstance(n.ctx, ast.Load)), None)
         bindings = self.file.names.lookup(read)[1] if read is not None else []
         here, home = self.syntax.function(node), self.syntax.function(self.place.anchor)
         if here is not home:
