@@ -99,6 +99,7 @@ CONTAINERS = {
     "torch.nn.ModuleDict": "dict",
     "torch.nn.ParameterDict": "dict",
 }
+COMPUTES, TAKES = "#computes", "#takes"  # slots of a module: the dtype that it computes in, whatever its weights are, and casts inputs to
 SLOTS = {"list": "#items", "dict": "#entries"}
 SIZED = ("Linear", "LazyLinear", "Embedding", "Conv", "LSTM", "GRU", "RNN", "MultiheadAttention", "LayerNorm", "BatchNorm")
 CONTENT = f"module{IDENTITY}"
@@ -290,6 +291,7 @@ vocabulary.made.append(module_made)
 def call_layer(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """A layer of torch."""
     note_called(m, receiver, args, place)
+    args = as_taken(m, receiver, args)
     meaning = torch_layer(str(receiver.type))
     if meaning is None:
         return unknown_model(m, receiver, args, place)
@@ -340,11 +342,57 @@ def weights_of(dtype: Atom) -> Tensor | None:
 
 
 def cast_weights(m: Machine, owner: Hashable) -> Value:
-    """The weights of what somebody has cast, as a tensor; NONE where nobody has: both, under their conditions."""
+    """The weights of what somebody has cast, or computes with in another dtype, as a tensor; NONE where nobody has: both, under their
+    conditions.
+    """
     held = m.read(owner, "#dtype")
+    own = choose(join((guards, weights_of(atom) or NONE) for guards, atom in options(held)), m.path) if held is not None else NONE
+    computes = m.read(owner, COMPUTES)
+    return own if computes is None else m.each(computes, lambda low: own if low == NONE else low)
+
+
+def compute_in(m: Machine, module: Atom, dtype: Atom, chain: Chain, depth: int = 0) -> None:
+    """What a module computes with in another dtype than that of its weights, and casts its inputs to: a sharding policy, an engine.
+
+    Its parameters and submodules follow, its buffers do not.
+    """
+    asked = dtypes_given(dtype)
+    if asked is None or type(module) is not Object or depth > 6:
+        return
+    low = Tensor(asked[0], chain, forward=asked[0] & HALVES)
+    m.write(module.id, COMPUTES, low)
+    if depth == 0:
+        m.write(module.id, TAKES, low)
+    if type(module.type) is Class:
+        for name, value in [(n, v) for n, v in m.store.slots.of(module.id) if not n.startswith(("#", "@"))]:
+            if any(type(atom) is Tensor and PARAMETER in atom.tags for atom in atoms(value)):
+                m.write(module.id, name, m.each(value, lambda a: in_dtype(a, asked[0], chain) if type(a) is Tensor else a))
+    for inner in list(modules_in(m, module)):
+        compute_in(m, inner, dtype, chain, depth + 1)
+
+
+def computes_as_it_is(m: Machine, owner: Hashable, name: str) -> Value | None:
+    """What a module computes in where only the other arm of a branch has sharded it: nothing but its own dtype."""
+    return NONE if name in (COMPUTES, TAKES) else None
+
+
+vocabulary.unset.append(computes_as_it_is)
+
+
+def as_taken(m: Machine, receiver: Object, args: Args) -> Args:
+    """Arguments in the dtype that a module casts its inputs to."""
+    held = m.read(receiver.id, TAKES)
     if held is None:
-        return NONE
-    return choose(join((guards, weights_of(atom) or NONE) for guards, atom in options(held)), m.path)
+        return args
+
+    def lowered_to(low: Atom, given: Atom) -> Value:
+        is_float = type(given) is Tensor and type(low) is Tensor and given.dtypes <= FLOATS
+        return given.but(dtypes=low.dtypes, half=low.half) if is_float else given  # type: ignore[union-attr]
+
+    def one(value: Value) -> Value:
+        return m.each(held, lambda low: m.each(value, lambda given: lowered_to(low, given)))
+
+    return Args([one(v) for v in args.positional], {k: one(v) for k, v in args.named.items()}, args.places, args.named_places, args.opaque)
 
 
 @vocabulary.invoke("list")
@@ -354,7 +402,7 @@ def call_sequential(m: Machine, receiver: Object, name: str, args: Args, place: 
     if receiver.type != "torch.nn.Sequential" or type(held) is not Items or not args.positional:
         return unknown_model(m, receiver, args, place)
     note_replicas(m, receiver, place)
-    value = args.positional[0]
+    value = as_taken(m, receiver, args).positional[0]
     for module in held.items:
         value = m.call(module, Args((value,), places=args.places[:1]), place.position)
     if held.rest is not None:
@@ -366,7 +414,7 @@ def call_sequential(m: Machine, receiver: Object, name: str, args: Args, place: 
 @vocabulary.invoke("instance")
 def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """An instance of a project's class with bases of other packages: its `forward`, as a trainer gives it that has prepared it."""
-    return given_back(m, receiver, forward_of_instance(m, receiver, args, place))
+    return given_back(m, receiver, forward_of_instance(m, receiver, as_taken(m, receiver, args), place))
 
 
 def forward_of_instance(m: Machine, receiver: Object, args: Args, place: Place) -> Value:
@@ -461,64 +509,45 @@ def bounded(m: Machine, callee: Value, args: Args, place: Place) -> Value | None
     return m.within(CALL_STEPS if m.bounds else min(CALL_STEPS, m.left // 3), lambda: m.call(callee, args, place.position))
 
 
-def computed_under(m: Machine, value: Value, depth: int = 0) -> Value:
+def computed_under(m: Machine, value: Value) -> Value:
     """What a module gives under autocast: its tensors were computed by the region."""
 
     def with_region(region: Atom, atom: Atom) -> Value:
         if type(region) is not Autocast or region.dtype is None:
             return atom
-        return marked(m, atom, region.dtype, depth)
+        return changed_within(m, atom, partial(marked, region.dtype))
 
     return spread(m, [m.state("autocast"), value], lambda chosen: with_region(*chosen))
 
 
-def marked(m: Machine, atom: Atom, letter: str, depth: int) -> Value:
+def marked(letter: str, atom: Atom) -> Value:
     """An atom with a region's dtype in its history."""
     if type(atom) is Tensor:
         return atom.but(forward=atom.forward | {letter})
-    if depth > 2:
-        return atom
-    if type(atom) is Items:
-        return Items(tuple(computed_under(m, v, depth + 1) for v in atom.items), atom.rest and computed_under(m, atom.rest, depth + 1))
-    if type(atom) is Object and atom.kind == "dict":
-        held = m.read(atom.id, "#entries")
-        if type(held) is Entries:
-            m.write(
-                atom.id,
-                "#entries",
-                Entries(
-                    tuple((k, computed_under(m, v, depth + 1)) for k, v in held.entries),
-                    held.rest and computed_under(m, held.rest, depth + 1),
-                ),
-            )
-        return atom
-    if type(atom) is Object and atom.kind == "list":
-        held = m.read(atom.id, "#items")
-        if type(held) is Items:
-            m.write(atom.id, "#items", marked(m, held, letter, depth + 1))
-        return atom
     if type(atom) is Unknown:
         return Tensor(frozenset({ANY}), forward=frozenset({letter}), tags=frozenset({MODEL_OUTPUT}))
     return atom
 
 
 def changed_within(m: Machine, value: Value, change: Callable[[Atom], Value], depth: int = 0) -> Value:
-    """A value with the tensors in it changed, in tuples, lists and dicts as well."""
+    """A value with what it holds changed, in tuples, lists and dicts as well."""
 
     def one(atom: Atom) -> Value:
         if type(atom) is Tensor:
             return change(atom)
         if depth > 2:
             return atom
+        held = m.read(atom.id, SLOTS[atom.kind]) if type(atom) is Object and atom.kind in SLOTS else None
         if type(atom) is Items:
             rest = atom.rest and changed_within(m, atom.rest, change, depth + 1)
             return Items(tuple(changed_within(m, item, change, depth + 1) for item in atom.items), rest)
-        held = m.read(atom.id, SLOTS[atom.kind]) if type(atom) is Object and atom.kind in SLOTS else None
         if type(atom) is Object and type(held) is Items:
             m.write(atom.id, "#items", changed_within(m, held, change, depth + 1))
         elif type(atom) is Object and type(held) is Entries:
             entries = tuple((key, changed_within(m, item, change, depth + 1)) for key, item in held.entries)
             m.write(atom.id, "#entries", Entries(entries, held.rest and changed_within(m, held.rest, change, depth + 1)))
+        else:
+            return change(atom)
         return atom
 
     return m.each(value, one)
