@@ -161,7 +161,7 @@ def test_lines_of_a_notebook_are_those_of_its_cells(run: Run, tmp_path: Path) ->
     (tmp_path / "n.ipynb").write_text(notebook("import os\nimport torch", OLD))
     assert run("--since", "HEAD")[1] == []
     (tmp_path / "n.ipynb").write_text(notebook("import torch", OLD, OLD))
-    assert run("--since", "HEAD")[1] == ["n.ipynb:cell 3:1:6 MP101"]
+    assert run("--since", "HEAD")[1] == ["n.ipynb:cell 2:1:6 MP101"]
 
 
 @pytest.mark.parametrize(

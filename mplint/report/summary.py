@@ -123,7 +123,7 @@ def unjudged_text(unjudged: Sequence[tuple[str, str]], style: Style) -> str:
 
 
 def place(location: Location) -> str:
-    """`path:line:column` as editors and terminals link it; in a notebook `path:cell 3:line:column`, cells counted from 1."""
+    """`path:line:column` as editors and terminals link it; in a notebook `path:cell 3:line:column`, cells counted from 0 as in JSON."""
     return ":".join((location.path, *_position(location)))
 
 
@@ -135,7 +135,7 @@ def spot(finding: Finding) -> str:
 def _position(location: Location) -> list[str]:
     parts = []
     if location.cell is not None:
-        parts.append(f"cell {location.cell + 1}")
+        parts.append(f"cell {location.cell}")
     if location.line is not None:
         parts.append(str(location.line))
         if location.column is not None:

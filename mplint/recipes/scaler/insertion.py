@@ -320,7 +320,9 @@ class Insertion:
             return self.place.scaler.startswith("self.") and len(values) == len(early) == 1
         if self.place.scaler.startswith("self."):
             return False
-        read = next((n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == root), None)
+        inside = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+        beside = (n for n in self.syntax.all(ast.Name) if self.syntax.function(n) is self.syntax.function(node))
+        read = next((n for n in (*inside, *beside) if n.id == root and isinstance(n.ctx, ast.Load)), None)
         bindings = self.file.names.lookup(read)[1] if read is not None else []
         here, home = self.syntax.function(node), self.syntax.function(self.place.anchor)
         if here is not home:
@@ -333,15 +335,15 @@ class Insertion:
 
     def _checkpoints(self) -> Iterator[tuple[ast.AST, Change]]:
         """Save and load the scaler's state beside the optimizer's, where the scaler is reached or can be handed."""
-        stores: dict[object, None] = {}
+        stores: dict[object, tuple[ast.AST, Change]] = {}  # after the last of the optimizers that keep their state together
         for call, owner in methods(self.file, "state_dict"):
             store = store_of(self.file, call)
-            if store is None or not self._is_kept_at(call, owner) or kept_in(store) in stores:
-                continue
-            change = saved_beside(self.file, call, store, self.place.scaler)
-            if change is not None:
-                stores[kept_in(store)] = None
-                yield call, change
+            change = (
+                saved_beside(self.file, call, store, self.place.scaler) if store is not None and self._is_kept_at(call, owner) else None
+            )
+            if store is not None and change is not None:
+                stores[kept_in(store)] = call, change
+        yield from stores.values()
         loads: dict[object, tuple[ast.AST, Change]] = {}
         for call, owner in methods(self.file, "load_state_dict") if stores else ():
             if self._is_kept_at(call, owner):
