@@ -24,6 +24,7 @@ from mplint.rule import plugin_modules, rules_package
 
 if TYPE_CHECKING:
     from mplint.engine.job import Job
+    from mplint.engine.lowered import LoweredPrograms
     from mplint.engine.targets import TargetResolver
 
 Entries = dict[str, tuple[str, bytes, FileResult]]
@@ -81,6 +82,7 @@ class ProgramCache:
 
     def __init__(self, config: Config, codes: frozenset[str], repository: str) -> None:
         self.path = place_of("program", config, codes, repository)
+        self.plugins = config.plugins
         self.others: frozenset[str] = frozenset()  # further files that the findings looked up or stored were made from
 
     def lookup(self, facts: bytes, digests: Mapping[str, bytes], read: Callable[[str], bytes]) -> dict[str, list[Finding]] | None:
@@ -96,6 +98,14 @@ class ProgramCache:
         self.others = frozenset(made.others)
         kept = [known for known in self._load() if known.facts != made.facts or known.digests != made.digests]
         write(self.path, pickle.dumps([made, *kept[: self.KEPT - 1]], pickle.HIGHEST_PROTOCOL))
+
+    def lowered(self) -> LoweredPrograms | None:
+        """The lowered programs of all projects; None where this Python has no sqlite."""
+        try:
+            from mplint.engine.lowered import LoweredPrograms
+        except ImportError:
+            return None
+        return LoweredPrograms(self.plugins)
 
     def _load(self) -> list[Made]:
         try:

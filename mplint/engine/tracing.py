@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mplint.catalog import Entry
 from mplint.engine.cache import Made, ProgramCache, bytes_of
@@ -33,6 +33,9 @@ from mplint.rule import Rule
 from mplint.targets import Targets
 from mplint.versions import Versions
 
+if TYPE_CHECKING:
+    from mplint.engine.lowered import LoweredPrograms
+
 FEW = 40  # programs, whose imports are looked up on disk as well
 PROJECT_FILES = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 STACK = 12_000
@@ -54,7 +57,7 @@ def traced_findings(
 
     They are looked up in `remembered` first, which holds those of the same programs. What fails is added to `faults`.
     """
-    programs = Programs(given, read, told_by, targets)
+    programs = Programs(given, read, told_by, targets, remembered.lowered() if remembered is not None else None)
     named = [path for path in sorted(given) if programs.mentions(path)]
     facts = programs.told_facts() if remembered is not None else b""
     digests = {path: result.digest for path, result in told_by.items()}
@@ -65,6 +68,8 @@ def traced_findings(
         try:
             found = traced(programs, named)
             told = ask(found, asking, given, faults)
+            if programs.kept is not None:
+                programs.kept.write()
             if remembered is not None and not faults:
                 looked_up = found.project.looked_up if found.project is not None else set()
                 others = {path: digest_of(bytes_of(path)) for path in sorted({*programs.others, *looked_up})}
@@ -159,8 +164,10 @@ class Programs:
         read: Callable[[str], bytes],
         told: Mapping[str, FileResult] | None = None,
         targets: Callable[[str], Targets] | None = None,
+        kept: LoweredPrograms | None = None,
     ) -> None:
         self.given = given
+        self.kept = kept
         self.told = told or {}
         self.imports = {path: result.imports for path, result in self.told.items()}
         self.folders = {path: result.folders for path, result in self.told.items() if result.folders}
@@ -248,11 +255,28 @@ class Programs:
         self.opened.add(path)
         known = self.told[path].lowered if path in self.told else None
         if known is not None:
+            if self.kept is not None:
+                self.kept.add(self.kept.key(self.given.get(path, path), self.told[path].digest), known)
             return marshal.loads(known) if isinstance(known, bytes) else known
         try:
-            return lower(parse(self.documents.get(path) or self.loaded(path)))
+            if path in self.documents or self.kept is None:
+                return lower(parse(self.documents.get(path) or self.loaded(path)))
+            return self.lowered_before(path, self.kept)
         except (InputError, OSError, RecursionError, ValueError, SyntaxError):
             return None
+
+    def lowered_before(self, path: str, kept: LoweredPrograms) -> IR:
+        """A lowered program, as a former run has kept it where one did; raises what reading and parsing it raise."""
+        name = self.given.get(path, path)
+        if path not in self.given:
+            self.others.add(path)
+        data = self.read(name)
+        key = kept.key(name, digest_of(data))
+        found = kept.get(key)
+        if found is None:
+            found = lower(parse(load(name, data)))
+            kept.add(key, found)
+        return found
 
 
 def clips_gradients(data: bytes) -> bool:
