@@ -24,6 +24,7 @@ from mplint.frameworks.names import unbound
 from mplint.frameworks.relevance import speaks_of_training
 from mplint.program.lower import IR, lower
 from mplint.program.machine import Recorder
+from mplint.program.modules import ImportGraph
 from mplint.program.trace import Trace
 from mplint.python.document import Document, InputError
 from mplint.python.file import SourceFile
@@ -180,10 +181,11 @@ class Programs:
         self.others: set[str] = set()  # programs that were not given
 
     def told_facts(self) -> bytes:
-        """A digest of everything that is known of the programs without their texts."""
+        """A digest of everything that is known of the programs without their texts: of their imports, which of the programs they mean."""
+        targets_of = ImportGraph({path: self.imports.get(path, ()) for path in self.paths()}, self.folders).targets
         folders = sorted({os.path.dirname(path) for path in self.given.values()})
         targets = [self.targets(os.path.join(folder, "_")).told() for folder in folders] if self.targets is not None else []
-        told = [(path, r.imports, r.folders, sorted(r.words), r.speaks) for path, r in sorted(self.told.items())]
+        told = [(path, sorted(targets_of[path]), r.folders, sorted(r.words), r.speaks) for path, r in sorted(self.told.items())]
         return digest_of(repr((sorted(self.given.items()), told, targets)).encode("utf-8", "surrogatepass"))
 
     def paths(self) -> list[str]:

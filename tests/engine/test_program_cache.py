@@ -92,6 +92,23 @@ def test_an_answer_ends_with_a_change_of_a_file_or_of_the_pins(project: Path, mo
     assert "MP101" in codes()
 
 
+def test_an_import_of_another_package_in_a_file_that_no_program_reads_changes_nothing(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "notes.py").write_text("print(1)\n")
+    assert "MP304" in codes()
+    (project / "notes.py").write_text("import json\n\nprint(json.dumps(1))\n")
+
+    def interpreted(*_: object) -> None:
+        raise LookupError
+
+    monkeypatch.setattr("mplint.engine.tracing.interpret", interpreted)
+    result = check(["."], Config(isolated=True))
+    assert "MP304" in [finding.code for finding in result.findings] and not result.faults
+    (project / "notes.py").write_text("import steps\n\nprint(steps.finish)\n")
+    assert "LookupError" in str(check(["."], Config(isolated=True)).faults)
+
+
 def test_another_hardware_is_another_question(project: Path) -> None:
     (project / "train.py").write_text(TRAIN.replace('torch.autocast("cuda")', 'torch.autocast("cuda", dtype=torch.bfloat16)'))
 
