@@ -62,7 +62,7 @@ def traced_findings(
     named = [path for path in sorted(given) if programs.mentions(path)]
     facts = programs.told_facts() if remembered is not None else b""
     digests = {path: result.digest for path, result in told_by.items()}
-    known = remembered.lookup(facts, digests, programs.data) if remembered is not None else None
+    known = remembered.lookup(facts, digests, programs.data, programs.is_lowered_to) if remembered is not None else None
     if known is not None:
         return known
     with deep_stack():
@@ -74,7 +74,7 @@ def traced_findings(
             if remembered is not None and not faults:
                 looked_up = found.project.looked_up if found.project is not None else set()
                 others = {path: digest_of(bytes_of(path)) for path in sorted({*programs.others, *looked_up})}
-                remembered.store(Made(facts, digests, frozenset(programs.opened), programs.answers, others, told))
+                remembered.store(Made(facts, digests, frozenset(programs.opened), frozenset(programs.run), programs.answers, others, told))
             return told
         except Exception as error:
             faults.add(Fault(given[named[0]], "interpreting the program", describe(error)))
@@ -176,7 +176,8 @@ class Programs:
         self.targets = targets
         self.read = read
         self.documents: dict[str, Document] = {}
-        self.opened: set[str] = set()  # the programs whose text somebody has read
+        self.opened: set[str] = set()  # the programs whose text somebody has read,
+        self.run: set[str] = set()  # and those that somebody has asked for in their lowered form
         self.answers: dict[str, dict[Callable[[bytes], Hashable], Hashable]] = {}  # what others were asked of texts
         self.others: set[str] = set()  # programs that were not given
 
@@ -254,7 +255,7 @@ class Programs:
 
     def lowered(self, path: str) -> IR | None:
         """A lowered program, or None where it can't be read or parsed."""
-        self.opened.add(path)
+        self.run.add(path)
         known = self.told[path].lowered if path in self.told else None
         if known is not None:
             if self.kept is not None:
@@ -266,6 +267,20 @@ class Programs:
             return self.lowered_before(path, self.kept)
         except (InputError, OSError, RecursionError, ValueError, SyntaxError):
             return None
+
+    def is_lowered_to(self, path: str, digest: bytes) -> bool:
+        """Whether the program of a path is lowered to what it was when its bytes had another digest: only comments and the like differ."""
+        if self.kept is None or path not in self.given:
+            return False
+        name = self.given[path]
+        before = self.kept.get(self.kept.key(name, digest))
+        if before is None:
+            return False
+        with deep_stack():
+            try:
+                return lower(parse(load(name, self.read(name)))) == before
+            except (InputError, OSError, RecursionError, ValueError, SyntaxError):
+                return False
 
     def lowered_before(self, path: str, kept: LoweredPrograms) -> IR:
         """A lowered program, as a former run has kept it where one did; raises what reading and parsing it raise."""
