@@ -24,7 +24,6 @@ from mplint.rule import plugin_modules, rules_package
 
 if TYPE_CHECKING:
     from mplint.engine.job import Job
-    from mplint.engine.lowered import LoweredPrograms
     from mplint.engine.targets import TargetResolver
 
 Same = Callable[[str, bytes], bool]  # whether a program is lowered to what it was when its bytes had another digest
@@ -101,14 +100,6 @@ class ProgramCache:
         self.others = frozenset(made.others)
         kept = [known for known in self._load() if known.facts != made.facts or known.digests != made.digests]
         write(self.path, pickle.dumps([made, *kept[: self.KEPT - 1]], pickle.HIGHEST_PROTOCOL))
-
-    def lowered(self) -> LoweredPrograms | None:
-        """The lowered programs of all projects; None where this Python has no sqlite."""
-        try:
-            from mplint.engine.lowered import LoweredPrograms
-        except ImportError:
-            return None
-        return LoweredPrograms(self.plugins)
 
     def _load(self) -> list[Made]:
         try:

@@ -58,7 +58,7 @@ def traced_findings(
 
     They are looked up in `remembered` first, which holds those of the same programs. What fails is added to `faults`.
     """
-    programs = Programs(given, read, told_by, targets, remembered.lowered() if remembered is not None else None)
+    programs = Programs(given, read, told_by, targets, kept_programs(remembered))
     named = [path for path in sorted(given) if programs.mentions(path)]
     facts = programs.told_facts() if remembered is not None else b""
     digests = {path: result.digest for path, result in told_by.items()}
@@ -79,6 +79,17 @@ def traced_findings(
         except Exception as error:
             faults.add(Fault(given[named[0]], "interpreting the program", describe(error)))
             return {}
+
+
+def kept_programs(remembered: ProgramCache | None) -> LoweredPrograms | None:
+    """The lowered programs of former runs, for a run with a cache; None where this Python has no sqlite."""
+    if remembered is None:
+        return None
+    try:
+        from mplint.engine.lowered import LoweredPrograms
+    except ImportError:
+        return None
+    return LoweredPrograms(remembered.plugins)
 
 
 @contextmanager
