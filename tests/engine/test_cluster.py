@@ -13,25 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from pair import SCALER, ended, training
 
 from mplint.cli.main import main
 
 NEEDS = "distributed is not installed"
 LIMIT = 240  # seconds of one run
-OLD = "import torch\nscaler = torch.cuda.amp.GradScaler()\n"
-TRAIN = """\
-import torch
-from part import scaler
-
-def train(model, loader, optimizer):
-    for batch in loader:
-        with torch.autocast("cuda"):
-            loss = model(batch)
-        scaler.scale(loss).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        scaler.step(optimizer)
-        scaler.update()
-"""
 
 
 @pytest.fixture
@@ -41,10 +28,10 @@ def repositories(tmp_path: Path) -> Path:
     for number in range(5):
         root = folder / f"repository{number}"
         (root / ".git").mkdir(parents=True)
-        (root / "part.py").write_text(OLD)
-        (root / "train.py").write_text(TRAIN)
+        (root / "part.py").write_text(SCALER)
+        (root / "train.py").write_text(training("part"))
         (root / "weights.onnx").write_bytes(b"\0no model")
-    (folder / "alone.py").write_text(OLD)
+    (folder / "alone.py").write_text(SCALER)
     return folder
 
 
@@ -85,11 +72,6 @@ def begun_check(folder: Path, *options: str, session: bool = False) -> subproces
         text=True,
         start_new_session=session,
     )
-
-
-def ended(run: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = run.communicate(timeout=LIMIT)
-    return run.returncode, out, err
 
 
 def working(workers: list[int] | None, group: int | None) -> list[int]:
@@ -152,7 +134,7 @@ def test_what_an_executor_does_not_go_with(
     options: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("a.py").write_text(OLD)
+    Path("a.py").write_text(SCALER)
     assert main(["check", ".", "--isolated", *options]) == 2
     assert told in capsys.readouterr().err
 
