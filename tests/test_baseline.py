@@ -115,6 +115,18 @@ def test_what_can_not_be_read_is_in_no_baseline(run: Run, tmp_path: Path) -> Non
     assert run("check", "--baseline", FILE)[0] == 2
 
 
+def test_a_file_that_can_not_be_read_for_now_keeps_its_entries(run: Run, tmp_path: Path) -> None:
+    run("baseline", "create")
+    before = entries(tmp_path)
+    (tmp_path / "src" / "train.py").write_text(PROGRAM + "<<<<<<< HEAD\n")
+    code, _, err = run("check", "--baseline", FILE)
+    assert code == 2 and "gone" not in err
+    for action in ("prune", "update"):
+        code, out, _ = run("baseline", action)
+        assert (code, out) == (2, f"{FILE}: 1 finding in 1 file (0 new, 0 gone).\n")
+    assert entries(tmp_path) == before
+
+
 def test_json_counts_what_the_baseline_holds(run: Run) -> None:
     run("baseline", "create")
     summary = json.loads(run("check", "--baseline", FILE, "--output-format", "json")[1])["summary"]
