@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from mplint.cli import models
 from mplint.cli.arguments import Parser, add_ranges, input_range, known_runtime
 from mplint.cli.factory import function_of
 from mplint.cli.output import write_text
@@ -37,17 +38,20 @@ exit status:
      training script something is left to you
   2  misuse, or an input that can't be read or run
   3  nothing was converted: not written, unless with --force; the reasons are
-     listed"""
+     listed
+Of several models the first of 2, 1, 3 and 0 that one of them gives."""
 
 
 def add_options(parser: Parser) -> None:
     """The options of `mplint convert`."""
     parser.add_argument(
-        "input",
+        "inputs",
+        nargs="+",
         metavar="INPUT",
-        help="an ONNX model, a Keras model (.keras, .h5), a SavedModel folder, a torch program (.pt2, TorchScript), or a script (.py)",
+        help="an ONNX model, a Keras model (.keras, .h5), a SavedModel folder, a torch program (.pt2, TorchScript), or a script (.py); "
+        "models also by address (s3://bucket/models/*.onnx)",
     )
-    parser.add_argument("-o", "--output", metavar="OUT", help="where to write the converted model")
+    parser.add_argument("-o", "--output", metavar="OUT", help="where to write the converted model; the folder for several")
     parser.add_argument(
         "--policy",
         choices=sorted(POLICIES),
@@ -89,10 +93,16 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--apply", action="store_true", help="write an adopted training script in place (default: show the diff)")
     parser.add_argument("--report", metavar="FILE", help="write every figure and reason to FILE: .html, a page for a browser, or .json")
     parser.add_argument("--force", action="store_true", help="write the result even if verification fails")
+    parser.add_argument(
+        "--executor", metavar="URL", help="convert models on a dask cluster: dask://HOST:PORT, or dask://local?workers=N for one here"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Convert one model or program and return the exit code; raises UsageError for misuse and for what can't be converted."""
+    """Convert one model or program, or several models; returns the exit code, raises UsageError for misuse and what can't be converted."""
+    if models.are_asked_for(options):
+        return models.run(options)
+    options.input = options.inputs[0]
     fit = _fitted(options)
     options.policy = fit.policy
     if is_source(options.input):

@@ -12,7 +12,8 @@ from pair import SCALER, training
 from mplint.config import load_config
 from mplint.engine.far import check_parcel
 from mplint.engine.job import Job
-from mplint.engine.parcel import Answer, Unsendable, moved_back, opened, pack
+from mplint.engine.moved import moved
+from mplint.engine.parcel import Answer, Unsendable, opened, pack
 from mplint.engine.run import Part, check_paths, files_of
 from mplint.findings import Confidence, Finding, Location, Severity
 
@@ -94,6 +95,6 @@ def test_a_parcel_that_cannot_be_checked_says_why() -> None:
 
 def test_paths_come_back_as_they_were() -> None:
     finding = Finding("MP304", "clip", Severity.ERROR, Confidence.HIGH, "in /top/a.py", Location("/top/a.py", 1, 1, 1, 2))
-    back = moved_back((finding, {"/top/b": [1]}), "/top")
+    back = moved((finding, {"/top/b": [1]}), "/top")
     assert back == (finding._replace(message="in /a.py", location=Location("/a.py", 1, 1, 1, 2)), {"/b": [1]})
     assert back[0].severity is Severity.ERROR  # type: ignore[index]
