@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import counted
 import recorded
 import schema
 import shown
@@ -47,6 +48,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield ROOT / "mplint" / "data" / "config.schema.json", schema.schema_text()
     yield filled(ROOT / "docs" / "writing-rules.md", events=events_table())
     yield filled(ROOT / "docs" / "configuration.md", settings=schema.settings_table(), options=schema.options_table())
+    yield filled(ROOT / "docs" / "field-report.md", counted=counted.table())
     yield filled(ROOT / "docs" / "rules" / "index.md", rules=table(list(rules.values())))
     for page_of_commands in (
         ROOT / "README.md",

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import counted
+
 DOCS = Path(__file__).resolve().parent
 MOST = 8  # tests of a witness that a page shows
-# The tables of the field report that count by rule: how each begins, what it is of, and what its columns are.
-TABLES = (
-    ("| code | findings | wrong | precision |", "124 PyTorch repositories", ("findings", "wrong")),
-    (
-        "| code | findings | wrong now | debatable | precision | wrong when met |",
-        "101 Keras and TensorFlow repositories",
-        ("findings", "wrong", "debatable", "", "met"),
-    ),
-)
+DECIDED = {"file": "one file decides", "project": "need other files", "library": "a user of a library decides"}
 
 
 @cache
@@ -60,28 +53,16 @@ def code_of(text: str) -> str:
 
 
 def field(code: str) -> str:
-    """The section on how often a rule was right on public code; "" where the report does not count it."""
-    told = [sentence for heading, what, columns in TABLES for sentence in counted(code, heading, what, columns)]
-    if not told:
+    """The section on how often a rule was right where it had never been before; "" where nothing of its kind was met."""
+    met, read = counted.bugs(code), counted.readings().get(code)
+    said = [f"{found} of {all_} that {DECIDED[kind]}" for kind, (found, all_) in met.items()]
+    lines = []
+    if said:
+        lines.append(f"Of the mistakes of this kind that maintainers confirmed, it found, when it met them: {', '.join(said)}.")
+    if read is not None:
+        verdicts = [f"{read[verdict] or 'none'} {verdict}" for verdict in ("wrong", "debatable")]
+        lines.append(f"Of what it said of public repositories, {read['findings']} were read in their source: {', '.join(verdicts)}.")
+    if not lines:
         return ""
-    before = "Every finding was read in its source; what was wrong when it was met has been mended since, so that these numbers flatter."
-    link = "the [field report](../field-report.md) has the repositories, and the first contacts, which are the better guess"
-    return f"## In the field\n\n{' '.join(told)} {before} They are of rules that looked at one file at a time: {link}.\n"
-
-
-def counted(code: str, heading: str, what: str, columns: tuple[str, ...]) -> Iterator[str]:
-    """What one table says of a rule."""
-    text = (DOCS / "field-report.md").read_text(encoding="utf-8")
-    rows = text.partition(heading)[2].partition("\n\n")[0].splitlines()
-    for row in rows:
-        cells = [cell.strip() for cell in row.strip("| ").split("|")]
-        if cells[0] != code:
-            continue
-        numbers = dict(zip(columns, cells[1:], strict=False))
-        if numbers["findings"] == "0":
-            return
-        said = [f"{numbers['wrong'] if numbers['wrong'] != '0' else 'none'} wrong"]
-        said += [f"{numbers['debatable']} debatable"] if numbers.get("debatable", "0") != "0" else []
-        met = numbers.get("met", "0")
-        said += [f"{met} wrong when first met"] if met != "0" else []
-        yield f"On {what}: {numbers['findings']} findings, {', '.join(said)}."
+    link = "the [field report](../field-report.md) has the repositories and what was missed"
+    return f"## In the field\n\n{' '.join(lines)} All of it is from first contacts, before anything was mended for them: {link}.\n"

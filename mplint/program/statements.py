@@ -59,6 +59,7 @@ from mplint.program.values import (
 UNROLLED = 4  # items of a literal sequence that a loop runs one by one
 TESTS = frozenset({"compare", "and", "or", "unary", "call"})  # expressions that may ask what a variable is
 ROUNDS = 2  # of a loop over unknown items
+YIELDS = 4  # of a generator context, on as many paths
 
 
 def block(m: Machine, statements: Sequence[IR]) -> bool:
@@ -671,28 +672,27 @@ def enter_one(m: Machine, atom: Value, position: int, run: Callable[[Value], boo
 
 
 def enter_generator(m: Machine, context: Object, position: int, run: Callable[[Value], bool]) -> bool:
-    """A function with `@contextmanager`: its body runs, and the with-statement's where it yields."""
-
+    """A function with `@contextmanager`: its body runs, and the with-statement's where it yields, on each path."""
     held = m.read(context.id, "#call")
     if type(held) is not Items or type(held.items[0]) is not Function:
         return run(Unknown(f"context{IDENTITY}{position}"))
     function = held.items[0]
     frames = len(m.frames)
-    went: list[bool] = []
+    went: list[tuple[Path, bool]] = []
 
     def on_yield(value: Value) -> Value:
-        if went:  # a generator context yields once on each path
+        if len(went) == YIELDS or any(path <= m.path for path, _ in went):  # a generator context yields once on each path
             return NONE
-        inner = m.frames[frames:]
+        path, inner = m.path, m.frames[frames:]
         del m.frames[frames:]
         try:
-            went.append(run(value))
+            went.append((path, run(value)))
         finally:
             m.frames.extend(inner)
         return NONE
 
     run_function(m, function, context_args(m, context), position, on_yield=on_yield)
-    return went[0] if went else run(NONE)
+    return any(alive for _, alive in went) if went else run(NONE)
 
 
 def context_args(m: Machine, context: Object) -> Args:

@@ -461,64 +461,45 @@ def bounded(m: Machine, callee: Value, args: Args, place: Place) -> Value | None
     return m.within(CALL_STEPS if m.bounds else min(CALL_STEPS, m.left // 3), lambda: m.call(callee, args, place.position))
 
 
-def computed_under(m: Machine, value: Value, depth: int = 0) -> Value:
+def computed_under(m: Machine, value: Value) -> Value:
     """What a module gives under autocast: its tensors were computed by the region."""
 
     def with_region(region: Atom, atom: Atom) -> Value:
         if type(region) is not Autocast or region.dtype is None:
             return atom
-        return marked(m, atom, region.dtype, depth)
+        return changed_within(m, atom, partial(marked, region.dtype))
 
     return spread(m, [m.state("autocast"), value], lambda chosen: with_region(*chosen))
 
 
-def marked(m: Machine, atom: Atom, letter: str, depth: int) -> Value:
+def marked(letter: str, atom: Atom) -> Value:
     """An atom with a region's dtype in its history."""
     if type(atom) is Tensor:
         return atom.but(forward=atom.forward | {letter})
-    if depth > 2:
-        return atom
-    if type(atom) is Items:
-        return Items(tuple(computed_under(m, v, depth + 1) for v in atom.items), atom.rest and computed_under(m, atom.rest, depth + 1))
-    if type(atom) is Object and atom.kind == "dict":
-        held = m.read(atom.id, "#entries")
-        if type(held) is Entries:
-            m.write(
-                atom.id,
-                "#entries",
-                Entries(
-                    tuple((k, computed_under(m, v, depth + 1)) for k, v in held.entries),
-                    held.rest and computed_under(m, held.rest, depth + 1),
-                ),
-            )
-        return atom
-    if type(atom) is Object and atom.kind == "list":
-        held = m.read(atom.id, "#items")
-        if type(held) is Items:
-            m.write(atom.id, "#items", marked(m, held, letter, depth + 1))
-        return atom
     if type(atom) is Unknown:
         return Tensor(frozenset({ANY}), forward=frozenset({letter}), tags=frozenset({MODEL_OUTPUT}))
     return atom
 
 
 def changed_within(m: Machine, value: Value, change: Callable[[Atom], Value], depth: int = 0) -> Value:
-    """A value with the tensors in it changed, in tuples, lists and dicts as well."""
+    """A value with what it holds changed, in tuples, lists and dicts as well."""
 
     def one(atom: Atom) -> Value:
         if type(atom) is Tensor:
             return change(atom)
         if depth > 2:
             return atom
+        held = m.read(atom.id, SLOTS[atom.kind]) if type(atom) is Object and atom.kind in SLOTS else None
         if type(atom) is Items:
             rest = atom.rest and changed_within(m, atom.rest, change, depth + 1)
             return Items(tuple(changed_within(m, item, change, depth + 1) for item in atom.items), rest)
-        held = m.read(atom.id, SLOTS[atom.kind]) if type(atom) is Object and atom.kind in SLOTS else None
         if type(atom) is Object and type(held) is Items:
             m.write(atom.id, "#items", changed_within(m, held, change, depth + 1))
         elif type(atom) is Object and type(held) is Entries:
             entries = tuple((key, changed_within(m, item, change, depth + 1)) for key, item in held.entries)
             m.write(atom.id, "#entries", Entries(entries, held.rest and changed_within(m, held.rest, change, depth + 1)))
+        else:
+            return change(atom)
         return atom
 
     return m.each(value, one)
