@@ -104,7 +104,7 @@ def traced(
     clipping = [path for path in programs.paths() if programs.ask(path, clips_gradients)]
     found = interpret(project, named, programs.ask, recorder, clipping, programs.supported, relevant)
     found.sources = programs.document
-    found.ask = programs.answered
+    found.ask = programs.ask
     found.parsed = programs.parsed
     found.targets_of = programs.targets_of
     found.words = programs.words
@@ -215,10 +215,6 @@ class Programs:
             return None
         known = {"torch": targets.torch, "keras": targets.keras, "tensorflow": targets.tensorflow}
         return known[package] if package in known else targets.trainer(package)
-
-    def answered(self, path: str, question: Callable[[bytes], bool]) -> bool:
-        """What the text of a program answers to a question."""
-        return self.ask(path, question)
 
     def mentions(self, path: str) -> bool:
         """Whether a program has any word of the matter."""

@@ -12,12 +12,11 @@ from mplint.frameworks.releases import Supported
 from mplint.frameworks.relevance import FOREIGN, LAYERED, casts_numbers, speaks_of_precision, speaks_of_training
 from mplint.frameworks.torch import vocabulary as torch
 from mplint.frameworks.torch.contexts import run_in_context
-from mplint.frameworks.torch.units import Ask
 from mplint.program.entries import trace
 from mplint.program.lower import IR
 from mplint.program.machine import Recorder
 from mplint.program.project import Project
-from mplint.program.trace import Trace
+from mplint.program.trace import Ask, Trace
 from mplint.python.document import is_test_path
 
 

@@ -13,8 +13,8 @@ APART = frozenset(
     {
         "apps", "apphub", "benchmark", "benchmarks", "bin", "ci", "demo", "demos", "doc", "docs", "example", "examples", "experiment",
         "experiments", "notebooks", "playground", "pretraining",
-        "projects", "recipes", "research", "sample", "samples", "scripts", "test", "tests",
-        "testing", "tools", "tutorial", "tutorials",
+        "projects", "recipes", "reference", "references", "research", "sample", "samples", "scripts", "template", "templates",
+        "test", "tests", "testing", "tools", "tutorial", "tutorials",
     }
 )  # fmt: skip
 PACKAGING = {
@@ -79,10 +79,7 @@ class Libraries:
 
     def is_offered(self, path: str) -> bool:
         """Whether users are meant to import it: exported or registered, or nothing that the project runs uses it."""
-        folder, packages = os.path.dirname(path), []
-        while folder not in ("", ".") and self.project.is_file(os.path.join(folder, "__init__.py")):
-            packages.append(os.path.join(folder, "__init__.py"))
-            folder = os.path.dirname(folder)
+        folder, packages = self.packages(path)
         if path in self.project.graph.below(packages):
             return True
         ir = self.project.ir(path)
@@ -90,6 +87,20 @@ class Libraries:
             return True
         users = sorted(self.project.graph.above([path]) - {path})
         return not any(self.is_program(user) and not self.is_apart(os.path.dirname(user), folder) for user in users)
+
+    def packages(self, path: str) -> tuple[str, list[str]]:
+        """The packages around a file, the nearest first, and the folder that the outermost stands in."""
+        folder, packages = os.path.dirname(path), []
+        while folder not in ("", ".") and self.project.is_file(os.path.join(folder, "__init__.py")):
+            packages.append(os.path.join(folder, "__init__.py"))
+            folder = os.path.dirname(folder)
+        return folder, packages
+
+    def is_left_aside(self, path: str) -> bool:
+        """Whether the packages around a file offer some of their modules and not this one: who wants it, has to know where it is."""
+        _, packages = self.packages(path)
+        found = self.project.graph.below(packages[-1:])
+        return path not in self.project.graph.below(packages) and len(found) > 1
 
     def is_apart(self, folder: str, root: str) -> bool:
         """Whether a folder holds examples, tests and the like beside what stands in a distribution's root."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from mplint.findings import Location, Span
 from mplint.program.conditions import Condition, Path, extend
@@ -22,6 +22,7 @@ PRECISION = re.compile(r"amp|fp16|bf16|fp8|half|float|mixed|precision|dtype|scal
 
 GIVEN = "is not `None`"  # how the words end for what has to be given at all, which says little
 
+T = TypeVar("T")
 CALLERS = "callers"  # the context of an entry that users of a library run
 
 if TYPE_CHECKING:
@@ -48,19 +49,28 @@ class Source(Protocol):
         ...
 
 
+class Ask(Protocol):
+    """Answers a question about the text of a path; nobody asks a text that can't be read otherwise than an empty one."""
+
+    def __call__(self, path: str, question: Callable[[bytes], T], /) -> T:
+        """The answer."""
+        ...
+
+
 class Guess(Enum):
     """Something that is taken for granted so that a part of a program can be run, and that may be otherwise."""
 
     CHOSEN = "a model that is chosen at run time is this one"
     UNMADE = "something makes this class, which no name leads to"
     UNREACHED = "something imports this module, which no program does"
+    ASIDE = "somebody imports this module, which its package offers to nobody"
     UNTRAINED = "a program that trains nothing runs this step of training"
     FAILING = "an exception was raised and passed over before"
 
     @property
     def weak(self) -> bool:
         """Whether it is more often wrong than right."""
-        return self in (Guess.UNMADE, Guess.UNREACHED, Guess.UNTRAINED, Guess.FAILING)
+        return self in (Guess.UNMADE, Guess.UNREACHED, Guess.ASIDE, Guess.UNTRAINED, Guess.FAILING)
 
 
 @dataclass(slots=True)
@@ -74,6 +84,8 @@ class Entry:
     context: str = ""  # what was taken for granted: "autocast" where the project runs unknown models in float16, or CALLERS
     complete: bool = True  # it was run to its end: what has not happened does not happen
     guesses: frozenset[Guess] = frozenset()  # what it was run on
+    meant: Chain = ()  # what tells that users outside the project run it as it was run
+    offered: bool = False  # such users make what it begins with, and give the arguments
     by_kind: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)  # the numbers of the `counted` events
     counted: Sequence[Event] = field(default=(), repr=False, compare=False)
 
@@ -146,7 +158,7 @@ class Trace:
     files: dict[str, SourceFile | None] = field(default_factory=dict)
     aims: dict[str, Targets] = field(default_factory=dict)
     lines: dict[str, list[str]] = field(default_factory=dict)
-    ask: Callable[[str, Callable[[bytes], bool]], bool] | None = None  # what the text of a program answers to a question
+    ask: Ask | None = None  # what the text of a program answers to a question
     held: dict[str, object] = field(default_factory=dict)  # what rules have worked out for all of them
     grounded: dict[frozenset[Guess], Trace] = field(default_factory=dict)  # without what rests on some guesses
     told: list[tuple[Place, Verdict]] | None = None  # where this is a supposition: what rules ask of its paths, with the places

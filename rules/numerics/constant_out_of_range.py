@@ -185,7 +185,7 @@ class ConstantOutOfRange(Rule):
                 help="use the tensor's own `x.dtype.min` (or -3e4), select with `where` instead of multiplying, or mask in float32",
                 severity=Severity.ERROR if op == "*" else Severity.WARNING,
                 confidence=Confidence.MEDIUM if followed else item.confidence,
-                steps=item.chain(tensor),
+                steps=(*programs(trace).told(place.path, tensor), *item.chain(tensor)),
                 fix=keras_fix(trace, event.place, place, value),
             )
 

@@ -137,7 +137,11 @@ class EpsilonUnderflows(Rule):
             why=why(text, value, first.event.data["zero"] is True),
             help=f"{'' if value > HALFWAY else 'use 1e-4 or more here, or '}compute this step in float32 ({wide})",
             confidence=Confidence.MEDIUM if tensor.dtypes == {COMPUTE} or untold(trace, first.event.path) else first.confidence,
-            steps=(*first.chain(tensor), *(Step(at, f"the {guard} that it was to guard") for at, guard in guarded_places(items))),
+            steps=(
+                *programs(trace).told(place.path, tensor),
+                *first.chain(tensor),
+                *(Step(at, f"the {guard} that it was to guard") for at, guard in guarded_places(items)),
+            ),
             fix=in_float32(trace, place, items) or (larger(trace, place) if value < HALFWAY else None),
         )
 

@@ -148,6 +148,7 @@ class HardCodedDtypeInLayer(Rule):
             severity=Severity.INFO if is_test_path(place.path) else None,
             confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
             steps=(
+                *known.told(event.place.path, low),
                 *low.half,
                 Step(event.place, "the dtypes meet here") if place is step.place else Step(step.place, "the tensor is made here"),
             ),

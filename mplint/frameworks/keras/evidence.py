@@ -12,12 +12,13 @@ from typing import NamedTuple
 from mplint.frameworks.keras.policies import GUARD, MIXED, compute_letter
 from mplint.frameworks.keras.running import CALLED_BACK, Uses
 from mplint.frameworks.libraries import Libraries
+from mplint.frameworks.outside import Sign, lines_of, place_in, said_in_texts
 from mplint.program.conditions import Condition, Path
 from mplint.program.entries import definitions
 from mplint.program.lower import IR
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, Verdict, Words, possible
-from mplint.program.values import BFLOAT, COMPUTE, HALF, Module, Place, State, Step, Tensor
+from mplint.program.values import BFLOAT, COMPUTE, HALF, Chain, Module, Place, State, Step, Tensor
 from mplint.python.document import is_test_path
 
 MINDFUL = frozenset(
@@ -50,11 +51,11 @@ REWRITES = ("enable_mixed_precision_graph_rewrite", "auto_mixed_precision", "TF_
 # what code says that is run in half precision under Keras or TensorFlow, or ready to be; `_compute_dtype` stands in copies of Keras
 HALF_WORDS = re.compile(
     rb"\bmixed_precision\b|\bmixed_b?float16\b|\bcompute_dtype\b|\b_?dtype_policy\b|\bglobal_policy\b"
-    rb"|\b(?:tf|tensorflow|dtypes)\.(?:b?float16|half)\b|[\"'](?:b?float16|half)[\"']|--fp16\b|\bfp16\b(?![\"'`\\])"
+    rb"|\b(?:tf|tensorflow|dtypes)\.(?:b?float16|half)\b|[\"']b?float16[\"']|\bdtype\s*=\s*[\"']half[\"']|--fp16\b|\bfp16\b(?![\"'`\\])"
 )
 # what code says that is run with TensorFlow 1 as well: it asks for the version, or has an arm for what only that one has
 OLD = re.compile(rb"\b(?:tf|tensorflow)\.__version__|\btf\.VERSION\b|\b(?:tf|tensorflow)\.contrib\b|\btensorflow\.contrib\b")
-COMMENT = re.compile(rb"(?m)#.*$|^\s*>>>.*$")
+COMMENT = re.compile(rb"(?m)#.*$|^[ \t]*>>>.*$")
 KERAS = re.compile(rb"\b(?:tensorflow|keras)\b")
 TORCH = re.compile(rb"(?m)^\W*(?:from|import) torch\b")
 TRAINS = frozenset(["fit", "fit_generator", "GradientTape", "compile", "train_on_batch", "__name__"])
@@ -66,9 +67,9 @@ UNTOLD = HALVES | frozenset(MIXED)
 GRAPHS = ("tensorflow.compat.v1", "tensorflow.contrib")
 
 
-def speaks_of_half(data: bytes) -> bool:
-    """Whether a program of TensorFlow or Keras says anything of half precision."""
-    return KERAS.search(data) is not None and TORCH.search(data) is None and HALF_WORDS.search(COMMENT.sub(b"", data)) is not None
+def speaks_of_half(data: bytes) -> int:
+    """Where a program of TensorFlow or Keras says anything of half precision: a packed range, 0 where it does not."""
+    return place_in(COMMENT.sub(lines_of, data), HALF_WORDS) if KERAS.search(data) is not None and TORCH.search(data) is None else 0
 
 
 def speaks_of_old(data: bytes) -> bool:
@@ -143,7 +144,7 @@ class Programs:
                         self.used.setdefault(other, set()).add(path)
         self.policies = policies(trace)
         self.libraries = Libraries(self.project, self.is_program)
-        self.spoken: dict[str, bool] = {}
+        self.spoken: dict[str, Sign | None] = {}
         self.running = Uses(trace.project, lambda path, word: trace.ask is None or trace.ask(path, Words((word,))))
 
     def meant(self, path: str, module: str, level: int, names: tuple[str, ...]) -> list[str]:
@@ -209,18 +210,33 @@ class Programs:
         return self.libraries.holds(path)
 
     def is_run_in_half(self, path: str) -> bool:
-        """Whether a file belongs to a library that has half precision in mind somewhere: in its code, its tests or its examples."""
+        """Whether a file belongs to a library that has half precision in mind."""
+        return self.sign(path) is not None
+
+    def sign(self, path: str) -> Sign | None:
+        """What tells that the library which a file belongs to has half precision in mind somewhere: its code, tests, examples or texts."""
         if not self.is_library(path) or self.trace.ask is None:
-            return False
+            return None
         root = self.libraries.root_of(os.path.dirname(path)) or ""
         if root not in self.spoken:
-            below = (other for other in self.project.paths if not root or other.startswith(f"{root}/"))
-            self.spoken[root] = any(self.trace.ask(other, speaks_of_half) and self.uses_packaged(other) for other in below)
+            below = [other for other in self.project.paths if not root or other.startswith(f"{root}/")]
+            below.sort(key=lambda other: (is_test_path(other), other))
+            said = ((other, self.trace.ask(other, speaks_of_half)) for other in below)
+            signs = (Sign(other, place) for other, place in said if place and self.uses_packaged(other))
+            self.spoken[root] = next(signs, None) or said_in_texts(self.project, root)
         return self.spoken[root]
+
+    def told(self, path: str, tensor: object) -> Chain:
+        """What findings show of the users who choose the precision, where no policy of the project gives a tensor its dtype."""
+        followed = isinstance(tensor, Tensor) and tensor.dtypes == {COMPUTE} and not self.policies
+        sign = self.sign(path) if followed and not self.mentions(path) else None
+        return sign.steps if sign is not None else ()
 
     def uses_packaged(self, path: str) -> bool:
         """Whether a file is part of a library, or imports some of one: a program that only stands beside it tells nothing."""
-        return any(self.libraries.is_packaged(used) for used in (path, *sorted(self.project.graph.targets.get(path, ()))))
+        libraries = self.libraries
+        used = (path, *sorted(self.project.graph.targets.get(path, ())))
+        return any(libraries.is_packaged(other) or libraries.is_framework(other) for other in used)
 
     def builds_graphs(self, path: str) -> bool:
         """Whether a file is written for TensorFlow 1, whose graphs no policy of Keras reaches."""

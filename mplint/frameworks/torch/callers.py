@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from mplint.frameworks.libraries import Libraries
+from mplint.frameworks.outside import Sign, lines_of, place_in, said_in_texts
 from mplint.frameworks.torch.promotion import UNKNOWN_TENSOR
 from mplint.frameworks.torch.tensors import NAMES_WHOLE
-from mplint.frameworks.torch.units import Ask
 from mplint.program.entries import begins, words_in, words_of
 from mplint.program.lower import IR
 from mplint.program.machine import Args
 from mplint.program.project import Project
 from mplint.program.store import join
+from mplint.program.trace import Ask
 from mplint.program.values import HALF, SINGLE, Code, Place, Step, Value
 from mplint.python.document import is_test_path
 
@@ -51,40 +52,43 @@ PARTS = (
     b"GradScaler",
     b"custom_fwd",
 )  # one in each of these
-COMMENT = re.compile(rb"(?m)#.*$|^\s*>>>.*$")
+COMMENT = re.compile(rb"(?m)#.*$|^[ \t]*>>>.*$")
 MODULES = re.compile(rb"\btorch\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What a part of a program speaks of: what computes in float16, models cast to it, its names, a loss scaler, autocast, bfloat16."""
+    """Where a part of a program speaks of what computes in float16, of models cast to it, of its names, of a loss scaler, of autocast, of
+    bfloat16: packed ranges, 0 where it does not.
+    """
 
-    half: bool
-    cast: bool
-    named: bool
-    scaler: bool
-    autocast: bool
-    bfloat: bool
+    half: int
+    cast: int
+    named: int
+    scaler: int
+    autocast: int
+    bfloat: int
 
     @classmethod
-    def of(cls, code: bytes) -> Spoken:
-        """What code speaks of, its comments left out."""
-        return cls(*(words.search(code) is not None for words in (FLOAT16, CAST, NAMED, SCALER, AUTOCAST, BFLOAT16)))
+    def of(cls, code: bytes, begun: int = 0) -> Spoken:
+        """What code speaks of, its comments left out, where `begun` lines stand before it."""
+        found = (place_in(code, words) for words in (FLOAT16, CAST, NAMED, SCALER, AUTOCAST, BFLOAT16))
+        return cls(*(place + begun if place else 0 for place in found))
 
 
-SILENT = Spoken(False, False, False, False, False, False)
+SILENT = Spoken(0, 0, 0, 0, 0, 0)
 
 
 def speaks_of_float16(data: bytes) -> tuple[tuple[str, Spoken], ...]:
     """What the parts of a program speak of, the functions and classes at its top by their names, the rest and modules by ""."""
     if not any(part in data for part in PARTS) or MODULES.search(data) is None:
         return ()
-    code = COMMENT.sub(b"", data)
+    code = COMMENT.sub(lines_of, data)
     if DEFINES.search(code) is not None:
         return (("", Spoken.of(code)),)
-    code = TESTED.sub(b"", code)
-    parts = [(match[1].decode(), Spoken.of(match[0])) for match in DEFINITION.finditer(code)]
-    return tuple((name, said) for name, said in (("", Spoken.of(DEFINITION.sub(b"", code))), *parts) if said != SILENT)
+    code = TESTED.sub(lines_of, code)
+    parts = [(match[1].decode(), Spoken.of(match[0], code.count(b"\n", 0, match.start()))) for match in DEFINITION.finditer(code)]
+    return tuple((name, said) for name, said in (("", Spoken.of(DEFINITION.sub(lines_of, code))), *parts) if said != SILENT)
 
 
 def speaks_of_autocast(data: bytes) -> bool:
@@ -106,7 +110,7 @@ class Callers:
     project: Project
     ask: Ask
     libraries: Libraries = field(init=False)
-    known: dict[str, bool] = field(default_factory=dict)
+    known: dict[str, Sign | None] = field(default_factory=dict)
     casting: dict[str, bool] = field(default_factory=dict)
     entered: dict[str, bool] = field(default_factory=dict)
     uses: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -123,11 +127,15 @@ class Callers:
 
     def run_in_half(self, path: str) -> bool:
         """Whether a file belongs to a library that has float16 in mind."""
+        return self.sign(path) is not None
+
+    def sign(self, path: str) -> Sign | None:
+        """What tells that the library which a file belongs to has float16 in mind; None where nothing does, or it is no library's."""
         if not self.libraries.holds(path):
-            return False
+            return None
         root = self.libraries.root_of(os.path.dirname(path)) or ""
         if root not in self.known:
-            self.known[root] = self.has_float16_in_mind(root)
+            self.known[root] = self.of_programs(root) or said_in_texts(self.project, root)
         return self.known[root]
 
     def cast_to_half(self, path: str) -> bool:
@@ -136,7 +144,7 @@ class Callers:
             return False
         root = self.libraries.root_of(os.path.dirname(path)) or ""
         if root not in self.casting:
-            self.casting[root] = self.is_meant_where(self.spoken(root), lambda _, said: said.cast)
+            self.casting[root] = self.meant(self.spoken(root), lambda _, said: said.cast) is not None
         return self.casting[root]
 
     def uses_autocast(self, path: str) -> bool:
@@ -152,25 +160,32 @@ class Callers:
         """The programs below a folder."""
         return [path for path in self.project.paths if (not root or path.startswith(f"{root}/")) and path.endswith(".py")]
 
-    def has_float16_in_mind(self, root: str) -> bool:
-        """Whether the programs below a folder have something computed in float16, or under autocast and not in bfloat16 alone.
+    def of_programs(self, root: str) -> Sign | None:
+        """What tells that the programs below a folder have something computed in float16, or under autocast and not in bfloat16 alone.
 
         What a helper says that only tests call, nobody else means; nor does a loss scaler say anything without autocast.
         """
         spoken = self.spoken(root)
-        if self.is_meant_where(spoken, lambda path, said: said.half or (said.named and is_test_path(path))):
-            return True
-        if not self.is_meant_where(spoken, lambda _, said: said.autocast):
-            return False
-        return self.is_meant_where(spoken, lambda _, said: said.scaler) or not self.is_meant_where(spoken, lambda _, said: said.bfloat)
+        found = self.meant(spoken, lambda path, said: said.half or (said.named if is_test_path(path) else 0))
+        if found is not None:
+            return found
+        entered = self.meant(spoken, lambda _, said: said.autocast)
+        if entered is None or self.meant(spoken, lambda _, said: said.scaler) is not None:
+            return entered
+        return entered if self.meant(spoken, lambda _, said: said.bfloat) is None else None
 
     def spoken(self, root: str) -> list[tuple[str, str, Spoken]]:
-        """What the parts of the programs below a folder speak of, by path and name."""
-        return [(path, name, said) for path in self.below(root) for name, said in self.ask(path, speaks_of_float16) if said != SILENT]
+        """What the parts of the programs below a folder speak of, by path and name, tests last."""
+        paths = sorted(self.below(root), key=lambda path: (is_test_path(path), path))
+        return [(path, name, said) for path in paths for name, said in self.ask(path, speaks_of_float16) if said != SILENT]
 
-    def is_meant_where(self, spoken: Iterable[tuple[str, str, Spoken]], says: Callable[[str, Spoken], bool]) -> bool:
-        """Whether one of the parts that say something tells what the library is for."""
-        return any(says(path, said) and self.is_meant(path, name) for path, name, said in spoken)
+    def meant(self, spoken: Iterable[tuple[str, str, Spoken]], says: Callable[[str, Spoken], int]) -> Sign | None:
+        """The first of the parts that say something which tells what the library is for."""
+        for path, name, said in spoken:
+            place = says(path, said)
+            if place and self.is_meant(path, name):
+                return Sign(path, place)
+        return None
 
     def is_meant(self, path: str, name: str) -> bool:
         """Whether a part of a program tells what a library is for: used by more than tests, or in a test of the library's modules."""

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from mplint.frameworks.packages import is_package
 from mplint.frameworks.torch.named import parts
 from mplint.frameworks.torch.tensors import MODULE_WORDS
-from mplint.frameworks.torch.units import Ask, Mentions, names_imported
+from mplint.frameworks.torch.units import Mentions, names_imported
 from mplint.program.entries import begins, definitions
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, Args
 from mplint.program.project import Project
+from mplint.program.trace import Ask
 from mplint.program.values import Unknown
 from mplint.python.document import is_test_path
 

@@ -23,7 +23,7 @@ from mplint.frameworks.torch.protocol import GRADIENTS_OFF
 from mplint.frameworks.torch.published import run_functions
 from mplint.frameworks.torch.reach import Reach, Reached
 from mplint.frameworks.torch.tensors import is_module_name
-from mplint.frameworks.torch.units import Ask, Units
+from mplint.frameworks.torch.units import Units
 from mplint.frameworks.trainers.queries import with_level
 from mplint.limits import FLOAT16_MAX, FLOAT16_SMALLEST_NORMAL
 from mplint.program.calls import instantiate
@@ -32,7 +32,7 @@ from mplint.program.entries import OWN_STEPS, call_open, definitions, run, words
 from mplint.program.expressions import bind, class_member, external_bases, home_of_instance
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, STATE, Args, Event, Machine
-from mplint.program.trace import CALLERS, Entry, Guess, Trace, possible, shown_symbol
+from mplint.program.trace import CALLERS, Ask, Entry, Guess, Trace, possible, shown_symbol
 from mplint.program.values import (
     ANY,
     BFLOAT,
@@ -42,6 +42,7 @@ from mplint.program.values import (
     TRUE,
     Atom,
     Autocast,
+    Chain,
     Class,
     Code,
     Constant,
@@ -75,7 +76,7 @@ class Region:
     `cast`: no region, but a model that is cast to the dtype, weights and buffers. `trainer`: who enters it, around what steps a model
     has of its own. `classes`: the only ones that run in it, where these are known. `shape`: what the model is given, where it is called
     in a program that begins in the file `begun`. `callers`: users of a library enter it, of whom nobody knows. `trained`: gradients are
-    computed there, so that a backward may follow.
+    computed there, so that a backward may follow. `meant`: what tells that such users run it so.
     """
 
     autocast: Autocast
@@ -89,6 +90,7 @@ class Region:
     begun: str = ""
     callers: bool = False
     trained: bool = True
+    meant: Chain = ()
 
 
 def regions(found: Trace, packages: Packages) -> list[Region]:
@@ -236,6 +238,7 @@ def run_modules(m: Machine, found: Trace, known: list[str], ask: Ask, callers: C
             m.limit = max(SMALLEST_RUN, min(OWN_STEPS, 2 * left // (len(waiting) - number)))
             entry = Entry(path, statement[2], False, context=CALLERS if region.callers else "autocast")
             entry.guesses = frozenset(nearby.guesses(region, path, statement))
+            entry.meant, entry.offered = region.meant, nearby.is_offered(path, statement)
             one = Run(entry, region.cast)
             run(m, found, one.entry, partial(forward, m, path, statement, region, one), home=path)
             if m.left > 0:  # what a run that ran out of steps has reached, it has not seen through
@@ -390,10 +393,19 @@ class Nearby:
 
     def of_callers(self, path: str) -> Iterable[Region]:
         """What users of a library run a module of a file in: a region of theirs, and cast, where models of the library are."""
-        autocast, place = Autocast("cuda", HALF), Place(path, 0)
-        yield Region(autocast, place, EMPTY, (), callers=True)
+        sign = self.callers.sign(path)
+        if sign is None:
+            return
+        words = f"a caller runs this module under float16 autocast{sign.words}"
+        autocast, place = Autocast("cuda", HALF, (Step(Place(path, 0), words),)), Place(path, 0)
+        yield Region(autocast, place, EMPTY, (), callers=True, meant=sign.steps)
         if self.callers.cast_to_half(path):
-            yield Region(autocast, place, EMPTY, (), cast=True, callers=True)
+            yield Region(autocast, place, EMPTY, (), cast=True, callers=True, meant=sign.steps)
+
+    def is_offered(self, path: str, cls: IR) -> bool:
+        """Whether users of a library make instances of a class of a file."""
+        libraries = self.named.libraries
+        return libraries.holds(path) and not libraries.is_left_aside(path) and self.named.is_offered(path, cls)
 
     def may_hold(self, region: Region, path: str, cls: IR) -> bool:
         """Whether something may make an instance of a class of a file, and hand it to a region."""
@@ -415,6 +427,8 @@ class Nearby:
         if region.callers:
             if not self.named.is_offered(path, cls):
                 yield Guess.UNMADE
+            elif self.named.libraries.is_left_aside(path):
+                yield Guess.ASIDE
             return
         if not (region.shape is not None and region.shape.home == path):
             yield Guess.CHOSEN
@@ -509,7 +523,7 @@ def forward(m: Machine, path: str, statement: IR, region: Region, one: Run) -> N
     elif not region.cast:
         entered = region.autocast
         if region.callers:
-            entered = replace(entered, chain=(Step(begun, "a caller runs this module under float16 autocast"),))
+            entered = replace(entered, chain=(Step(begun, entered.chain[0].words),))
         m.scoped((STATE, GRADIENTS_OFF), FALSE if region.trained else TRUE, lambda: m.scoped((STATE, "autocast"), entered, body))
     m.frames.pop()
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from mplint.frameworks.packages import gives_models
 from mplint.frameworks.torch.tensors import MAKERS
-from mplint.frameworks.torch.units import Ask
 from mplint.program.conditions import Path
 from mplint.program.machine import IDENTITY
 from mplint.program.project import Project
+from mplint.program.trace import Ask
 from mplint.program.values import Atom, Object, Unknown, atoms
 
 # an instance of a class that is known by its name, or what such a class of a package loads

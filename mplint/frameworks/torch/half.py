@@ -54,7 +54,7 @@ class Found:
         places = list(self.event.calls)
         inside = next((n for n, place in enumerate(places) if half and place.path == half[0].place.path), 0)
         calls = tuple(Step(place, "this call leads there") for place in places[inside:][-3:] if place.path != self.event.place.path)
-        return (*half[:1], *calls, *half[1:])
+        return (*self.entry.meant, *half[:1], *calls, *half[1:])
 
 
 def found(trace: Trace, kind: str, wanted: Callable[[Event], bool] | None = None, callers: bool = False) -> Iterator[Found]:
@@ -71,7 +71,7 @@ def found(trace: Trace, kind: str, wanted: Callable[[Event], bool] | None = None
                 continue
             if entry.context == CALLERS and not (callers or kind in OF_CALLERS):
                 continue
-            if entry.context and any(is_left_off(trace, literal) for literal in event.path):
+            if entry.context and not entry.offered and any(is_left_off(trace, literal) for literal in event.path):
                 continue
             verdict = trace.verdict(entry, event.path)
             idle = not any(event.calls[: len(way)] == way for way in ways)
@@ -91,7 +91,7 @@ def verdicts(trace: Trace, kind: str, key: tuple[Place, object], wanted: Callabl
 
 
 def is_left_off(trace: Trace, literal: Condition) -> bool:
-    """Whether a condition asks for a flag that a caller in library code would have to turn."""
+    """Whether a condition asks for a flag that a caller would have to turn, and that none does where all of them are known."""
     (kind, *rest), sense = literal
     if kind not in ("true", "in"):
         return False

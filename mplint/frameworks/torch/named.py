@@ -9,10 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mplint.frameworks.libraries import Libraries
-from mplint.frameworks.torch.units import Ask, Mentions
+from mplint.frameworks.torch.units import Mentions
 from mplint.program.entries import words_in, words_of
 from mplint.program.lower import IR
 from mplint.program.project import Project
+from mplint.program.trace import Ask
 from mplint.python.document import is_test_path
 
 SPACES = frozenset({"globals", "locals", "eval"})  # what gives the names of a module to whoever asks for them by name

@@ -16,12 +16,12 @@ from mplint.frameworks.torch.callers import Callers
 from mplint.frameworks.torch.functions import PRODUCTS, applied, code_of, is_function, without_gradient
 from mplint.frameworks.torch.promotion import UNKNOWN_TENSOR
 from mplint.frameworks.torch.tensors import COUNTS, SURE, tensors_in
-from mplint.frameworks.torch.units import Ask, Mentions
+from mplint.frameworks.torch.units import Mentions
 from mplint.program.entries import definitions, run, words_in
 from mplint.program.expressions import class_member
 from mplint.program.lower import IR
 from mplint.program.machine import STATE, Args, Event, Machine
-from mplint.program.trace import CALLERS, Entry, Trace
+from mplint.program.trace import CALLERS, Ask, Entry, Trace
 from mplint.program.values import HALF, SINGLE, Autocast, Class, Code, Module, Place, Step, Unknown, Value, atoms
 from mplint.python.document import is_test_path
 

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 from mplint.program.project import Project
+from mplint.program.trace import Ask
 
 IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([A-Za-z_][\w.]*)[ \t]+import|import[ \t]+([A-Za-z_][\w., \t]*))", re.M)
 
 
 SOURCES = ("src", "lib", "python", "packages")  # folders that are put on the path
-
-
-T = TypeVar("T")
-
-
-class Ask(Protocol):
-    """Answers a question about the text of a path; nobody asks a text that can't be read otherwise than an empty one."""
-
-    def __call__(self, path: str, question: Callable[[bytes], T], /) -> T:
-        """The answer."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

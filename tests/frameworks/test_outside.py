@@ -1,0 +1,61 @@
+"""Findings that only users outside a project meet show what tells that they run it in half precision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mplint import check
+from mplint.config import Config
+from mplint.findings import Finding
+
+LAYER = """\
+import torch
+from torch import nn
+
+
+class Evened(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.half = width // 2
+
+    def forward(self, x):
+        return x / (x @ x.transpose(1, 2) + 1e-9).mean()
+"""
+EXAMPLE = """\
+import torch
+from evened import Evened
+
+# .half() is no evidence in a comment
+layer = Evened(8)
+with torch.autocast("cuda", dtype=torch.float16):
+    pass
+"""
+
+
+def library(folder: Path, **files: str) -> list[Finding]:
+    """What is found in a library of one layer beside some files."""
+    package = folder / "evened"
+    package.mkdir()
+    (folder / "setup.py").write_text("from setuptools import setup\n\nsetup(name='evened')\n")
+    (package / "__init__.py").write_text("from evened.layers import Evened\n")
+    (package / "layers.py").write_text(LAYER)
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return [found for found in check([str(folder)], Config(cache=False, isolated=True)).findings if found.code == "MP205"]
+
+
+def test_a_place_in_a_program_is_shown_by_its_line(tmp_path: Path) -> None:
+    (found,) = library(tmp_path, example_py=EXAMPLE)
+    first = found.related[0]
+    assert (Path(first.location.path).name, first.location.line, first.message) == ("example.py", 6, "(1) half precision is meant here")
+
+
+def test_a_text_is_named_where_the_region_is_supposed(tmp_path: Path) -> None:
+    (found,) = library(tmp_path, README_md="# Evened\n\nWorks with fp16.\n")
+    assert found.related[0].message.endswith(
+        "a caller runs this module under float16 autocast, of which " + str(tmp_path / "README.md") + " speaks"
+    )
+
+
+def test_nothing_is_said_where_nothing_speaks_of_half_precision(tmp_path: Path) -> None:
+    assert not library(tmp_path, README_md="# Evened\n\nfp16 is not supported.\n")
