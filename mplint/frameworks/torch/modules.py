@@ -345,10 +345,10 @@ def cast_weights(m: Machine, owner: Hashable) -> Value:
     """The weights of what somebody has cast, or computes with in another dtype, as a tensor; NONE where nobody has: both, under their
     conditions.
     """
-    held = m.read(owner, COMPUTES) or m.read(owner, "#dtype")
-    if held is None:
-        return NONE
-    return choose(join((guards, weights_of(atom) or NONE) for guards, atom in options(held)), m.path)
+    held = m.read(owner, "#dtype")
+    own = choose(join((guards, weights_of(atom) or NONE) for guards, atom in options(held)), m.path) if held is not None else NONE
+    computes = m.read(owner, COMPUTES)
+    return own if computes is None else m.each(computes, lambda low: own if low == NONE else low)
 
 
 def compute_in(m: Machine, module: Atom, dtype: Atom, chain: Chain, depth: int = 0) -> None:
@@ -369,6 +369,14 @@ def compute_in(m: Machine, module: Atom, dtype: Atom, chain: Chain, depth: int =
                 m.write(module.id, name, m.each(value, lambda a: in_dtype(a, asked[0], chain) if type(a) is Tensor else a))
     for inner in list(modules_in(m, module)):
         compute_in(m, inner, dtype, chain, depth + 1)
+
+
+def computes_as_it_is(m: Machine, owner: Hashable, name: str) -> Value | None:
+    """What a module computes in where only the other arm of a branch has sharded it: nothing but its own dtype."""
+    return NONE if name in (COMPUTES, TAKES) else None
+
+
+vocabulary.unset.append(computes_as_it_is)
 
 
 def as_taken(m: Machine, receiver: Object, args: Args) -> Args:
