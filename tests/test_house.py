@@ -30,7 +30,6 @@ ENTRANCES = {
     "mplint.graph.torch.live": "the way into graphs of PyTorch models that run: the front picks one by the framework of the model",
     "mplint.graph.onnx.open_sizes": "it changes messages of ONNX, which no other room knows",
     "mplint.compare.loggers": "the way out of a comparison into the tools that draw curves, each asked for by an option",
-    "mplint.report.compare": "the report of one command, beside the reports of the others",
     "mplint.report.doctor": "the report of one command, likewise",
     "mplint.report.estimate": "the report of one command, beside the reports of the others",
     "mplint.python.r.chunks": "the way into R Markdown: the loader picks one by the kind of file",
