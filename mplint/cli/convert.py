@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mplint.cli import models
 from mplint.cli.arguments import Parser, add_ranges, input_range, known_runtime
 from mplint.cli.factory import function_of
 from mplint.cli.output import write_text
@@ -18,6 +17,7 @@ from mplint.conversion.policy import POLICIES, ConversionError, Options, Toleran
 from mplint.conversion.policy import policy as named
 from mplint.conversion.result import Conversion, Verdict
 from mplint.errors import UsageError
+from mplint.graph.names import is_address
 
 if TYPE_CHECKING:
     from mplint.conversion.hardware import Fitted
@@ -100,7 +100,9 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Convert one model or program, or several models; returns the exit code, raises UsageError for misuse and what can't be converted."""
-    if models.are_asked_for(options):
+    if are_several(options):
+        from mplint.cli import models
+
         return models.run(options)
     options.input = options.inputs[0]
     fit = _fitted(options)
@@ -116,9 +118,7 @@ def run(options: argparse.Namespace) -> int:
     from mplint.report.conversion import conversion_text
 
     source, target = options.input, options.output
-    check_paths(source, target, options.dry_run or options.explore, options.report)
-    if options.device is not None and not source.endswith((".pt2", ".pt", ".jit", ".ts")):
-        raise UsageError(f"--device {options.device} says what a torch program is for; {source} has no device")
+    _check(options)
     progress = Progress(sys.stderr, quiet=0)
     wanted = _options(options, fit, progress)
 
@@ -159,6 +159,13 @@ def run(options: argparse.Namespace) -> int:
     if result.verdict is not Verdict.PROVEN and not options.force:
         sys.stderr.write(f"mplint: {ADVICE[result.verdict]}\n")
     return {Verdict.PROVEN: CONVERTED, Verdict.UNCHANGED: UNCHANGED}.get(result.verdict, UNPROVEN)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise UsageError where what is asked of a model can't be, before anything is worked out."""
+    check_paths(options.input, options.output, options.dry_run or options.explore, options.report)
+    if options.device is not None and not options.input.endswith((".pt2", ".pt", ".jit", ".ts")):
+        raise UsageError(f"--device {options.device} says what a torch program is for; {options.input} has no device")
 
 
 def left_by(target: str | None, report: str | None, *, saved: bool) -> str:
@@ -225,6 +232,12 @@ def _explored(convert: Callable[[float], Conversion], source: str, progress: Pro
         progress.clear()
     sys.stdout.write("".join(f"{line}\n" for line in curve_lines(results, source)))
     return CONVERTED if any(result.verdict is Verdict.PROVEN for result in results) else UNPROVEN
+
+
+def are_several(options: argparse.Namespace) -> bool:
+    """Whether a run converts something else than one model or program that lies here."""
+    places = [*options.inputs, options.output or "", *options.calibration]
+    return len(options.inputs) > 1 or options.executor is not None or any(map(is_address, places))
 
 
 def is_source(path: str) -> bool:

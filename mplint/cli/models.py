@@ -32,12 +32,6 @@ RENAMED = {".h5": ".keras", ".hdf5": ".keras", ".pt": ".pt2", ".jit": ".pt2", ".
 ALONE = {"metric": "--metric", "explore": "--explore", "apply": "--apply"}
 
 
-def are_asked_for(options: argparse.Namespace) -> bool:
-    """Whether a run converts something else than one model or program that lies here."""
-    places = [*options.inputs, options.output or "", *options.calibration]
-    return len(options.inputs) > 1 or options.executor is not None or any(map(is_address, places))
-
-
 def run(options: argparse.Namespace) -> int:
     """Convert the models and return the exit code; raises UsageError, before anything is converted, for misuse."""
     errands = _errands(options)
