@@ -66,6 +66,13 @@ def test_pages_of_rules_show_what_the_witness_saw_and_the_field() -> None:
     assert page.index("## What the witness saw") < page.index("## In the field") < page.index("## References")
 
 
+def test_every_rule_says_how_it_did_in_the_field() -> None:
+    silent = [code for code, rule in registry().items() if "## In the field" not in (DOCS / "rules" / f"{rule.name}.md").read_text("utf-8")]
+    assert silent == []
+    unmet = (DOCS / "rules" / "policy-name-as-dtype.md").read_text(encoding="utf-8")
+    assert "Nothing is known of it in the field" in unmet
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_of_the_pages_are_understood(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

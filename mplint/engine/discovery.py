@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mplint.config import FILE_NAMES
 from mplint.configs.trainers.sniff import may_be_trainer_file
 from mplint.errors import UsageError
-from mplint.graph.names import MODELS
+from mplint.graph.names import MODELS, is_address
 from mplint.python.r.sniff import may_hold_precision, sourced_files
 from mplint.python.suffixes import PROGRAMS, is_r
 from mplint.python.suffixes import SUFFIXES as CONFIGS
@@ -49,12 +49,17 @@ def discover(
     .py, .pyi and .ipynb files are, and the R, JSON and YAML files that mention a precision, with the R files that those run; `exclude`
     holds patterns relative to `root`.
     What the configuration of a folder excludes (`scopes`) is left out as well.
-    Raises UsageError for a path that leads nowhere.
+    Models at an address, in a folder there or matched by a glob, keep their addresses. Raises UsageError for a path that leads nowhere.
     """
     files: dict[str, str] = {}
     walker = _Walker(exclude, root, respect_gitignore, scopes)
+    found: Iterator[str]
     for path in paths:
-        if os.path.isdir(path):
+        if is_address(path):
+            from mplint.engine.addresses import expanded
+
+            found = iter([there.address for there in expanded(path)])
+        elif os.path.isdir(path):
             found = walker.walk(path)
         elif os.path.exists(path):
             found = iter(() if force_exclude and walker.excludes(_absolute(path)) else (_shown(path),))
