@@ -32,7 +32,6 @@ ENTRANCES = {
     "mplint.graph.onnx.open_sizes": "it changes messages of ONNX, which no other room knows",
     "mplint.engine.cluster": "the way out of a run to other machines, which a command opens and closes around it",
     "mplint.compare.loggers": "the way out of a comparison into the tools that draw curves, each asked for by an option",
-    "mplint.report.compare": "the report of one command, beside the reports of the others",
     "mplint.report.doctor": "the report of one command, likewise",
     "mplint.report.estimate": "the report of one command, beside the reports of the others",
     "mplint.python.r.chunks": "the way into R Markdown: the loader picks one by the kind of file",

@@ -11,7 +11,7 @@ from mplint.config import FILE_NAMES
 from mplint.configs.trainers.sniff import may_be_trainer_file
 from mplint.errors import UsageError
 from mplint.graph.names import MODELS
-from mplint.python.r.sniff import may_hold_precision
+from mplint.python.r.sniff import may_hold_precision, sourced_files
 from mplint.python.suffixes import PROGRAMS, is_r
 from mplint.python.suffixes import SUFFIXES as CONFIGS
 
@@ -46,7 +46,8 @@ def discover(
     """The files to read, sorted, each once, with `/` between folders and relative where the path given was.
 
     A file named is read, with `force_exclude` only where `exclude` does not leave it out. In a named folder, or one that a glob matches,
-    .py, .pyi and .ipynb files are, and the R, JSON and YAML files that mention a precision; `exclude` holds patterns relative to `root`.
+    .py, .pyi and .ipynb files are, and the R, JSON and YAML files that mention a precision, with the R files that those run; `exclude`
+    holds patterns relative to `root`.
     What the configuration of a folder excludes (`scopes`) is left out as well.
     Raises UsageError for a path that leads nowhere.
     """
@@ -61,6 +62,10 @@ def discover(
             found = _expand(path, walker)
         for file in found:
             files.setdefault(os.path.abspath(file), file)
+    for file in [file for file in files.values() if is_r(file)]:
+        for run in sourced_files(file):
+            if not walker.excludes(_absolute(run)):
+                files.setdefault(os.path.abspath(run), _shown(run))
     return sorted(files.values())
 
 

@@ -58,7 +58,7 @@ def test_runs_at_once_on_one_cache_give_the_same(project: Path, tmp_path: Path) 
     for _ in range(2):  # without a cache at first, then with the one that the first four left
         runs = [begun(project, tmp_path / "shared") for _ in range(4)]
         assert [ended(run) for run in runs] == [alone] * 4
-    assert not [path for path in (tmp_path / "shared").iterdir() if path.suffix not in (".pickle", ".answer")]
+    assert not [path for path in (tmp_path / "shared").iterdir() if path.suffix not in (".pickle", ".answer", ".sqlite")]
 
 
 @pytest.mark.parametrize("left", [b"", b"\x80\x05nonsense", b"\x80\x05}\x94."])

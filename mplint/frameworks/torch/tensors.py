@@ -1088,7 +1088,7 @@ def of_sequence(m: Machine, name: str, args: Args, place: Place) -> Value:
 
 NUMPY = {"float16": HALF, "half": HALF, "float32": SINGLE, "single": SINGLE, "float64": DOUBLE, "double": DOUBLE, "float": SINGLE}
 LIMITS = {
-    HALF: {"min": -65504.0, "max": 65504.0, "eps": 2.0**-10, "tiny": 2.0**-14, "smallest_normal": 2.0**-14},
+    HALF: {"min": -FLOAT16_MAX, "max": FLOAT16_MAX, "eps": 2.0**-10, "tiny": 2.0**-14, "smallest_normal": 2.0**-14},
     BFLOAT: {"min": -BFLOAT16_MAX, "max": BFLOAT16_MAX, "eps": 2.0**-7, "tiny": 2.0**-126, "smallest_normal": 2.0**-126},
     SINGLE: {
         "min": -3.4028234663852886e38,
