@@ -131,7 +131,7 @@ class Execution:
         with deep_stack():
             self.trace: Trace = traced(programs, [self.path], self.sights, relevant=everything)
         self.trace.files[self.path] = file
-        self.run_with = sorted(programs.opened - set(given))  # the other files that the program may run
+        self.run_with = sorted((programs.run | programs.opened) - set(given))  # the other files that the program may run
         kept = self.sights.kept()
         left = [sight.begun for sight in self.sights.all if not any(sight is other for other in kept)]
         self.trace.entries = [entry for entry in self.trace.entries if (entry.path, entry.name, entry.script) not in left]

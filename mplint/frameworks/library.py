@@ -70,6 +70,7 @@ class Frameworks:
         self.iterables = [h for v in vocabularies for h in v.elements]
         self.beginnings = [h for v in vocabularies for h in v.beginnings]
         self.openings = [h for v in vocabularies for h in v.openings]
+        self.computing = [h for v in vocabularies for h in v.computing]
         self.ordered = [h for v in vocabularies for h in v.ordered]
         self.bases_initialized = [h for v in vocabularies for h in v.initialized]
         self.followers = {kind: [h for v in vocabularies for h in v.followers.get(kind, ())] for v in vocabularies for kind in v.followers}
@@ -315,6 +316,10 @@ class Frameworks:
             if found is not None:
                 return found
         return None
+
+    def computes(self, m: Machine, instance: Object, words: frozenset[str]) -> bool:
+        """Whether a method computes with something that makes it matter, and that an instance has got by now."""
+        return any(handler(m, instance, words) for handler in self.computing)
 
     def initialized(self, m: Machine, instance: Object, args: Args, place: Place) -> None:
         """An instance calls the `__init__` of a base from another package."""

@@ -196,6 +196,12 @@ def is_met_in_half(trace: Trace, entry: Entry) -> bool:
     return any(event.data["letter"] == HALF and event.function not in ("call", "") for event in entry.of("cast"))
 
 
+def is_hidden_too(entry: Entry, place: Place) -> bool:
+    """Whether a call that makes an output layer makes hidden ones as well, in other rounds of its loop: they should stay in half."""
+    given = (tensor for event in entry.of("layer called") for tensor in event.data["given"])  # type: ignore[attr-defined]
+    return any(by(place) in tensor.tags for tensor in given)
+
+
 def safety(entry: Entry) -> Applicability:
     """How sure an output in float32 is: what the program makes in half by itself, outside of layers, may be computed with it."""
     made = (event for event in entry.of("tensor made") if event.data["letter"] in (HALF, BFLOAT) and event.function != "call")
@@ -373,5 +379,5 @@ class OutputNotFloat32(Rule):
             else Severity.WARNING,
             confidence=Confidence.HIGH if sure and entry.script and probable else Confidence.MEDIUM,
             steps=reasons,
-            fix=in_float32(trace, end, safety(entry)) if not is_met_in_half(trace, entry) else None,
+            fix=None if is_met_in_half(trace, entry) or is_hidden_too(entry, step.place) else in_float32(trace, end, safety(entry)),
         )

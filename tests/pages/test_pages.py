@@ -189,7 +189,7 @@ def test_a_notebook_is_shown_cell_by_cell(tmp_path: Path) -> None:
     notebook.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}), encoding="utf-8")
     assert main(["convert", str(notebook), "--report", str(report)]) == 0
     page = Page(report.read_text(encoding="utf-8"))
-    assert "train.ipynb, cell 3" in page.text and "scaler.update()" in page.text
+    assert "train.ipynb, cell 2" in page.text and "scaler.update()" in page.text
 
 
 def test_the_page_of_a_comparison_shows_verdicts_figures_and_curves(tmp_path: Path) -> None:

@@ -73,7 +73,6 @@ def training_of(execution: Execution, backwards: Sequence[ast.Call]) -> Training
         others=[call for call in beside if any(execution.innermost(event) in steps for event in steps_of(execution, [call]))],
         steps=calls,
         looks=lifted(execution.file, [*looks_beside(execution, calls), *looks(execution.file)], [*backwards, *calls]),
-        rounds=True,
         made=lambda node: [*made.get(ast.unparse(node), {})] or [node],
     )
 

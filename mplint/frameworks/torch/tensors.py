@@ -296,6 +296,7 @@ OF_TENSORS = frozenset(
 MAKERS = ("build", "create", "get", "load", "make", "init", "instantiate", "prepare", "setup", "construct")  # beginnings of makers' names
 LEGACY = {"HalfTensor": HALF, "BFloat16Tensor": BFLOAT, "FloatTensor": SINGLE, "DoubleTensor": DOUBLE, "LongTensor": INTEGER}
 LEGACY.update(dict.fromkeys(("IntTensor", "ShortTensor", "ByteTensor", "CharTensor"), INTEGER), BoolTensor=BOOLEAN)
+COMPARED = UNKNOWN_TENSOR.but(dtypes=frozenset({BOOLEAN}))  # what a comparison gave, where no bool of Python's can be meant
 vocabulary.defaults["default dtype"] = DType(SINGLE)
 
 
@@ -1157,6 +1158,8 @@ def tensor_method(m: Machine, atom: Atom, name: str, args: Args, place: Place) -
     """Methods of tensors, and those of unknown values that only tensors have."""
     if type(atom) is Tensor:
         return of_tensor(m, atom, name, args, place)
+    if type(atom) is Test and (name in CASTS or name in ("to", "type_as")):
+        return of_tensor(m, COMPARED, name, args, place)
     if type(atom) is not Unknown or name not in UNKNOWN_RECEIVERS:
         return None
     if is_module_name(atom):

@@ -48,8 +48,7 @@ class Forward(NamedTuple):
 class Training(NamedTuple):
     """What losses are trained by: the backward passes to scale, those beside them, and the steps that apply their gradients.
 
-    `looks`: what may clip, measure or read gradients; `made`: what makes an optimizer, or hands it in. `rounds`: the scaler is updated once
-    a round, behind the last optimizer, even where each has a backward pass of its own.
+    `looks`: what may clip, measure or read gradients; `made`: what makes an optimizer, or hands it in.
     """
 
     backwards: Sequence[ast.Call]
@@ -58,7 +57,6 @@ class Training(NamedTuple):
     looks: Sequence[ast.expr]
     made: Callable[[ast.expr], Sequence[ast.AST]]
     forwards: Sequence[Forward] = ()
-    rounds: bool = False
 
 
 def scale_the_losses(file: SourceFile, training: Training, targets: Targets) -> Fix | None:
@@ -118,7 +116,7 @@ class Insertion:
             require(isinstance(statement, ast.Expr) and statement.value is call, "the step is not a statement of its own")
             owner = self.file.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
             yield Replace(self.file.span(call), f"{scaler}.step({owner})")
-            if not another_follows(self.file, call, self.steps, self.backwards, rounds=self.training.rounds):
+            if not another_follows(self.file, call, self.steps, self.backwards):
                 last = round_of(self.file, call, self.backwards) or end_of_round(self.file, call, self.steps, self.backwards)
                 yield InsertStatements(self.file.span(last), (f"{scaler}.update()",), after=True)
         looks = list(self._unscaled())
@@ -368,7 +366,9 @@ class Insertion:
             return self.place.scaler.startswith("self.") and len(values) == len(early) == 1
         if self.place.scaler.startswith("self."):
             return False
-        read = next((n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == root), None)
+        inside = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+        beside = (n for n in self.syntax.all(ast.Name) if self.syntax.function(n) is self.syntax.function(node))
+        read = next((n for n in (*inside, *beside) if n.id == root and isinstance(n.ctx, ast.Load)), None)
         bindings = self.file.names.lookup(read)[1] if read is not None else []
         here, home = self.syntax.function(node), self.syntax.function(self.place.anchor)
         if here is not home:
@@ -381,23 +381,29 @@ class Insertion:
 
     def _checkpoints(self) -> Iterator[tuple[ast.AST, Change]]:
         """Save and load the scaler's state beside the optimizer's, where the scaler is reached or can be handed."""
-        stores: dict[object, str | None] = {}
+        stores: dict[object, tuple[ast.AST, Change]] = {}  # after the last of the optimizers that keep their state together
+        files: dict[object, str | None] = {}  # the paths of those in files of their own, one a function
         for call, owner in methods(self.file, "state_dict"):
             store = store_of(self.file, call)
-            if store is None or not self._is_kept_at(call, owner):
+            change = (
+                saved_beside(self.file, call, store, self.place.scaler) if store is not None and self._is_kept_at(call, owner) else None
+            )
+            if store is None or change is None:
                 continue
-            alone = isinstance(store, ast.Call) and bool(store.args) and store.args[0] is call  # in a file of its own, one a function
-            key = (self.syntax.function(call), "file") if alone else kept_in(store)
-            change = saved_beside(self.file, call, store, self.place.scaler) if key not in stores else None
-            if change is not None:
-                stores[key] = renamed(self.file, store.args[1]) if alone else None  # type: ignore[union-attr]
-                yield call, change
+            if isinstance(store, ast.Call) and store.args and store.args[0] is call:
+                key = (self.syntax.function(call), "file")
+                if key not in files:
+                    files[key] = renamed(self.file, store.args[1])
+                    stores[key] = call, change
+            else:
+                stores[kept_in(store)] = call, change
+        yield from stores.values()
         loads: dict[object, tuple[ast.AST, Change]] = {}
         for call, owner in methods(self.file, "load_state_dict") if stores else ():
             if self._is_kept_at(call, owner):
                 state = argument(call, "state_dict", 0)
                 beside = file_beside(self.file, call)
-                if beside is not None and beside[1] in stores.values():
+                if beside is not None and beside[1] in files.values():
                     yield call, loaded_from(self.file, call, *beside, self.place.scaler)
                     yield call, AddImport("os")
                     continue

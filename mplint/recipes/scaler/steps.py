@@ -1,4 +1,4 @@
-"""Which steps belong to one round: the scaler is updated once, after the last of them."""
+"""Which steps a scaler is updated after: once a round, after the last of the optimizers that always step one after the other in it."""
 
 from __future__ import annotations
 
@@ -7,30 +7,28 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mplint.python.names import position
-from mplint.recipes.scaler.plan import require
+from mplint.recipes.scaler.plan import NoFix
 
 if TYPE_CHECKING:
     from mplint.python.file import SourceFile
 
 
-def another_follows(
-    file: SourceFile, call: ast.Call, steps: Sequence[ast.Call], backwards: Sequence[ast.AST], rounds: bool = False
-) -> bool:
-    """Whether another optimizer steps after `call`, one of `steps`, on the same backward passes, or with `rounds` in the same round."""
+def another_follows(file: SourceFile, call: ast.Call, steps: Sequence[ast.Call], backwards: Sequence[ast.AST]) -> bool:
+    """Whether another optimizer steps after `call`, one of `steps`, wherever that does: on the same backward passes or on its own."""
     function = file.syntax.function(call)
     later = [s for s in steps if file.syntax.function(s) is function and position(s) > position(call)]
     following = next((s for s in later if not file.names.exclusive(call, s)), None)
     if following is None:
         return False
     here, there = (file.syntax.block(file.syntax.statement(s)) for s in (call, following))
-    if any(position(call) < position(b) < position(following) for b in backwards):
-        return rounds and here is there and ast.unparse(call.func) != ast.unparse(following.func)
-    if ast.unparse(call.func) == ast.unparse(following.func) and here is not there:
-        return False  # what the loop left over
+    others = ast.unparse(call.func) != ast.unparse(following.func)
+    if here is there and others:
+        return True
+    if any(position(call) < position(b) < position(following) for b in backwards) or (here is not there and not others):
+        return False  # a round of its own, or what the loop left over
     if end_of_round(file, following, steps, backwards) is not file.syntax.statement(following):
         return True
-    require(here is there and ast.unparse(call.func) != ast.unparse(following.func), "it is not clear which steps use one backward pass")
-    return True
+    raise NoFix("it is not clear which steps use one backward pass")
 
 
 def end_of_round(file: SourceFile, call: ast.Call, steps: Sequence[ast.Call], backwards: Sequence[ast.AST]) -> ast.stmt:
