@@ -22,6 +22,7 @@ WORDS = (
     "tensorflow",
     "GradientTape",
     "apex",
+    "deepspeed",
     "lightning",
 )
 ENCODED = tuple(word.encode() for word in WORDS)

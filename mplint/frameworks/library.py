@@ -78,6 +78,7 @@ class Frameworks:
         self.externals = [h for v in vocabularies for h in v.externals]
         self.scoped = frozenset[str]().union(*(v.scoped for v in vocabularies))
         self.defaults = {name: value for v in reversed(vocabularies) for name, value in v.defaults.items()}
+        self.unset = [h for v in vocabularies for h in v.unset]
         self.excerpts = [h for v in vocabularies for h in v.excerpts]
         self.known = frozenset(above(name for name in (*self.calls, *self.values)))
 
@@ -289,14 +290,14 @@ class Frameworks:
         for handler in self.followers.get(event.kind, ()):
             handler(m, event)
 
-    def default(self, slot: Slot) -> Value | None:
-        """The value of a protocol's slot that was never written, or of what something unknown holds."""
+    def default(self, m: Machine, slot: Slot) -> Value | None:
+        """The value of a protocol's slot that was never written, or of what something unknown or open holds."""
         owner, name = slot
         if owner == "state" or name.startswith("@"):
             return self.defaults.get(name.partition(":")[0], State(None))
         if type(owner) is Unknown and (name.startswith("[") or name.isidentifier()):
             return derived(owner, name if name.startswith("[") else f".{name}")
-        return None
+        return next((value for handler in self.unset if (value := handler(m, owner, name)) is not None), None)
 
     def begins(self, m: Machine, script: bool) -> None:
         """An entry begins."""

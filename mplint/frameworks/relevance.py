@@ -185,6 +185,8 @@ OFFERS = (
     "from_argparse_args(precision=",
     "(fused=",
 )
+# calls whose configuration says in which precision they train
+CONFIGURED = (frozenset({"deepspeed", "initialize"}), frozenset({"hydra", "instantiate", "fit"}))
 # what a DeepSpeed configuration holds, and an optimizer that trainers refuse under float16
 SECTIONS = SECTION_WORDS | {"LBFGS"}
 
@@ -230,6 +232,8 @@ def speaks_of_training(words: frozenset[str]) -> bool:
     if not words.isdisjoint(FROM_OPTIONS):
         return True
     if not words.isdisjoint(SECTIONS):
+        return True
+    if any(calls <= words for calls in CONFIGURED):
         return True
     if "arange" in words and not words.isdisjoint(TURNS) and not words.isdisjoint(HALF_NAMES):
         return True

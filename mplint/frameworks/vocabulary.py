@@ -5,7 +5,7 @@ A module of `mplint.frameworks` fills a `Vocabulary`; `Frameworks` (library.py) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeAlias
 
 from mplint.program.lower import IR
@@ -48,6 +48,7 @@ class Vocabulary:
         self.raises: list[Callable[[Machine, Place], None]] = []
         self.made: list[Callable[[Machine, Object, Sequence[str], Args, Place], None]] = []
         self.decorators: list[Callable[[Machine, Value, Atom, Place], Value | None]] = []
+        self.unset: list[Callable[[Machine, Hashable, str], Value | None]] = []
         self.elements: list[Callable[[Machine, Atom, Place], Sequence[Value] | Value | None]] = []
         self.followers: dict[str, list[Callable[[Machine, Event], None]]] = {}
         self.finished: list[Callable[[Machine], None]] = []

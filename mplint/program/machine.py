@@ -233,8 +233,8 @@ class Library(Protocol):
         """What iterating gives: the items, one value that stands for each, or None where nothing is known."""
         ...
 
-    def default(self, slot: Slot) -> Value | None:
-        """The value of a protocol's slot that was never written."""
+    def default(self, m: Machine, slot: Slot) -> Value | None:
+        """The value of a slot that was never written: a protocol's state, a setting of which nothing is known."""
         ...
 
     def begins(self, m: Machine, script: bool) -> None:
@@ -465,7 +465,7 @@ class Machine:
         """A slot of the interpreter's own state."""
         value = self.store.get(STATE, name)
         if value is None:
-            value = self.library.default((STATE, name)) or State(None)
+            value = self.library.default(self, (STATE, name)) or State(None)
         return choose(value, self.path)
 
     def set_state(self, name: str, value: Value) -> None:
@@ -521,7 +521,7 @@ class Machine:
             self.store.apply(written)
             return True, value
         guards = self.apart(telling([path - base for path, _, _ in results]))
-        self.store.merge([(g, written) for g, (_, written, _) in zip(guards, results, strict=True)], self.library.default)
+        self.store.merge([(g, written) for g, (_, written, _) in zip(guards, results, strict=True)], partial(self.library.default, self))
         self.path = frozenset.intersection(*(path for path, _, _ in results)) | base
         first = results[0][2]
         if type(first) is Constant and all(value is first for _, _, value in results):

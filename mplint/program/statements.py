@@ -637,7 +637,7 @@ def enter_choices(m: Machine, found: Sequence[tuple[Path, Value]], position: int
         if not names:
             return run(held)
         slot = names[0]
-        before = m.store.get(*slot) or m.library.default(slot) or NONE
+        before = m.store.get(*slot) or m.library.default(m, slot) or NONE
         value = join((guards, change[1] if change is not None and change[0] == slot else before) for guards, (_, change) in entered)
         return m.scoped(slot, value, lambda: inside(names[1:]))
 

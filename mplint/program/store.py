@@ -16,12 +16,10 @@ Default: TypeAlias = Callable[[Slot], Value | None]
 class Forked:
     """What the arms of a fork leave in a slot: joined once somebody asks for it, which of most slots nobody does."""
 
-    __slots__ = ("arms", "default", "found", "slot")
+    __slots__ = ("arms", "found")
 
-    def __init__(self, slot: Slot, arms: list[tuple[Path, Held | None]], default: Default) -> None:
-        self.slot = slot
+    def __init__(self, arms: list[tuple[Path, Held | None]]) -> None:
         self.arms = arms
-        self.default = default
         self.found: Value | None = None
 
     def value(self) -> Value:
@@ -33,7 +31,7 @@ class Forked:
         if first is not None and all(value is first or value == first for _, value in arms):
             self.found = first
         else:
-            self.found = join((literals, value if value is not None else self.default(self.slot)) for literals, value in arms)
+            self.found = join(arms)
         self.arms = []
         return self.found
 
@@ -203,7 +201,7 @@ class Store:
     def merge(self, arms: Sequence[tuple[Path, Difference]], default: Default) -> None:
         """Write what the arms of a fork leave: each slot as alternatives under the literals of the arms.
 
-        `default` gives the value of a slot that an arm and the store lack (protocol states); None where there is none.
+        `default` gives the value of a slot that an arm and the store lack (protocol states, settings); None where there is none.
         """
         if len(arms) == 1:
             self.apply(arms[0][1])
@@ -216,7 +214,7 @@ class Store:
             values = [(literals, written.get(slot, before) if slot in written else before) for literals, written in arms]
             first = values[0][1]
             if any(value is not first for _, value in values):
-                self.put(*slot, Forked(slot, values, default))
+                self.put(*slot, Forked([(literals, default(slot) if value is None else value) for literals, value in values]))
             elif first is None:
                 self.drop(*slot)
             else:

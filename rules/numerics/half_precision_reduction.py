@@ -34,6 +34,7 @@ class HalfPrecisionReduction(Rule):
     which would promote the sums; and products of a matrix with itself (Gram matrices) in float16, also in such regions, that are divided
     by the number of values only afterwards. In a library whose models are cast to float16, by its own code, tests or examples, squares and
     variances of what its modules compute.
+    Products and sums whose operands show that they overflow are warnings, the others advice (severity info).
     In model graphs: sums and means over 2048 elements or more in float16, and sums that half can't hold for inputs within their range
     (in float32 graphs advice, or with `--policy` a warning about the conversion).
 
@@ -72,7 +73,7 @@ class HalfPrecisionReduction(Rule):
 
     code = "MP211"
     name = "half-precision-reduction"
-    severity = Severity.INFO
+    severity = Severity.WARNING
     fix = Applicability.UNSAFE
     frameworks = ("torch", "tensorflow")
     graphs = True
@@ -93,6 +94,7 @@ class HalfPrecisionReduction(Rule):
                 f"{node.described} sums {over} in float16",
                 why="Above 2048 a float16 sum is a multiple of 2 or more and drops small addends; above 65504 it is inf.",
                 help="Cast to float32 before the reduction and back after it.",
+                severity=Severity.INFO,
             )
         for found in overflowing(graph):
             if found.node.kind is OpKind.REDUCTION:
@@ -126,6 +128,7 @@ class HalfPrecisionReduction(Rule):
                 f"`{name}` {'gives a variance' if spread else f'adds up {what}'} in float16{item.condition}",
                 why=f"float16 ends at 65504: {'a standard deviation over 256 has an infinite variance' if spread else limit}.",
                 help="cast the tensor to float32 before the reduction, and the result back where that is needed",
+                severity=Severity.INFO,
                 confidence=Confidence.MEDIUM,
                 steps=(*item.entry.meant, *tensor.half),
                 fix=widen(trace, event, squares and not spread),
@@ -144,7 +147,6 @@ class HalfPrecisionReduction(Rule):
                 f"this product of a matrix with itself adds up squares in float16, and is divided by their number later{item.condition}",
                 why="float16 ends at 65504: over 64 x 64 positions features of 4 have a sum of squares of 65536, which is inf.",
                 help="divide the features first, or take the product outside of autocast, in float32",
-                severity=Severity.WARNING,
                 confidence=Confidence.MEDIUM,
                 steps=(*item.chain(tensor), Step(item.event.place, "it is divided by the number of values only here")),
             )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity, Span
 from mplint.frameworks.keras.tensors import PROBABILITIES
 from mplint.frameworks.torch import half
+from mplint.frameworks.torch.promotion import MODEL_IN_HALF
 from mplint.frameworks.torch.tensors import SURE
 from mplint.program.conditions import extend
 from mplint.program.lower import place_of
@@ -238,15 +239,21 @@ class UnstableOpInHalf(Rule):
                 continue
             dtype = "bfloat16" if tensor.dtypes == {BFLOAT} else "float16"
             words = f"in {dtype} this difference of two means of squares keeps no digit"
-            at_module = isinstance(module, Place)
+            at_module, measure = isinstance(module, Place), event.get("name")
+            if at_module:
+                told = f"this forward pass takes variances as differences in {dtype}"
+            elif measure is not None:
+                told = f"`{measure}` takes variances as differences of means in {dtype}"
+            else:
+                told = f"this variance is a difference of two means of squares in {dtype}"
             yield self.at(
                 trace,
                 half.first_line(module) if isinstance(module, Place) else event.place,
-                f"this forward pass takes variances as differences in {dtype}{item.condition}"
-                if at_module
-                else f"this variance is a difference of two means of squares in {dtype}{item.condition}",
+                f"{told}{item.condition}",
                 why=f"{dtype} has {8 if dtype == 'bfloat16' else 11} bits: the difference of two nearly equal means is noise.",
-                help="compute it in float32: `torch.amp.custom_fwd(cast_inputs=torch.float32)`, or leave autocast and cast first",
+                help="leave autocast and cast what it is given to float32"
+                if measure is not None
+                else "compute it in float32: `torch.amp.custom_fwd(cast_inputs=torch.float32)`, or leave autocast and cast first",
                 confidence=Confidence.MEDIUM,
                 steps=(*item.chain(tensor), *((Step(event.place, words),) if at_module else ())),
             )
@@ -385,7 +392,7 @@ def is_harmful(event: Event) -> bool:
 def of_half_model(event: Event) -> bool:
     """Whether a loss is taken, with gradients, of what a model gives that a cast of the whole has put in float16."""
     tensor = event.data["tensor"]
-    cast = isinstance(tensor, Tensor) and bool(tensor.half) and tensor.half[0].words.startswith("the model is cast to")
+    cast = isinstance(tensor, Tensor) and bool(tensor.half) and tensor.half[0].words.startswith(MODEL_IN_HALF)
     return cast and event.data["certain"] is True and event.data["trained"] is True
 
 

@@ -207,6 +207,14 @@ def missing(m: Machine, holder: Object, key: str, place: Place, default: Value |
     return leaf(m, dotted, f"rest:{holder.id!r}"[:160], Switch(dotted, default_of(default), place, "setting"))
 
 
+def unset(m: Machine, owner: Hashable, name: str) -> Value | None:
+    """What a namespace holds where one arm of a branch has set a value and the other has not."""
+    is_setting = type(owner) is tuple and owner[0] == KIND and not name.startswith("#")
+    if not is_setting or m.read(owner, "#rest") is None:
+        return None
+    return missing(m, Object(owner, KIND, "", None), name, Place("", 0), None)
+
+
 @vocabulary.reads(KIND)
 def attribute_of_namespace(m: Machine, receiver: Atom, name: str, place: Place) -> Value | None:
     if type(receiver) is not Object:
@@ -316,6 +324,7 @@ vocabulary.subscripts.append(item_of_namespace)
 vocabulary.item_assigned.append(set_item)
 vocabulary.attribute_assigned.append(assigned)
 vocabulary.elements.append(elements)
+vocabulary.unset.append(unset)
 vocabulary.atom_attributes.append(of_open)
 vocabulary.atom_methods.append(get_of_open)
 

@@ -99,6 +99,7 @@ CONTAINERS = {
     "torch.nn.ModuleDict": "dict",
     "torch.nn.ParameterDict": "dict",
 }
+COMPUTES, TAKES = "#computes", "#takes"  # slots of a module: the dtype that it computes in, whatever its weights are, and casts inputs to
 SLOTS = {"list": "#items", "dict": "#entries"}
 SIZED = ("Linear", "LazyLinear", "Embedding", "Conv", "LSTM", "GRU", "RNN", "MultiheadAttention", "LayerNorm", "BatchNorm")
 CONTENT = f"module{IDENTITY}"
@@ -290,6 +291,7 @@ vocabulary.made.append(module_made)
 def call_layer(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """A layer of torch."""
     note_called(m, receiver, args, place)
+    args = as_taken(m, receiver, args)
     meaning = torch_layer(str(receiver.type))
     if meaning is None:
         return unknown_model(m, receiver, args, place)
@@ -340,11 +342,57 @@ def weights_of(dtype: Atom) -> Tensor | None:
 
 
 def cast_weights(m: Machine, owner: Hashable) -> Value:
-    """The weights of what somebody has cast, as a tensor; NONE where nobody has: both, under their conditions."""
+    """The weights of what somebody has cast, or computes with in another dtype, as a tensor; NONE where nobody has: both, under their
+    conditions.
+    """
     held = m.read(owner, "#dtype")
+    own = choose(join((guards, weights_of(atom) or NONE) for guards, atom in options(held)), m.path) if held is not None else NONE
+    computes = m.read(owner, COMPUTES)
+    return own if computes is None else m.each(computes, lambda low: own if low == NONE else low)
+
+
+def compute_in(m: Machine, module: Atom, dtype: Atom, chain: Chain, depth: int = 0) -> None:
+    """What a module computes with in another dtype than that of its weights, and casts its inputs to: a sharding policy, an engine.
+
+    Its parameters and submodules follow, its buffers do not.
+    """
+    asked = dtypes_given(dtype)
+    if asked is None or type(module) is not Object or depth > 6:
+        return
+    low = Tensor(asked[0], chain, forward=asked[0] & HALVES)
+    m.write(module.id, COMPUTES, low)
+    if depth == 0:
+        m.write(module.id, TAKES, low)
+    if type(module.type) is Class:
+        for name, value in [(n, v) for n, v in m.store.slots.of(module.id) if not n.startswith(("#", "@"))]:
+            if any(type(atom) is Tensor and PARAMETER in atom.tags for atom in atoms(value)):
+                m.write(module.id, name, m.each(value, lambda a: in_dtype(a, asked[0], chain) if type(a) is Tensor else a))
+    for inner in list(modules_in(m, module)):
+        compute_in(m, inner, dtype, chain, depth + 1)
+
+
+def computes_as_it_is(m: Machine, owner: Hashable, name: str) -> Value | None:
+    """What a module computes in where only the other arm of a branch has sharded it: nothing but its own dtype."""
+    return NONE if name in (COMPUTES, TAKES) else None
+
+
+vocabulary.unset.append(computes_as_it_is)
+
+
+def as_taken(m: Machine, receiver: Object, args: Args) -> Args:
+    """Arguments in the dtype that a module casts its inputs to."""
+    held = m.read(receiver.id, TAKES)
     if held is None:
-        return NONE
-    return choose(join((guards, weights_of(atom) or NONE) for guards, atom in options(held)), m.path)
+        return args
+
+    def lowered_to(low: Atom, given: Atom) -> Value:
+        is_float = type(given) is Tensor and type(low) is Tensor and given.dtypes <= FLOATS
+        return given.but(dtypes=low.dtypes, half=low.half) if is_float else given  # type: ignore[union-attr]
+
+    def one(value: Value) -> Value:
+        return m.each(held, lambda low: m.each(value, lambda given: lowered_to(low, given)))
+
+    return Args([one(v) for v in args.positional], {k: one(v) for k, v in args.named.items()}, args.places, args.named_places, args.opaque)
 
 
 @vocabulary.invoke("list")
@@ -354,7 +402,7 @@ def call_sequential(m: Machine, receiver: Object, name: str, args: Args, place: 
     if receiver.type != "torch.nn.Sequential" or type(held) is not Items or not args.positional:
         return unknown_model(m, receiver, args, place)
     note_replicas(m, receiver, place)
-    value = args.positional[0]
+    value = as_taken(m, receiver, args).positional[0]
     for module in held.items:
         value = m.call(module, Args((value,), places=args.places[:1]), place.position)
     if held.rest is not None:
@@ -366,7 +414,7 @@ def call_sequential(m: Machine, receiver: Object, name: str, args: Args, place: 
 @vocabulary.invoke("instance")
 def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """An instance of a project's class with bases of other packages: its `forward`, as a trainer gives it that has prepared it."""
-    return given_back(m, receiver, forward_of_instance(m, receiver, args, place))
+    return given_back(m, receiver, forward_of_instance(m, receiver, as_taken(m, receiver, args), place))
 
 
 def forward_of_instance(m: Machine, receiver: Object, args: Args, place: Place) -> Value:

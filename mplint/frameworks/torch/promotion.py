@@ -121,6 +121,9 @@ def region_kind(meaning: OpMeaning, region: Autocast) -> str:
     return meaning.cpu if region.device == "cpu" else meaning.kind
 
 
+MODEL_IN_HALF = ("the model is cast to", "the model computes in")  # how a chain begins that makes all of a model half
+
+
 def named(letter: str) -> str:
     """A dtype's name."""
     return NAMES.get(letter, "half precision")

@@ -5,9 +5,11 @@ A policy is an object of the kind "sharding policy", its slot "#dtype" that of t
 
 from __future__ import annotations
 
+from mplint.frameworks.torch.modules import compute_in
+from mplint.frameworks.torch.promotion import dtypes_given, named
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.machine import Args, Machine
-from mplint.program.values import NONE, Atom, Object, Place, Unknown, Value
+from mplint.program.values import NONE, Atom, Object, Place, Step, Unknown, Value, atoms
 
 vocabulary = Vocabulary()
 HOMES = (
@@ -38,9 +40,21 @@ def sharded(m: Machine, name: str, args: Args, place: Place) -> Value:
 
     def one(atom: Atom) -> Value:
         if type(atom) is Object and atom.kind == "sharding policy":
-            m.emit("module sharded", place, module=module, policy=atom, given=at, dtype=m.read(atom.id, "#dtype"))
+            dtype = m.read(atom.id, "#dtype") or NONE
+            m.emit("module sharded", place, module=module, policy=atom, given=at, dtype=dtype)
+            m.each(dtype, lambda chosen: computing(m, module, chosen, at))
         return NONE
 
     if policy is not None:
         m.each(policy, one)
     return module if module is not None else Unknown("sharded module")
+
+
+def computing(m: Machine, module: Value | None, dtype: Atom, place: Place) -> Value:
+    """Have the modules that are sharded compute in the dtype of their policy."""
+    asked = dtypes_given(dtype)
+    if asked is not None:
+        chain = (Step(place, f"the model computes in {named(next(iter(asked[0])))}: its shards are gathered in that dtype"),)
+        for atom in atoms(module) if module is not None else ():
+            compute_in(m, atom, dtype, chain)
+    return NONE

@@ -19,6 +19,7 @@ from mplint.frameworks.torch.devices import decided_by_the_machine
 from mplint.frameworks.torch.promotion import (
     FLOATS,
     HALVES,
+    MODEL_IN_HALF,
     SCALAR,
     UNKNOWN_TENSOR,
     Letters,
@@ -459,7 +460,7 @@ class Operation:
 
     def may_be_promoted(self, late: Tensor) -> bool:
         """Whether a loss of numbers is taken of something else of unknown dtype, as data have it, whose float32 it computes in."""
-        if late.half and late.half[0].words.startswith("the model is cast"):
+        if late.half and late.half[0].words.startswith(MODEL_IN_HALF):
             return False  # as its data are, as a rule
         others = [a for a in self.given[:2] if a is not late]
         name = short_of(self.name).lower().replace("_", "").removesuffix("loss")

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from mplint.frameworks.torch import checkpoints, devices, functions, modules, offers, protocol, reports, sharding, spectrograms, tensors
+from mplint.frameworks.torch import (
+    checkpoints,
+    devices,
+    functions,
+    modules,
+    offers,
+    protocol,
+    reports,
+    sharding,
+    similarity,
+    spectrograms,
+    tensors,
+)
 from mplint.frameworks.vocabulary import Vocabulary
 
 
@@ -17,6 +29,7 @@ def vocabularies() -> tuple[Vocabulary, ...]:
         sharding.vocabulary,
         functions.vocabulary,
         modules.vocabulary,
+        similarity.vocabulary,
         spectrograms.vocabulary,
         tensors.vocabulary,
         checkpoints.fallback,

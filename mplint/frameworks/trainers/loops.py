@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mplint.configs.trainers.duties import Kind, kind_of, kinds
 from mplint.configs.trainers.duties import trainer as trainer_kind
+from mplint.frameworks.options.files import load
+from mplint.frameworks.torch.modules import compute_in
+from mplint.frameworks.torch.promotion import named
 from mplint.frameworks.trainers.managed import (
     MODES,
     manage,
@@ -23,7 +26,7 @@ from mplint.frameworks.trainers.managed import (
 )
 from mplint.frameworks.trainers.settings import note, note_deepspeed
 from mplint.frameworks.vocabulary import Entered, Vocabulary
-from mplint.program.conditions import Path
+from mplint.program.conditions import Path, extend
 from mplint.program.expressions import attribute, entries_of, external_bases, truths
 from mplint.program.machine import IDENTITY, Args, Machine
 from mplint.program.values import (
@@ -36,11 +39,13 @@ from mplint.program.values import (
     Class,
     Constant,
     Context,
+    DType,
     External,
     Items,
     Object,
     Place,
     State,
+    Step,
     Tensor,
     Unknown,
     Value,
@@ -216,17 +221,34 @@ def prepared(m: Machine, trainer: Object, args: Args, place: Place) -> Value:
 def initialize(m: Machine, name: str, args: Args, place: Place) -> Value:
     """`engine, optimizer, loader, scheduler = deepspeed.initialize(…)`."""
     config = args.named.get("config", args.named.get("config_params"))
+    config = load(m, config, place) or config
     note_deepspeed(m, config, place)
-    trainer = new_trainer(m, name, "DeepSpeed", config, in_config(m, config), place)
+    chosen = in_config(m, config)
+    trainer = new_trainer(m, name, "DeepSpeed", config, chosen, place)
     model = args.get(1, "model")
     optimizer = args.get(2, "optimizer")
     m.write(trainer.id, "#model", model if model is not None else NONE)
     if model is not None:
         m.write(trainer.id, "module", model)
+        compute_as_chosen(m, model, chosen, place)
     managed = optimizer if optimizer is not None and optimizer != NONE else Unknown(f"optimizer{IDENTITY}{place.path}:{place.position}")
     prepare(m, trainer, [managed] if model is None else [model, managed], place)
     rest = [Unknown(f"{word}{IDENTITY}{place.path}:{place.position}") for word in ("loader", "scheduler")]
     return Items((trainer, managed, *rest))
+
+
+def compute_as_chosen(m: Machine, model: Value, chosen: Sequence[tuple[Path, str]], place: Place) -> None:
+    """Have a model compute in the half dtype that an engine casts it to; the engine keeps float32 masters of its weights."""
+    base = m.path
+    for literals, letter in chosen:
+        there = extend(base, literals)
+        if there is None or letter not in (HALF, BFLOAT):
+            continue
+        m.path = there
+        step = Step(place, f"the model computes in {named(letter)}: the engine casts it")
+        for atom in atoms(model):
+            compute_in(m, atom, DType(letter), (step,))
+        m.path = base
 
 
 def in_config(m: Machine, config: Value | None) -> list[tuple[Path, str]]:

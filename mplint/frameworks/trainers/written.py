@@ -12,7 +12,7 @@ from mplint.configs.trainers.setup import Constant as Plain
 from mplint.findings import Change, Replace, Span
 from mplint.frameworks.trainers.settings import Held, Made, Section, Setting
 from mplint.program.conditions import Path, allowed_values, extend
-from mplint.program.machine import Event
+from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, Verdict, constant_of, shown_symbol
 from mplint.program.values import Constant, Place, Test, Unknown
 from mplint.python.arguments import drop_argument, drop_entry
@@ -40,7 +40,7 @@ def setups(trace: Trace) -> Iterator[Configured]:
     for entry in trace.entries:
         for event in entry.of("trainer configured"):
             section, place = event.data["settings"], event.place
-            if not isinstance(section, Section):
+            if not isinstance(section, Section) or stands_in_files(event.path, section):
                 continue
             if event.data["trainer"] == "deepspeed":
                 place = section.holder
@@ -54,6 +54,13 @@ def setups(trace: Trace) -> Iterator[Configured]:
                 if not verdict.dead and (event.data["told"] or is_deepspeed(options)):
                     setup = Setup(key, title, options, "lightning" if key == "fabric" else key)
                     yield Configured(setup, file, entry, event, path, verdict)
+
+
+def stands_in_files(path: Path, section: Section) -> bool:
+    """Whether a configuration file describes a trainer with all of its settings (`_target_`): the file is read by itself."""
+    described = any(key[0] == "in" and sense and f"_target_{IDENTITY}file:" in str(key[1]) for key, sense in path)
+    held = [value for setting in section.settings for _, value in setting.ways]
+    return described and all(type(value) is Unknown and f"{IDENTITY}file:" in value.symbol for value in held)
 
 
 def worlds(path: Path, section: Section, depth: int = 0) -> list[Path]:
