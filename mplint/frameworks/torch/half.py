@@ -14,7 +14,7 @@ from mplint.program.conditions import Condition
 from mplint.program.lower import place_of, span_of
 from mplint.program.machine import Event
 from mplint.program.supposed import settled
-from mplint.program.trace import CALLERS, Entry, Trace, Verdict
+from mplint.program.trace import CALLERS, Entry, Trace, Verdict, speaks_of_precision
 from mplint.program.values import FALSE, TRUE, Chain, Place, Step, Tensor
 
 # what is told of a library's modules that nobody in the project runs in half precision
@@ -94,7 +94,7 @@ def verdicts(trace: Trace, kind: str, key: tuple[Place, object], wanted: Callabl
 def is_left_off(trace: Trace, literal: Condition, offered: bool = False) -> bool:
     """Whether a condition asks for a flag that a caller in library code would have to turn.
 
-    Those who make a module that is `offered` choose what it is made with, and whether it is trained.
+    Those who make a module that is `offered` choose what it is made with, in which precision it runs, and whether it is trained.
     """
     (kind, *rest), sense = literal
     if kind not in ("true", "in"):
@@ -102,7 +102,7 @@ def is_left_off(trace: Trace, literal: Condition, offered: bool = False) -> bool
     switch = trace.switches.get(rest[0])
     if switch is None or switch.kind != "parameter" or switch.default not in (TRUE, FALSE) or rest[0] in trace.turned:
         return False
-    if offered and (TRAINS.search(switch.name) is not None or is_made_with(trace, switch.place)):
+    if offered and (speaks_of_precision(switch.name, ()) or TRAINS.search(switch.name) is not None or is_made_with(trace, switch.place)):
         return False
     default = switch.default == TRUE
     return sense is not default if kind == "true" else (default in rest[1]) is not sense
