@@ -103,13 +103,11 @@ def measures(path: str) -> bool:
     return MEASURES.search(path.replace("\\", "/")) is not None
 
 
+TESTS = frozenset({"test", "tests", "testing", "unit_test", "unit_tests", "integration_test", "integration_tests"})
+
+
 def is_test_path(path: str) -> bool:
     """Whether a path says that the file is test code, which sets policies on purpose."""
     parts = path.replace("\\", "/").lower().split("/")
     name = parts[-1]
-    return (
-        name.startswith("test_")
-        or name.endswith(("_test.py", "_tests.py"))
-        or name == "conftest.py"
-        or not {"test", "tests", "testing"}.isdisjoint(parts[:-1])
-    )
+    return name.startswith("test_") or name.endswith(("_test.py", "_tests.py")) or name == "conftest.py" or not TESTS.isdisjoint(parts[:-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from mplint.frameworks.torch.tensors import number_of
 from mplint.limits import FLOAT16_MAX, FLOAT16_ZERO
 from mplint.program.lower import span_of
 from mplint.program.machine import Args, Event
-from mplint.program.trace import Trace
+from mplint.program.trace import CALLERS, Trace
 from mplint.program.values import COMPUTE, FALSE, NONE, Constant, Place, Step, Tensor
 from mplint.python.arguments import set_keyword
 from mplint.rule import Consequence, Rule
@@ -34,6 +35,7 @@ HALFWAY = 0.5  # epsilons lie below, bounds of nearly 1 above
 ROUNDED = "float16 rounds everything up to 2.98e-8 to 0."
 LOST_ABOVE = "the largest float16 below 1 is 0.9995: a bound beyond 0.99976 rounds to 1, and log(1 - 1) is -inf."
 MAX_SHOWN = 4
+STATISTIC = re.compile(r"perplexity|\bppl\b|usage|metrics?\b|\blogs?\b|\bstats?\b", re.I)
 # The optimizers of torch that divide by a root plus an epsilon, and its default.
 EPSILONS = {"Adam": 1e-8, "AdamW": 1e-8, "NAdam": 1e-8, "Adamax": 1e-8, "RMSprop": 1e-8, "Adagrad": 1e-10}
 
@@ -136,7 +138,7 @@ class EpsilonUnderflows(Rule):
             f"`{text}` {fate} in {dtype}, {guards if first.event.data['zero'] else 'and dividing by it overflows'}{first.condition}",
             why=why(text, value, first.event.data["zero"] is True),
             help=f"{'' if value > HALFWAY else 'use 1e-4 or more here, or '}compute this step in float32 ({wide})",
-            confidence=Confidence.MEDIUM if tensor.dtypes == {COMPUTE} or untold(trace, first.event.path) else first.confidence,
+            confidence=sureness(trace, items, first),
             steps=(
                 *programs(trace).told(place.path, tensor),
                 *first.chain(tensor),
@@ -315,6 +317,24 @@ def larger_default(trace: Trace, place: Place) -> Fix | None:
     if file is None or not isinstance(call, ast.Call):
         return None
     return Fix("use an epsilon that float16 can hold", Applicability.UNSAFE, (set_keyword(file, call, "eps", "1e-4"),))
+
+
+def sureness(trace: Trace, items: Sequence[half.Found], first: half.Found) -> Confidence:
+    """How sure a finding is: nobody misses the guard of what is no more than shown, where only callers of a library may meet it."""
+    if all(item.entry.context == CALLERS and is_shown(trace, item.event.data["guarded"]) for item in items):
+        return Confidence.LOW
+    tensor = first.event.data["tensor"]
+    followed = isinstance(tensor, Tensor) and tensor.dtypes == {COMPUTE}
+    return Confidence.MEDIUM if followed or untold(trace, first.event.path) else first.confidence
+
+
+def is_shown(trace: Trace, place: object) -> bool:
+    """Whether what is computed at a place is a statistic that people look at, as its name tells."""
+    file, node = (trace.node(place) or (None, None)) if isinstance(place, Place) else (None, None)
+    around = file.syntax.ancestors(node) if file is not None and node is not None else ()
+    statement = next((part for part in around if isinstance(part, ast.stmt)), None)
+    targets = statement.targets if isinstance(statement, ast.Assign) else ()
+    return any(STATISTIC.search(ast.unparse(target)) is not None for target in targets)
 
 
 def line(place: Place) -> int:

@@ -59,3 +59,44 @@ def test_a_text_is_named_where_the_region_is_supposed(tmp_path: Path) -> None:
 
 def test_nothing_is_said_where_nothing_speaks_of_half_precision(tmp_path: Path) -> None:
     assert not library(tmp_path, README_md="# Evened\n\nfp16 is not supported.\n")
+
+
+MODELS = """\
+import torch
+from torch import nn
+
+
+class {name}(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, x):
+        scores = self.mix(x)
+        return scores / (scores.abs() + {tiny})
+"""
+CHOSEN = """\
+import argparse
+
+import torch
+from zoo.{module} import {name}
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--model")
+model = torch.load(parser.parse_args().model)
+assert isinstance(model.part, {name})
+with torch.autocast("cuda", dtype=torch.float16):
+    print(model(torch.rand(2, 8)))
+"""
+
+
+def test_the_program_that_names_a_model_is_shown_and_not_another(tmp_path: Path) -> None:
+    package = tmp_path / "zoo"
+    package.mkdir()
+    (package / "__init__.py").write_text("from zoo import early, late\n")
+    (package / "early.py").write_text(MODELS.format(name="Early", tiny="0.1"))
+    (package / "late.py").write_text(MODELS.format(name="Late", tiny="1e-9"))
+    for module, name in (("early", "Early"), ("late", "Late")):
+        (tmp_path / f"train_{module}.py").write_text(CHOSEN.format(module=module, name=name))
+    found = [found for found in check([str(tmp_path)], Config(cache=False, isolated=True)).findings if found.code == "MP205"]
+    assert [Path(one.related[0].location.path).name for one in found] == ["train_late.py"]

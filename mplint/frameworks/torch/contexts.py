@@ -382,7 +382,14 @@ class Nearby:
     def nearest(self, offered: Iterable[Region], path: str) -> Region | None:
         """The nearest region that belongs together with a module's file, the surest first among equals."""
         near = [region for region in offered if self.reaches(region, path)]
+        if len({region.begun for region in near}) > 1:
+            near = [region for region in near if self.names_some(region, path)] or near
         return max(near, key=lambda region: self.units.nearness(region.place.path, path), default=None)
+
+    def names_some(self, region: Region, path: str) -> bool:
+        """Whether what runs a region comes to something of a file by its name."""
+        found = self.reach.of([*self.candidates.scripts(region.begun), region.begun])
+        return any((path, name) in found.names for name in self.reach.top(path).own)
 
     def reaches(self, region: Region, path: str) -> bool:
         """Whether what runs in a region may be a module of a file."""

@@ -14,13 +14,14 @@ from mplint.program.conditions import Condition
 from mplint.program.lower import place_of, span_of
 from mplint.program.machine import Event
 from mplint.program.supposed import settled
-from mplint.program.trace import CALLERS, Entry, Trace, Verdict
+from mplint.program.trace import CALLERS, Entry, Trace, Verdict, speaks_of_precision
 from mplint.program.values import FALSE, TRUE, Chain, Place, Step, Tensor
 
 # what is told of a library's modules that nobody in the project runs in half precision
 OF_CALLERS = frozenset(
     {"constant beyond range", "epsilon lost", "integers in half", "frequencies in half", "angles in half", "function breaks under autocast"}
 )
+TRAINS = re.compile(r"^(?:is_)?(?:train|test|eval)(?:ing)?$")
 REGION = re.compile(r"autocast|amp|ctx|context|precision", re.I)
 
 
@@ -71,7 +72,7 @@ def found(trace: Trace, kind: str, wanted: Callable[[Event], bool] | None = None
                 continue
             if entry.context == CALLERS and not (callers or kind in OF_CALLERS):
                 continue
-            if entry.context and not entry.offered and any(is_left_off(trace, literal) for literal in event.path):
+            if entry.context and any(is_left_off(trace, literal, entry.offered) for literal in event.path):
                 continue
             verdict = trace.verdict(entry, event.path)
             idle = not any(event.calls[: len(way)] == way for way in ways)
@@ -90,16 +91,29 @@ def verdicts(trace: Trace, kind: str, key: tuple[Place, object], wanted: Callabl
     return [trace.verdict(entry, event.path) for event in events]
 
 
-def is_left_off(trace: Trace, literal: Condition) -> bool:
-    """Whether a condition asks for a flag that a caller would have to turn, and that none does where all of them are known."""
+def is_left_off(trace: Trace, literal: Condition, offered: bool = False) -> bool:
+    """Whether a condition asks for a flag that a caller in library code would have to turn.
+
+    Those who make a module that is `offered` choose what it is made with, in which precision it runs, and whether it is trained.
+    """
     (kind, *rest), sense = literal
     if kind not in ("true", "in"):
         return False
     switch = trace.switches.get(rest[0])
     if switch is None or switch.kind != "parameter" or switch.default not in (TRUE, FALSE) or rest[0] in trace.turned:
         return False
+    if offered and (speaks_of_precision(switch.name, ()) or TRAINS.search(switch.name) is not None or is_made_with(trace, switch.place)):
+        return False
     default = switch.default == TRUE
     return sense is not default if kind == "true" else (default in rest[1]) is not sense
+
+
+def is_made_with(trace: Trace, place: Place | None) -> bool:
+    """Whether a default stands among the parameters of a constructor."""
+    file, node = (trace.node(place) or (None, None)) if place is not None else (None, None)
+    around = file.syntax.ancestors(node) if file is not None and node is not None else ()
+    function = next((part for part in around if isinstance(part, ast.FunctionDef)), None)
+    return function is not None and function.name == "__init__"
 
 
 def first_line(place: Place) -> Place:
