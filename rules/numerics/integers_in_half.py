@@ -12,6 +12,7 @@ from mplint.frameworks.torch import half
 from mplint.frameworks.torch.tensors import FOLLOWING
 from mplint.program.trace import Trace, Words, shown_symbol
 from mplint.program.values import BFLOAT, COMPUTE, DTYPE_NAMES, HALF, Place, Step, Tensor
+from mplint.python.document import is_test_path
 from mplint.rule import Rule
 
 HALF_WORDS = Words(("float16", "bfloat16", "bf16", "fp16", "autocast(", ".half()"))
@@ -88,15 +89,16 @@ class IntegersInHalf(Rule):
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report positions and frequencies where they are cast before arithmetic, or where autocast casts them for a product."""
         told = {place for place, ways in grown_tables(trace, "integers in half").items() if any(ways)}
+        borrowed: list[half.Found] = []
         for item in half.found(trace, "integers in half"):
             tensor, used = item.event.data["tensor"], item.event.data["used"]
             assert isinstance(tensor, Tensor) and isinstance(used, Place)
             if item.event.place in told or (FOLLOWING in tensor.tags and not speaks_of_half(trace)):
                 continue
-            told.add(item.event.place)
             if FOLLOWING in tensor.tags:
-                yield self.of_borrowed(trace, item)
+                borrowed.append(item)
                 continue
+            told.add(item.event.place)
             dtype = DTYPE_NAMES[next(iter(tensor.dtypes & {HALF, BFLOAT}), HALF)]
             if item.event.get("what") is not None and not reaches(trace, item):
                 continue
@@ -114,6 +116,11 @@ class IntegersInHalf(Rule):
                 confidence=Confidence.MEDIUM if COMPUTE in tensor.dtypes else item.confidence,
                 steps=(*item.chain(tensor), *(() if used == item.event.place else (Step(used, "they are computed with here"),))),
             )
+        lines = {line_of(place) for place in told}
+        for item in borrowed:
+            if not is_test_path(item.event.place.path) and line_of(item.event.place) not in lines:
+                told.add(item.event.place)
+                yield self.of_borrowed(trace, item)
         told |= {place for place, ways in grown_tables(trace, "frequencies in half").items() if all(ways)}
         for item in half.found(trace, "frequencies in half"):
             tensor = item.event.data["tensor"]
@@ -197,6 +204,11 @@ class IntegersInHalf(Rule):
             confidence=item.confidence,
             steps=(*item.chain(tensor), Step(used, "their angles are taken here")),
         )
+
+
+def line_of(place: Place) -> tuple[str, int]:
+    """The line that a place begins in."""
+    return place.path, place.position & 0xFFFFF
 
 
 def under(item: half.Found) -> str:
