@@ -55,6 +55,7 @@ HALF_WORDS = re.compile(
 )
 # what code says that is run with TensorFlow 1 as well: it asks for the version, or has an arm for what only that one has
 OLD = re.compile(rb"\b(?:tf|tensorflow)\.__version__|\btf\.VERSION\b|\b(?:tf|tensorflow)\.contrib\b|\btensorflow\.contrib\b")
+CONVERTER = b"TFLiteConverter"  # what speaks of float16 beside it means files for phones
 COMMENT = re.compile(rb"(?m)#.*$|^[ \t]*>>>.*$")
 KERAS = re.compile(rb"\b(?:tensorflow|keras)\b")
 TORCH = re.compile(rb"(?m)^\W*(?:from|import) torch\b")
@@ -69,6 +70,8 @@ GRAPHS = ("tensorflow.compat.v1", "tensorflow.contrib")
 
 def speaks_of_half(data: bytes) -> int:
     """Where a program of TensorFlow or Keras says anything of half precision: a packed range, 0 where it does not."""
+    if CONVERTER in data:
+        return 0
     return place_in(COMMENT.sub(lines_of, data), HALF_WORDS) if KERAS.search(data) is not None and TORCH.search(data) is None else 0
 
 
