@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from mplint.frameworks.torch.protocol import base_names, is_optimizer_name, is_scaler
 from mplint.frameworks.vocabulary import Vocabulary
+from mplint.program.calls import call_method
 from mplint.program.conditions import EMPTY, Path, extend
 from mplint.program.expressions import bind, class_member, entries_of
 from mplint.program.machine import IDENTITY, Args, Exhausted, Machine
@@ -41,6 +42,7 @@ MAX_DEPTH = 7
 SAVERS = re.compile(r"(^|[._])(save|saver|saving|checkpoint|ckpt|snapshot|dump|persist)|save|checkpoint", re.I)
 NO_SAVERS = re.compile(r"load|resum|restor|latest|find|exists|path|dir|name|clean|image|fig|plot|video|audio|text|log|json|csv", re.I)
 READ = re.compile(r"checkpoint\['(\w+)'\]")
+DETECTRON = ("fvcore.common.checkpoint.Checkpointer", "detectron2.checkpoint.Checkpointer", "detectron2.checkpoint.DetectionCheckpointer")
 SCALER_KEY = re.compile(r"scaler|(^|_)amp($|_)|loss_scale", re.I)
 FLAG_KEY = re.compile(r"^(?:use|enable|is|has|with|no)_|(?:_|^)(?:enabled?|dtype|level|mode|backend|init_scale)$", re.I)  # of no state
 TEXTS = frozenset({"json", "yaml", "toml", "tomli_w", "csv", "orjson", "ujson", "simplejson"})  # what no tensors are written as
@@ -245,6 +247,26 @@ def torch_save(m: Machine, name: str, args: Args, place: Place) -> Value:
 @vocabulary.call("torch.load", "torch.distributed.checkpoint.load", "torch_xla.core.xla_model.load")
 def torch_load(m: Machine, name: str, args: Args, place: Place) -> Value:
     return Unknown(f"checkpoint{IDENTITY}{place.path}:{place.position}")
+
+
+def save_states(m: Machine, objects: Entries, path: Value | None, place: Place) -> None:
+    """Note that a checkpoint of the states of objects is written, each by its `state_dict()`."""
+    states = Object(("states", m.identity(place)), "dict", "builtins.dict", place)
+    held = tuple((key, call_method(m, value, "state_dict", Args(), place.position, place.position)) for key, value in objects.entries)
+    m.write(states.id, "#entries", Entries(held, objects.rest))
+    save(m, states, path, place)
+
+
+@vocabulary.call(*DETECTRON)
+def checkpointer(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """`DetectionCheckpointer(model, folder, optimizer=optimizer, …)` saves and restores the states of what it is given."""
+    kept = {key: value for key, value in args.named.items() if key not in ("model", "save_dir", "save_to_disk")}
+    model = args.get(0, "model")
+    objects = {**({"model": model} if model is not None else {}), **kept}
+    if kept:
+        unknown = Unknown(f"states{IDENTITY}{place.path}:{place.position}") if args.opaque else None
+        save_states(m, Entries(tuple(objects.items()), unknown), args.get(1, "save_dir"), place)
+    return Unknown(f"Checkpointer(){IDENTITY}{place.path}:{place.position}")
 
 
 @vocabulary.call("dataclasses.asdict", "attr.asdict", "attrs.asdict", "dataclasses.astuple")

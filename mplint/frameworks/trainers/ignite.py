@@ -5,7 +5,7 @@ The precision is the function's own; an engine enters no region and scales nothi
 
 from __future__ import annotations
 
-from mplint.frameworks.torch.checkpoints import save
+from mplint.frameworks.torch.checkpoints import save_states
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.calls import call_method
 from mplint.program.expressions import entries_of
@@ -57,12 +57,8 @@ def added(m: Machine, receiver: Object, handler: Value, more: tuple[Value, ...])
 @vocabulary.call("ignite.handlers.Checkpoint", "ignite.handlers.checkpoint.Checkpoint")
 def checkpoint(m: Machine, name: str, args: Args, place: Place) -> Value:
     """`Checkpoint({"model": model, "optimizer": optimizer}, …)`: a handler that saves the states of these objects."""
-    states = Object(("ignite states", m.identity(place)), "dict", "builtins.dict", place)
     unknown = Unknown(f"states{IDENTITY}{place.path}:{place.position}")
-    held = entries_of(m, args.get(0, "to_save") or NONE) or Entries((), unknown)
-    given = tuple((key, call_method(m, value, "state_dict", Args(), place.position, place.position)) for key, value in held.entries)
-    m.write(states.id, "#entries", Entries(given, held.rest))
-    save(m, states, args.get(1, "save_handler"), place)
+    save_states(m, entries_of(m, args.get(0, "to_save") or NONE) or Entries((), unknown), args.get(1, "save_handler"), place)
     return Unknown(f"Checkpoint(){IDENTITY}{place.path}:{place.position}")
 
 
