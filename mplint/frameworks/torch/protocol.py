@@ -205,6 +205,12 @@ def gradients_set(m: Machine, name: str, args: Args, place: Place) -> Value:
     return join((literals, Context(GRADIENTS_ON if on else GRADIENTS_OFF)) for literals, on in ways) if ways else Context("null")
 
 
+@call("torch.is_grad_enabled", "torch.autograd.is_grad_enabled")
+def gradients_asked(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """`torch.is_grad_enabled()`."""
+    return m.each(m.state(GRADIENTS_OFF), lambda off: FALSE if off == TRUE else TRUE)
+
+
 def gradients_off(m: Machine) -> bool:
     """Whether no gradients are computed, so that no backward runs through what is done."""
     return all(atom == TRUE for atom in atoms(m.state(GRADIENTS_OFF)))
