@@ -50,7 +50,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'numerics/half_precision_reduction.py': (10826, (('MP211', 'half-precision-reduction', 'WARNING', ('autocast', 'float16', 'half()'), ('torch', 'tensorflow'), False, 'HalfPrecisionReduction', False, True, True, False),)),
     'numerics/half_precision_weights.py': (12174, (('MP210', 'half-precision-weights', 'ERROR', ('float16', '.half', '"half"'), ('keras', 'torch'), False, 'HalfPrecisionWeights', False, False, True, False),)),
     'numerics/hard_coded_dtype_in_layer.py': (22108, (('MP209', 'hard-coded-dtype-in-layer', 'WARNING', (), ('keras',), False, 'HardCodedDtypeInLayer', False, False, True, False),)),
-    'numerics/integers_in_half.py': (11975, (('MP212', 'integers-in-half', 'WARNING', ('arange', 'range', 'reduce_prod', 'size'), ('torch', 'keras'), False, 'IntegersInHalf', False, False, True, False),)),
+    'numerics/integers_in_half.py': (12463, (('MP212', 'integers-in-half', 'WARNING', ('arange', 'range', 'reduce_prod', 'size'), ('torch', 'keras'), False, 'IntegersInHalf', False, False, True, False),)),
     'numerics/loss_on_logits.py': (14820, ()),
     'numerics/manual_cast_in_autocast.py': (3752, (('MP207', 'manual-cast-in-autocast', 'INFO', ('autocast',), ('torch',), False, 'ManualCastInAutocast', False, False, True, False),)),
     'numerics/output_not_float32.py': (20340, (('MP201', 'output-not-float32', 'WARNING', ('Model', 'Sequential', 'softmax', 'sigmoid', 'applications'), ('keras',), False, 'OutputNotFloat32', False, True, True, False),)),
