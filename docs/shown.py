@@ -53,7 +53,7 @@ def code_of(text: str) -> str:
 
 
 def field(code: str) -> str:
-    """The section on how often a rule was right where it had never been before; "" where nothing of its kind was met."""
+    """The section on how often a rule was right where it had never been before, or that nothing of its kind was met there."""
     met, read = counted.bugs(code), counted.readings().get(code)
     said = [f"{found} of {all_} that {DECIDED[kind]}" for kind, (found, all_) in met.items()]
     lines = []
@@ -63,6 +63,9 @@ def field(code: str) -> str:
         verdicts = [f"{read[verdict] or 'none'} {verdict}" for verdict in ("wrong", "debatable")]
         lines.append(f"Of what it said of public repositories, {read['findings']} were read in their source: {', '.join(verdicts)}.")
     if not lines:
-        return ""
+        unmet = (
+            "maintainers confirmed no mistake of its kind, and of what it said of public repositories nothing was read"
+        )
+        return f"## In the field\n\nNothing is known of it in the field: at first contacts {unmet} ([field report](../field-report.md)).\n"
     link = "the [field report](../field-report.md) has the repositories and what was missed"
     return f"## In the field\n\n{' '.join(lines)} All of it is from first contacts, before anything was mended for them: {link}.\n"

@@ -115,6 +115,18 @@ def test_what_can_not_be_read_is_in_no_baseline(run: Run, tmp_path: Path) -> Non
     assert run("check", "--baseline", FILE)[0] == 2
 
 
+def test_a_file_that_can_not_be_read_for_now_keeps_its_entries(run: Run, tmp_path: Path) -> None:
+    run("baseline", "create")
+    before = entries(tmp_path)
+    (tmp_path / "src" / "train.py").write_text(PROGRAM + "<<<<<<< HEAD\n")
+    code, _, err = run("check", "--baseline", FILE)
+    assert code == 2 and "gone" not in err
+    for action in ("prune", "update"):
+        code, out, _ = run("baseline", action)
+        assert (code, out) == (2, f"{FILE}: 1 finding in 1 file (0 new, 0 gone).\n")
+    assert entries(tmp_path) == before
+
+
 def test_json_counts_what_the_baseline_holds(run: Run) -> None:
     run("baseline", "create")
     summary = json.loads(run("check", "--baseline", FILE, "--output-format", "json")[1])["summary"]
@@ -149,6 +161,26 @@ def test_what_is_no_baseline_is_misuse(run: Run, tmp_path: Path, text: str, reas
     (tmp_path / FILE).write_text(text)
     code, out, err = run("check", "--baseline", FILE)
     assert (code, out) == (2, "") and err.startswith(f"mplint: error: {FILE}: {reason}") and err.count("\n") == 1
+
+
+def test_what_a_baseline_has_no_use_for_is_not_offered(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--exit-zero", "--fail-on=error", "--stdin-filename=a.py"):
+        code, _, err = run("baseline", "create", option)
+        assert code == 2 and option.partition("=")[0] in err
+    assert main(["baseline", "--help"]) == 0
+    told = capsys.readouterr().out
+    assert not [word for word in ("--exit-zero", "--fail-on", "standard input") if word in told]
+
+
+def test_what_is_said_of_it_fits_80_columns(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def initialized(*folder: str) -> str:
+        assert main(["init", *folder]) == 0
+        return capsys.readouterr().out
+
+    for number in range(120):
+        (tmp_path / "src" / f"file{number}.py").write_text(PROGRAM * 10)
+    said = run("baseline", "create")[1] + run("check", "--baseline", FILE)[1] + initialized("src") + initialized()
+    assert max(map(len, said.splitlines())) <= 80 and "`mplint baseline create src`" in said
 
 
 def test_the_same_findings_make_the_same_bytes(run: Run, tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from mplint.cli.main import main
 from mplint.config import Config, Given
 from mplint.engine.results import Fault
 from mplint.errors import UsageError
-from mplint.findings import Confidence, Finding, Fix, Location, Severity
+from mplint.findings import Applicability, Confidence, Finding, Fix, Location, Severity
+from mplint.report.summary import place
 from mplint.rule import registry
 
 
@@ -40,6 +41,7 @@ class Result(NamedTuple):
     notes: tuple[str, ...] = ()
     profiles: tuple[object, ...] = ()
     known: int = 0
+    shown: tuple[tuple[Finding, str], ...] = ()
     stale: dict[object, int] = {}
     older: int = 0
     unjudged: tuple[tuple[str, str], ...] = ()
@@ -289,6 +291,17 @@ def test_fix_prints_the_diff_alone_on_standard_output(run: Run, engine: Engine) 
     assert err == "Would fix 2 findings in 1 file; `mplint fix --apply a.py` writes it.\n"
     assert (engine.options["apply"], engine.options["unsafe"]) == (False, False)
     assert "\x1b[32m+b\x1b[0m\n" in run("fix", "a.py", "--color", "always")[1]
+
+
+def test_fix_shows_beside_the_diff_what_is_to_be_done_by_hand(run: Run, engine: Engine) -> None:
+    shown = clip_before_unscale(fix=Fix("Leave it out", Applicability.DISPLAY, ()))
+    engine.result = Result(diffs=(DIFF,), changed=("a.py",), applied=1, remaining=(shown,), shown=((shown, DIFF),))
+    _, out, err = run("fix", "a.py")
+    assert out == DIFF
+    where = place(shown.location)
+    assert err.startswith(
+        f"To be done by hand: MP304 {where}: Leave it out\n    @@ -1 +1 @@\n    -a\n    +b\nWould fix 1 finding in 1 file;"
+    )
 
 
 def test_fix_apply_reports_what_is_left(run: Run, engine: Engine, tmp_path: Path) -> None:

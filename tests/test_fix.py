@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fixture_files import FIXTURES
 
-from mplint.api import config_for, fix, fix_text
+from mplint.api import check_text, config_for, fix, fix_text
 from mplint.engine.fix import fix_files
 from mplint.engine.results import FixResult
 from mplint.findings import AddImport, Applicability, Change, Confidence, Finding, Fix, Location, Replace, Severity, Span
@@ -98,6 +98,15 @@ def test_only_the_fixes_that_are_allowed_are_applied(tmp_path: Path, applicabili
     toy.file("a.py", "x = old\n")
     result = toy.fixed(unsafe=unsafe)
     assert (result.applied, len(result.remaining)) == (applied, 1 - applied)
+
+
+def test_a_fix_that_is_only_shown_comes_as_the_lines_that_it_would_change_in_the_fixed_file(tmp_path: Path) -> None:
+    toy = Toy(tmp_path, ("T1", "old", by("new")), applicability=Applicability.DISPLAY)
+    path = toy.file("a.py", "x = 1\ny = old\n")
+    ((finding, diff),) = toy.fixed().shown
+    assert (finding.code, finding.location.line) == ("T1", 2)
+    assert diff.splitlines()[2:] == ["@@ -1,2 +1,2 @@", " x = 1", "-y = old", "+y = new"]
+    assert path.read_text() == "x = 1\ny = old\n"
 
 
 def test_overlapping_fixes_wait_for_the_next_pass(tmp_path: Path) -> None:
@@ -324,3 +333,58 @@ def test_fixing_all_fixtures_leaves_programs_that_parse_and_nothing_to_fix_again
 def test_text_is_fixed_through_the_api() -> None:
     assert fix_text("import torch\nx = torch.cuda.amp.autocast()\n", select=["MP101"]) == 'import torch\nx = torch.amp.autocast("cuda")\n'
     assert fix_text("x = 1\n") == "x = 1\n"
+
+
+ROUND = """
+import torch
+
+
+def train(net, other, pairs, both):
+    first, second = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(other.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cuda")
+    for x, y in pairs:
+        with torch.autocast("cuda", dtype=torch.float16):
+            one, two = net(x).float().pow(2).mean(), other(y).float().pow(2).mean()
+        scaler.scale(one).backward()
+        scaler.scale(two).backward()
+        scaler.step(first)
+        scaler.update()
+{rest}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "shown"),
+    [
+        ("        scaler.step(second)\n        scaler.update()", True),
+        ("        if both:\n            scaler.step(second)\n            scaler.update()", False),
+    ],
+)
+def test_an_update_is_shown_as_one_too_many_only_where_the_one_that_stays_runs_as_often(rest: str, shown: bool) -> None:
+    (found,) = (f for f in check_text(ROUND.format(rest=rest), "train.py") if f.code == "MP310")
+    assert (found.fix is not None and found.fix.title == "Leave this call out") is shown
+
+
+def test_unscaling_is_not_shown_to_move_behind_what_meets_the_gradients_before_the_step() -> None:
+    program = """
+import torch
+
+
+def train(net, optimizer, batches, limit):
+    scaler = torch.amp.GradScaler("cuda")
+    for number, x in enumerate(batches):
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = net(x).float().pow(2).mean()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        {between}torch.nn.utils.clip_grad_norm_(net.parameters(), limit)
+        if number % 4 == 3:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+"""
+    shown = []
+    for between in ("", "if limit > 0:\n            "):
+        found = [f for f in check_text(program.format(between=between), "train.py") if f.code == "MP310"]
+        shown.append([f.fix is not None for f in found])
+    assert shown == [[True], [False]]

@@ -18,7 +18,6 @@ LONGEST = 60  # lines of a function
 ENTRANCES = {
     "mplint.adopt.keras.adopt": "the way into adoption of Keras programs: the front of the house asks each framework's room",
     "mplint.adopt.torch.adopt": "the way into adoption of PyTorch programs, likewise",
-    "mplint.cli.main": "the command line, which `python -m mplint` begins as well",
     "mplint.conversion.keras.convert": "the way into conversion of Keras files: the front picks one by the format of the model",
     "mplint.conversion.tensorflow.savedmodel": "the way into conversion of SavedModels, likewise",
     "mplint.conversion.torch.convert": "the way into conversion of exported programs, likewise",
@@ -30,9 +29,7 @@ ENTRANCES = {
     "mplint.server.server": "the way into the editor server: the command that starts it is only a check that pygls is there",
     "mplint.graph.torch.live": "the way into graphs of PyTorch models that run: the front picks one by the framework of the model",
     "mplint.graph.onnx.open_sizes": "it changes messages of ONNX, which no other room knows",
-    "mplint.engine.cluster": "the way out of a run to other machines, which a command opens and closes around it",
     "mplint.compare.loggers": "the way out of a comparison into the tools that draw curves, each asked for by an option",
-    "mplint.report.compare": "the report of one command, beside the reports of the others",
     "mplint.report.doctor": "the report of one command, likewise",
     "mplint.report.estimate": "the report of one command, beside the reports of the others",
     "mplint.python.r.chunks": "the way into R Markdown: the loader picks one by the kind of file",

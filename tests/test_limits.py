@@ -20,7 +20,8 @@ def test_the_largest_and_the_smallest_normal_numbers() -> None:
 
 
 def test_what_is_rounded_to_zero() -> None:
-    assert np.float16(limits.FLOAT16_ZERO) == 0 < np.float16(np.nextafter(limits.FLOAT16_ZERO, 1))
+    for zero, dtype in ((limits.FLOAT16_ZERO, np.float16), (limits.BFLOAT16_ZERO, ml_dtypes.bfloat16)):
+        assert float(dtype(zero)) == 0 < float(dtype(zero * (1 + 2.0**-10)))
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("float16", np.float16), ("bfloat16", ml_dtypes.bfloat16)])

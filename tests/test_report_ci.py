@@ -59,7 +59,7 @@ def test_gitlab_names_the_cell_and_the_node_of_what_has_no_line_in_its_file() ->
     findings = [clip_before_unscale(Location("a.ipynb", 2, 1, 2, 4, 2)), clip_before_unscale(**NODE)]
     cell, node = json.loads(gitlab_report(findings, ProgramSources()))
     assert cell["location"]["lines"] == node["location"]["lines"] == {"begin": 1}
-    assert "a.ipynb:cell 3:2:1: " in cell["description"] and "/conv1: " in node["description"]
+    assert "a.ipynb:cell 2:2:1: " in cell["description"] and "/conv1: " in node["description"]
 
 
 def test_azure_logs_an_issue_of_the_run_and_escapes_what_ends_it() -> None:

@@ -12,7 +12,7 @@ def test_concise_is_place_code_severity_and_message() -> None:
     in_cell = clip_before_unscale(Location("a.ipynb", 2, 1, 2, 4, 2), message="two\nlines", severity=Severity.WARNING)
     assert concise_report([clip_before_unscale(), in_cell]) == (
         "src/train.py:7:5: MP304[error] gradients are clipped while they are still multiplied by the loss scale\n"
-        "a.ipynb:cell 3:2:1: MP304[warning] two lines\n"
+        "a.ipynb:cell 2:2:1: MP304[warning] two lines\n"
     )
 
 
@@ -31,4 +31,4 @@ def test_github_annotation_of_a_span_over_lines_has_no_end_column() -> None:
 
 def test_github_annotation_of_a_notebook_names_the_cell_in_its_message() -> None:
     line = github_report([clip_before_unscale(Location("a.ipynb", 2, 1, 2, 4, 2), why="", help="", message="lost")])
-    assert line == "::error file=a.ipynb,title=MP304 clip-before-unscale::a.ipynb:cell 3:2:1: lost\n"
+    assert line == "::error file=a.ipynb,title=MP304 clip-before-unscale::a.ipynb:cell 2:2:1: lost\n"

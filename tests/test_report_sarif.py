@@ -111,11 +111,11 @@ def test_an_unsafe_fix_says_so_and_a_shown_one_is_left_out() -> None:
 def test_a_notebook_names_the_cell_and_offers_no_replacement() -> None:
     (result,) = run(clip_before_unscale(Location("a b.ipynb", 2, 1, 2, 4, 2)))["results"]
     (location,) = result["locations"]
-    assert location["logicalLocations"] == [{"name": "cell 3", "fullyQualifiedName": "a b.ipynb:cell 3", "kind": "cell"}]
+    assert location["logicalLocations"] == [{"name": "cell 2", "fullyQualifiedName": "a b.ipynb:cell 2", "kind": "cell"}]
     assert location["physicalLocation"]["artifactLocation"]["uri"] == "a%20b.ipynb"
     assert location["physicalLocation"]["region"]["startLine"] == 2
     assert result["properties"]["cell"] == 2
-    assert result["message"]["text"].startswith("a b.ipynb:cell 3:2:1: gradients")
+    assert result["message"]["text"].startswith("a b.ipynb:cell 2:2:1: gradients")
     assert "fixes" not in result
 
 

@@ -14,6 +14,7 @@ import pytest
 from report_findings import clip_before_unscale, write_program
 
 from mplint.findings import Applicability, Finding, Fix, Location, Related, Severity
+from mplint.report.json import json_report
 from mplint.report.sources import Sources
 from mplint.report.style import Style, display_units, style_for
 from mplint.report.summary import LeftOut, place, statistics
@@ -155,7 +156,7 @@ def test_a_notebook_shows_the_lines_of_the_cell_and_its_number(program: Path) ->
     notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     (program / "train.ipynb").write_text(json.dumps(notebook))
     text = shown(clip_before_unscale(Location("train.ipynb", 2, 1, 2, 8, 2), related=()))
-    assert " --> train.ipynb:cell 3:2:1\n  |\n2 | clip(x)\n  | ^^^^^^^\n" in text
+    assert " --> train.ipynb:cell 2:2:1\n  |\n2 | clip(x)\n  | ^^^^^^^\n" in text
 
 
 def test_standard_input_is_shown_without_a_file() -> None:
@@ -246,7 +247,7 @@ def test_statistics_count_each_rule_the_most_frequent_first() -> None:
 
 def test_places_read_as_editors_link_them() -> None:
     assert place(Location("a.py", 3, 4, 3, 5)) == "a.py:3:4"
-    assert place(Location("a.ipynb", 3, 4, 3, 5, 0)) == "a.ipynb:cell 1:3:4"
+    assert place(Location("a.ipynb", 3, 4, 3, 5, 0)) == "a.ipynb:cell 0:3:4"
     assert place(Location("a.py", None, None, None, None)) == "a.py"
 
 
@@ -276,3 +277,9 @@ def test_what_other_places_explain_or_a_review_must_decide_keeps_its_own_block()
     unsafe = Fix("t", Applicability.UNSAFE)
     reviewed = [clip_before_unscale(related=(), fix=unsafe, why=why) for why in ("one", "two", "two")]
     assert text_report(reviewed, 1, Sources(), Style()).count("error[MP304]") == 2
+
+
+def test_text_counts_the_cells_of_a_notebook_as_json_does() -> None:
+    found = clip_before_unscale(Location("a.ipynb", 3, 4, 3, 5, 7), related=())
+    (told,) = json.loads(json_report([found], 1, {}, Sources()))["findings"]
+    assert place(found.location) == f"a.ipynb:cell {told['cell']}:3:4"

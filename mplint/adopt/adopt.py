@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+
 from mplint.adopt.keras.adopt import adopt as adopt_keras
 from mplint.adopt.keras.adopt import builds_keras
 from mplint.adopt.program import Adopt, Adoption, Note, Program
 from mplint.adopt.torch.adopt import adopt as adopt_torch
+from mplint.python.document import is_test_path
 from mplint.targets import Targets
 
 TORCH = ("torch", "lightning", "transformers", "accelerate")  # packages that train with torch
@@ -14,7 +18,7 @@ FRAMEWORKS: tuple[tuple[str, Adopt], ...] = (*((name, adopt_torch) for name in T
 
 def adopt(path: str, data: bytes, policy: str, targets: Targets) -> Adoption:
     """Adopt `policy` in the program in `data`, as far as it is certain how; raises InputError for what is no program."""
-    first = program = Program(path, data, targets)
+    first = program = Program(title_of(path), data, targets)
     made: list[Note] = []
     left: list[Note] = []
     trains = False
@@ -31,10 +35,20 @@ def adopt(path: str, data: bytes, policy: str, targets: Targets) -> Adoption:
         made += noted.made
         left += noted.left
         trains = trains or result.trains
-    return Adoption(path, policy, data, program.data, ordered(made), ordered(left), trains)
+    done, told = (ordered(note.at(first.path, path) for note in notes) for notes in (made, left))
+    return Adoption(path, policy, data, program.data, done, told, trains)
 
 
-def ordered(notes: list[Note]) -> tuple[Note, ...]:
+def title_of(path: str) -> str:
+    """The path under which a program is read: what is to be adopted is no test, wherever it lies."""
+    name = "train.ipynb" if path.endswith(".ipynb") else "train.py"
+    folder = os.path.dirname(path)
+    if is_test_path(os.path.join(folder, name)):
+        return name
+    return os.path.join(folder, name) if is_test_path(path) else path
+
+
+def ordered(notes: Iterable[Note]) -> tuple[Note, ...]:
     """The notes by their places, each once."""
     return tuple(sorted(dict.fromkeys(notes), key=_place))
 

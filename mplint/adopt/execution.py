@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.adopt.users import users_of
 from mplint.engine.prefilter import key_of
 from mplint.engine.tracing import Programs, deep_stack, traced
 from mplint.frameworks.torch.modules import calls_part
@@ -15,11 +17,16 @@ from mplint.program.lower import span_of
 from mplint.program.machine import Args, Event, Machine
 from mplint.program.trace import Entry, Trace
 from mplint.program.values import Atom, Autocast, Code, Place, Value, atoms
+from mplint.python.document import InputError
+from mplint.python.imports import imported, search_folders
 from mplint.python.syntax import FUNCTIONS, Function
 
 if TYPE_CHECKING:
     from mplint.python.file import SourceFile
     from mplint.targets import Targets
+
+
+KERAS = re.compile(r"\b(keras|tensorflow)\b")
 
 
 class Work(NamedTuple):
@@ -115,15 +122,30 @@ class Execution:
     def __init__(self, path: str, data: bytes, file: SourceFile, targets: Targets) -> None:
         self.path, self.file, self.targets = key_of(path), file, targets
         self.sights = Sights(self.path)
-        programs = Programs({self.path: path}, lambda given: data if given == path else read(given), targets=lambda _: targets)
+        users = users_of(path) if "torch" in file.document.text and not KERAS.search(file.document.text) else []
+        given = {self.path: path, **{key_of(user): user for user in users}}
+        programs = Programs(given, lambda asked: data if asked == path else read(asked), targets=lambda _: targets)
         programs.documents[self.path] = file.document
+        for key in given if users else ():
+            self._read_imports(programs, key)
         with deep_stack():
             self.trace: Trace = traced(programs, [self.path], self.sights, relevant=everything)
         self.trace.files[self.path] = file
+        self.run_with = sorted((programs.run | programs.opened) - set(given))  # the other files that the program may run
         kept = self.sights.kept()
         left = [sight.begun for sight in self.sights.all if not any(sight is other for other in kept)]
         self.trace.entries = [entry for entry in self.trace.entries if (entry.path, entry.name, entry.script) not in left]
         self.seen = kept
+
+    def _read_imports(self, programs: Programs, path: str) -> None:
+        """Tell which files a program imports: what leads to this one runs as well."""
+        try:
+            file = programs.parsed(path) if path != self.path else self.file
+        except (InputError, OSError, SyntaxError, ValueError, RecursionError):
+            return
+        programs.imports[path] = imported(file.tree, file.document.text, path)
+        if folders := search_folders(file.tree, file.document.text, path):
+            programs.folders[path] = folders
 
     # what was seen at expressions
 
@@ -212,6 +234,10 @@ class Execution:
         for entry in self.trace.entries:
             for event in entry.of(*kinds):
                 yield entry, event
+
+    def all_events(self) -> Iterator[tuple[Entry, Event]]:
+        """Everything that happened, with its entries."""
+        return ((entry, event) for entry in self.trace.entries for event in entry.events)
 
     @cached_property
     def _happened(self) -> dict[ast.AST, list[Event]]:

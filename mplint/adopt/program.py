@@ -26,6 +26,10 @@ class Note(NamedTuple):
     location: Location
     text: str
 
+    def at(self, title: str, path: str) -> Note:
+        """The note with the path of a program in the place of the title under which it was read."""
+        return self._replace(location=self.location._replace(path=path)) if self.location.path == title else self
+
 
 class Program:
     """The bytes of a Python file or notebook, and what they mean; raises InputError for what is no program."""

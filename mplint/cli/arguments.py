@@ -63,7 +63,7 @@ def configuration(options: argparse.Namespace) -> Config:
         isolated=options.isolated,
         baseline=None if options.no_baseline else options.baseline or config.baseline,
         cache=config.cache and not options.no_cache,
-        fail_on=Severity(options.fail_on) if options.fail_on else config.fail_on,
+        fail_on=Severity(ends_on) if (ends_on := getattr(options, "fail_on", None)) else config.fail_on,
         jobs=options.jobs,
     )
 
@@ -91,7 +91,7 @@ def prepare(options: argparse.Namespace) -> Asked:
     paths = tuple(path for path in options.paths if path != "-")
     if len(paths) == len(options.paths):
         return Asked(config, paths or (".",), {})
-    return Asked(config, paths, {options.stdin_filename or "<stdin>": sys.stdin.buffer.read()})
+    return Asked(config, paths, {getattr(options, "stdin_filename", None) or "<stdin>": sys.stdin.buffer.read()})
 
 
 def named_rules(options: argparse.Namespace) -> list[tuple[str, str]]:
@@ -104,18 +104,30 @@ def named_rules(options: argparse.Namespace) -> list[tuple[str, str]]:
 
 def _start(options: argparse.Namespace) -> str:
     first = options.paths[0] if options.paths else "."
-    return (options.stdin_filename or ".") if first == "-" else first
+    return (getattr(options, "stdin_filename", None) or ".") if first == "-" else first
 
 
-def add_paths(parser: Parser) -> None:
-    """The files and folders that a command is for."""
-    parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="files, folders, globs, or - for standard input (default: the current folder)"
-    )
+PATHS = "files, folders, globs, or - for standard input (default: the current folder)"
+
+
+def add_paths(parser: Parser, told: str = PATHS) -> None:
+    """The files and folders that a command is for, as `told`."""
+    parser.add_argument("paths", nargs="*", metavar="PATH", help=told)
 
 
 def add_common(parser: Parser) -> None:
     """The options of `check` and `fix`: which rules, which files, for what, and how they end."""
+    files = add_choice(parser)
+    files.add_argument("--stdin-filename", metavar="NAME", help="the name of what is read from standard input")
+    exits = parser.add_argument_group("exit status")
+    exits.add_argument(
+        "--fail-on", choices=[s.value for s in Severity], metavar="SEVERITY", help="error, warning or info (default: warning)"
+    )
+    exits.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever is found, files that can't be read too")
+
+
+def add_choice(parser: Parser) -> argparse._ArgumentGroup:
+    """The options that say which rules look at which files, for what and how; gives the group of those on files."""
     choose = parser.add_argument_group("which rules")
     choose.add_argument("--select", action="append", default=[], metavar="RULES", help="check only these")
     choose.add_argument("--extend-select", action="append", default=[], metavar="RULES", help="check these too")
@@ -131,24 +143,19 @@ def add_common(parser: Parser) -> None:
         "--exclude", action="append", default=[], metavar="GLOB", help="leave these out, besides what configuration excludes"
     )
     files.add_argument("--force-exclude", action="store_true", help="leave them out where they are named, too")
-    files.add_argument("--stdin-filename", metavar="NAME", help="the name of what is read from standard input")
     parser.add_argument(
         "--target", metavar="HARDWARE", help='a GPU ("Tesla T4"), a compute capability ("7.5"), tpu, cpu, or auto to ask this machine'
     )
     known = parser.add_argument_group("which findings")
     known.add_argument("--baseline", metavar="FILE", help="leave out the findings that FILE holds (see `mplint baseline --help`)")
     known.add_argument("--no-baseline", action="store_true", help="read no baseline, though configuration names one")
-    exits = parser.add_argument_group("exit status")
-    exits.add_argument(
-        "--fail-on", choices=[s.value for s in Severity], metavar="SEVERITY", help="error, warning or info (default: warning)"
-    )
-    exits.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever is found, files that can't be read too")
     add_source_of_configuration(parser)
     parser.add_argument(
         "-j", "--jobs", type=_jobs, metavar="N", help="use at most N processes (default: as many as there are processors for this one)"
     )
     parser.add_argument("--no-cache", action="store_true", help="don't use or write the cache")
     add_color(parser)
+    return files
 
 
 def add_source_of_configuration(parser: Parser) -> None:

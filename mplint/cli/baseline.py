@@ -8,9 +8,9 @@ from argparse import Namespace
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from mplint.cli.arguments import Parser, add_common, add_paths, prepare
+from mplint.cli.arguments import Parser, add_choice, add_paths, prepare
 from mplint.cli.output import write_text
-from mplint.cli.terminal import CLEAN, FAILED, complain, show_faults
+from mplint.cli.terminal import CLEAN, FAILED, complain, show_faults, style_of
 from mplint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ exit status:
 def add_options(parser: Parser) -> None:
     """The options of `mplint baseline`."""
     parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
-    add_paths(parser)
-    add_common(parser)
+    add_paths(parser, "files, folders and globs (default: the current folder)")
+    add_choice(parser)
 
 
 def run(options: Namespace) -> int:
@@ -66,7 +66,8 @@ def run(options: Namespace) -> int:
     sys.stdout.write(f"{file}: {sizes}{changes}.\n")
     if creates and config.baseline is None:
         setting = f'`baseline = "{os.path.basename(file)}"` in [tool.mplint]'
-        sys.stdout.write(f"`mplint check --baseline {file}` reports what is new; so does {setting}.\n")
+        told = style_of(options, sys.stdout).wrap(f"`mplint check --baseline {file}` reports what is new; so does {setting}.")
+        sys.stdout.write("".join(f"{line}\n" for line in told))
     unread = [finding for finding in result.findings if finding.code == UnreadableInput.code]
     for finding in unread:
         complain(f"error: {finding.location.path}: {finding.message}; no baseline holds this")

@@ -17,6 +17,7 @@ from mplint.conversion.policy import POLICIES, ConversionError, Options, Toleran
 from mplint.conversion.policy import policy as named
 from mplint.conversion.result import Conversion, Verdict
 from mplint.errors import UsageError
+from mplint.graph.names import is_address
 
 if TYPE_CHECKING:
     from mplint.conversion.hardware import Fitted
@@ -37,17 +38,20 @@ exit status:
      training script something is left to you
   2  misuse, or an input that can't be read or run
   3  nothing was converted: not written, unless with --force; the reasons are
-     listed"""
+     listed
+Of several models the first of 2, 1, 3 and 0 that one of them gives."""
 
 
 def add_options(parser: Parser) -> None:
     """The options of `mplint convert`."""
     parser.add_argument(
-        "input",
+        "inputs",
+        nargs="+",
         metavar="INPUT",
-        help="an ONNX model, a Keras model (.keras, .h5), a SavedModel folder, a torch program (.pt2, TorchScript), or a script (.py)",
+        help="an ONNX model, a Keras model (.keras, .h5), a SavedModel folder, a torch program (.pt2, TorchScript), or a script (.py); "
+        "models also by address (s3://bucket/models/*.onnx)",
     )
-    parser.add_argument("-o", "--output", metavar="OUT", help="where to write the converted model")
+    parser.add_argument("-o", "--output", metavar="OUT", help="where to write the converted model; the folder for several")
     parser.add_argument(
         "--policy",
         choices=sorted(POLICIES),
@@ -89,10 +93,18 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--apply", action="store_true", help="write an adopted training script in place (default: show the diff)")
     parser.add_argument("--report", metavar="FILE", help="write every figure and reason to FILE: .html, a page for a browser, or .json")
     parser.add_argument("--force", action="store_true", help="write the result even if verification fails")
+    parser.add_argument(
+        "--executor", metavar="URL", help="convert models on a dask cluster: dask://HOST:PORT, or dask://local?workers=N for one here"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Convert one model or program and return the exit code; raises UsageError for misuse and for what can't be converted."""
+    """Convert one model or program, or several models; returns the exit code, raises UsageError for misuse and what can't be converted."""
+    if are_several(options):
+        from mplint.cli import models
+
+        return models.run(options)
+    options.input = options.inputs[0]
     fit = _fitted(options)
     options.policy = fit.policy
     if is_source(options.input):
@@ -106,9 +118,7 @@ def run(options: argparse.Namespace) -> int:
     from mplint.report.conversion import conversion_text
 
     source, target = options.input, options.output
-    check_paths(source, target, options.dry_run or options.explore, options.report)
-    if options.device is not None and not source.endswith((".pt2", ".pt", ".jit", ".ts")):
-        raise UsageError(f"--device {options.device} says what a torch program is for; {source} has no device")
+    _check(options)
     progress = Progress(sys.stderr, quiet=0)
     wanted = _options(options, fit, progress)
 
@@ -149,6 +159,13 @@ def run(options: argparse.Namespace) -> int:
     if result.verdict is not Verdict.PROVEN and not options.force:
         sys.stderr.write(f"mplint: {ADVICE[result.verdict]}\n")
     return {Verdict.PROVEN: CONVERTED, Verdict.UNCHANGED: UNCHANGED}.get(result.verdict, UNPROVEN)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise UsageError where what is asked of a model can't be, before anything is worked out."""
+    check_paths(options.input, options.output, options.dry_run or options.explore, options.report)
+    if options.device is not None and not options.input.endswith((".pt2", ".pt", ".jit", ".ts")):
+        raise UsageError(f"--device {options.device} says what a torch program is for; {options.input} has no device")
 
 
 def left_by(target: str | None, report: str | None, *, saved: bool) -> str:
@@ -215,6 +232,12 @@ def _explored(convert: Callable[[float], Conversion], source: str, progress: Pro
         progress.clear()
     sys.stdout.write("".join(f"{line}\n" for line in curve_lines(results, source)))
     return CONVERTED if any(result.verdict is Verdict.PROVEN for result in results) else UNPROVEN
+
+
+def are_several(options: argparse.Namespace) -> bool:
+    """Whether a run converts something else than one model or program that lies here."""
+    places = [*options.inputs, options.output or "", *options.calibration]
+    return len(options.inputs) > 1 or options.executor is not None or any(map(is_address, places))
 
 
 def is_source(path: str) -> bool:

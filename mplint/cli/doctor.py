@@ -48,6 +48,7 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="what random numbers begin with (default: 0)")
     parser.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="the longest that the run may take (default: 600)")
+    parser.add_argument("--device", metavar="DEVICE", help="cpu, cuda or cuda:1: what the script is let see (default: all that there is)")
     parser.add_argument(
         "--output-format", choices=("text", "json", "sarif"), default="text", metavar="FORMAT", help="text, json or sarif (default: text)"
     )
@@ -62,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
     from mplint.doctor.diagnosis import diagnose
     from mplint.engine.progress import Progress
     from mplint.runs.child import Settings
+    from mplint.runs.devices import CPU, environment, must_be
     from mplint.runs.process import INTERRUPTED as STOPPED
     from mplint.runs.process import make_run
 
@@ -71,6 +73,7 @@ def run(options: argparse.Namespace) -> int:
     for name, least in (("steps", 1), ("limit", 0.001)):
         if getattr(options, name) < least:
             raise UsageError(f"--{name}: {getattr(options, name):g} is too small")
+    shown = environment(options.device)
     progress = Progress(sys.stderr, quiet=0)
     try:
         progress(f"checking {options.script}")
@@ -82,13 +85,15 @@ def run(options: argparse.Namespace) -> int:
             "doctor", FRAMEWORKS, options.script, source, list(options.passed_on), "", options.steps, options.seed, lines, options.every
         )
         with tempfile.TemporaryDirectory(prefix="mplint-") as place:
-            found = make_run(settings, Path(place, "run"), options.limit)
+            found = make_run(settings, Path(place, "run"), options.limit, environment=shown)
     finally:
         progress.clear()
     if "unwatched" in found.facts:
         raise UsageError(f"{options.script} uses {found.text('unwatched')}, which is not watched")
     if not found.facts.keys() & {"torch", "keras"} and not found.text("error"):
         raise UsageError(f"{options.script} used neither PyTorch nor Keras: there is nothing to watch")
+    if found.steps:
+        must_be(options.device, found.text("device") or CPU)
     report = diagnose(found, findings)
     _write(options, report)
     if found.text("error") == STOPPED:

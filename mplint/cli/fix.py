@@ -35,7 +35,7 @@ def run(options: Namespace) -> int:
     """Fix, report what remains, and return the exit code."""
     config, paths, given = prepare(options)
     from mplint.engine.fix import fix_paths
-    from mplint.report.fixes import diff_report, fix_summary, mended_report, models_report, remaining_report
+    from mplint.report.fixes import diff_report, fix_summary, mended_report, models_report, remaining_report, shown_report
     from mplint.report.sources import Sources
 
     unsafe, apply = options.unsafe_fixes, options.apply
@@ -47,7 +47,7 @@ def run(options: Namespace) -> int:
     if not apply:
         style = style_of(options, sys.stdout)
         sys.stdout.write(diff_report(result.diffs, style) + models_report(result.models, style))
-        tell(summary)
+        tell(shown_report(result.shown, style_of(options, sys.stderr)) + summary)
     else:
         # Where standard input is fixed, standard output is the fixed program and nothing else.
         stream = sys.stderr if given else sys.stdout
@@ -57,7 +57,7 @@ def run(options: Namespace) -> int:
         sys.stdout.flush()
         style = style_of(options, stream)
         done = mended_report(result.mended) + models_report(result.models, style)
-        stream.write(done + remaining_report(result.remaining, sources, style) + summary)
+        stream.write(done + remaining_report(result.remaining, sources, style) + shown_report(result.shown, style) + summary)
     for reason in result.unproven:
         tell(f"Not proven, and not written: {reason}\n")
     for refusal in result.refused:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from argparse import Namespace
 
-from mplint.cli.arguments import Parser
+from mplint.cli.arguments import Parser, add_color
 from mplint.cli.output import ensure_text_file, write_text
-from mplint.cli.terminal import CLEAN
+from mplint.cli.terminal import CLEAN, style_of
 from mplint.config import Config, load_config
 from mplint.errors import UsageError
 
 NAME = "mplint.toml"
 EPILOG = """\
-Writes mplint.toml: every setting with what it means, the folders of other
-people's code left out, and the versions that the project's pins allow.
+Writes mplint.toml: the settings that most projects need, with what they mean,
+the folders of other people's code left out, and the versions that the
+project's pins allow.
 A project that is configured already is left as it is."""
 
 
@@ -23,6 +25,7 @@ def add_options(parser: Parser) -> None:
     """The options of `mplint init`."""
     parser.add_argument("folder", nargs="?", default=".", metavar="FOLDER", help="the project (default: the current folder)")
     parser.add_argument("--dry-run", action="store_true", help="print the configuration, write nothing")
+    add_color(parser)
 
 
 def run(options: Namespace) -> int:
@@ -45,5 +48,7 @@ def run(options: Namespace) -> int:
         return CLEAN
     ensure_text_file(path)
     write_text(path, text)
-    sys.stdout.write(f"Wrote {path}. `mplint check {folder}` reads it; `mplint baseline create` leaves old findings for later.\n")
+    where = "" if folder == "." else f" {shlex.quote(folder)}"
+    told = f"Wrote {path}. `mplint check{where or ' .'}` reads it; `mplint baseline create{where}` leaves old findings for later."
+    sys.stdout.write("".join(f"{line}\n" for line in style_of(options, sys.stdout).wrap(told)))
     return CLEAN

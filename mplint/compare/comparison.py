@@ -19,7 +19,8 @@ class Measured(NamedTuple):
     """One policy over all its repeats. Seconds of a step: the median, and the medians of the fastest and slowest repeat.
 
     `memory` and `device_memory` are bytes at most; `loss` is the mean of the last quarter of the steps, `losses` the curve of the first
-    repeat; `scales` the loss scale by step; `nonfinite` steps had a loss that was no number; `skipped` ones were skipped by the scaler.
+    repeat; `scales` the loss scale by step, `times` the seconds, `skips` the steps that the scaler skipped, all of that repeat; `medians`
+    are those of every repeat; `nonfinite` steps had a loss that was no number; `skipped` ones were skipped by the scaler.
     """
 
     policy: str
@@ -33,6 +34,9 @@ class Measured(NamedTuple):
     loss: float | None
     losses: tuple[float | None, ...]
     scales: tuple[float | None, ...]
+    times: tuple[float, ...]
+    skips: tuple[int, ...]
+    medians: tuple[float, ...]
     nonfinite: int
     skipped: int
     half: bool
@@ -80,9 +84,13 @@ def compare(runs: Sequence[Run]) -> Comparison:
 
 def step_time(run: Run) -> float | None:
     """The median of the seconds of a step, the first ones left out; None where too few were made."""
-    left_out = max(3, math.ceil(WARM_UP * len(run.steps)))
-    timed = [step.seconds for step in run.steps[left_out:]]
+    timed = [step.seconds for step in run.steps[warm_up(len(run.steps)) :]]
     return median(timed) if timed else None
+
+
+def warm_up(steps: int) -> int:
+    """How many of the first steps of a run are left out of times."""
+    return max(3, math.ceil(WARM_UP * steps))
 
 
 def _measured(policy: str, runs: list[Run]) -> Measured:
@@ -102,6 +110,9 @@ def _measured(policy: str, runs: list[Run]) -> Measured:
         loss=_last_loss(losses),
         losses=losses,
         scales=tuple(step.scale for step in first.steps),
+        times=tuple(step.seconds for step in first.steps),
+        skips=tuple(number for number, step in enumerate(first.steps) if step.skipped),
+        medians=tuple(times),
         nonfinite=sum(1 for loss in losses if loss is not None and not math.isfinite(loss)),
         skipped=sum(1 for step in first.steps if step.skipped),
         half=any(run.facts.get("half") is True for run in runs),
@@ -129,10 +140,11 @@ def _beside(each: Measured, reference: Measured, runs: Sequence[Run]) -> Compare
     after = each.device_memory if reference.device_memory else each.memory
     memory = after / before if before and after else None
     loss = (each.loss - reference.loss) / abs(reference.loss) if each.loss is not None and reference.loss else None
-    return Compared(each.policy, speedup, least, most, memory, loss, _verdict(each, least, most, loss))
+    between = None if least is None or most is None else (least, most)
+    return Compared(each.policy, speedup, least, most, memory, loss, _verdict(each, between, len(ratios) > 1, loss))
 
 
-def _verdict(each: Measured, least: float | None, most: float | None, loss: float | None) -> str:
+def _verdict(each: Measured, between: tuple[float, float] | None, repeated: bool, loss: float | None) -> str:
     if each.error:
         return "failed"
     if not each.half:
@@ -142,7 +154,12 @@ def _verdict(each: Measured, least: float | None, most: float | None, loss: floa
     training = (
         ", and its losses are no numbers" if broken else f", and its loss ends {loss:+.0%} away" if worse and loss is not None else ""
     )
-    if least is None or most is None:
+    if each.policy == "mixed_float16" and all(scale is None for scale in each.scales):
+        training = f"{training}, without a loss scale, since the program has none"
+    if between is None:
         return f"too few steps to time{training}"
+    if not repeated:
+        return f"one run each is no proof of speed{training}"
+    least, most = between
     speed = "faster" if least > 1 else "slower" if most < 1 else "no faster that these runs could tell"
     return f"{speed}{training}"

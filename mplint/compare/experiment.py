@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mplint.runs.child import Settings
+from mplint.runs.devices import environment
 from mplint.runs.process import INTERRUPTED, make_run
 from mplint.runs.record import Run
 
@@ -17,7 +18,7 @@ REFERENCE = "float32"
 class Experiment(NamedTuple):
     """What is run: a script, the source that stands for it in every run, its arguments, and how often and how long.
 
-    `limit` is the number of seconds that one run may take.
+    `limit` is the number of seconds that one run may take, `device` the one that was asked for.
     """
 
     script: str
@@ -28,6 +29,7 @@ class Experiment(NamedTuple):
     repeats: int
     seed: int
     limit: float
+    device: str | None = None
 
 
 class Outcome(NamedTuple):
@@ -40,6 +42,7 @@ class Outcome(NamedTuple):
 def carry_out(experiment: Experiment, progress: Callable[[str], None]) -> Outcome:
     """Make every run. A run that fails is among the runs with its error; Ctrl-C ends the one that goes on and all that would follow."""
     runs: list[Run] = []
+    shown = environment(experiment.device)
     settings = Settings(
         "compare",
         ("torch", "keras"),
@@ -54,7 +57,7 @@ def carry_out(experiment: Experiment, progress: Callable[[str], None]) -> Outcom
         for repeat in range(experiment.repeats):
             for policy in experiment.policies:
                 progress(f"run {len(runs) + 1} of {experiment.repeats * len(experiment.policies)}: {policy}")
-                found = make_run(settings._replace(policy=policy), Path(folder, f"{policy}-{repeat}"), experiment.limit, repeat)
+                found = make_run(settings._replace(policy=policy), Path(folder, f"{policy}-{repeat}"), experiment.limit, repeat, shown)
                 runs.append(found)
                 if found.text("error") == INTERRUPTED:
                     return Outcome(tuple(runs), True)

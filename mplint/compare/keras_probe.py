@@ -1,9 +1,12 @@
-"""Forces a precision policy on a Keras 3 program, and notes the batches that `fit` trains on."""
+"""Forces a precision policy on a Keras 3 program, and notes the batches that `fit` trains on and the steps of loops written by hand."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from mplint.compare.keras_loops import Backend, Loops, TensorFlow, Torch, scale_of
 from mplint.runs.record import Recorder
 
 if TYPE_CHECKING:
@@ -11,15 +14,22 @@ if TYPE_CHECKING:
 
     from mplint.runs.child import Settings
 
+HALF = ("float16", "bfloat16")
+BACKENDS: Mapping[str, Callable[[Recorder], Backend]] = {"tensorflow": TensorFlow, "torch": Torch}
+
 
 def install(keras: ModuleType, settings: Settings, recorder: Recorder) -> None:
-    """Patch Keras for one run: the global policy is the run's whatever the program sets, every batch of `fit` is noted."""
+    """Patch Keras for one run: the global policy is the run's whatever the program sets, every step is noted."""
     keras.utils.set_random_seed(settings.seed)
     keras.config.set_dtype_policy(settings.policy)
     _force_policy(keras, settings.policy, recorder)
-    _watch_fit(keras, recorder)
-    recorder.fact("keras", f"{keras.__version__} on {keras.config.backend()}")
-    recorder.fact("half", settings.policy != "float32")
+    _watch_layers(keras, recorder)
+    backend = keras.config.backend()
+    if settings.policy != "mixed_float16":
+        _without_scale(keras)
+    loops = Loops(keras, recorder, BACKENDS[backend](recorder), settings.policy) if backend in BACKENDS else None
+    _watch_fit(keras, recorder, loops, settings.policy)
+    recorder.fact("keras", f"{keras.__version__} on {backend}")
 
 
 def _force_policy(keras: ModuleType, policy: str, recorder: Recorder) -> None:
@@ -35,7 +45,35 @@ def _force_policy(keras: ModuleType, policy: str, recorder: Recorder) -> None:
             setattr(module, name, lambda given: recorder.fact("asked_policy", str(getattr(given, "name", given))))
 
 
-def _watch_fit(keras: ModuleType, recorder: Recorder) -> None:
+def _without_scale(keras: ModuleType) -> None:
+    """A LossScaleOptimizer of the program leaves losses and gradients alone: float32 and bfloat16 need no scale."""
+    scaler = keras.mixed_precision.LossScaleOptimizer
+
+    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
+        if not self.built:
+            self.build(trainable_variables)
+            self.built = True
+        self.inner_optimizer.apply(grads, trainable_variables)
+
+    scaler.apply, scaler.scale_loss = apply, lambda self, loss: loss
+
+
+def _watch_layers(keras: ModuleType, recorder: Recorder) -> None:
+    """Note whether any layer computes in half."""
+    made = keras.Layer.__init__
+    told: list[bool] = []
+
+    @wraps(made)
+    def making(self: Any, **options: Any) -> None:  # Keras asks for the names of arguments, and for these
+        made(self, **options)
+        if not told and not isinstance(self, keras.Model) and self.compute_dtype in HALF:
+            told.append(True)
+            recorder.fact("half", True)
+
+    keras.Layer.__init__ = making
+
+
+def _watch_fit(keras: ModuleType, recorder: Recorder, loops: Loops | None, policy: str) -> None:
     class Watch(keras.callbacks.Callback):  # type: ignore[name-defined, misc]
         """Undoes the running mean that Keras reports, and hands each batch on."""
 
@@ -51,10 +89,11 @@ def _watch_fit(keras: ModuleType, recorder: Recorder) -> None:
             mean = float((logs or {}).get("loss", float("nan")))
             loss = mean * (batch + 1) - self.before
             self.before = mean * (batch + 1)
-            held = getattr(self.model.optimizer, "dynamic_scale", None)
-            scale = None if held is None else float(held)
+            scale = scale_of(self.model.optimizer, policy)
             skipped = scale is not None and self.scale is not None and scale < self.scale
             self.scale = scale
+            if loops is not None:
+                loops.on_device(self.model.trainable_weights)
             recorder.step(loss, scale, skipped)
 
     original = keras.Model.fit
@@ -63,6 +102,12 @@ def _watch_fit(keras: ModuleType, recorder: Recorder) -> None:
         callbacks = options.get("callbacks")
         given = getattr(callbacks, "callbacks", callbacks) or []
         options["callbacks"] = [*(given if isinstance(given, list | tuple) else [given]), Watch()]
-        return original(self, *args, **options)
+        if loops is not None:
+            loops.paused = True
+        try:
+            return original(self, *args, **options)
+        finally:
+            if loops is not None:
+                loops.paused = False
 
     keras.Model.fit = fit

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mplint.runs.devices import Device
 from mplint.runs.record import Recorder
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ def install(torch: ModuleType, settings: Settings, recorder: Recorder) -> None:
     _watch_backward(torch, probe)
     import_module("torch.optim.optimizer").register_optimizer_step_post_hook(probe.stepped)
     recorder.fact("torch", str(torch.__version__))
-    recorder.fact("device", torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU")
 
 
 def _force_autocast(torch: ModuleType, policy: str, recorder: Recorder) -> None:
@@ -86,6 +86,7 @@ class _Probe:
     def __init__(self, torch: ModuleType, recorder: Recorder) -> None:
         self._torch = torch
         self._recorder = recorder
+        self._device = Device(recorder)
         self._first: object = None
         self._losses: list[Any] = []
         self.unscaled: dict[int, Any] = {}
@@ -112,9 +113,11 @@ class _Probe:
         self._first = self._first or optimizer
         if optimizer is not self._first:
             return
-        if self._torch.cuda.is_available():
-            self._torch.cuda.synchronize()
-            self._recorder.fact("device_memory", self._torch.cuda.max_memory_allocated())
+        weight = next((each for group in optimizer.param_groups for each in group["params"]), None)  # type: ignore[attr-defined]
+        if weight is not None:
+            self._device.torch(self._torch, weight)
+            if weight.is_cuda:
+                self._torch.cuda.synchronize()
         losses = [float(loss) for loss in self._losses]
         self._losses.clear()
         scale = float(self.scaler.get_scale()) if self.scaler is not None and self.scaler.is_enabled() else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -45,6 +46,10 @@ PROTOCOL: Mapping[str, tuple[str, str]] = {
     ),
     "scaled-gradients-changed": ("MP314", "`{operation}` joins gradients multiplied by {scale:g} with values that are not"),
     "integers-rounded": ("MP212", "integers up to {value:g} become {dtype}, which holds each only up to {exact:g}"),
+    "shared-unscaled-twice": (
+        "MP308",
+        "gradients of {number:g} parameters that two optimizers share are divided by the scale of {scale:g} a second time",
+    ),
     "scaled-outside-tape": ("MP302", "a loss is multiplied by the scale of {scale:g} where no tape sees it: it has no gradient"),
     "unscaled-loss-divided": ("MP313", "the optimizer divides gradients by {scale:g}, and the loss was not multiplied by it"),
     "unscaled-twice": ("MP308", "gradients that were divided by the scale of {scale:g} are divided by it once more when they are applied"),
@@ -62,6 +67,10 @@ PROTOCOL: Mapping[str, tuple[str, str]] = {
 REMARKS: Mapping[str, tuple[str, str]] = {
     "scaled-value-read": ("MP304", "a value that is multiplied by the scale of {scale:g} is read by the program"),
     "scaled-loss-read": ("MP315", "the loss that is read is multiplied by the scale of {scale:g}"),
+    "loss-on-probabilities": (
+        "MP206",
+        "binary cross entropy takes probabilities under autocast, {exact:g} of {number:g} of them exactly 0 or 1: on a GPU this raises",
+    ),
 }
 # Mistakes that two rules tell, each in its way.
 ALIKE = {
@@ -97,8 +106,10 @@ ERRORS: tuple[tuple[str, str], ...] = (
     ("to be a float tensor but is a half tensor", "MP209"),
     ("load_state_dict", "MP307"),
 )
+DTYPES_MEET = re.compile(r"have the same dtype|expected scalar type")
+OF_A_FUNCTION = "torch/autograd/function.py:apply"  # what calls the backward pass of an autograd function
 # Rules whose findings stand at another line than that where a run shows the mistake.
-ELSEWHERE = ("MP303", "MP306", "MP307", "MP309", "MP312")
+ELSEWHERE = ("MP208", "MP303", "MP306", "MP307", "MP309", "MP312", "MP315")
 # The rules on which a run can decide: where their line ran and nothing was seen, nothing is wrong there.
 DECIDED = frozenset(code for code, _ in PROTOCOL.values()) - {"MP202", "MP204", "MP205"}
 
@@ -256,6 +267,9 @@ def _stopped(run: Run) -> Iterator[Diagnosis]:
         return
     whole = f"{error}\n{run.text('error_text')}"
     words, code = next(((words, code) for words, code in ERRORS if words in whole), ("", ""))
+    calls = run.facts.get("error_calls")
+    if not code and DTYPES_MEET.search(whole) and isinstance(calls, list) and any(str(call).endswith(OF_A_FUNCTION) for call in calls):
+        code = "MP208"
     place, _, message = error.partition(": ")
     path, _, line = place.rpartition(":")
     if words and words not in message:
@@ -332,6 +346,8 @@ def _verdict(finding: Finding, found: Sequence[Diagnosis], reached: set[tuple[st
         return Verdict(finding, "refuted", f"the line ran, and {len(run.steps)} steps showed nothing of it")
     if finding.code in SIZES:
         return _sizes(finding, at, run)
+    if finding.code == "MP207":
+        return _cast(finding, at, run)
     return Verdict(finding, "undecided", "the line ran; a run of this length can't tell")
 
 
@@ -343,6 +359,21 @@ def _sizes(finding: Finding, at: tuple[str, int], run: Run) -> Verdict:
     if ran:
         return Verdict(finding, "undecided", f"the layer ran in {ran[0]['dtype']}: {_shown(ran)}")
     return Verdict(finding, "undecided", "the line ran, and no product of the layer was seen")
+
+
+def _cast(finding: Finding, at: tuple[str, int], run: Run) -> Verdict:
+    """The verdict on a cast by hand, by what the casts at its line gave to whom."""
+    rows = [row for row in _rows(run, "casts") if tuple(row["place"]) == at]
+    inside = [row for row in rows if row["inside"]]
+    products = list(dict.fromkeys(name for row in inside for name in row["products"]))
+    if products:
+        taken = " and ".join(f"`{name}`" for name in products[:3])
+        return Verdict(
+            finding, "confirmed", f"{inside[0]['dtype']} that is made here goes into {taken}, which autocast gives that dtype itself"
+        )
+    if rows and not inside:
+        return Verdict(finding, "refuted", f"the line made {rows[0]['dtype']} where no region of autocast of that dtype is on")
+    return Verdict(finding, "undecided", "the line ran, and no product was seen to take what it casts")
 
 
 def _shown(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from mplint.limits import HALF_SMALLEST_NORMAL, HALF_ZERO
 from mplint.runs.record import Recorder
 
 # The magnitude up to which a dtype makes a number zero, and that below which a number loses bits.
-SMALL = {"float16": (2.0**-25, 2.0**-14), "bfloat16": (2.0**-134, 2.0**-126), "float32": (2.0**-150, 2.0**-126)}
+SMALL = {name: (HALF_ZERO[name], HALF_SMALLEST_NORMAL[name]) for name in HALF_ZERO} | {"float32": (2.0**-150, 2.0**-126)}
 LARGE = 1.7976931348623157e308
 HALF = ("float16", "bfloat16")
 SHOWN = 12

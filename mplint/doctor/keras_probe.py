@@ -15,8 +15,11 @@ from mplint.doctor.gradients import Gradients
 from mplint.doctor.keras_training import KerasTraining
 from mplint.doctor.places import Places
 from mplint.doctor.sampling import Sampling
-from mplint.doctor.values import LARGEST, Operation, Seen, Situation, Tensors, Values
+from mplint.doctor.scaled_losses import ScaledLosses
+from mplint.doctor.values import Operation, Seen, Situation, Tensors, Values
 from mplint.doctor.work import Product, Work
+from mplint.limits import HALF_MAX
+from mplint.runs.devices import Device
 from mplint.runs.record import Recorder
 
 if TYPE_CHECKING:
@@ -62,6 +65,16 @@ class _TensorFlow:
 
         return bool(record.could_possibly_record())
 
+    def on_device(self, device: Device, variable: Any) -> None:
+        """Tell the device that a variable is on."""
+        device.tensorflow(variable.value)
+
+    def watch_readings(self, losses: ScaledLosses) -> None:
+        """See what is read off tensors."""
+        from tensorflow.python.framework import ops
+
+        losses.watch(ops._EagerTensorBase, ("numpy", "__float__", "__format__"), (), lambda: False)
+
     def flat(self, value: Any) -> Any:
         """A tensor, a variable or slices of one, as an array."""
         value = getattr(value, "values", None) if hasattr(value, "dense_shape") else value
@@ -102,6 +115,20 @@ class _Torch:
 
         return bool(torch.is_grad_enabled())
 
+    def on_device(self, device: Device, variable: Any) -> None:
+        """Tell the device that a variable is on."""
+        import torch
+
+        device.torch(torch, variable.value)
+
+    def watch_readings(self, losses: ScaledLosses) -> None:
+        """See what is read off tensors."""
+        import torch
+
+        from mplint.doctor.torch_training import READING
+
+        losses.watch(torch.Tensor, READING, ("detach", "cpu"), torch.compiler.is_compiling)
+
     def flat(self, value: Any) -> Any:
         """A tensor or a variable as an array."""
         return getattr(value, "value", value).detach().double().reshape(-1).clone()
@@ -129,6 +156,7 @@ class _Watch:
         self._keras = keras
         self._places = places
         self._recorder = recorder
+        self._device = Device(recorder)
         self.backend = backend
         self.sampling = Sampling(settings.every)
         self.training = KerasTraining(recorder, places, backend.tensors, backend.number)
@@ -151,10 +179,10 @@ class _Watch:
         layers = self.training.layers
         if layers.half is None or self.training.phase != "forward" or not made or made[0].dtype != "float32" or layers.idle:
             return ""
-        if layers.computed_now not in LARGEST:
+        if layers.computed_now not in HALF_MAX:
             return "the policy of its layer is float32"
         given = {self.backend.tensors.dtype(value) for value in operation.given}
-        return "one of its operands is float32" if given & LARGEST.keys() else "its layer casts to float32, or is given float32"
+        return "one of its operands is float32" if given & HALF_MAX.keys() else "its layer casts to float32, or is given float32"
 
     def looked(self, operation: Operation, product: Product | None) -> None:
         """An operation has run."""
@@ -181,6 +209,7 @@ class _Watch:
         self._watch_layers()
         self._watch_optimizers()
         self._watch_models()
+        self.backend.watch_readings(self.training.losses)
         if self.backend.name == "tensorflow":
             from mplint.doctor.keras_functions import watch_functions
 
@@ -223,7 +252,7 @@ class _Watch:
             self.look()
         if self.sampling.close:
             for layer in getattr(model, "_layers", ()):
-                if type(layer).__name__ == "InputLayer" and str(layer.dtype) in LARGEST:
+                if type(layer).__name__ == "InputLayer" and str(layer.dtype) in HALF_MAX:
                     self.training.tell("input-in-half", at=getattr(layer, "_mplint_made", None), dtype=str(layer.dtype))
 
     def _watch_optimizers(self) -> None:
@@ -284,6 +313,8 @@ class _Watch:
 
     def _begin_update(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         self.stop_looking()
+        if variables:
+            self.backend.on_device(self._device, variables[0])
         self.training.applying(optimizer, gradients, variables)
         if self.sampling.close:
             scale = self.training.scale_of(optimizer)

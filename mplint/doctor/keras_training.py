@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from mplint.doctor.gradients import HALF, Parameter
 from mplint.doctor.places import Places
+from mplint.doctor.scaled_losses import ScaledLosses
 from mplint.doctor.units import Units
 from mplint.doctor.values import Place, Tensors
 from mplint.runs.record import Recorder
@@ -93,6 +94,7 @@ class KerasTraining:
         self._counted: Counted | None = None
         self.layers = Layers(places)
         self.units = Units(self._told_units, tensors)
+        self.losses = ScaledLosses(places, self._told_reading)
         self.phase = "forward"
         self.first: Any = None
         self.loss: float | None = None
@@ -113,6 +115,9 @@ class KerasTraining:
         if here is not None and here != self.fitted:
             return here
         return self.layers.layer() or (self.compiled if self.phase == "update" else None) or here
+
+    def _told_reading(self, place: Place, scale: float) -> None:
+        self.tell("scaled-loss-read", at=place, scale=scale)
 
     def _told_units(self, kind: str, details: dict[str, object]) -> None:
         if not self._quiet:
@@ -147,6 +152,7 @@ class KerasTraining:
         self._scaled.add(id(optimizer))
         self.units.scale = scale
         self.units.mark(result, 1.0)
+        self.losses.mark(result, scale)
         if not recorded:
             self.tell("scaled-outside-tape", scale=scale)
 
@@ -210,6 +216,7 @@ class KerasTraining:
             self.tell("every-step-skipped", scale=scale)
         self.phase, loss, self.loss = "forward", self.loss, None
         self.layers.last = None
+        self.losses.stepped()
         self._recorder.step(loss, scale, skipped)
         return True
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mplint.doctor.values import CASTING, LARGEST, LEAST, Ends, Operation, Tensors, Values
+from mplint.doctor.values import CASTING, Ends, Operation, Tensors, Values
 from mplint.doctor.work import Product
+from mplint.limits import HALF_MAX, HALF_ZERO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +63,7 @@ def dtype_of(value: Any) -> str:
 def array(value: Any) -> Any:
     """A tensor's values in float32, or its own dtype where that is no half one; flat."""
     values = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
-    return (values.astype("float32") if dtype_of(value) in LARGEST else values).reshape(-1)
+    return (values.astype("float32") if dtype_of(value) in HALF_MAX else values).reshape(-1)
 
 
 def ends(value: Any) -> Ends:
@@ -119,12 +120,12 @@ class Operations:
     def _converted(self, value: float, result: Any) -> None:
         """Keep the number that a half tensor could not take."""
         dtype = dtype_of(result)
-        if dtype in LARGEST and value != 0 and (abs(value) <= LEAST[dtype] or LARGEST[dtype] * 1.001 < abs(value) < float("inf")):
+        if dtype in HALF_MAX and value != 0 and (abs(value) <= HALF_ZERO[dtype] or HALF_MAX[dtype] * 1.001 < abs(value) < float("inf")):
             self._lost[id(result)] = (result, value)
 
     def _infinite(self, name: str, value: Any) -> bool:
         """A number of the program that TensorFlow has made a half tensor itself, and infinite."""
-        alone = name in ("mul", "sub") and value.shape == () and dtype_of(value) in LARGEST and id(value) not in self._lost
+        alone = name in ("mul", "sub") and value.shape == () and dtype_of(value) in HALF_MAX and id(value) not in self._lost
         return alone and not self._is_made(value) and abs(float(array(value)[0])) == float("inf")
 
     def _called(

@@ -11,13 +11,16 @@ import torch
 
 from mplint.doctor.gradients import Gradients, Parameter
 from mplint.doctor.places import Places
+from mplint.doctor.regions import Regions
 from mplint.doctor.sampling import Sampling
 from mplint.doctor.torch_training import Training, of_keras
 from mplint.doctor.torch_training import install as install_training
 from mplint.doctor.torch_values import TENSORS, Instruments, Operations
 from mplint.doctor.units import Units
-from mplint.doctor.values import LARGEST, Operation, Place, Seen, Situation, Values
+from mplint.doctor.values import Operation, Place, Seen, Situation, Values
 from mplint.doctor.work import Work
+from mplint.limits import HALF_MAX
+from mplint.runs.devices import Device
 from mplint.runs.record import Recorder
 
 if TYPE_CHECKING:
@@ -36,7 +39,6 @@ def install(framework: ModuleType, settings: Settings, recorder: Recorder) -> No
     install_training(watch.training)
     recorder.at_end(watch.end)
     recorder.fact("torch", str(framework.__version__))
-    recorder.fact("device", framework.cuda.get_device_name() if framework.cuda.is_available() else "CPU")
 
 
 class Modules:
@@ -101,6 +103,7 @@ class _Watch:
     def __init__(self, settings: Settings, recorder: Recorder) -> None:
         places = Places(os.path.dirname(os.path.abspath(settings.script)))
         self._recorder = recorder
+        self._device = Device(recorder)
         self._sampling = Sampling(settings.every)
         self.modules = Modules(places)
         self.training = Training(recorder, places, self.step_done, lambda: self.modules.gradients)
@@ -109,13 +112,21 @@ class _Watch:
         self.values = Values(recorder, TENSORS, at)
         self.work = Work(recorder)
         self.units: Units = self.training.units
-        self._operations = Operations(Instruments(self.values, self.work, self.units, at, self.modules.layer, self.why))
+        self.regions = Regions(recorder, self.region, self.training.tell, _exact)
+        instruments = Instruments(self.values, self.work, self.units, at, self.modules.layer, self.why, self.regions.look)
+        self._operations = Operations(instruments)
         self._looking = False
 
     def state(self) -> Mapping[str, object]:
         """What the training is doing, for events."""
         scaler = self.training.scaler
         return {"phase": self.training.phase, "scaled": scaler is not None and scaler.is_enabled()}
+
+    def region(self) -> str:
+        """The dtype of the region of autocast that is on in a forward pass, "" where none is."""
+        training = self.training
+        on = training.innermost and training.phase == "forward" and training.half is not None
+        return str(training.half).removeprefix("torch.") if on else ""
 
     def why(self, operation: Operation, made: list[Seen]) -> str:
         """Why an operation of a program that computes in half ran in float32, "" where it did not, or is no matter of the model."""
@@ -127,9 +138,9 @@ class _Watch:
             return "it runs outside of the region of autocast"
         if not training.innermost:
             return "autocast is turned off there"
-        if given & LARGEST.keys():
+        if given & HALF_MAX.keys():
             return "one of its operands is float32"
-        if any(source.operation == "_to_copy" and source.sources and source.sources[0].dtype in LARGEST for source in made[0].sources):
+        if any(source.operation == "_to_copy" and source.sources and source.sources[0].dtype in HALF_MAX for source in made[0].sources):
             return "autocast runs it in float32"
         return "what it is given is float32"
 
@@ -182,6 +193,9 @@ class _Watch:
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._stop_looking()
+        weight = next((each for group in optimizer.param_groups for each in group["params"]), None)
+        if weight is not None:
+            self._device.torch(torch, weight)
         if self._sampling.close:
             scaler = self.training.scaler
             scale = float(scaler.get_scale()) if scaler is not None and scaler.is_enabled() else None
@@ -215,11 +229,17 @@ class _Watch:
         self._operations.off = True
         self.gradients.end()
         self.work.end()
+        self.regions.end()
         headroom = sorted(self.values.headroom.items(), key=lambda item: -item[1])[:SHOWN]
         self._recorder.fact("headroom", headroom)
         self._recorder.fact("operations", self.values.counts)
         self._recorder.fact("looked_at", self._sampling.looked_at)
         self._operations.off = False
+
+
+def _exact(value: torch.Tensor) -> int:
+    """How many probabilities are 0 or 1."""
+    return int(((value == 0) | (value == 1)).sum())
 
 
 def _flat(parameter: torch.Tensor) -> Callable[[], Any]:

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import math
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from mplint.doctor.places import Places
+from mplint.doctor.scaled_losses import ScaledLosses
 from mplint.doctor.torch_values import TENSORS
 from mplint.doctor.units import Units
+from mplint.doctor.values import Place
 from mplint.runs.record import Recorder
 
+READING = ("item", "tolist", "numpy", "__float__", "__format__")  # methods that read a tensor's number
 BY_HAND = "the program"  # steps in the place of an optimizer
 REMADE = 2  # scalers made after training began from which on they count as made again and again
+
+
+class Divided(NamedTuple):
+    """A gradient that was divided by the scale: its parameter, itself, and how often it had been written to then."""
+
+    parameter: weakref.ref[torch.Tensor]
+    gradient: weakref.ref[torch.Tensor]
+    version: int
 
 
 class Training:
@@ -32,9 +44,13 @@ class Training:
         self._regions: list[bool] = []
         self._quiet = 0  # how many functions run that may touch scaled gradients
         self.units = Units(self._told_units, TENSORS)
+        self.losses = ScaledLosses(places, self._told_reading)
         self._told: set[tuple[str, object]] = set()
         self._scaled: dict[int, tuple[Any, Any]] = {}  # scaled losses, kept, and what they were before
         self._carrying: dict[int, weakref.ref[torch.Tensor]] = {}  # gradients that are multiplied by the scale
+        # By their parameters: gradients that were divided by the scale, and those that a scaled backward pass was added to after that.
+        self._divided: dict[int, Divided] = {}
+        self._mixed: dict[int, tuple[weakref.ref[torch.Tensor], Place | None]] = {}
         self._first: object = None
         self._inside_scaler: object = None
         self._unscaled: set[int] = set()
@@ -49,9 +65,9 @@ class Training:
         self.phase = "forward"
         self._last_region: torch.dtype | None = None
 
-    def tell(self, kind: str, **details: object) -> None:
+    def tell(self, kind: str, *, at: Place | None = None, **details: object) -> None:
         """Note a mistake at the user's line, once."""
-        place = self._places.here()
+        place = at or self._places.here()
         if (kind, place) not in self._told:
             self._told.add((kind, place))
             self._recorder.event(kind, place=list(place) if place else None, step=self._recorder.made, **details)
@@ -63,7 +79,12 @@ class Training:
 
     def _told_units(self, kind: str, details: dict[str, object]) -> None:
         if not self._quiet:
-            self.tell(kind, **details)
+            self.tell(kind, **details)  # type: ignore[arg-type]
+
+    def _told_reading(self, place: Place, scale: float) -> None:
+        if ("scaled-loss-read", place) not in self._told:
+            self._told.add(("scaled-loss-read", place))
+            self._recorder.event("scaled-loss-read", place=list(place), step=self._recorder.made, scale=scale)
 
     @property
     def innermost(self) -> bool | None:
@@ -102,6 +123,7 @@ class Training:
             self.units.mark(result, 1.0)
         if isinstance(result, torch.Tensor) and isinstance(outputs, torch.Tensor) and scaler.is_enabled():
             self._scaled[id(result)] = result, outputs.detach()
+            self.losses.mark(result, float(scaler.get_scale()))
             overflown = bool(torch.isfinite(outputs.detach()).all()) and not bool(torch.isfinite(result.detach()).all())
             if outputs.dtype == torch.float16 and overflown:
                 self.tell("scaled-loss-overflows", loss=float(outputs.detach().float().mean()), scale=float(scaler.get_scale()))
@@ -112,8 +134,7 @@ class Training:
         losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors) if isinstance(tensors, Iterable) else []
         scaled = bool(self._scaled)  # the loss itself, or what was made of it
         enabled = self.scaler is not None and self.scaler.is_enabled()
-        if enabled and self._unscaled and self.scaled_gradients and scaled:
-            self.tell("backward-after-unscale", scale=float(self.scaler.get_scale()))
+        self._refresh()
         if enabled and not scaled and losses:
             self.tell("backward-without-scale", scale=float(self.scaler.get_scale()))
         if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
@@ -127,6 +148,8 @@ class Training:
 
     def went_back(self) -> None:
         """A backward pass is over: gradients carry what the losses did."""
+        if self.scaler is not None and self.scaler.is_enabled():
+            self._mix(self._places.here())
         if self.gradients_are_scaled:
             self.units.scale = float(self.scaler.get_scale())
             self.units.mark(self.scaler._scale, 1.0)
@@ -134,10 +157,42 @@ class Training:
                 self.units.mark(gradient, 1.0)
                 self._carrying[id(gradient)] = weakref.ref(gradient)
 
+    def _refresh(self) -> None:
+        """What the program itself has written to divided gradients is no backward pass; those that it has made zero are as new."""
+        for key, known in list(self._divided.items()):
+            gradient = known.gradient()
+            if gradient is not None and gradient._version != known.version:
+                if bool(gradient.any()):
+                    self._divided[key] = known._replace(version=gradient._version)
+                else:
+                    del self._divided[key]
+
+    def _mix(self, place: Place | None) -> None:
+        """A backward pass has added to gradients, some of which were divided by the scale."""
+        for key, (parameter, gradient, version) in list(self._divided.items()):
+            found = gradient()
+            held = found is not None and id(getattr(parameter(), "grad", None)) == id(found)
+            if found is not None and held and found._version == version:
+                continue
+            del self._divided[key]
+            if held:
+                self._mixed[key] = gradient, place
+
+    def _used(self, optimizer: Any) -> None:
+        """Gradients of an optimizer are about to be divided, or applied."""
+        if self._mixed and self.scaler is not None and self.scaler.is_enabled():
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    gradient, place = self._mixed.get(id(parameter), (None, None))
+                    if gradient is not None and parameter.grad is not None and gradient() is parameter.grad:
+                        self.tell("backward-after-unscale", at=place, scale=float(self.scaler.get_scale()))
+
     def dropped(self, parameters: Iterable[Any]) -> None:
         """Gradients are about to be set to zero, or were divided by the scale."""
         for parameter in parameters:
             self._carrying.pop(id(parameter.grad), None)
+            self._divided.pop(id(parameter), None)
+            self._mixed.pop(id(parameter), None)
 
     def zeroed(self) -> None:
         """The gradients of a model are about to be set to zero: that ends a step where the program changes weights by itself."""
@@ -173,10 +228,17 @@ class Training:
 
     def unscaled(self, scaler: Any, optimizer: Any) -> None:
         """A scaler has divided the gradients of an optimizer by its scale."""
+        self._used(optimizer)
         if scaler.is_enabled():
             self._unscaled.add(id(optimizer))
             self.units.forget()
-            self.dropped(parameter for group in optimizer.param_groups for parameter in group["params"])
+            held: Iterator[Any] = (parameter for group in optimizer.param_groups for parameter in group["params"])
+            trained = [parameter for parameter in held if parameter.grad is not None]
+            again = sum(1 for each in trained if id(each) in self._divided and self._divided[id(each)].gradient() is each.grad)
+            if again:
+                self.tell("shared-unscaled-twice", number=again, scale=float(scaler.get_scale()))
+            self.dropped(trained)
+            self._divided |= {id(each): Divided(weakref.ref(each), weakref.ref(each.grad), each.grad._version) for each in trained}
 
     def clipped(self, parameters: Any, value: float) -> None:
         """Gradients are about to be clipped."""
@@ -193,6 +255,7 @@ class Training:
     def stepping(self, optimizer: Any) -> None:
         """An optimizer is about to step."""
         self.phase = "update"
+        self._used(optimizer)
         if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
             self.tell("step-inside-autocast")
         enabled = self.scaler is not None and self.scaler.is_enabled()
@@ -205,11 +268,14 @@ class Training:
     def through_scaler(self, optimizer: Any) -> None:
         """A scaler is about to step an optimizer, or to skip that; None: it has."""
         self._inside_scaler = optimizer
+        if optimizer is not None:
+            self._used(optimizer)
 
     def stepped(self, optimizer: object, *, skipped: bool) -> None:
         """An optimizer has stepped, or was skipped: the first one's steps are those of the training."""
         self._first = self._first or optimizer
         self.steps += 1
+        self._unscaled.discard(id(optimizer))
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped else 0
         if self._skipped_in_a_row == 10:
             self.tell("every-step-skipped", scale=float(self.scaler.get_scale()))
@@ -222,6 +288,7 @@ class Training:
             self.tell("scaler-without-autocast", scale=scale)
         losses = [float(loss) for loss in self._losses]
         self._losses.clear()
+        self.losses.stepped()
         self.scaled_gradients, self.backwards, self.half_in_step, self.phase = False, 0, None, "forward"
         self._unscaled.clear()
         self.units.forget()
@@ -271,6 +338,11 @@ def _patch_autocast(training: Training) -> None:
 def _patch_scaler(training: Training) -> None:
     scaler = torch.amp.grad_scaler.GradScaler
     made, scale, unscale, step = scaler.__init__, scaler.scale, scaler.unscale_, scaler.step
+    asked = scaler.get_scale
+
+    def asking(self: Any) -> float:
+        training.losses.scale_read(sys._getframe(1).f_code.co_filename)
+        return float(asked(self))
 
     def making(self: Any, *args: Any, **options: Any) -> None:
         made(self, *args, **options)
@@ -300,6 +372,8 @@ def _patch_scaler(training: Training) -> None:
         return result
 
     scaler.__init__, scaler.scale, scaler.unscale_, scaler.step = making, scaling, unscaling, stepping  # type: ignore[method-assign]
+    scaler.get_scale = asking  # type: ignore[method-assign]
+    training.losses.watch(torch.Tensor, READING, ("detach", "cpu"), torch.compiler.is_compiling)
 
 
 def _patch_gradients(training: Training) -> None:

@@ -27,6 +27,7 @@ class Instruments(NamedTuple):
     at: Situation
     layer: Callable[[], Place | None]
     why: Callable[[Operation, list[Seen]], str]
+    noted: Callable[[Operation, list[Seen], Product | None], None] = lambda operation, made, product: None
 
 
 class Operations(TorchDispatchMode):
@@ -46,6 +47,8 @@ class Operations(TorchDispatchMode):
         before = [ends(value) for value in given] if name.endswith("_") else []
         began = time.perf_counter()
         result = func(*args, **(kwargs or {}))
+        if any(value.is_cuda for value in tensors_in(result)):
+            torch.cuda.synchronize()
         seconds = time.perf_counter() - began
         results = [value for value in tensors_in(result) if value.device.type != "meta"]
         if func.is_view or name in VIEWS:
@@ -66,7 +69,9 @@ class Operations(TorchDispatchMode):
             leaf = operation.given[0]
             self.leaves[id(leaf)] = (weakref.ref(leaf), str(operation.results[0].dtype).removeprefix("torch."))
         made = to.values.look(operation)
-        to.work.add(operation, made, _product(operation), to.layer(), to.why(operation, made))
+        product = _product(operation)
+        to.work.add(operation, made, product, to.layer(), to.why(operation, made))
+        to.noted(operation, made, product)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

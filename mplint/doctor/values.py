@@ -7,11 +7,9 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from mplint.limits import EXACT_INTEGERS, HALF_MAX, HALF_ZERO
 from mplint.runs.record import Recorder
 
-LARGEST = {"float16": 65504.0, "bfloat16": 3.3895e38}
-LEAST = {"float16": 2.0**-25, "bfloat16": 2.0**-134}  # anything up to it rounds to zero
-EXACT = {"float16": 2048, "bfloat16": 256}  # integers beyond are rounded
 CHAIN = 6
 KEPT = 20_000  # records of one step
 TOLD = 5  # values of a kind that are told
@@ -139,8 +137,8 @@ class Values:
     def _count(self, seen: Seen) -> None:
         self.counts[seen.dtype] = self.counts.get(seen.dtype, 0) + 1
         forward = self._at.state().get("phase") == "forward"  # a gradient carries the loss scale, which may reach any value
-        if forward and seen.dtype in LARGEST and math.isfinite(seen.most):
-            self.headroom[seen.module] = max(self.headroom.get(seen.module, 0.0), seen.most / LARGEST[seen.dtype])
+        if forward and seen.dtype in HALF_MAX and math.isfinite(seen.most):
+            self.headroom[seen.module] = max(self.headroom.get(seen.module, 0.0), seen.most / HALF_MAX[seen.dtype])
 
     def _broken(self, seen: Seen, operation: Operation, given: Sequence[Ends]) -> None:
         kind = "nan" if math.isnan(seen.most) else "inf"
@@ -161,7 +159,7 @@ class Values:
 
     def _constants(self, operation: Operation) -> None:
         """Numbers that a half tensor can't take as they are: they become 0, or infinite."""
-        dtype = next((found for value in operation.given if (found := self._tensors.dtype(value)) in LARGEST), None)
+        dtype = next((found for value in operation.given if (found := self._tensors.dtype(value)) in HALF_MAX), None)
         name = operation.name.rstrip("_")
         if dtype is None or self._at.state().get("phase") != "forward":
             return
@@ -170,9 +168,9 @@ class Values:
                 self._tell("number-is-infinite", operation=operation.name, dtype=dtype)
             if value == 0 or not math.isfinite(value):
                 continue
-            if name in ADDING and abs(value) <= LEAST[dtype]:
+            if name in ADDING and abs(value) <= HALF_ZERO[dtype]:
                 self._tell("constant-becomes-zero", operation=operation.name, value=value, dtype=dtype)
-            elif name in MULTIPLYING and abs(value) > LARGEST[dtype] * 1.001:
+            elif name in MULTIPLYING and abs(value) > HALF_MAX[dtype] * 1.001:
                 self._tell("constant-becomes-infinite", operation=operation.name, value=value, dtype=dtype)
 
     def _integers(self, operation: Operation) -> None:
@@ -182,13 +180,13 @@ class Values:
         (result,) = operation.results
         dtype = self._tensors.dtype(result)
         name = operation.name.rstrip("_")
-        if dtype not in EXACT or (name not in CASTING and name not in ("arange", "range")):
+        if dtype not in EXACT_INTEGERS or (name not in CASTING and name not in ("arange", "range")):
             return
         most = self._tensors.ends(operation.given[0] if name in CASTING and operation.given else result)[1]
-        if EXACT[dtype] < most <= LARGEST[dtype]:
+        if EXACT_INTEGERS[dtype] < most <= HALF_MAX[dtype]:
             source = operation.given[0] if name in CASTING and operation.given else None
             if source is None or self._tensors.whole(source):
-                self._tell("integers-rounded", operation=operation.name, value=most, dtype=dtype, exact=EXACT[dtype])
+                self._tell("integers-rounded", operation=operation.name, value=most, dtype=dtype, exact=EXACT_INTEGERS[dtype])
 
     def _tell(self, kind: str, **details: object) -> None:
         place = self._at.place()

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from mplint.doctor.values import CASTING, LARGEST, Operation, Place, Seen
+from mplint.doctor.values import CASTING, Operation, Place, Seen
+from mplint.limits import HALF_MAX
 from mplint.runs.record import Recorder
 
 MULTIPLE = 8  # of which sizes are that Tensor Cores take without loss
@@ -95,7 +96,7 @@ def _row(key: tuple[object, ...], share: float) -> Mapping[str, object]:
         "dtype": dtype,
         "sizes": sizes,
         "share": share,
-        "missed": missed(sizes) if dtype in LARGEST and module else (),  # type: ignore[arg-type]
+        "missed": missed(sizes) if dtype in HALF_MAX and module else (),  # type: ignore[arg-type]
     }
 
 

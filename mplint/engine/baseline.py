@@ -79,7 +79,7 @@ def compare(findings: Sequence[Finding], entries: Entries, keys: Keys) -> Compar
 
 
 def stale(unmet: Entries, checked: Iterable[str], codes: Callable[[str], frozenset[str]], folder: str) -> Counter[Key]:
-    """The entries that no longer hold: of rules that ran, in files that were checked (as the baseline names them) or are gone.
+    """The entries that no longer hold: of rules that ran, in files that could be read (as the baseline names them) or are gone.
 
     `codes` gives the rules that ran on a file.
     """

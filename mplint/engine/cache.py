@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mplint.engine.job import Job
     from mplint.engine.targets import TargetResolver
 
+Same = Callable[[str, bytes], bool]  # whether a program is lowered to what it was when its bytes had another digest
 Entries = dict[str, tuple[str, bytes, FileResult]]
 SETTLED = 2_000_000_000  # nanoseconds after which a file that keeps its size and time of change is taken for unchanged
 MAX_BYTES = 20_000_000
@@ -81,11 +82,14 @@ class ProgramCache:
 
     def __init__(self, config: Config, codes: frozenset[str], repository: str) -> None:
         self.path = place_of("program", config, codes, repository)
+        self.plugins = config.plugins
         self.others: frozenset[str] = frozenset()  # further files that the findings looked up or stored were made from
 
-    def lookup(self, facts: bytes, digests: Mapping[str, bytes], read: Callable[[str], bytes]) -> dict[str, list[Finding]] | None:
+    def lookup(
+        self, facts: bytes, digests: Mapping[str, bytes], read: Callable[[str], bytes], same: Same
+    ) -> dict[str, list[Finding]] | None:
         """The findings of programs with these facts and digests, where what they were made from is unchanged."""
-        found = next((known for known in self._load() if known.facts == facts and known.holds(digests, read)), None)
+        found = next((known for known in self._load() if known.facts == facts and known.holds(digests, read, same)), None)
         if found is None:
             return None
         self.others = frozenset(found.others)
@@ -147,18 +151,20 @@ def look_of(files: Iterable[str], others: Iterable[str], before: int | None = No
 class Made(NamedTuple):
     """Findings, and what they were made from.
 
-    `facts`: a digest of what is known of each program by itself; `digests`: of the programs; `read`: those whose text was read;
-    `answers`: of the others, what they were asked instead, and the answers; `others`: digests of further files.
+    `facts`: a digest of what is known of each program by itself; `digests`: of the programs; `read`: those whose text was read; `run`: what
+    was asked for in its lowered form; `answers`: what texts were asked beside, and the answers; `others`: digests of further
+    files.
     """
 
     facts: bytes
     digests: dict[str, bytes]
     read: frozenset[str]
+    run: frozenset[str]
     answers: dict[str, dict[Callable[[bytes], Hashable], Hashable]]
     others: dict[str, bytes]
     findings: dict[str, list[Finding]]
 
-    def holds(self, digests: Mapping[str, bytes], read: Callable[[str], bytes]) -> bool:
+    def holds(self, digests: Mapping[str, bytes], read: Callable[[str], bytes], same: Same) -> bool:
         """Whether the same would be found in programs with other digests."""
         changed = [path for path, found in digests.items() if self.digests.get(path) != found]
         if not self.read.isdisjoint(changed):
@@ -166,6 +172,8 @@ class Made(NamedTuple):
         for path in changed:
             if any(question(read(path)) != answer for question, answer in self.answers.get(path, {}).items()):
                 return False
+        if any(path in self.run and not same(path, self.digests[path]) for path in changed):
+            return False
         return all(digest_of(bytes_of(path)) == old for path, old in self.others.items())
 
 

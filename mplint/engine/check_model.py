@@ -12,7 +12,7 @@ from mplint.engine.ceilings import within_ceilings
 from mplint.engine.results import Fault, FileResult
 from mplint.errors import UsageError, describe
 from mplint.findings import Finding
-from mplint.graph.names import SAVEDMODEL, without_shards
+from mplint.graph.names import SAVEDMODEL, is_address, without_shards
 from mplint.python.document import InputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def check_models(paths: Sequence[str], job: Job, resolver: TargetResolver) -> li
     if not paths:
         return []
     cache, known = None, {}
-    if job.config.cache:
+    if job.config.cache and not all(map(is_address, paths)):
         from mplint.engine.cache import Cache
 
         cache = Cache(job)
@@ -45,7 +45,7 @@ def check_models(paths: Sequence[str], job: Job, resolver: TargetResolver) -> li
         result = known.get(path)
         if result is None:
             result = check_model(path, resolver.targets(path), job.rules(path), named=os.path.abspath(path) in job.named)
-            if not result.note:
+            if not result.note and not is_address(path):
                 fresh.append(result)
         results.append(result)
         job.progress.step()
@@ -58,10 +58,28 @@ def check_model(path: str, targets: Targets, rules: Sequence[Entry], *, named: b
     """Check one model file. What can't be read, or costs too much, is an MP001 finding; a missing package is misuse for a `named` file,
     else a note.
     """
+    if is_address(path):
+        return check_elsewhere(path, targets, rules, named=named)
     try:
         return within_ceilings(lambda: check_unbounded(path, targets, rules, named=named), seconds=ceilings.MODEL_SECONDS)
     except InputError as error:
         return FileResult(path, (unreadable(path, error),))
+
+
+def check_elsewhere(address: str, targets: Targets, rules: Sequence[Entry], *, named: bool) -> FileResult:
+    """The same of a model at an address, as it is while it is checked."""
+    from mplint.engine.addresses import at_hand
+    from mplint.engine.moved import moved
+
+    try:
+        with at_hand(address) as here:
+            folder = os.path.join(os.path.dirname(here), "")
+            before, after = (folder, f"{address.rpartition('/')[0]}/") if folder != os.sep else (here, address)
+            found = moved(check_model(here, targets, rules, named=named), before, after)
+    except InputError as error:
+        return FileResult(address, (unreadable(address, error),))
+    assert isinstance(found, FileResult)
+    return found._replace(sidecars=())
 
 
 def check_unbounded(path: str, targets: Targets, rules: Sequence[Entry], *, named: bool) -> FileResult:

@@ -1,4 +1,4 @@
-"""Checking repositories on the workers of a dask cluster: every one once, whatever becomes of workers and scheduler."""
+"""Checking repositories and converting models on the workers of a dask cluster: each once, whatever becomes of workers and scheduler."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import math
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+from mplint.engine.errand import Done, Errand, carried_out_here, run_errand
 from mplint.engine.far import check_parcel
 from mplint.engine.job import Job
 from mplint.engine.parcel import Answer, Unsendable, pack
@@ -21,7 +22,7 @@ from mplint.engine.results import CheckResult
 from mplint.engine.run import Checked, Part, held_signals, in_turn, size_of, together
 from mplint.engine.targets import TargetResolver
 from mplint.errors import UsageError
-from mplint.graph.names import is_model
+from mplint.graph.names import is_address, is_model
 
 if TYPE_CHECKING:
     from mplint.config import Config
@@ -34,6 +35,8 @@ RETRIES = 2  # of a parcel that failed, before it is checked here
 LOCAL = "local"
 # What a worker here begins with: Ctrl-C reaches every process of a terminal, and the first one ends the others.
 UNSTOPPED = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+
+Task = TypeVar("Task", Part, Errand)
 
 
 class Cluster:
@@ -88,11 +91,50 @@ class Cluster:
             self._open.close()
 
     def check(self, parts: Sequence[Part], job: Job, resolver: TargetResolver) -> Checked:
-        """The results of parts, as they come; what the cluster can't do is done here, and models are read here."""
+        """The results of parts, as they come; what the cluster can't do is done here, and models of repositories are read here."""
+        begun: dict[Part, int] = {}
+
+        def submit(part: Part) -> Any:
+            begun[part] = time.time_ns()
+            return self._submit(part, job)
+
         order = sorted(parts, key=lambda part: -size_of(part.files, math.inf))
-        left: list[Part] = []
-        waiting = deque(order)
-        running: dict[Any, tuple[Part, int]] = {}
+        left = dict.fromkeys(order)
+        for part, answer in self._spread(order, submit, "checked"):
+            if isinstance(answer, str):
+                self._leave(part.repository or "what lies in no repository", "checked", answer)
+                continue
+            assert isinstance(answer, Answer)
+            if answer.result is None:
+                raise UsageError(f"--executor {self._name}: a worker runs another mplint: {answer.another}")
+            del left[part]
+            yield part, part.keep(job, _with_models(answer.result, part, job, resolver), answer.others, begun[part])
+        yield from in_turn(list(left), job._replace(progress=SILENT), resolver)
+
+    def carry(self, errands: Sequence[Errand]) -> Generator[tuple[Errand, Done], None, None]:
+        """What came of errands, as they come; what the cluster can't do is done here."""
+        left = dict.fromkeys(errands)
+        for errand, answer in self._spread(errands, self._send, "converted"):
+            if isinstance(answer, str):
+                self._leave(errand.source, "converted", answer)
+                continue
+            assert isinstance(answer, Done)
+            if answer.another:
+                raise UsageError(f"--executor {self._name}: a worker runs another mplint: {answer.another}")
+            del left[errand]
+            yield errand, answer
+        yield from ((errand, carried_out_here(errand)) for errand in left)
+
+    def _send(self, errand: Errand) -> Any:
+        return self._client.submit(run_errand, pickle.dumps(errand), pure=False, retries=RETRIES)
+
+    def _spread(self, tasks: Sequence[Task], submit: Callable[[Task], Any], done: str) -> Generator[tuple[Task, object], None, None]:
+        """What the cluster answers to tasks, as it comes, or in words why it gives no answer; tasks of which nothing is told are left.
+
+        `done` says what is done with a task.
+        """
+        waiting = deque(tasks)
+        running: dict[Any, Task] = {}
         seen = time.monotonic()
         try:
             while waiting or running:
@@ -100,41 +142,29 @@ class Cluster:
                 seen = time.monotonic() if threads else seen
                 if threads is None or time.monotonic() - seen > PATIENCE:
                     reason = "the scheduler is lost" if threads is None else "no worker is left"
-                    self._tell(f"note: {self._name}: {reason}; what it has not checked is checked here")
-                    break
+                    self._tell(f"note: {self._name}: {reason}; what it has not {done} is {done} here")
+                    return
                 while waiting and len(running) < AHEAD * max(1, threads):
-                    part = waiting.popleft()
-                    begun = time.time_ns()
+                    task = waiting.popleft()
                     try:
-                        running[self._submit(part, job)] = part, begun
+                        running[submit(task)] = task
                     except Unsendable as error:
-                        self._leave(part, str(error))
-                        left.append(part)
+                        yield task, str(error)
                 for future in self._ended(list(running)):
-                    part, begun = running.pop(future)
-                    answer = _answer(future)
-                    if isinstance(answer, str):
-                        self._leave(part, answer)
-                        left.append(part)
-                    elif answer.result is None:
-                        raise UsageError(f"--executor {self._name}: a worker runs another mplint: {answer.another}")
-                    else:
-                        yield part, part.keep(job, _with_models(answer.result, part, job, resolver), answer.others, begun)
+                    yield running.pop(future), _answer(future)
         finally:
             for future in running:
                 with suppress(Exception):
                     future.cancel()
-        left += [*waiting, *(part for part, _ in running.values())]
-        yield from in_turn(left, job._replace(progress=SILENT), resolver)
 
     def _submit(self, part: Part, job: Job) -> Any:
         """The future of a part. Raises Unsendable where it has to be checked here."""
-        parcel = pack(part._replace(files=tuple(path for path in part.files if not is_model(path))), job)
+        parcel = pack(part._replace(files=tuple(path for path in part.files if not _is_large(path))), job)
         return self._client.submit(check_parcel, parcel, pure=False, retries=RETRIES)
 
-    def _leave(self, part: Part, reason: str) -> None:
-        """Say why a part is checked here."""
-        self._tell(f"note: {part.repository or 'what lies in no repository'} is checked here: {reason}")
+    def _leave(self, what: str, done: str, reason: str) -> None:
+        """Say why something is done here."""
+        self._tell(f"note: {what} is {done} here: {reason}")
 
     def _threads(self) -> int | None:
         """How many parcels can be checked at once; None where the scheduler is gone."""
@@ -165,17 +195,21 @@ def check_config(config: Config) -> None:
 
 def _with_models(result: CheckResult, part: Part, job: Job, resolver: TargetResolver) -> CheckResult:
     """The result of a part of which all but the models was checked elsewhere: these are large, and read here."""
-    models = tuple(path for path in part.files if is_model(path))
+    models = tuple(path for path in part.files if _is_large(path))
     if not models:
         return result
     return together([result, part._replace(files=models).examine(job._replace(progress=SILENT), resolver)[0]])
 
 
-def _answer(future: Any) -> Answer | str:
-    """What a future that has ended gives; where it gives nothing, why."""
+def _is_large(path: str) -> bool:
+    """Whether a file is a model that lies here, and is not sent."""
+    return is_model(path) and not is_address(path)
+
+
+def _answer(future: Any) -> object:
+    """What a future that has ended gives; where it gives nothing, in words why."""
     try:
-        answer: Answer = pickle.loads(future.result(timeout=CONNECT))
-        return answer
+        return pickle.loads(future.result(timeout=CONNECT))
     except Exception as error:  # of any kind: a worker that was lost too often, or a scheduler
         return (str(error).strip() or type(error).__name__).splitlines()[0]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from mplint.config import FILE_NAMES
 from mplint.configs.trainers.sniff import may_be_trainer_file
 from mplint.errors import UsageError
-from mplint.graph.names import MODELS
-from mplint.python.r.sniff import may_hold_precision
+from mplint.graph.names import MODELS, is_address
+from mplint.python.r.sniff import may_hold_precision, sourced_files
 from mplint.python.suffixes import PROGRAMS, is_r
 from mplint.python.suffixes import SUFFIXES as CONFIGS
 
@@ -46,14 +46,20 @@ def discover(
     """The files to read, sorted, each once, with `/` between folders and relative where the path given was.
 
     A file named is read, with `force_exclude` only where `exclude` does not leave it out. In a named folder, or one that a glob matches,
-    .py, .pyi and .ipynb files are, and the R, JSON and YAML files that mention a precision; `exclude` holds patterns relative to `root`.
+    .py, .pyi and .ipynb files are, and the R, JSON and YAML files that mention a precision, with the R files that those run; `exclude`
+    holds patterns relative to `root`.
     What the configuration of a folder excludes (`scopes`) is left out as well.
-    Raises UsageError for a path that leads nowhere.
+    Models at an address, in a folder there or matched by a glob, keep their addresses. Raises UsageError for a path that leads nowhere.
     """
     files: dict[str, str] = {}
     walker = _Walker(exclude, root, respect_gitignore, scopes)
+    found: Iterator[str]
     for path in paths:
-        if os.path.isdir(path):
+        if is_address(path):
+            from mplint.engine.addresses import expanded
+
+            found = iter([there.address for there in expanded(path)])
+        elif os.path.isdir(path):
             found = walker.walk(path)
         elif os.path.exists(path):
             found = iter(() if force_exclude and walker.excludes(_absolute(path)) else (_shown(path),))
@@ -61,6 +67,10 @@ def discover(
             found = _expand(path, walker)
         for file in found:
             files.setdefault(os.path.abspath(file), file)
+    for file in [file for file in files.values() if is_r(file)]:
+        for run in sourced_files(file):
+            if not walker.excludes(_absolute(run)):
+                files.setdefault(os.path.abspath(run), _shown(run))
     return sorted(files.values())
 
 

@@ -1,4 +1,4 @@
-"""What another machine does for a run: check a parcel in a process of its own, so that it is checked as it would be at home."""
+"""What another machine does for a run, in a process of its own: it checks a parcel as it would be checked at home."""
 
 from __future__ import annotations
 
@@ -8,21 +8,27 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from shutil import rmtree
 from threading import Thread
 
 from mplint.config import config_in
-from mplint.engine.parcel import Answer, identity, moved_back, moved_in, opened, unpack
+from mplint.engine.moved import moved
+from mplint.engine.parcel import Answer, identity, moved_in, opened, unpack
 
 LENGTH = 8  # bytes of the number that a parcel begins with
 
 
 def check_parcel(data: bytes) -> bytes:
     """Check a parcel in a process that ends with this one; the answer, pickled. Raises RuntimeError where the process fails."""
-    command = [sys.executable, "-m", "mplint.engine.far"]
+    return carried_out("mplint.engine.far", data, "checking a repository")
+
+
+def carried_out(module: str, data: bytes, what: str) -> bytes:
+    """What a module that `serve`s answers to `data`, in a process that ends with this one. Raises RuntimeError where it fails at `what`."""
     with (
         tempfile.TemporaryFile() as complaints,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints) as process,
+        subprocess.Popen([sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints) as process,
     ):
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -36,7 +42,7 @@ def check_parcel(data: bytes) -> bytes:
         if process.wait() != 0 or not answer:
             complaints.seek(0)
             told = complaints.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise RuntimeError(f"checking a repository failed: {told or f'exit status {process.returncode}'}")
+            raise RuntimeError(f"{what} failed: {told or f'exit status {process.returncode}'}")
     return answer
 
 
@@ -58,13 +64,13 @@ def answer_to(data: bytes, top: str) -> Answer:
     parcel = moved_in(parcel, top)
     job = Job.of(parcel.config)._replace(named=parcel.named)
     found, others = parcel.part.examine(job, TargetResolver(job.config, job.scopes))
-    back = moved_back((found, frozenset({*others, *CONSULTED})), top)
+    back = moved((found, frozenset({*others, *CONSULTED})), top)
     assert isinstance(back, tuple)
     return Answer(*back)
 
 
-def main() -> None:
-    """Read a parcel from standard input and write the answer; end at once where the process at the other end does."""
+def serve(answer_to: Callable[[bytes, str], object]) -> None:
+    """Read data from standard input and write what is answered to it, given a folder to work in; end at once where the other end does."""
     data = sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(LENGTH), "big"))
     top = os.path.realpath(tempfile.mkdtemp(prefix="mplint-"))
 
@@ -85,4 +91,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(answer_to)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from mplint.config import Config
 from mplint.engine.check import check_data
@@ -11,7 +11,7 @@ from mplint.engine.fix_conflicts import Planned, conflict, edits_of, objection, 
 from mplint.engine.progress import SILENT, Progress
 from mplint.engine.results import FixResult
 from mplint.errors import describe
-from mplint.findings import Applicability, Finding
+from mplint.findings import Applicability, Finding, Fix
 from mplint.python.document import InputError
 from mplint.python.load import decode, has_cookie, load, read_file
 from mplint.rewrite import FixError, apply_edits, realize
@@ -72,6 +72,7 @@ def fix_files(check: Check, given: Mapping[str, bytes], *, unsafe: bool, apply: 
     if apply:
         run.write(progress)
     changed = sorted(path for path, data in run.now.items() if data != run.first[path])
+    shown = tuple(run.shown())
     return FixResult(
         diffs=tuple(unified_diff(path, run.first[path], run.now[path]) for path in changed),
         applied=run.mended.total(),
@@ -82,6 +83,7 @@ def fix_files(check: Check, given: Mapping[str, bytes], *, unsafe: bool, apply: 
         changed=tuple(changed),
         mended=tuple((path, code, number) for (path, code), number in sorted(run.mended.items())),
         output={path: run.now.get(path, data) for path, data in given.items()},
+        shown=shown,
     )
 
 
@@ -153,6 +155,23 @@ class Run:
                 self.mended = Counter({key: number for key, number in self.mended.items() if key[0] != path})
         if self.failures:
             self.findings = self.check(self.now)
+
+    def shown(self) -> Iterator[tuple[Finding, str]]:
+        """The findings that are left whose fix is only shown, each fix once, and the diff that it would make of the file as it is now."""
+        told: set[tuple[str, Fix]] = set()
+        for finding in self.findings:
+            path, fix = finding.location.path, finding.fix
+            if fix is None or not fix.changes or fix.applicability is not Applicability.DISPLAY or (path, fix) in told:
+                continue
+            told.add((path, fix))
+            if self._read(path):
+                data = self.now[path]
+                try:
+                    yield finding, unified_diff(path, data, apply_edits(path, data, realize(load(path, data), fix)))
+                except (FixError, InputError) as error:
+                    self.refused[f"{finding.code}: {error}"] = None
+                except Exception as error:  # as above
+                    self._fault(path, finding.code, f"failed: {describe(error)}")
 
     def _fixable(self) -> dict[str, list[Finding]]:
         by_path: dict[str, list[Finding]] = {}

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mplint.about import VERSION
 from mplint.config import FILE_NAMES, Config
@@ -18,6 +18,7 @@ from mplint.engine.discovery import ENVIRONMENT_MARKS, SKIPPED
 from mplint.engine.job import Job
 from mplint.engine.results import CheckResult, digest_of
 from mplint.engine.run import Part
+from mplint.graph.names import is_address
 from mplint.python.neighbors import ROOT_MARKS
 from mplint.python.suffixes import PROGRAMS
 from mplint.python.suffixes import SUFFIXES as CONFIGS
@@ -65,6 +66,8 @@ def pack(part: Part, job: Job) -> bytes:
         raise Unsendable("it lies in no repository, so that what is around it counts")
     wanted = {os.path.abspath(path) for path in part.files}
     config = job.config._replace(cache=False, jobs=1)
+    if is_address(part.repository):  # a worker reads it there
+        return _sealed(Parcel(identity(), os.getcwd(), config, part, job.named, (), (), (), {}))
     packed = _Packed()
     try:
         for folder, folders, files in _walk(part.repository):
@@ -77,9 +80,11 @@ def pack(part: Part, job: Job) -> bytes:
         raise Unsendable(str(error)) from None
     if not wanted <= packed.known:
         raise Unsendable("files of it lie elsewhere")
-    contents = packed.contents
-    here = os.getcwd()
-    parcel = Parcel(identity(), here, config, part, job.named, tuple(packed.folders), tuple(packed.files), tuple(packed.links), contents)
+    laid_out = tuple(packed.folders), tuple(packed.files), tuple(packed.links), packed.contents
+    return _sealed(Parcel(identity(), os.getcwd(), config, part, job.named, *laid_out))
+
+
+def _sealed(parcel: Parcel) -> bytes:
     return zlib.compress(pickle.dumps(parcel, pickle.HIGHEST_PROTOCOL), 1)
 
 
@@ -193,24 +198,10 @@ def moved_in(parcel: Parcel, top: str) -> Parcel:
 
     config, part = parcel.config, parcel.part
     root, source = moved([config.root, config.source or ""])
-    part = Part(top + part.repository, tuple(moved(part.files)), tuple(moved(part.paths)))
+    part = Part(
+        part.repository if is_address(part.repository) else top + part.repository, tuple(moved(part.files)), tuple(moved(part.paths))
+    )
     return parcel._replace(config=config._replace(root=root, source=source or None), part=part, named=frozenset(moved(parcel.named)))
-
-
-def moved_back(value: object, top: str) -> object:
-    """A result with paths as they are where its parcel came from."""
-    match value:
-        case str() if type(value) is str:
-            return value.replace(top, "")
-        case tuple():
-            items: list[Any] = [moved_back(item, top) for item in value]
-            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-        case list() | set() | frozenset():
-            return type(value)(moved_back(item, top) for item in value)
-        case dict():
-            return {moved_back(key, top): moved_back(item, top) for key, item in value.items()}
-        case _:
-            return value
 
 
 @cache

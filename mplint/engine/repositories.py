@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from mplint.graph.names import is_address
+
 
 def by_repository(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Files by the outermost repository around them, in their order; those that lie in none are together, by ""."""
+    """Files by the outermost repository around them, in their order; those that lie in none are together, by "".
+
+    A model at an address stands for itself.
+    """
     roots: dict[str, str] = {}
     found: dict[str, list[str]] = {}
     for path in paths:
+        if is_address(path):
+            found[path] = [path]
+            continue
         folder = os.path.dirname(path)
         root = roots.get(folder)
         if root is None:

@@ -90,6 +90,7 @@ class FixResult(NamedTuple):
     could not be read or replaced, `refused` fixes that this code does not allow. `output` holds the given texts fixed.
     `models` say of each changed model, node by node, what changes and by what that is proven; `unproven` are the fixes of models that
     were not made, since nothing shows that the outputs stay the same. `mended` counts what was mended in programs, by path and code.
+    `shown` are the findings left whose fix is only shown, each with the diff that it would make.
     """
 
     diffs: tuple[str, ...]
@@ -103,6 +104,7 @@ class FixResult(NamedTuple):
     models: tuple[str, ...] = ()
     unproven: tuple[str, ...] = ()
     mended: tuple[tuple[str, str, int], ...] = ()
+    shown: tuple[tuple[Finding, str], ...] = ()
 
 
 def digest_of(data: bytes) -> bytes:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.catalog import Entry
 from mplint.config import Config
-from mplint.engine.builtin_rules import unreadable
+from mplint.engine.builtin_rules import UnreadableInput, unreadable
 from mplint.engine.check import check_data
 from mplint.engine.discovery import discover, kept
 from mplint.engine.job import Job
@@ -464,7 +464,9 @@ def without_known(
     keys = Keys(folder, Texts(contents))
     new = compare(result.findings, read(job.config.baseline), keys)
     unmet = compare(hidden, new.unmet, keys).unmet
-    gone = stale(unmet, map(keys.path, checked), lambda path: job.scopes.of(os.path.join(folder, path)).codes, folder)
+    unread = {finding.location.path for finding in result.findings if finding.code == UnreadableInput.code}
+    read_now = [keys.path(path) for path in checked if path not in unread]
+    gone = stale(unmet, read_now, lambda path: job.scopes.of(os.path.join(folder, path)).codes, folder)
     return result._replace(findings=tuple(new.fresh), known=new.known, stale=gone)
 
 

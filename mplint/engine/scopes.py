@@ -11,6 +11,7 @@ from mplint.config import Config, config_in, with_given
 from mplint.engine.select import FileIgnores, asked_for, expand, known_rules, selected, severities
 from mplint.errors import UsageError, nearest
 from mplint.findings import Severity
+from mplint.graph.names import is_address
 from mplint.targets import Options
 
 
@@ -81,8 +82,8 @@ class Scopes:
         self._known: dict[str, Scope] = {}
 
     def of(self, path: str) -> Scope:
-        """The scope of the file at `path`."""
-        return self.run if not self.run.config.folders else self.below(os.path.dirname(os.path.abspath(path)))
+        """The scope of the file at `path`; what lies at an address is in no folder, and goes by the configuration of the run."""
+        return self.run if not self.run.config.folders or is_address(path) else self.below(os.path.dirname(os.path.abspath(path)))
 
     def below(self, folder: str) -> Scope:
         """The scope of what lies in a folder, given by its absolute path."""
@@ -93,7 +94,7 @@ class Scopes:
 
     def among(self, paths: Iterable[str]) -> list[Scope]:
         """The scopes of some files, each once, that of the run first."""
-        folders = sorted({os.path.dirname(path) for path in paths})
+        folders = sorted({os.path.dirname(path) for path in paths if not is_address(path)})
         return list(dict.fromkeys([self.run, *(self.of(os.path.join(folder, "_")) for folder in folders)]))
 
     def _found(self, folder: str) -> Scope:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mplint.config import Config
 from mplint.engine.scopes import Scopes
+from mplint.graph.names import is_address
 from mplint.targets import Targets
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ def resolve_hardware(name: str | None) -> Target | None:
 
 def libraries(config: Config, folder: str) -> Libraries:
     """The versions of torch, Keras, TensorFlow and of trainers for the files of `folder`: as configured, else as pinned."""
-    from mplint.engine.pins import project_pins
+    from mplint.engine.pins import LibraryVersions, project_pins
 
-    return chosen(config, project_pins(folder))
+    return chosen(config, LibraryVersions() if is_address(folder) else project_pins(folder))
 
 
 def program_libraries(config: Config, folder: str, source: str, notebook: bool) -> Libraries | None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mplint.catalog import Entry
 from mplint.engine.cache import Made, ProgramCache, bytes_of
@@ -24,6 +24,7 @@ from mplint.frameworks.names import unbound
 from mplint.frameworks.relevance import speaks_of_training
 from mplint.program.lower import IR, lower
 from mplint.program.machine import Recorder
+from mplint.program.modules import ImportGraph
 from mplint.program.trace import Trace
 from mplint.python.document import Document, InputError
 from mplint.python.file import SourceFile
@@ -32,6 +33,9 @@ from mplint.python.parse import parse
 from mplint.rule import Rule
 from mplint.targets import Targets
 from mplint.versions import Versions
+
+if TYPE_CHECKING:
+    from mplint.engine.lowered import LoweredPrograms
 
 FEW = 40  # programs, whose imports are looked up on disk as well
 PROJECT_FILES = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
@@ -54,25 +58,38 @@ def traced_findings(
 
     They are looked up in `remembered` first, which holds those of the same programs. What fails is added to `faults`.
     """
-    programs = Programs(given, read, told_by, targets)
+    programs = Programs(given, read, told_by, targets, kept_programs(remembered))
     named = [path for path in sorted(given) if programs.mentions(path)]
     facts = programs.told_facts() if remembered is not None else b""
     digests = {path: result.digest for path, result in told_by.items()}
-    known = remembered.lookup(facts, digests, programs.data) if remembered is not None else None
+    known = remembered.lookup(facts, digests, programs.data, programs.is_lowered_to) if remembered is not None else None
     if known is not None:
         return known
     with deep_stack():
         try:
             found = traced(programs, named)
             told = ask(found, asking, given, faults)
+            if programs.kept is not None:
+                programs.kept.write()
             if remembered is not None and not faults:
                 looked_up = found.project.looked_up if found.project is not None else set()
                 others = {path: digest_of(bytes_of(path)) for path in sorted({*programs.others, *looked_up})}
-                remembered.store(Made(facts, digests, frozenset(programs.opened), programs.answers, others, told))
+                remembered.store(Made(facts, digests, frozenset(programs.opened), frozenset(programs.run), programs.answers, others, told))
             return told
         except Exception as error:
             faults.add(Fault(given[named[0]], "interpreting the program", describe(error)))
             return {}
+
+
+def kept_programs(remembered: ProgramCache | None) -> LoweredPrograms | None:
+    """The lowered programs of former runs, for a run with a cache; None where this Python has no sqlite."""
+    if remembered is None:
+        return None
+    try:
+        from mplint.engine.lowered import LoweredPrograms
+    except ImportError:
+        return None
+    return LoweredPrograms(remembered.plugins)
 
 
 @contextmanager
@@ -159,8 +176,10 @@ class Programs:
         read: Callable[[str], bytes],
         told: Mapping[str, FileResult] | None = None,
         targets: Callable[[str], Targets] | None = None,
+        kept: LoweredPrograms | None = None,
     ) -> None:
         self.given = given
+        self.kept = kept
         self.told = told or {}
         self.imports = {path: result.imports for path, result in self.told.items()}
         self.folders = {path: result.folders for path, result in self.told.items() if result.folders}
@@ -168,15 +187,17 @@ class Programs:
         self.targets = targets
         self.read = read
         self.documents: dict[str, Document] = {}
-        self.opened: set[str] = set()  # the programs whose text somebody has read
+        self.opened: set[str] = set()  # the programs whose text somebody has read,
+        self.run: set[str] = set()  # and those that somebody has asked for in their lowered form
         self.answers: dict[str, dict[Callable[[bytes], Hashable], Hashable]] = {}  # what others were asked of texts
         self.others: set[str] = set()  # programs that were not given
 
     def told_facts(self) -> bytes:
-        """A digest of everything that is known of the programs without their texts."""
+        """A digest of everything that is known of the programs without their texts: of their imports, which of the programs they mean."""
+        targets_of = ImportGraph({path: self.imports.get(path, ()) for path in self.paths()}, self.folders).targets
         folders = sorted({os.path.dirname(path) for path in self.given.values()})
         targets = [self.targets(os.path.join(folder, "_")).told() for folder in folders] if self.targets is not None else []
-        told = [(path, r.imports, r.folders, sorted(r.words), r.speaks) for path, r in sorted(self.told.items())]
+        told = [(path, sorted(targets_of[path]), r.folders, sorted(r.words), r.speaks) for path, r in sorted(self.told.items())]
         return digest_of(repr((sorted(self.given.items()), told, targets)).encode("utf-8", "surrogatepass"))
 
     def paths(self) -> list[str]:
@@ -241,14 +262,45 @@ class Programs:
 
     def lowered(self, path: str) -> IR | None:
         """A lowered program, or None where it can't be read or parsed."""
-        self.opened.add(path)
+        self.run.add(path)
         known = self.told[path].lowered if path in self.told else None
         if known is not None:
+            if self.kept is not None:
+                self.kept.add(self.kept.key(self.given.get(path, path), self.told[path].digest), known)
             return marshal.loads(known) if isinstance(known, bytes) else known
         try:
-            return lower(parse(self.documents.get(path) or self.loaded(path)))
+            if path in self.documents or self.kept is None:
+                return lower(parse(self.documents.get(path) or self.loaded(path)))
+            return self.lowered_before(path, self.kept)
         except (InputError, OSError, RecursionError, ValueError, SyntaxError):
             return None
+
+    def is_lowered_to(self, path: str, digest: bytes) -> bool:
+        """Whether the program of a path is lowered to what it was when its bytes had another digest: only comments and the like differ."""
+        if self.kept is None or path not in self.given:
+            return False
+        name = self.given[path]
+        before = self.kept.get(self.kept.key(name, digest))
+        if before is None:
+            return False
+        with deep_stack():
+            try:
+                return lower(parse(load(name, self.read(name)))) == before
+            except (InputError, OSError, RecursionError, ValueError, SyntaxError):
+                return False
+
+    def lowered_before(self, path: str, kept: LoweredPrograms) -> IR:
+        """A lowered program, as a former run has kept it where one did; raises what reading and parsing it raise."""
+        name = self.given.get(path, path)
+        if path not in self.given:
+            self.others.add(path)
+        data = self.read(name)
+        key = kept.key(name, digest_of(data))
+        found = kept.get(key)
+        if found is None:
+            found = lower(parse(load(name, data)))
+            kept.add(key, found)
+        return found
 
 
 def clips_gradients(data: bytes) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
+from mplint.autocast_lists import list_of
 from mplint.graph.model import FLOATS, HEAVY, ModelGraph, Node, OpKind, Tensor
 from mplint.graph.operations import operation
 
@@ -88,23 +88,13 @@ def _by_kind(node: Node) -> str:
 def _rule(node: Node, device: str) -> str:
     """The list of autocast that a torch operator stands on, "" for none."""
     name = node.op_type.removeprefix("aten.").removeprefix("aten::")
-    rules = _rules(device)
+    rules = list_of(device, "cuda")
     rule = rules.get(name.removesuffix(".default"), "")
     if rule:
         return rule
     if node.kind in (OpKind.RECURRENT, OpKind.ATTENTION):
         return "lower"
     return "fp32" if node.kind is OpKind.LOSS else ""
-
-
-@cache
-def _rules(device: str) -> dict[str, str]:
-    import tomllib
-    from importlib.resources import files
-
-    tables = tomllib.loads(files("mplint.data").joinpath("autocast_ops.toml").read_text(encoding="utf-8"))["torch"]
-    table = tables[device] if "lower" in tables.get(device, {}) else tables["cuda"]
-    return {name: kind for kind in ("lower", "fp32", "fp32_set_opt_dtype", "promote") for name in table.get(kind, ())}
 
 
 def _is_float(node: Node) -> bool:

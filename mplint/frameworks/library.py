@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from mplint.frameworks.names import PACKAGES
+from mplint.frameworks.names import PACKAGES, home_first
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, Args, Event, Frame, Machine, derived
@@ -70,6 +70,7 @@ class Frameworks:
         self.iterables = [h for v in vocabularies for h in v.elements]
         self.beginnings = [h for v in vocabularies for h in v.beginnings]
         self.openings = [h for v in vocabularies for h in v.openings]
+        self.computing = [h for v in vocabularies for h in v.computing]
         self.ordered = [h for v in vocabularies for h in v.ordered]
         self.bases_initialized = [h for v in vocabularies for h in v.initialized]
         self.followers = {kind: [h for v in vocabularies for h in v.followers.get(kind, ())] for v in vocabularies for kind in v.followers}
@@ -113,7 +114,7 @@ class Frameworks:
         """What a name means that nothing binds: what a star import brings, a package, or what the program speaks of."""
         if name in PACKAGES:
             return PACKAGES[name]
-        brought = [f"{module}.{name}" for module in stars]
+        brought = [f"{module}.{name}" for module in home_first(name, stars)]
         for dotted in brought:
             if self.canonical(dotted) in self.known:
                 return dotted
@@ -315,6 +316,10 @@ class Frameworks:
             if found is not None:
                 return found
         return None
+
+    def computes(self, m: Machine, instance: Object, words: frozenset[str]) -> bool:
+        """Whether a method computes with something that makes it matter, and that an instance has got by now."""
+        return any(handler(m, instance, words) for handler in self.computing)
 
     def initialized(self, m: Machine, instance: Object, args: Args, place: Place) -> None:
         """An instance calls the `__init__` of a base from another package."""

@@ -58,6 +58,7 @@ class Vocabulary:
         self.scoped: set[str] = set()  # states that a context sets, and that are what they were once it is left
         self.beginnings: list[Callable[[Machine, bool], None]] = []
         self.openings: list[Callable[[Machine, Class], Callable[[Object, int], None] | None]] = []
+        self.computing: list[Callable[[Machine, Object, frozenset[str]], bool]] = []
         self.initialized: list[Callable[[Machine, Object, Args, Place], None]] = []
         self.ordered: list[Callable[[Machine, Module], bool]] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 INDEX = ".safetensors.index.json"
@@ -11,10 +12,17 @@ PROGRAMS = (".py", ".pyi", ".ipynb", ".json", ".yaml", ".yml", ".toml", ".txt", 
 # Names that say nothing of whether a file is a model: data sets, arrays and caches go by them, too.
 VAGUE = (".h5", ".hdf5", ".pt", ".pth", ".ckpt", ".bin")
 
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters or more: C:// is a drive
+
+
+def is_address(path: str) -> bool:
+    """Whether a model is named by an address, such as s3://bucket/model.onnx, and not by a path."""
+    return _ADDRESS.match(path) is not None
+
 
 def is_model(path: str) -> bool:
     """Whether a file is read as a model: by its name, or where that says nothing, because it is not text."""
-    if path.endswith(MODELS):
+    if path.endswith(MODELS) or is_address(path):
         return True
     if path.endswith(PROGRAMS):
         return False

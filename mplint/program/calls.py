@@ -282,7 +282,7 @@ def run_function(
         args = args.shifted(function.bound)
     frame = Frame(m.fresh(), code.path, function.frame, code, function.owner)
     frame.on_yield = on_yield
-    base = m.path
+    base = frame.base = m.path
     frame.depth = m.store.begin()
     bind_parameters(m, frame, function, args, caller)
     m.frames.append(frame)

@@ -231,6 +231,8 @@ MAX_WEIGHT = 24  # literals by which a test tells all its ways
 
 def tells_arms_apart(key: Key) -> bool:
     """Whether a condition only says which arm of a branch was taken, and nothing that could be said of the branch."""
+    if key[0] == "all":
+        return any(tells_arms_apart(inner) for inner, _ in key[1])
     return key[0] == "place" and (key[1] in ("test", "ways") or isinstance(key[1], int))
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from mplint.errors import describe
 from mplint.program.calls import instantiate
 from mplint.program.expressions import ancestors, bind
+from mplint.program.heirs import drivers
 from mplint.program.interpreter import interpreter
 from mplint.program.lower import GENERATOR, IR, NESTS, PASSED_ON
 from mplint.program.machine import MAIN, STATE, Args, Exhausted, Library, Machine, Recorder
@@ -28,6 +29,8 @@ FILE_STEPS = 9_000  # more for each relevant file, up to
 MOST_STEPS = 1_500_000
 LAST_STEPS = 200_000  # of what runs after all else
 REST_STEPS = 8_000  # of each function that the steps of the project did not reach
+HEIR_STEPS = 30_000  # of each class that replaces a step of its bases, and
+HEIRS_STEPS = 150_000  # of all of them
 RETURNED = 3  # levels of functions that functions return
 
 
@@ -148,6 +151,7 @@ def run_all(
         m.limit = REST_STEPS
         run_definitions(m, found, sorted(rest, key=lambda begun: "backward" not in words_of(begun[1])), LAST_STEPS)
         m.limit = OWN_STEPS
+    run_heirs(m, found, sorted(heirs), relevant)
 
 
 def silent_tests(project: Project, paths: Iterable[str], tested: Callable[[frozenset[str]], bool]) -> frozenset[str]:
@@ -196,6 +200,43 @@ def run_definitions(m: Machine, found: Trace, begun: Sequence[Begun], left: int)
             run(m, found, Entry(path, statement[2], False), partial(class_, m, path, statement, relevant))
         left -= m.limit - max(m.left, 0)
     return []
+
+
+def run_heirs(m: Machine, found: Trace, heirs: Iterable[tuple[str, str]], relevant: Callable[[frozenset[str]], bool]) -> None:
+    """Run what classes inherit that nobody uses and that replace a step of it, each on an instance of its own."""
+    left, m.limit = HEIRS_STEPS, HEIR_STEPS
+    for path, name in heirs:
+        ir = m.project.ir(path)
+        statement = next((s for s in definitions(ir[1]) if s[0] == "class" and s[2] == name), None) if ir is not None else None
+        if left <= 0 or statement is None or is_test_path(path):
+            continue
+        if any(s[0] == "define" and Code(path, s[2]) not in m.called for s in statement[6]):
+            run(m, found, Entry(path, name, False), partial(heir, m, path, statement, relevant))
+            left -= m.limit - max(m.left, 0)
+    m.limit = OWN_STEPS
+
+
+def heir(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[str]], bool]) -> None:
+    """A class with a step of its own: what runs the steps, on an instance with unknown arguments."""
+    m.library.begins(m, False)
+    frame = m.enter_module(Module(path, path))
+    value = m.read(frame.id, statement[2])
+    cls = next((a for a in atoms(value) if type(a) is Class), None) if value is not None else None
+    m.events.clear()
+    running = drivers(m, cls, statement, relevant)[:MAX_DRIVERS] if cls is not None else []
+    if cls is None or not running:
+        return
+    m.frames.append(frame)
+    made = instantiate(m, cls, Args(opaque=True), statement[1])
+    for function in running:
+        if type(made) is Object:
+            forget_protocols(m)
+            call_open(m, bind(m, function, made, cls, function.owner or cls, statement[1]), statement[1])
+            m.path = frozenset()
+    m.frames.pop()
+
+
+MAX_DRIVERS = 2
 
 
 def run_last(m: Machine, found: Trace, relevant: Callable[[frozenset[str]], bool], paths: Sequence[str]) -> None:
@@ -441,8 +482,22 @@ def function(m: Machine, path: str, statement: IR) -> None:
     m.events.clear()
     m.frames.append(frame)
     for atom in list(atoms(value))[:2]:
-        call_returned(m, call_open(m, atom, statement[1]), statement[1])
+        call_returned(m, call_again(m, atom, statement[1]), statement[1])
     m.frames.pop()
+
+
+def call_again(m: Machine, value: Value, position: int) -> Value:
+    """Call a function with arguments that nobody knows, or with those of a call that was cut off."""
+    cut = m.cut.get(value.code) if type(value) is Function else None
+    if cut is None:
+        return call_open(m, value, position)
+    named: dict[str, Value] = dict(cut.given)
+    for name, entries in cut.dicts.items():
+        made = Object(("given", m.here(position), name), "dict", "builtins.dict", m.here(position))
+        m.write(made.id, "#entries", entries)
+        named[name] = made
+    m.path = cut.path
+    return m.call(value, Args(named=named, opaque=True), position)
 
 
 def call_returned(m: Machine, made: Value, position: int) -> None:
@@ -480,6 +535,8 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
         opening(made, statement[1])
     if type(made) is Object:
         run_setters(m, path, cls, made, [s for s in statement[6] if s[0] == "define" and s not in pending], pending)
+        others = [s for s in statement[6] if s[0] == "define" and not s[2][2].startswith("__") and s not in pending]
+        pending += [s for s in others if Code(path, s[2]) not in m.called and m.library.computes(m, made, s[2][8])]
     for method in sorted(pending, key=lambda s: (not is_factory(s[2]), is_used_by(s, statement[6]))):
         code = Code(path, method[2])
         forget_protocols(m)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from types import NoneType
@@ -737,7 +737,50 @@ def branches(m: Machine, ir: IR) -> list[tuple[Path, bool]]:
         return [(literals, truth) for truth, (literals, _) in told.items()]
     asked = question(m, ir)
     key = ("place", "test", m.number_of(asked if asked is not None else frozenset(found)))
-    return [(literals | {(key, truth)} | denied(both[not truth]), truth) for truth, (literals, _) in told.items()]
+    parts = parts_told(m, ir)
+    return [(literals | {(key, truth)} | denied(both[not truth]) | parts[truth], truth) for truth, (literals, _) in told.items()]
+
+
+def parts_told(m: Machine, ir: IR) -> Mapping[bool, Path]:
+    """What a test of several parts says of each of them, by how it comes out: they are asked again alone, or beside others."""
+    if ir[0] not in ("and", "or") or len(ir[2]) > MAX_PARTS or not all(is_plain(part) for part in ir[2]):
+        return NOTHING_TOLD
+    literals = [literal for part in ir[2] for literal in part_told(m, part)]
+    if len(literals) != len(ir[2]):
+        return NOTHING_TOLD
+    if ir[0] == "and":
+        return {True: frozenset(literals), False: frozenset({(("all", frozenset(literals)), False)})}
+    negated = frozenset((key, not sense) for key, sense in literals)
+    return {True: frozenset({(("all", negated), False)}), False: negated}
+
+
+NOTHING_TOLD: Mapping[bool, Path] = {True: frozenset(), False: frozenset()}
+MAX_PARTS = 4
+
+
+def is_plain(ir: IR) -> bool:
+    """Whether nothing is called where an expression is worked out."""
+    return ir[0] in ("name", "constant") or (ir[0] in ("attribute", "compare", "unary") and all(is_plain(part) for part in operands(ir)))
+
+
+def operands(ir: IR) -> list[IR]:
+    """What an attribute, a comparison or a unary operation is of."""
+    if ir[0] == "compare":
+        return [ir[2], *ir[4]]
+    return [ir[2] if ir[0] == "attribute" else ir[3]]
+
+
+def part_told(m: Machine, ir: IR) -> list[Condition]:
+    """A part of a test as a literal: its own, or that of the test that it is where it is asked alone; none where it is decided."""
+    found = ways(m, ir)
+    if len(found) == 2 and found[0][1] is not found[1][1]:
+        literals = next(literals for literals, truth in found if truth)
+        if len(literals) == 1:
+            return list(literals)
+    if len({truth for _, truth in found}) < 2:
+        return []
+    asked = question(m, ir)
+    return [(("place", "test", m.number_of(asked if asked is not None else frozenset(found))), True)]
 
 
 def excluded(one: Path, other: Path) -> bool:
@@ -1170,6 +1213,14 @@ def item_of_items(m: Machine, receiver: Items, index: Value, position: int) -> V
     return join((frozenset({(("in", f"[{key}]", frozenset({n})), True)}), c) for n, c in enumerate(candidates[: Alternatives.LIMIT]))
 
 
+def keyword(rest: Value, key: object) -> Value:
+    """What may stand under a key beside the known ones: of keywords that nobody knows, each is something else."""
+    if type(rest) is not Unknown:
+        return rest
+    shown, _, identity = rest.symbol.partition(IDENTITY)
+    return Unknown(f"{shown[:-2]}[{key!r}]{IDENTITY}{identity}", rest.hint) if shown.endswith("[]") and identity else rest
+
+
 def entry(m: Machine, held: Entries, index: Value, receiver: Object) -> Value:
     """The value of a key."""
     if type(index) is Constant:
@@ -1182,7 +1233,7 @@ def entry(m: Machine, held: Entries, index: Value, receiver: Object) -> Value:
         more = registered(m, receiver) if held.rest is None else None
         if more is not None:
             return entry(m, more, index, receiver)
-        return held.rest if held.rest is not None else Unknown(f"[{index.value!r}]{IDENTITY}{receiver.id!r}")
+        return keyword(held.rest, index.value) if held.rest is not None else Unknown(f"[{index.value!r}]{IDENTITY}{receiver.id!r}")
     if type(index) is Unknown:
         held = registered(m, receiver) or held
     candidates = [(k, v) for k, v in held.entries]

@@ -26,6 +26,7 @@ from mplint.program.values import (
     Class,
     Code,
     Constant,
+    Entries,
     Function,
     Module,
     Object,
@@ -48,10 +49,11 @@ IDENTITY = "\0"  # separates what is shown of a symbol from what identifies it
 class Frame(Scope):
     """A running scope: how it was left, its loops, and what it yields."""
 
-    __slots__ = ("depth", "exits", "loops", "on_yield", "outer_names", "yielded")
+    __slots__ = ("base", "depth", "exits", "loops", "on_yield", "outer_names", "yielded")
 
     def __init__(self, id: Hashable, path: str, parent: Scope | None, code: Code | None = None, owner: Class | None = None) -> None:
         super().__init__(id, path, parent, code, owner)
+        self.base: Path = EMPTY  # on which it was entered
         self.depth = 0
         self.exits: list[Exit] = []
         self.loops: list[Loop] = []
@@ -86,6 +88,14 @@ class Loop:
     breaks: list[Exit] = field(default_factory=list)
     continues: list[Exit] = field(default_factory=list)
     over: Value | None = None
+
+
+class Cut(NamedTuple):
+    """How a function was called that was cut off: the unknowns that it was given, the dicts of such, and which options exclude others."""
+
+    given: Mapping[str, Unknown]
+    dicts: Mapping[str, Entries]
+    path: Path
 
 
 class Switch(NamedTuple):
@@ -249,6 +259,10 @@ class Library(Protocol):
         """How a framework uses an instance of a class that nobody uses in the project, or None where none does."""
         ...
 
+    def computes(self, m: Machine, instance: Object, words: frozenset[str]) -> bool:
+        """Whether a method with these words computes with something that makes it matter, and that an instance has got by now."""
+        ...
+
     def initialized(self, m: Machine, instance: Object, args: Args, place: Place) -> None:
         """An instance calls the `__init__` of a base from another package."""
         ...
@@ -343,6 +357,7 @@ class Machine:
         self.relevant: Callable[[frozenset[str]], bool] = bool  # whether words speak of what matters
         self.bounds = 0  # calls on the stack that have a part of the steps
         self.matters: dict[Code | str, bool] = {}  # functions and files
+        self.cut: dict[Code, Cut] = {}  # functions that were cut off, as they were called
 
     # budget and identity
 
@@ -351,6 +366,9 @@ class Machine:
         self.left -= cost
         if self.left < 0:
             self.called.difference_update(code for code, depth in self.running.items() if depth)  # what is cut off begins by itself
+            for frame in self.frames:
+                if frame.code is not None:
+                    self.cut[frame.code] = cut_off(self, frame, frame.code)
             raise Exhausted
 
     def within(self, steps: int, run: Callable[[], Value]) -> Value | None:
@@ -666,6 +684,21 @@ class Machine:
             self.library.finished(self)
         self.left = left
         return self.events
+
+
+def cut_off(m: Machine, frame: Frame, code: Code) -> Cut:
+    """What a function that begins by itself later knows of the call that is cut off."""
+    held = {name: m.read(frame.id, name) for name, kind, _, _ in code.parameters if kind in ("positional", "keyword")}
+    given = {name: value for name, value in held.items() if type(value) is Unknown}
+    dicts: dict[str, Entries] = {}
+    for name, value in held.items():
+        entries = m.read(value.id, "#entries") if type(value) is Object and value.kind == "dict" else None
+        if type(entries) is Entries and (entries.rest is None or type(entries.rest) is Unknown):
+            own = tuple(pair for pair in entries.entries if type(pair[1]) is Unknown)
+            whole = entries.rest is not None or len(own) == len(entries.entries)
+            dicts[name] = Entries(own, entries.rest if whole else Unknown(f"{name}[]"))
+    told = frozenset(literal for literal in frame.base if literal[0][0] == "all" and all(key[0] in TELLING for key, _ in literal[0][1]))
+    return Cut(given, dicts, told)
 
 
 def each_of(of: Callable[[object], object], values: Iterable[Hashable]) -> tuple[Hashable, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from mplint.python.imports import SIBLINGS
+from mplint.python.suffixes import R_MODULE, R_SOURCES
 
 
 class Modules:
@@ -31,9 +32,9 @@ class Modules:
         self._roots: dict[str, tuple[str, ...]] = {}
         self.folders: set[str] = set()  # that hold programs, themselves or further down
         for path in sorted(paths):
-            if not path.endswith(".py"):
+            if not path.endswith((".py", *R_SOURCES)):
                 continue
-            key = place(path)[:-3]
+            key = place(path)[:-3] if path.endswith(".py") else place(path)[:-2] + R_MODULE
             folder, _, stem = key.rpartition("/")
             if stem == "__init__":
                 self._packages.add(folder)

@@ -133,8 +133,13 @@ class Project:
             return None
         if self.modules.knows(parts[0]):
             found = self.modules.find(module, path)
-            folder = None if found is not None else self.modules.spread(module, path)
-            return Module(module, found) if found is not None else Module(folder, "") if folder is not None else None
+            if found is not None:
+                return Module(module, found)
+            beside = self.on_disk(os.path.dirname(path), parts) if self.root is not None else None
+            if beside is not None and beside.path:
+                return beside  # one of a package of which only some files are given
+            folder = self.modules.spread(module, path)
+            return Module(folder, "") if folder is not None else None
         return self.on_disk(os.path.dirname(path), parts) if self.root is not None else None
 
     def on_disk(self, folder: str, parts: list[str]) -> Module | None:

@@ -130,10 +130,17 @@ def s_augmented(m: Machine, ir: IR) -> bool:
             m.write(left.id, "#items", Items((*held.items, *(extra or ())), rest))
             return True
     result = combine(m, op, left, right, position, in_place=True)
-    if m.loops and type(left) in (Constant, Unknown) and (type(result) is Unknown or is_counted(result)):
+    again = bool(m.loops) or is_kept(m, target)
+    if again and type(left) in (Constant, Unknown) and (type(result) is Unknown or is_counted(result)):
         result = Unknown(f"{target[2] if target[0] == 'name' else 'value'}{IDENTITY}{m.frames[-1].path}{position}{m.round()}")
     assign(m, target, result)
     return True
+
+
+def is_kept(m: Machine, target: IR) -> bool:
+    """Whether a method counts in an attribute of its object: it may be called any number of times."""
+    code = m.frames[-1].code
+    return target[0] == "attribute" and code is not None and m.frames[-1].owner is not None and code.name != "__init__"
 
 
 def is_counted(value: Value) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 R_MARKDOWN = (".Rmd", ".rmd", ".qmd")
+R_SOURCES = (".R", ".r")
+R_MODULE = "~R"  # at the end of the dotted name by which a program in R runs another one: no name of Python's ends so
 R_PROGRAMS = (".R", ".r", *R_MARKDOWN)
 PROGRAMS = (".py", ".pyi", ".ipynb", *R_PROGRAMS)
 SUFFIXES = (".json", ".yaml", ".yml")

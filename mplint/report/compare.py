@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from mplint.compare.comparison import Compared, Comparison, Measured
 from mplint.compare.experiment import REFERENCE
 from mplint.report.style import Style
+from mplint.runs.devices import CPU
 
 LABEL, COLUMN = 28, 17
 BARS = "▁▂▃▄▅▆▇█"
 POINTS = 40
+OF_A_CPU = "These are times of a CPU: they say nothing of a GPU, where mixed precision has its matrix units."
 
 
 def compare_json(comparison: Comparison) -> str:
@@ -42,9 +44,9 @@ def compare_text(comparison: Comparison, script: str, style: Style) -> str:
     """A verdict for each policy, a table with a column a policy, curves of the loss, and what failed."""
     lines = [style.paint(f"{script} on {comparison.device}" + (f" ({comparison.versions})" if comparison.versions else ""), "bold"), ""]
     for beside in comparison.compared:
-        lines += style.wrap(_sentence(beside, comparison))
+        lines += style.wrap(sentence(beside, comparison))
     lines += ["", " " * LABEL + "".join(f"{each.policy:>{COLUMN}}" for each in comparison.measured)]
-    for label, cell in _rows(comparison):
+    for label, cell in rows(comparison):
         lines.append(f"  {label:<{LABEL - 2}}" + "".join(f"{cell(each):>{COLUMN}}" for each in comparison.measured))
     curves = [(each.policy, _curve(each.losses)) for each in comparison.measured]
     if any(curve for _, curve in curves):
@@ -52,27 +54,29 @@ def compare_text(comparison: Comparison, script: str, style: Style) -> str:
     for each in comparison.measured:
         if each.error:
             lines += ["", *style.wrap(f"{each.policy} failed: {each.error}"), *(f"  | {line}" for line in each.output.splitlines())]
-    if comparison.device == "CPU":
-        lines += ["", *style.wrap("These are times of a CPU: they say nothing of a GPU, where mixed precision has its matrix units.")]
+    if comparison.device == CPU:
+        lines += ["", *style.wrap(OF_A_CPU)]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _sentence(each: Compared, comparison: Comparison) -> str:
+def sentence(each: Compared, comparison: Comparison) -> str:
+    """The verdict on a policy, with how sure it is."""
     if each.speedup is None or each.least is None or each.most is None:
         return f"{each.policy}: {each.verdict}."
     repeats = max(measured.runs for measured in comparison.measured)
-    between = f", between {each.least:.2f} and {each.most:.2f} over {repeats} repeats" if repeats > 1 else ", one run each"
+    between = f", between {each.least:.2f} and {each.most:.2f} over {repeats} repeats" if repeats > 1 else ""
     return f"{each.policy}: {each.verdict} ({each.speedup:.2f} times the speed of {REFERENCE}{between})."
 
 
-def _rows(comparison: Comparison) -> Iterator[tuple[str, Callable[[Measured], str]]]:
+def rows(comparison: Comparison) -> Iterator[tuple[str, Callable[[Measured], str]]]:
+    """What a table says of each policy: a label, and what stands in a policy's column."""
     yield "steps", lambda each: str(each.steps)
     yield "milliseconds a step", lambda each: "-" if each.seconds is None else f"{each.seconds * 1e3:.1f}"
     yield "spread over repeats", lambda each: "-" if each.spread is None else f"{100 * each.spread:.0f}%"
     yield "steps a second", lambda each: "-" if not each.seconds else f"{1 / each.seconds:.1f}"
     if any(each.device_memory for each in comparison.measured):
-        yield "peak memory of the GPU", lambda each: _size(each.device_memory)
-    yield "peak memory of the host", lambda each: _size(each.memory)
+        yield "peak memory of the GPU", lambda each: size_text(each.device_memory)
+    yield "peak memory of the host", lambda each: size_text(each.memory)
     yield "loss at the end", lambda each: "-" if each.loss is None else f"{each.loss:.4g}"
     yield "steps without a finite loss", lambda each: str(each.nonfinite)
     if any(scale is not None for each in comparison.measured for scale in each.scales):
@@ -80,7 +84,8 @@ def _rows(comparison: Comparison) -> Iterator[tuple[str, Callable[[Measured], st
         yield "loss scale at the end", lambda each: "-" if not each.scales or each.scales[-1] is None else f"{each.scales[-1]:g}"
 
 
-def _size(number: float | None) -> str:
+def size_text(number: float | None) -> str:
+    """Bytes in words."""
     return "-" if number is None else f"{number / 1e9:.2f} GB" if number >= 1e9 else f"{number / 1e6:.0f} MB"
 
 

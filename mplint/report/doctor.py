@@ -10,11 +10,11 @@ from typing import Any
 
 from mplint.about import VERSION
 from mplint.doctor.diagnosis import Diagnosis, Report
-from mplint.doctor.values import LARGEST
 from mplint.engine.baseline import Keys
 from mplint.engine.evidence import VERSION as FORM
 from mplint.engine.texts import Texts
 from mplint.findings import Confidence, Evidence, Finding, Location, Severity
+from mplint.limits import HALF_MAX
 from mplint.report.sarif import sarif_report
 from mplint.report.sources import Sources
 from mplint.report.style import Style
@@ -145,7 +145,7 @@ def _gradients(row: Mapping[str, Any]) -> str:
     """How much of a layer's gradients is lost, or nearly, with the scale and without; "" where nothing is."""
     number = max(1, row["number"])
     small, without, zero = row["small"] / number, row["small_without"] / number, row["zero"] / number
-    if max(small, without) < LEAST_SHOWN and (zero < LEAST_SHOWN or row["computed"] not in LARGEST):
+    if max(small, without) < LEAST_SHOWN and (zero < LEAST_SHOWN or row["computed"] not in HALF_MAX):
         return ""
     lost = f", {row['lost'] / number:.0%} would be zero without" if row["lost"] else ""
     return f"{row['name']} ({row['computed']}): {zero:.0%} zero, {small:.0%} subnormal with the scale, {without:.0%} without{lost}"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from mplint.findings import Finding
+from mplint.graph.names import is_address
 from mplint.report.sources import Sources
 
 
@@ -25,6 +26,8 @@ def fingerprints(findings: Sequence[Finding], sources: Sources) -> list[str]:
 
 def uri(path: str) -> str:
     """A path relative to the current folder; an address of its own for what lies elsewhere."""
+    if is_address(path):
+        return quote(path, safe=":/")
     relative = relative_path(path)
     if relative.startswith(os.pardir):
         absolute = os.path.abspath(path).replace(os.sep, "/")
@@ -33,7 +36,9 @@ def uri(path: str) -> str:
 
 
 def relative_path(path: str) -> str:
-    """A path relative to the current folder, with `/` between folders."""
+    """A path relative to the current folder, with `/` between folders; an address as it is."""
+    if is_address(path):
+        return path
     relative = os.path.relpath(path) if os.path.isabs(path) or ".." in path else os.path.normpath(path)
     return relative.replace(os.sep, "/")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from mplint.findings import Applicability, Finding
 from mplint.report.sources import Sources
 from mplint.report.style import Style
-from mplint.report.summary import counted
+from mplint.report.summary import counted, place
 from mplint.report.text import listed
 
 
@@ -24,6 +24,16 @@ def models_report(reports: Iterable[str], style: Style) -> str:
         return "".join(f"{report}\n" for report in reports)
     lines = (line for report in reports for line in f"{report}\n".splitlines(keepends=True))
     return "".join(_colored_node(line, style) for line in lines)
+
+
+def shown_report(shown: Iterable[tuple[Finding, str]], style: Style) -> str:
+    """The fixes that are only shown: where, what, and the lines that change, indented, so that no tool takes them for a diff to apply."""
+    lines = []
+    for finding, diff in shown:
+        title = finding.fix.title if finding.fix is not None else ""
+        lines.append(f"To be done by hand: {finding.code} {place(finding.location)}: {title}\n")
+        lines += [f"    {_colored(line, style)}".rstrip() + "\n" for line in diff.splitlines()[2:]]
+    return "".join(lines)
 
 
 def remaining_report(remaining: Sequence[Finding], sources: Sources, style: Style) -> str:

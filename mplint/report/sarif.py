@@ -116,7 +116,7 @@ def _location(location: Location, node: str | None = None) -> dict[str, object]:
         physical["region"] = region
     entry: dict[str, object] = {"physicalLocation": physical}
     if location.cell is not None:
-        name = f"cell {location.cell + 1}"
+        name = f"cell {location.cell}"
         entry["logicalLocations"] = [{"name": name, "fullyQualifiedName": f"{location.path}:{name}", "kind": "cell"}]
     if node is not None:
         entry["logicalLocations"] = [{"name": node, "fullyQualifiedName": f"{location.path}:{node}", "kind": "element"}]

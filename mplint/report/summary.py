@@ -91,7 +91,8 @@ def summary_text(findings: Sequence[Finding], files: int, style: Style, left_out
             return "Nothing to check: no Python files, notebooks or models found.\n" + left
         where = "what could be judged of " if left_out.unjudged else ""
         new = "new " if left_out.known or left_out.older else ""
-        return f"No {new}mixed-precision mistakes found in {where}{counted(files, 'file')}{left_out}.\n{left}"
+        clean = style.wrap(f"No {new}mixed-precision mistakes found in {where}{counted(files, 'file')}{left_out}.")
+        return "".join(f"{line}\n" for line in clean) + left
     summary = summarize(findings, files)
     kinds = [
         style.paint(counted(number, kind), kind)
@@ -118,12 +119,12 @@ def unjudged_text(unjudged: Sequence[tuple[str, str]], style: Style) -> str:
     lines = ["Not judged:"] if paths else []
     for reason, found in paths.items():
         more = f" and {counted(len(found) - 1, 'other')}" if len(found) > 1 else ""
-        lines += [f"  {line}" for line in style.wrap(f"{found[0]}{more}: {reason}")]
+        lines += style.wrap(f"{found[0]}{more}: {reason}", "  ", "  ")
     return "".join(f"{line}\n" for line in lines)
 
 
 def place(location: Location) -> str:
-    """`path:line:column` as editors and terminals link it; in a notebook `path:cell 3:line:column`, cells counted from 1."""
+    """`path:line:column` as editors and terminals link it; in a notebook `path:cell 3:line:column`, cells counted from 0 as in JSON."""
     return ":".join((location.path, *_position(location)))
 
 
@@ -135,7 +136,7 @@ def spot(finding: Finding) -> str:
 def _position(location: Location) -> list[str]:
     parts = []
     if location.cell is not None:
-        parts.append(f"cell {location.cell + 1}")
+        parts.append(f"cell {location.cell}")
     if location.line is not None:
         parts.append(str(location.line))
         if location.column is not None:

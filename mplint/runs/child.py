@@ -22,6 +22,9 @@ from typing import NamedTuple, NoReturn
 from mplint.runs.reached import Reached
 from mplint.runs.record import Finished, Recorder
 
+CALLS = 12  # of those that led to an error, which are told
+PACKAGES = ("site-packages", "dist-packages")
+
 
 class Settings(NamedTuple):
     """One run: which probes are set, the user's script, the source to run in its place, its arguments, and where to write what is seen.
@@ -198,6 +201,7 @@ def _execute(settings: Settings, recorder: Recorder, reached: Reached) -> int:
         recorder.fact("ended", "error")
         recorder.fact("error", _told(error, settings.script))
         recorder.fact("error_text", str(error)[:2000])
+        recorder.fact("error_calls", [f"{frame.filename.replace(os.sep, '/')}:{frame.name}" for frame in _frames(error)][-CALLS:])
         traceback.print_exc()
         return 1
     else:
@@ -213,10 +217,19 @@ def _own_files(script: str) -> set[str]:
 
 
 def _told(error: BaseException, script: str) -> str:
-    """An error with the last line of the user's script that led to it."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == script]
-    first = str(error).strip().partition("\n")[0][:200]
-    return f"{script}:{lines[-1]}: {type(error).__name__}: {first}" if lines else f"{type(error).__name__}: {first}"
+    """An error with the last line of the user's program that led to it."""
+    root = os.path.join(os.path.dirname(os.path.abspath(script)), "")
+    own = [frame for frame in _frames(error) if frame.filename == script or _is_own(os.path.abspath(frame.filename), root)]
+    first = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+    return f"{own[-1].filename}:{own[-1].lineno}: {first}" if own else first
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    return list(traceback.extract_tb(error.__traceback__))
+
+
+def _is_own(path: str, root: str) -> bool:
+    return path.startswith(root) and not any(f"{os.sep}{folder}{os.sep}" in path for folder in PACKAGES)
 
 
 def _peak_memory() -> int | None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,11 +19,14 @@ TOLD = 12  # lines of a failed program's output that are shown
 GRACE = 5  # seconds in which a run that is ended may sum up what it has seen
 
 
-def make_run(settings: Settings, place: Path, limit: float, repeat: int = 0) -> Run:
-    """Run a script for at most `limit` seconds. What went wrong, Ctrl-C included, is the fact "error" of the run, never an exception."""
+def make_run(settings: Settings, place: Path, limit: float, repeat: int = 0, environment: Mapping[str, str] | None = None) -> Run:
+    """Run a script for at most `limit` seconds, with `environment` beside this process's own variables.
+
+    What went wrong, Ctrl-C included, is the fact "error" of the run, never an exception.
+    """
     settings = settings._replace(output=str(place.with_suffix(".steps")))
     place.with_suffix(".json").write_text(json.dumps(settings._asdict()), encoding="utf-8")
-    stopped = _run(place, limit)
+    stopped = _run(place, limit, {**os.environ, **(environment or {})})
     found = with_processes(read_run(place.with_suffix(".steps"), settings.policy, repeat), place.with_suffix(".steps"))
     if stopped or "ended" not in found.facts:
         found = found._replace(facts={**found.facts, "ended": "error", "error": stopped or "the process ended itself"})
@@ -31,11 +35,13 @@ def make_run(settings: Settings, place: Path, limit: float, repeat: int = 0) -> 
     return found
 
 
-def _run(place: Path, limit: float) -> str:
+def _run(place: Path, limit: float, environment: Mapping[str, str]) -> str:
     """Run what the settings at `place` ask for; returns why it was ended from outside, "" where it was not."""
     with place.with_suffix(".log").open("wb") as log:
         command = [sys.executable, "-m", "mplint.runs.child", str(place.with_suffix(".json"))]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=os.name == "posix")
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=os.name == "posix", env=environment
+        )
         try:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:

@@ -64,11 +64,12 @@ class Recorder:
         """Whether this is the process of the run itself."""
         return self._main
 
-    def step(self, loss: float | None, scale: float | None, skipped: bool = False) -> None:
-        """Note a step that ends now; raises Finished after the last one."""
+    def step(self, loss: float | None, scale: float | None, skipped: bool = False, times: int = 1) -> None:
+        """Note a step that ends now, or as many as a function of the program has made; raises Finished after the last one."""
         now = time.perf_counter()
-        self._write({"step": [now - self._before, loss, scale, skipped]})
-        self._made += 1
+        for _ in range(times):
+            self._write({"step": [(now - self._before) / times, loss, scale, skipped]})
+        self._made += times
         if now - self._flushed > FLUSHED_EVERY:
             self._flush()
             self._flushed = now

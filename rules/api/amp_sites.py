@@ -216,10 +216,18 @@ class OldAmp:
                     return False
                 return self._prefers_new([*attempt.body, *attempt.orelse]) or self._prefers_own(attempt, parent)
             case ast.If(test=test, body=body, orelse=orelse) if child is not test and self._asks_version(test):
-                return self._prefers_new(orelse if isinstance(child, ast.stmt) and self.file.syntax.block(child) is body else body)
+                inside = isinstance(child, ast.stmt) and self.file.syntax.block(child) is body
+                if inside and not orelse and leaves(body):
+                    return self._prefers_new(self._statements_after(parent))
+                return self._prefers_new(orelse if inside else body)
             case ast.IfExp(test=test, body=one, orelse=other) if child is not test and self._asks_version(test):
                 return self._prefers_new([other if child is one else one])
         return False
+
+    def _statements_after(self, statement: ast.If) -> list[ast.stmt]:
+        """What runs where an `if` that leaves its function does not hold."""
+        block = self.file.syntax.block(statement)
+        return block[next(n for n, item in enumerate(block) if item is statement) + 1 :]
 
     def _prefers_own(self, attempt: ast.Try | ast.TryStar, handler: ast.ExceptHandler) -> bool:
         """Whether the attempt imports from a module of the project, which is there, what the handler imports from torch."""

@@ -73,7 +73,7 @@ class LegacyTrainerPrecision(Rule):
 
     def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
         """Report old names of plugin classes."""
-        for spelling in plugins(file, around.targets):
+        for spelling in plugins(file, around.targets, around.modules):
             yield self._report(file, spelling)
 
     def check_config(self, file: ConfigFile) -> Iterator[Finding]:

@@ -293,7 +293,8 @@ def program_fix(trace: Trace, event: Event, place: Place, value: float) -> Fix |
     dtype = f"{name}.dtype" if name is not None else dtype
     if not dtype or root is None:
         return None
-    text = f"{root}.finfo({dtype}).{'min' if value < 0 else 'max'}"
+    lowest = value < 0 and not is_subtracted(trace, operation)
+    text = f"{root}.finfo({dtype}).{'min' if lowest else 'max'}"
     same = name is not None and value < 0 and ADDED.search(name) is None
     return Fix(f"use `{text}`", Applicability.SAFE if same else Applicability.UNSAFE, (Replace(trace.span(place), text),))
 

@@ -220,7 +220,7 @@ def in_float32(trace: Trace, place: Place, items: Sequence[half.Found]) -> Fix |
     for item in items:
         tensor = item.event.data["tensor"]
         began = tensor.half[0].place if isinstance(tensor, Tensor) and tensor.half else None
-        by_region = any(event.place == began for event in item.entry.of("autocast entered"))
+        by_region = any(event.place == began for event in item.entry.of("autocast entered")) or by_trainer(trace, began)
         file, step = trace.node(item.event.place) or (None, None)
         if file is None or not by_region or item.event.place.path != place.path:
             return None
@@ -235,6 +235,12 @@ def in_float32(trace: Trace, place: Place, items: Sequence[half.Found]) -> Fix |
     return Fix("compute this step in float32", Applicability.UNSAFE, tuple(changes))
 
 
+def by_trainer(trace: Trace, began: Place | None) -> bool:
+    """Whether a trainer that runs models under autocast computes in half since a place; others cast the weights themselves."""
+    made = (event for entry in trace.entries for event in entry.of("trainer precision") if event.place == began)
+    return any(event.data["title"] not in CASTING_TRAINERS for event in made)
+
+
 def guarded_by(step: ast.AST | None) -> ast.expr | None:
     """The tensor in a step that an epsilon is added to, or that it bounds from below."""
     match step:
@@ -247,6 +253,9 @@ def guarded_by(step: ast.AST | None) -> ast.expr | None:
         case ast.Call(func=ast.Attribute(value=tensor, attr="clamp" | "clamp_min")):
             return tensor
     return None
+
+
+CASTING_TRAINERS = ("DeepSpeed", "ColossalAI")
 
 
 def is_epsilon(node: ast.expr) -> bool:

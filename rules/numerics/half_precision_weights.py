@@ -147,7 +147,7 @@ class HalfPrecisionWeights(Rule):
             severity=Severity.INFO if is_test_path(place.path) else None,
             confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
             steps=(trained,) if trained is not None else (),
-            fix=in_float32(trace, place, dtype),
+            fix=None if is_test_path(place.path) else in_float32(trace, place, dtype),  # tests ask for the dtype, and assert it
         )
 
 

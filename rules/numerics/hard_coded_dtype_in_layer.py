@@ -283,6 +283,8 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
         around = Surroundings(trace, step.place)
         if made.data["sort"] == "variable" or not around.is_method() or (around.method == "__init__" and not around.initialized()):
             return None
+        if meets_float32(trace, step.place):
+            return None
         change = Replace(trace.span(written), "self.compute_dtype")
         return Fix("use the compute dtype of the layer", safety(trace, event.place, source), (change,))
     around = Surroundings(trace, step.place)
@@ -305,6 +307,21 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
         return None
     change = Replace(span, f"{source.package}.cast({text}, self.compute_dtype)")
     return Fix("cast it to the compute dtype", safety(trace, event.place, source), (change,))
+
+
+def meets_float32(trace: Trace, made: Place) -> bool:
+    """Whether the function that makes a tensor under a name also computes with it and what is written out to be float32."""
+    file, node = trace.node(made) or (None, None)
+    if file is None or node is None or not isinstance(statement := file.syntax.parents.get(node), ast.Assign):
+        return False
+    names = {target.id for target in statement.targets if isinstance(target, ast.Name)}
+    function = file.syntax.function(node)
+    sides = [(p.left, p.right) for p in file.syntax.all(ast.BinOp) if file.syntax.function(p) is function]
+    met = [pair for pair in sides if any(isinstance(side, ast.Name) and side.id in names for side in pair)]
+    return any(IN_FLOAT32.search(file.text(side)) for pair in met for side in pair)
+
+
+IN_FLOAT32 = re.compile(r"\bfloatx\(\)|\bfloat32\b")
 
 
 def safety(trace: Trace, place: Place, source: Surroundings) -> Applicability:

@@ -108,6 +108,8 @@ def model_ends(entry: Entry, scored: frozenset[Place]) -> list[End]:
             if len(makers) > 1 and not is_made_by_a_layer(atom):
                 continue  # one of many things that a configuration may end the model in
             at = atom.half[-1].place
+            if at in setters:
+                continue  # what a layer of the project's own makes of the policy by itself: no operation on it is known
             if not atom.tags.isdisjoint(PROBABLE) or at not in settled or (at in scored and ends_raw(atom)):
                 setter = setters.get(atom.half[0].place)
                 own = setter is not None and event.function != "" and setter.frame == event.frame and ends_raw(atom)
@@ -192,6 +194,12 @@ def is_met_in_half(trace: Trace, entry: Entry) -> bool:
     if any(found is not None and BY_NAME.search(found[0].text(found[1])) for found in compiled):
         return True
     return any(event.data["letter"] == HALF and event.function not in ("call", "") for event in entry.of("cast"))
+
+
+def is_hidden_too(entry: Entry, place: Place) -> bool:
+    """Whether a call that makes an output layer makes hidden ones as well, in other rounds of its loop: they should stay in half."""
+    given = (tensor for event in entry.of("layer called") for tensor in event.data["given"])  # type: ignore[attr-defined]
+    return any(by(place) in tensor.tags for tensor in given)
 
 
 def safety(entry: Entry) -> Applicability:
@@ -371,5 +379,5 @@ class OutputNotFloat32(Rule):
             else Severity.WARNING,
             confidence=Confidence.HIGH if sure and entry.script and probable else Confidence.MEDIUM,
             steps=reasons,
-            fix=in_float32(trace, end, safety(entry)) if not is_met_in_half(trace, entry) else None,
+            fix=None if is_met_in_half(trace, entry) or is_hidden_too(entry, step.place) else in_float32(trace, end, safety(entry)),
         )

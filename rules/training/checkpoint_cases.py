@@ -152,7 +152,7 @@ def missing_scalers(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Itera
             continue  # a part, beside a checkpoint that is whole
         for held in [h for h in event.data["holds"] if h.what in ("optimizer", "unknown", "module")]:  # type: ignore[attr-defined]
             keys = keys_of(held.owner)
-            pairs = [s for s in stepped if s.optimizers & keys and not s.renewed]
+            pairs = [s for s in stepped if s.optimizers & keys and not s.renewed and not is_twin(entry, s, held.owner)]
             if saved and not all(only_of_others(pair, saved) for pair in pairs):
                 continue
             pair, path = meeting(trace, held.path, pairs)
@@ -160,6 +160,15 @@ def missing_scalers(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Itera
                 by_place.setdefault(held.place or event.place, []).append((event, held, pair, path))
     for place, cases in by_place.items():
         yield from at_place(place, sorted(cases, key=lambda case: len(trace.verdict(entry, case[3]).switches)))
+
+
+def is_twin(entry: Entry, pair: Stepped, owner: Value) -> bool:
+    """Whether a main program makes the optimizer that it saves, and the one that a scaler steps, by two calls of the same code."""
+    stepped = pair.event.data.get("optimizer")
+    if not entry.script or pair.foreign or stepped is None:
+        return False
+    made = [*atoms(owner), *atoms(stepped)]  # type: ignore[arg-type]
+    return all(type(atom) is Object and atom.kind == "optimizer" for atom in made) and ids_of(owner).isdisjoint(ids_of(stepped))
 
 
 def only_of_others(pair: Stepped, saved: list[Held]) -> bool:

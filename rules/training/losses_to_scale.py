@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from mplint.findings import Fix
@@ -12,10 +13,11 @@ from mplint.program.trace import Trace, possible
 from mplint.program.values import HALF, Constant, Object, Place, State, Step, Value, atoms
 from mplint.python.file import SourceFile
 from mplint.python.names import position
-from mplint.python.syntax import argument
+from mplint.python.syntax import FUNCTIONS, argument
 from mplint.recipes.scaler.insertion import Forward, Training, scale_the_losses
 from mplint.recipes.scaler.looks import gradients_read
 
+OF_DEVICE = re.compile(r"cuda|cpu|gpu|device", re.I)
 LOOKS = ("clip", "gradients read", "gradients changed")
 
 
@@ -48,12 +50,16 @@ def scaler_put_in(trace: Trace, path: str, cases: Sequence[tuple[Event, Step]]) 
         for call in calls_at(trace, [event.place]):
             if isinstance(call.func, ast.Attribute):
                 made.setdefault(ast.unparse(call.func.value), {}).update(dict.fromkeys(makers(trace, path, event.data["optimizer"])))  # type: ignore[arg-type]
-    forwards = [forward for place in sorted(regions) for forward in forwards_at(trace, file, place, happened)]
+    backwards, steps = calls_at(trace, places), calls_at(trace, (event.place for event in stepped))
+    forwards = [forward for place in sorted(regions) for forward in forwards_at(trace, file, place, happened, backwards)]
+    others = calls_at(trace, (e.place for e in happened if e.kind == "backward" and e.place not in places))
+    looks = [*calls_at(trace, (e.place for e in happened if e.kind in LOOKS)), *gradients_read(file)]
+    own, apart = [{file.syntax.function(call) for call in calls} for calls in ([*backwards, *steps], others)]
     training = Training(
-        backwards=calls_at(trace, places),
-        others=calls_at(trace, (e.place for e in happened if e.kind == "backward" and e.place not in places)),
-        steps=calls_at(trace, (event.place for event in stepped)),
-        looks=[*calls_at(trace, (e.place for e in happened if e.kind in LOOKS)), *gradients_read(file)],
+        backwards=backwards,
+        others=others,
+        steps=steps,
+        looks=[node for node in looks if file.syntax.function(node) not in apart - own],  # the others are of another training
         made=lambda node: [*made.get(ast.unparse(node), {})] or [node],
         forwards=forwards,
     )
@@ -91,7 +97,7 @@ def makers(trace: Trace, path: str, optimizer: Value) -> Iterator[ast.AST]:
                 break
 
 
-def forwards_at(trace: Trace, file: SourceFile, place: Place, happened: Sequence[Event]) -> Iterator[Forward]:
+def forwards_at(trace: Trace, file: SourceFile, place: Place, happened: Sequence[Event], backwards: Sequence[ast.AST]) -> Iterator[Forward]:
     """The region that a place makes, in each way in which the program makes it."""
     for call in calls_at(trace, [place]):
         for event in happened:
@@ -102,8 +108,24 @@ def forwards_at(trace: Trace, file: SourceFile, place: Place, happened: Sequence
                 given = argument(call, "device_type", 0)
                 device = f'"{told}"' if told else " ".join(file.text(given).split()) if given is not None else ""
                 flag = "" if is_on(event.data["enabled"]) else named(file, argument(call, "enabled", 0 if old else 2))
+                flag = switched_by(file, call, backwards) if flag == "" else flag
                 dtype = "" if is_float16(event.data["dtype"]) else named(file, argument(call, "dtype", 1))
                 yield Forward(call, device, flag, dtype)
+
+
+def switched_by(file: SourceFile, region: ast.Call, backwards: Sequence[ast.AST]) -> str | None:
+    """The option in whose branch alone a region is entered, while the backward passes run on either: "" none, None where it has no name."""
+    child: ast.AST = region
+    for parent in file.syntax.ancestors(region):
+        if isinstance(parent, FUNCTIONS):
+            break
+        around = isinstance(parent, ast.If) and child is not parent.test and not any(parent in file.syntax.ancestors(b) for b in backwards)
+        if (
+            isinstance(parent, ast.If) and around and not OF_DEVICE.search(ast.unparse(parent.test))
+        ):  # without a GPU a scaler is off by itself
+            return named(file, parent.test) if child in parent.body else None
+        child = parent
+    return ""
 
 
 def text_of(value: object) -> str:

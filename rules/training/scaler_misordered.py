@@ -121,6 +121,7 @@ class ScalerMisordered(Rule):
         """Updates between the steps of two optimizers, before the step that they belong to, and twice in a round."""
         for event, late, scaled in updates_between(entry):
             message, why, help_text = BETWEEN if has_checked(event) else TOO_EARLY
+            after = updated_after(entry, late)
             yield self.at(
                 trace,
                 event.place,
@@ -131,7 +132,7 @@ class ScalerMisordered(Rule):
                     Step(scaled, "gradients are multiplied by the scale here"),
                     Step(late.place, "they are applied here, after the update"),
                 ),
-                fix=left_out(trace, event.place) if updated_after(entry, late) else moved_behind(trace, event.place, late.place),
+                fix=left_out(trace, event.place, after) if after is not None else moved_behind(trace, event.place, late.place),
             )
         for event, late, before in updates_after_unscale(entry):
             verdict = self.verdict(trace, entry, late.path | event.path, event.place)
@@ -157,7 +158,7 @@ class ScalerMisordered(Rule):
                 help="call `update()` once a round, after the last optimizer's step",
                 confidence=Confidence.MEDIUM,
                 steps=(Step(second.place, "the same scaler is updated again here"),),
-                fix=left_out(trace, first.place),
+                fix=left_out(trace, first.place, second.place),
             )
 
     def _in_each_round(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
@@ -244,7 +245,16 @@ def once(trace: Trace, entry: Entry, event: Event, before: Place) -> Fix | None:
     """Where a call that comes again belongs: nowhere, or, where it is the same call in another round, to the step."""
     if event.kind == "scaler step":
         return None
-    return left_out(trace, event.place) if before != event.place else to_its_step(trace, entry, event)
+    if before == event.place:
+        return to_its_step(trace, entry, event)
+    found = trace.node(before)
+    again = (
+        found is not None
+        and isinstance(found[1], ast.Call)
+        and isinstance(found[1].func, ast.Attribute)
+        and found[1].func.attr == "unscale_"
+    )
+    return left_out(trace, event.place, before if again else None)
 
 
 def to_its_step(trace: Trace, entry: Entry, event: Event) -> Fix | None:
@@ -254,10 +264,11 @@ def to_its_step(trace: Trace, entry: Entry, event: Event) -> Fix | None:
     return moved_to_the_step(trace, entry, event, step) if step is not None else None
 
 
-def updated_after(entry: Entry, step: Event) -> bool:
-    """Whether the scaler is updated after a step, in the same round."""
+def updated_after(entry: Entry, step: Event) -> Place | None:
+    """Where the scaler is updated after a step, in the same round."""
     later = entry.events[next(n for n, other in enumerate(entry.events) if other is step) :]
-    return any(e.kind == "scaler update" and e.data["scaler"] == step.data["scaler"] and is_beside(e, step) for e in later)
+    updates = (e for e in later if e.kind == "scaler update" and e.data["scaler"] == step.data["scaler"] and is_beside(e, step))
+    return next((event.place for event in updates), None)
 
 
 def repeated(event: Event) -> tuple[str, Place, Path] | None:

@@ -30,6 +30,8 @@ from mplint.program.values import (
 from mplint.python.document import is_test_path
 from mplint.rule import Rule
 
+from .replaced_steps import Replaced, replaced
+
 DEVICES = re.compile(r"device|cuda|gpu|cpu|mps|xpu|tpu|npu|hpu", re.I)
 # other ways into half precision
 ELSEWHERE = ("autocast called", "trainer precision", "half parameters", "apex initialized", "trainer backward", "inside a trainer")
@@ -48,7 +50,8 @@ class ScalerWithoutAutocast(Rule):
 
     ## What it does
     Finds a GradScaler that scales the loss of a forward pass in float32: none of the models that run for it enters autocast, or the
-    autocast around them has float32 as its dtype, or is switched off, where the scaler is enabled all the same.
+    autocast around them has float32 as its dtype, or is switched off, where the scaler is enabled all the same. Also a model that a class
+    calls outside of autocast, in a method that replaces one of its base's which enters it.
 
     ## Why is this bad?
     Mixed precision was meant and is not there: no Tensor Cores, no memory saved. The scaler alone gains nothing, since float32 reaches
@@ -112,7 +115,8 @@ class ScalerWithoutAutocast(Rule):
                 continue
             for made in entry.of("scaler made"):
                 if not never_on(made.data["enabled"]) and not is_test_path(made.place.path):
-                    yield from self._of(trace, entry, made)
+                    step = replaced(trace, entry, made)
+                    yield from self._of(trace, entry, made) if step is None else [self._of_heir(trace, entry, made, step)]
 
     def _of(self, trace: Trace, entry: Entry, made: Event) -> Iterator[Finding]:
         if any(inside.data["event"] is made for inside in entry.of("inside a trainer")):
@@ -135,6 +139,22 @@ class ScalerWithoutAutocast(Rule):
                 confidence=Confidence.HIGH if entry.script else Confidence.MEDIUM,
                 steps=(Step(dropped[0].place, "this region is made, and dropped"), Step(scalings[0].place, "the loss is scaled here")),
             )
+
+    def _of_heir(self, trace: Trace, entry: Entry, made: Event, step: Replaced) -> Finding:
+        ways = list(ways_on(made.data["enabled"], step.called.path))
+        verdict = self.verdict(trace, entry, ways[0] if ways else step.called.path, step.called.place)
+        return self.at(
+            trace,
+            step.called.place,
+            f"this model runs outside of autocast: `{step.called.function}` replaces a method that enters it{verdict.condition()}",
+            why="its loss is scaled all the same, and all of it is float32: nothing is gained, and mixed precision was meant",
+            help="enter the region around the forward pass and the loss, as the method that this one replaces does",
+            confidence=Confidence.MEDIUM,
+            steps=(
+                Step(step.region, "the method that this one replaces enters autocast here"),
+                Step(step.scaled.place, "the loss is scaled here"),
+            ),
+        )
 
     def _told(self, trace: Trace, entry: Entry, made: Event, scaling: Event, plain: Plain) -> Finding:
         name = trace.text(made.place).partition("(")[0]

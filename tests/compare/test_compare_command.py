@@ -44,6 +44,70 @@ model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="r
 model.compile("sgd", "sparse_categorical_crossentropy")
 model.fit(np.ones((256, 8), "float32"), np.zeros(256, "int32"), batch_size=8, epochs=5, verbose=0)
 """
+TAPE = """
+import keras
+import numpy as np
+import tensorflow as tf
+
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16, activation="relu"), keras.layers.Dense(3)])
+optimizer = keras.optimizers.Adam(1e-2)
+loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+data = tf.data.Dataset.from_tensor_slices((np.random.rand(256, 8).astype("float32"), np.random.randint(0, 3, 256))).batch(16)
+
+
+@tf.function{options}
+def train_step(x, y):
+    with tf.GradientTape() as tape:
+        loss = loss_function(y, model(x, training=True))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    return loss
+
+
+for epoch in range(4):
+    for x, y in data:
+        print(float(train_step(x, y)))
+"""
+OWN_TORCH_LOOP = """
+import os
+
+os.environ["KERAS_BACKEND"] = "torch"
+import keras
+import numpy as np
+import torch
+
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16, activation="relu"), keras.layers.Dense(3)])
+optimizer = keras.optimizers.Adam(1e-2)
+loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+xs, ys = np.random.rand(256, 8).astype("float32"), np.random.randint(0, 3, 256)
+
+for epoch in range(4):
+    for at in range(0, 256, 16):
+        x, y = torch.tensor(xs[at : at + 16]), torch.tensor(ys[at : at + 16])
+        loss = loss_function(y, model(x, training=True))
+        model.zero_grad()
+        loss.backward()
+        variables = model.trainable_weights
+        gradients = [v.value.grad for v in variables]
+        with torch.no_grad():
+            optimizer.apply(gradients, variables)
+        print(float(loss))
+"""
+MANY_STEPS_A_CALL = TAPE.replace("def train_step(x, y):", "def one(x, y):").replace(
+    """for epoch in range(4):
+    for x, y in data:
+        print(float(train_step(x, y)))
+""",
+    """@tf.function
+def epoch():
+    for x, y in data:
+        one(x, y)
+
+
+for number in range(4):
+    epoch()
+""",
+)
 
 
 def mplint(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -54,7 +118,7 @@ def mplint(*arguments: str, cwd: Path, **environment: str) -> subprocess.Complet
 def test_a_float32_script_of_torch_is_adopted_and_compared(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TORCH, encoding="utf-8")
     options = ("--steps", "20", "--repeats", "1", "--policies", "mixed_float16,mixed_bfloat16", "--output-format", "json")
-    logs = ("--tensorboard", "events", "--wandb", "probe")
+    logs = ("--tensorboard", "events", "--wandb", "probe", "--report", "page.html")
     done = mplint("train.py", *options, *logs, "--", "--width", "64", cwd=tmp_path, WANDB_MODE="offline", WANDB_SILENT="true")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -68,6 +132,7 @@ def test_a_float32_script_of_torch_is_adopted_and_compared(tmp_path: Path) -> No
     assert policies["mixed_bfloat16"]["scales"][0] is None
     assert {path.name for path in (tmp_path / "events").iterdir()} == set(policies)
     assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 3
+    assert "one run each is no proof of speed" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert (tmp_path / "train.py").read_text(encoding="utf-8") == TORCH
 
 
@@ -80,6 +145,134 @@ def test_a_keras_script_follows_the_policy_that_it_is_given(tmp_path: Path) -> N
     assert policies["mixed_float16"]["scales"][-1] is not None
     assert policies["float32"]["scales"][-1] is None
     assert policies["float32"]["loss"] == pytest.approx(policies["mixed_float16"]["loss"], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        TAPE.replace("{options}", ""),
+        TAPE.replace("{options}", "(jit_compile=True)"),
+        TAPE.replace("@tf.function{options}\n", ""),
+        OWN_TORCH_LOOP,
+    ],
+    ids=["function", "jit", "eager", "torch"],
+)
+def test_a_loop_of_keras_that_is_written_by_hand_is_adopted_and_timed(tmp_path: Path, source: str) -> None:
+    (tmp_path / "train.py").write_text(source, encoding="utf-8")
+    done = mplint("train.py", "--steps", "40", "--repeats", "1", "--policies", "mixed_float16", "--output-format", "json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    policies = json.loads(done.stdout)["policies"]
+    plain, mixed = policies["float32"], policies["mixed_float16"]
+    assert plain["steps"] == mixed["steps"] == 40
+    assert plain["losses"] == pytest.approx(mixed["losses"], rel=0.1)  # as they were before they were scaled
+    assert plain["losses"] != mixed["losses"]
+    assert (plain["half"], mixed["half"]) == (False, True)
+    assert (plain["scales"][-1], mixed["scales"][-1]) == (None, 32768)
+
+
+def test_a_function_that_makes_many_steps_shares_its_time_among_them(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MANY_STEPS_A_CALL.replace("{options}", ""), encoding="utf-8")
+    done = mplint("train.py", "--steps", "48", "--repeats", "1", "--policies", "float32", "--output-format", "json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["policies"]["float32"]
+    assert found["steps"] == 48
+    assert found["seconds"] > 0
+    assert len(set(found["losses"])) == 3  # of each call their mean
+
+
+def test_the_first_optimizer_counts_the_steps(tmp_path: Path) -> None:
+    critic = "critic = keras.optimizers.Adam(1e-3)\noptimizer = keras"
+    both = "optimizer.apply_gradients(zip(gradients, model.trainable_variables))"
+    source = (
+        TAPE.replace("{options}", "").replace("optimizer = keras", critic).replace(both, f"{both}\n    critic.{both.partition('.')[2]}")
+    )
+    (tmp_path / "train.py").write_text(source, encoding="utf-8")
+    done = mplint("train.py", "--steps", "90", "--repeats", "1", "--policies", "float32", "--output-format", "json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["policies"]["float32"]["steps"] == 64
+
+
+def test_a_scale_that_the_program_wrote_does_nothing_in_float32(tmp_path: Path) -> None:
+    wrapped = "keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(0.1))"
+    source = KERAS.replace("import numpy as np\n", "import numpy as np\n\nkeras.mixed_precision.set_global_policy('mixed_float16')\n")
+    source = source.replace('"softmax"', '"softmax", dtype="float32"').replace('compile("sgd"', f"compile({wrapped}")
+    (tmp_path / "train.py").write_text(source, encoding="utf-8")
+    done = mplint("train.py", "--steps", "20", "--repeats", "1", "--policies", "mixed_float16", "--output-format", "json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    policies = json.loads(done.stdout)["policies"]
+    assert (policies["float32"]["scales"][-1], policies["mixed_float16"]["scales"][-1]) == (None, 32768)
+    assert policies["float32"]["losses"] == pytest.approx(policies["mixed_float16"]["losses"], rel=0.1)
+
+
+LIGHTNING = """
+import lightning
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 3))
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        return nn.functional.cross_entropy(self.body(x), y)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+data = DataLoader(TensorDataset(torch.randn(256, 16), torch.randint(0, 3, (256,))), batch_size=16)
+quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False)
+lightning.Trainer(max_epochs=4, accelerator="cpu", devices=1, **quiet).fit(Net(), data)
+"""
+TRAINER = """
+import torch
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 3))
+
+    def forward(self, x, labels=None):
+        logits = self.body(x)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+data = [{"x": torch.randn(16), "labels": torch.randint(0, 3, ())} for _ in range(256)]
+arguments = TrainingArguments(
+    "out", per_device_train_batch_size=16, num_train_epochs=4, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True
+)
+Trainer(Net(), arguments, train_dataset=data).train()
+"""
+
+
+@pytest.mark.parametrize(("package", "source"), [("lightning", LIGHTNING), ("transformers", TRAINER)])
+def test_a_trainer_of_another_package_is_adopted_and_timed(tmp_path: Path, package: str, source: str) -> None:
+    pytest.importorskip(package)
+    (tmp_path / "train.py").write_text(source, encoding="utf-8")
+    done = mplint("train.py", "--steps", "20", "--repeats", "1", "--output-format", "json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "mixed_float16 is left out: train.py:" in done.stderr  # on a CPU these trainers take bfloat16 only
+    policies = json.loads(done.stdout)["policies"]
+    assert list(policies) == ["float32", "mixed_bfloat16"]
+    assert [each["steps"] for each in policies.values()] == [20, 20]
+    assert [each["half"] for each in policies.values()] == [False, True]
+    assert policies["float32"]["losses"] == pytest.approx(policies["mixed_bfloat16"]["losses"], rel=0.1)
+
+
+def test_a_device_that_is_not_there_is_misuse(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TORCH, encoding="utf-8")
+    options = ("--steps", "5", "--repeats", "1", "--policies", "float32")
+    done = mplint("train.py", *options, "--device", "cuda:7", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--device cuda:7: the program trained on the CPU" in done.stderr
+    assert mplint("train.py", *options, "--device", "cpu", cwd=tmp_path).returncode == 0
 
 
 def test_a_script_that_fails_is_shown_with_its_line(tmp_path: Path) -> None:
@@ -126,6 +319,7 @@ def test_an_interruption_shows_what_was_measured(tmp_path: Path) -> None:
         (("missing.py",), "no such file"),
         (("train.py", "--steps", "0"), "too small"),
         (("train.txt",), "only a Python script"),
+        (("train.py", "--device", "gpu0"), "is none of cpu, cuda, and cuda:1"),
     ],
 )
 def test_misuse_runs_nothing(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:

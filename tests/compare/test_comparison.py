@@ -13,11 +13,14 @@ from mplint.report.compare import compare_json, compare_text
 from mplint.report.style import Style
 from mplint.runs.record import Finished, Recorder, Run, StepLine, read_run
 
+CURVES = (("float32", (1.0,) * 40), ("mixed_float16", (1.5,) * 40))
+
 
 def run(policy: str, milliseconds: float, repeat: int = 0, *, losses: tuple[float, ...] = (), half: bool = True, **facts: object) -> Run:
     """A run of 40 steps, the first of which takes a second."""
     curve = losses or tuple(1 / (step + 1) for step in range(40))
-    steps = tuple(StepLine(1.0 if step == 0 else milliseconds / 1000, loss, None, False) for step, loss in enumerate(curve))
+    scale = 65536.0 if policy == "mixed_float16" else None
+    steps = tuple(StepLine(1.0 if step == 0 else milliseconds / 1000, loss, scale, False) for step, loss in enumerate(curve))
     return Run(policy, repeat, steps, {"ended": "steps", "half": half and policy != "float32", "memory": 1_000_000_000, **facts})
 
 
@@ -38,14 +41,27 @@ def test_overlapping_runs_tell_nothing() -> None:
     assert found.compared[0].verdict == "no faster that these runs could tell"
 
 
+def test_one_run_each_is_no_proof_of_a_gain() -> None:
+    found = compare([run("float32", 20), run("mixed_float16", 10)])
+    assert found.compared[0].verdict == "one run each is no proof of speed"
+    assert found.compared[0].speedup == pytest.approx(2)
+
+
 def test_a_run_in_which_nothing_was_half_says_so() -> None:
     found = compare([run("float32", 20), run("mixed_float16", 10, half=False)])
     assert found.compared[0].verdict == "nothing ran in half precision"
 
 
+def test_float16_without_a_loss_scale_says_so() -> None:
+    runs = [run("float32", 20), run("mixed_float16", 10), run("float32", 20, 1)]
+    bare = [each._replace(steps=tuple(step._replace(scale=None) for step in each.steps)) for each in runs]
+    assert compare(bare).compared[0].verdict == "faster, without a loss scale, since the program has none"
+    assert compare(runs).compared[0].verdict == "faster"
+
+
 def test_a_loss_that_breaks_is_worse_than_any_gain() -> None:
     broken = (*(0.5,) * 20, *(float("nan"),) * 20)
-    found = compare([run("float32", 20), run("mixed_float16", 10, losses=broken)])
+    found = compare([run("float32", 20), run("mixed_float16", 10, losses=broken), run("float32", 20, 1)])
     assert found.measured[1].nonfinite == 20
     assert found.compared[0].verdict == "faster, and its losses are no numbers"
     assert "×" in compare_text(found, "train.py", Style())
@@ -53,7 +69,8 @@ def test_a_loss_that_breaks_is_worse_than_any_gain() -> None:
 
 
 def test_a_loss_that_ends_elsewhere_is_told() -> None:
-    found = compare([run("float32", 20, losses=(1.0,) * 40), run("mixed_float16", 10, losses=(1.5,) * 40)])
+    runs = [run(policy, 20 if policy == "float32" else 10, repeat, losses=losses) for repeat in (0, 1) for policy, losses in CURVES]
+    found = compare(runs)
     assert found.compared[0].verdict == "faster, and its loss ends +50% away"
 
 

@@ -5,7 +5,7 @@ The line at which a mistake is to be found ends with `# here`.
 
 from __future__ import annotations
 
-from training_scripts import Planted
+from training_scripts import Planted, Remarked
 
 STEPS = 12
 FIT = """
@@ -291,3 +291,19 @@ PLANTED_ON_TORCH = (
     "positions in half",
     "mixed layers in a float32 model",
 )
+SHOWN = (
+    _with("    train_step(tf.random.normal((32, 16)),", "    loss = train_step(tf.random.normal((32, 16)),", LOOP)
+    + "    print(float(loss))  # here\n"
+)
+REMARKED = {
+    "a scaled loss that a function gives back": Remarked("MP315", _with("    return loss\n", "    return scaled\n", SHOWN), SHOWN),
+    "a scaled loss that an eager loop prints": Remarked(
+        "MP315",
+        _with("    return loss\n", "    print(f'{scaled:.3f}')  # here\n    return loss\n", EAGER),
+        _with(
+            "    return loss\n",
+            "    print(float(scaled / (optimizer.dynamic_scale if optimizer.built else optimizer.initial_scale)))\n    return loss\n",
+            EAGER,
+        ),
+    ),
+}

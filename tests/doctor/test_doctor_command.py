@@ -39,6 +39,44 @@ def test_findings_of_check_get_a_verdict(tmp_path: Path) -> None:
     assert (tmp_path / "train.py").read_text(encoding="utf-8") == MISTAKEN
 
 
+JUDGED = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16)).to(device)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+scaler = torch.amp.GradScaler(device)
+for step in range(24):
+    inputs, targets = torch.randn(32, 16, device=device), torch.randint(0, 2, (32, 16), device=device).float()
+    optimizer.zero_grad()
+    with torch.autocast(device, dtype=torch.float16):
+        outputs = model(inputs)
+        scores = torch.matmul(inputs.half(), inputs.t().half())
+        loss = F.binary_cross_entropy(torch.sigmoid(outputs), targets) + scores.float().square().mean() * 1e-3
+    loss = scaler.scale(loss)
+    loss.backward()
+    scaler.step(optimizer)
+    scaler.update()
+    print(loss.item())
+"""
+
+
+@pytest.mark.framework
+@pytest.mark.timeout(180)
+def test_findings_on_regions_and_scaled_losses_get_a_verdict(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(JUDGED, encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text('[tool.mplint]\nselect = ["MP206", "MP207", "MP315"]\n', encoding="utf-8")
+    done = doctor("train.py", "--steps", "12", "--every", "1", "--output-format", "json", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout  # all of that is worth knowing, and none a mistake on this device
+    verdicts = {each["code"]: (each["verdict"], each["evidence"]) for each in json.loads(done.stdout)["findings"]}
+    assert {code: verdict for code, (verdict, _) in verdicts.items()} == dict.fromkeys(("MP206", "MP207", "MP315"), "confirmed")
+    assert "on a GPU this raises" in verdicts["MP206"][1]
+    assert "goes into `mm`, which autocast gives that dtype itself" in verdicts["MP207"][1]
+    assert "multiplied by the scale of 65536" in verdicts["MP315"][1]
+
+
 @pytest.mark.framework
 @pytest.mark.timeout(180)
 def test_a_healthy_run_ends_with_zero(tmp_path: Path) -> None:
@@ -83,6 +121,19 @@ def test_what_a_run_says_of_a_finding(tmp_path: Path) -> None:
     findings = [finding("MP304", path, 10), finding("MP302", path, 20), finding("MP302", path, 30), finding("MP205", path, 40)]
     verdicts = [each.verdict for each in diagnose(run, findings).verdicts]
     assert verdicts == ["confirmed", "refuted", "not reached", "undecided"]
+
+
+def test_a_cast_is_judged_by_the_region_and_by_who_takes_what_it_gives(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    rows = [
+        {"place": [str(path), 10], "dtype": "float16", "inside": True, "products": ["mm"]},
+        {"place": [str(path), 20], "dtype": "float16", "inside": False, "products": ["mm"]},
+        {"place": [str(path), 30], "dtype": "float16", "inside": True, "products": []},
+    ]
+    run = ran(path, 10, 20, 30)
+    run = run._replace(facts={**run.facts, "casts": rows})
+    verdicts = diagnose(run, [finding("MP207", path, line) for line in (10, 20, 30)]).verdicts
+    assert [each.verdict for each in verdicts] == ["confirmed", "refuted", "undecided"]
 
 
 def test_findings_of_files_that_the_run_did_not_read_are_not_reached(tmp_path: Path) -> None:

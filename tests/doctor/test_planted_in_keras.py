@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from forks import Forks
-from keras_scripts import HEALTHY, ON_TORCH, PLANTED, PLANTED_ON_TORCH, STEPS
-from training_scripts import Planted
+from keras_scripts import HEALTHY, ON_TORCH, PLANTED, PLANTED_ON_TORCH, REMARKED, STEPS
+from training_scripts import Planted, Remarked
 
 from mplint.doctor.diagnosis import NEAR, Report, diagnose
 
@@ -61,3 +61,12 @@ def test_a_script_on_tensorflow_is_well(tmp_path: Path, tensorflow_runs: Forks, 
 @pytest.mark.parametrize("name", ON_TORCH)
 def test_a_script_on_torch_is_well(tmp_path: Path, torch_runs: Forks, name: str) -> None:
     is_well(diagnose(torch_runs.watch(tmp_path, HEALTHY[name], 40, every=5), []))
+
+
+@pytest.mark.parametrize("remarked", REMARKED.values(), ids=REMARKED.keys())
+def test_what_is_worth_knowing_is_told_at_its_line(tmp_path: Path, tensorflow_runs: Forks, remarked: Remarked) -> None:
+    report = diagnose(tensorflow_runs.watch(tmp_path, remarked.script, STEPS, every=3), [])
+    expected = next(number for number, line in enumerate(remarked.script.splitlines(), 1) if line.endswith("# here"))
+    assert [each.line for each in report.remarks if each.code == remarked.code] == [expected], (report.remarks, report.run.text("output"))
+    well = diagnose(tensorflow_runs.watch(tmp_path, remarked.healthy, STEPS, every=3), [])
+    assert [each for each in well.remarks if each.code == remarked.code] == [] and well.diagnoses == ()

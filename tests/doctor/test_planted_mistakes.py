@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from forks import Forks
-from training_scripts import HEALTHY, PLANTED, Planted
+from training_scripts import HEALTHY, PLANTED, REMARKED, Planted, Remarked
 
 from mplint.doctor.diagnosis import NEAR, Report, diagnose
 
@@ -40,6 +40,16 @@ def test_a_healthy_script_is_well(tmp_path: Path, torch_runs: Forks, script: str
     assert report.run.text("error") == "", report.run.text("output")
     assert report.diagnoses == ()
     assert len(report.run.steps) == 24
+
+
+@pytest.mark.parametrize("remarked", REMARKED.values(), ids=REMARKED.keys())
+def test_what_is_worth_knowing_is_told_at_its_line(tmp_path: Path, torch_runs: Forks, remarked: Remarked) -> None:
+    report = watch(tmp_path, torch_runs, remarked.script)
+    expected = next(number for number, line in enumerate(remarked.script.splitlines(), 1) if line.endswith("# here"))
+    assert [each.line for each in report.remarks if each.code == remarked.code] == [expected], (report.remarks, report.run.text("output"))
+    well = watch(tmp_path, torch_runs, remarked.healthy)
+    assert [each for each in well.remarks if each.code == remarked.code] == []
+    assert well.diagnoses == () and len(well.run.steps) == 24
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -376,7 +376,115 @@ PLANTED |= {
         ),
     ),
 }
+PLANTED |= {
+    "a function without custom_fwd": Planted(
+        "MP208",
+        """
+import torch
+from torch import nn
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad @ weight.t(), x.t() @ grad  # here
+
+
+weight = nn.Parameter(torch.randn(16, 4))
+optimizer = torch.optim.SGD([weight], lr=1e-2)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(24):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = Product.apply(torch.randn(8, 16), weight).float().square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    ),
+    "unscale_ in the first part of a batch alone": Planted(
+        "MP310",
+        _loop(
+            "    if step % 2:\n        scaler.unscale_(optimizer)\n",
+            "    if step % 2 == 0:\n        scaler.unscale_(optimizer)\n    else:\n",
+            ACCUMULATED,
+        )
+        .replace("        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n", "")
+        .replace("    scaler.scale(loss).backward()", "    scaler.scale(loss).backward()  # here"),
+    ),
+    "a weight of two optimizers": Planted(
+        "MP308",
+        _loop("    scaler.step(optimizer)\n", "    scaler.step(optimizer)\n    scaler.step(other)  # here\n").replace(
+            "optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)",
+            "optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)\nother = torch.optim.SGD(model[3].parameters(), lr=1e-3)",
+        ),
+    ),
+    "a weight of two optimizers that are unscaled for a clip": Planted(
+        "MP308",
+        _loop("    scaler.unscale_(optimizer)\n", "    scaler.unscale_(optimizer)\n    scaler.unscale_(other)  # here\n")
+        .replace("    scaler.step(optimizer)\n", "    scaler.step(optimizer)\n    scaler.step(other)\n")
+        .replace(
+            "optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)",
+            "optimizer = torch.optim.Adam(model[:2].parameters(), lr=1e-3)\nother = torch.optim.SGD(model[1:].parameters(), lr=1e-3)",
+        ),
+    ),
+}
 HEALTHY |= {
+    "a weight of two optimizers in turns": LOOP.replace(
+        "optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)",
+        "both = torch.optim.Adam(model.parameters(), lr=1e-3), torch.optim.SGD(model.parameters(), lr=1e-3)",
+    )
+    .replace("    inputs, targets =", "    optimizer = both[step % 2]\n    inputs, targets =")
+    .replace("range(24)", "range(48)"),
+    "two optimizers that take turns within a step": LOOP.replace(
+        "optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)",
+        "optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)\nother = torch.optim.SGD(model[3].parameters(), lr=1e-3)",
+    ).replace(
+        "    if step == 20",
+        "    other.zero_grad()\n    with torch.autocast('cpu', torch.float16):\n        again = criterion(model(inputs), targets)\n"
+        "    scaler.scale(again).backward()\n    scaler.step(other)\n    scaler.update()\n    if step == 20",
+    ),
+    "gradients that the program makes zero": _loop(
+        "    optimizer.zero_grad()\n",
+        "    for parameter in model.parameters():\n        parameter.grad is None or parameter.grad.zero_()\n",
+    ),
+    "two networks against each other": """
+import torch
+from torch import nn
+
+maker = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+judge = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+of_maker, of_judge = torch.optim.Adam(maker.parameters(), 1e-3), torch.optim.Adam(judge.parameters(), 1e-3)
+scaler = torch.amp.GradScaler("cpu")
+criterion = nn.BCEWithLogitsLoss()
+for step in range(24):
+    real, noise = torch.randn(16, 8), torch.randn(16, 8)
+    of_judge.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        made = maker(noise)
+        loss = criterion(judge(real), torch.ones(16, 1)) + criterion(judge(made.detach()), torch.zeros(16, 1))
+    scaler.scale(loss).backward()
+    scaler.unscale_(of_judge)
+    nn.utils.clip_grad_norm_(judge.parameters(), 1.0)
+    scaler.step(of_judge)
+    of_maker.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = criterion(judge(made), torch.ones(16, 1))
+    scaler.scale(loss).backward()
+    scaler.step(of_maker)
+    scaler.update()
+""",
+    "a function with custom_fwd": PLANTED["a function without custom_fwd"]
+    .script.replace(
+        "    @staticmethod\n    def forward", '    @staticmethod\n    @torch.amp.custom_fwd(device_type="cpu")\n    def forward'
+    )
+    .replace("    @staticmethod\n    def backward", '    @staticmethod\n    @torch.amp.custom_bwd(device_type="cpu")\n    def backward'),
     "weights that the program changes itself": """
 import torch
 from torch import nn
@@ -424,5 +532,56 @@ for step in range(25):
         "criterion = ",
         "data = torch.utils.data.TensorDataset(torch.randn(768, 16), torch.randint(0, 4, (768,)))\n"
         "loader = torch.utils.data.DataLoader(data, batch_size=32, num_workers=1)\ncriterion = ",
+    ),
+}
+
+
+class Remarked(NamedTuple):
+    """A script in which something is worth knowing at the line marked `# here`, and one like it in which that is not so."""
+
+    code: str
+    script: str
+    healthy: str
+
+
+UPDATE = "    scaler.update()\n"
+SCALED = _loop("    scaler.scale(loss).backward()\n", "    loss = scaler.scale(loss)\n    loss.backward()\n")
+BINARY = _loop("torch.randint(0, 4, (32,))", "torch.randint(0, 2, (32, 4)).float()").replace(
+    "criterion(outputs, targets)", "F.binary_cross_entropy(outputs.sigmoid(), targets)  # here"
+)
+REMARKED = {
+    "a scaled loss that is added up": Remarked(
+        "MP315",
+        "total = 0.0\n" + _loop(UPDATE, UPDATE + "    total += loss.item()  # here\n", SCALED),
+        "total = 0.0\n" + _loop(UPDATE, UPDATE + "    total += loss.item()\n"),
+    ),
+    "a scaled loss that is printed": Remarked(
+        "MP315",
+        _loop(UPDATE, UPDATE + "    print(f'{loss:.3f}')  # here\n", SCALED),
+        _loop(UPDATE, "    print(loss.item() / scaler.get_scale())\n" + UPDATE, SCALED),
+    ),
+    "a scaled loss that is kept": Remarked(
+        "MP315",
+        "losses = []\n" + _loop(UPDATE, UPDATE + "    losses.append(float(loss.detach()))  # here\n", SCALED),
+        "losses = []\n" + _loop(UPDATE, "    losses.append(1 / scaler.get_scale() * float(loss.detach()))\n" + UPDATE, SCALED),
+    ),
+    "a scaled loss that a function gives back": Remarked(
+        "MP315",
+        _loop("    scaler.scale(loss).backward()\n", "    loss = scaler.scale(loss)\n    loss.backward()\n", FUNCTIONS)
+        .replace("        train_step(model,", "        last = train_step(model,")
+        .replace("torch.randn(8, 16))\n\n\nif", "torch.randn(8, 16))\n        print(float(last))  # here\n\n\nif"),
+        FUNCTIONS.replace("        train_step(model,", "        last = train_step(model,").replace(
+            "torch.randn(8, 16))\n\n\nif", "torch.randn(8, 16))\n        print(float(last))\n\n\nif"
+        ),
+    ),
+    "probabilities under autocast": Remarked(
+        "MP206",
+        BINARY,
+        BINARY.replace("F.binary_cross_entropy(outputs.sigmoid(), targets)", "F.binary_cross_entropy_with_logits(outputs, targets)"),
+    ),
+    "probabilities beside a region that is on": Remarked(
+        "MP206",
+        BINARY.replace("F.binary_cross_entropy(", "nn.BCELoss()("),
+        BINARY.replace("        loss = F.binary_cross_entropy(outputs.", "    loss = F.binary_cross_entropy(outputs.float()."),
     ),
 }

@@ -8,30 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from clusters import NEEDS, Dask, cluster, first_at_work
+from pair import SCALER, ended, training
 
 from mplint.cli.main import main
 
-NEEDS = "distributed is not installed"
-LIMIT = 240  # seconds of one run
-OLD = "import torch\nscaler = torch.cuda.amp.GradScaler()\n"
-TRAIN = """\
-import torch
-from part import scaler
-
-def train(model, loader, optimizer):
-    for batch in loader:
-        with torch.autocast("cuda"):
-            loss = model(batch)
-        scaler.scale(loss).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        scaler.step(optimizer)
-        scaler.update()
-"""
+CHECKS = "mplint.engine.far"  # the module that a worker begins for a repository
 
 
 @pytest.fixture
@@ -41,39 +26,18 @@ def repositories(tmp_path: Path) -> Path:
     for number in range(5):
         root = folder / f"repository{number}"
         (root / ".git").mkdir(parents=True)
-        (root / "part.py").write_text(OLD)
-        (root / "train.py").write_text(TRAIN)
+        (root / "part.py").write_text(SCALER)
+        (root / "train.py").write_text(training("part"))
         (root / "weights.onnx").write_bytes(b"\0no model")
-    (folder / "alone.py").write_text(OLD)
+    (folder / "alone.py").write_text(SCALER)
     return folder
-
-
-class Dask(NamedTuple):
-    """A cluster in processes of their own."""
-
-    scheduler: subprocess.Popen[str]
-    address: str
-    workers: list[int]
 
 
 @pytest.fixture
 def dask() -> Iterator[Dask]:
     pytest.importorskip("distributed", reason=NEEDS)
-    script = str(Path(__file__).with_name("cluster_here.py"))
-    begun = subprocess.Popen(
-        [sys.executable, script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    assert begun.stdout is not None
-    address, *workers = begun.stdout.readline().split()
-    yield Dask(begun, address.replace("tcp:", "dask:"), [int(worker) for worker in workers])
-    with suppress(ProcessLookupError):
-        os.killpg(begun.pid, signal.SIGKILL)
-    begun.communicate(timeout=60)
+    with cluster() as begun:
+        yield begun
 
 
 def begun_check(folder: Path, *options: str, session: bool = False) -> subprocess.Popen[str]:
@@ -85,31 +49,6 @@ def begun_check(folder: Path, *options: str, session: bool = False) -> subproces
         text=True,
         start_new_session=session,
     )
-
-
-def ended(run: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = run.communicate(timeout=LIMIT)
-    return run.returncode, out, err
-
-
-def working(workers: list[int] | None, group: int | None) -> list[int]:
-    """The workers that are checking a parcel, of some or of a group of processes."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            ours = os.getpgid(parent) == group if workers is None else parent in workers
-            if ours and b"mplint.engine.far" in (folder / "cmdline").read_bytes():
-                found.append(parent)
-    return found
-
-
-def first_at_work(run: subprocess.Popen[str], workers: list[int] | None = None, group: int | None = None) -> int:
-    patience = time.monotonic() + LIMIT
-    while not (found := working(workers, group)):
-        assert run.poll() is None and time.monotonic() < patience
-        time.sleep(0.02)
-    return found[0]
 
 
 ALONE = "mplint: note: what lies in no repository is checked here: it lies in no repository, so that what is around it counts\n"
@@ -128,10 +67,10 @@ def test_a_cluster_says_what_this_machine_says(repositories: Path) -> None:
 def test_nothing_is_lost_and_nothing_twice_where_a_worker_or_the_scheduler_is_killed(repositories: Path, dask: Dask) -> None:
     here = ended(begun_check(repositories, "--jobs", "1"))
     run = begun_check(repositories, "--executor", dask.address)
-    os.kill(first_at_work(run, dask.workers), signal.SIGKILL)
+    os.kill(first_at_work(run, CHECKS, dask.workers), signal.SIGKILL)
     assert ended(run) == (2, here[1], ALONE)
     run = begun_check(repositories, "--executor", dask.address)
-    first_at_work(run, None, dask.scheduler.pid)
+    first_at_work(run, CHECKS, None, dask.scheduler.pid)
     os.killpg(dask.scheduler.pid, signal.SIGKILL)
     code, out, err = ended(run)
     assert (code, out) == here[:2] and "is checked here" in err and "Traceback" not in err
@@ -152,7 +91,7 @@ def test_what_an_executor_does_not_go_with(
     options: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("a.py").write_text(OLD)
+    Path("a.py").write_text(SCALER)
     assert main(["check", ".", "--isolated", *options]) == 2
     assert told in capsys.readouterr().err
 
@@ -176,7 +115,7 @@ def test_nobody_who_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_an_interruption_ends_the_cluster_as_well(repositories: Path) -> None:
     pytest.importorskip("distributed", reason=NEEDS)
     run = begun_check(repositories, "--executor", "dask://local?workers=2", session=True)
-    first_at_work(run, None, run.pid)
+    first_at_work(run, CHECKS, None, run.pid)
     os.killpg(run.pid, signal.SIGINT)
     code, out, err = ended(run)
     assert (code, out) == (130, "") and err.startswith("mplint: interrupted while checking repositories, ") and err.count("\n") == 1

@@ -8,21 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-OLD = "import torch\nscaler = torch.cuda.amp.GradScaler()\n"
-TRAIN = """\
-import torch
-from part{0} import scaler
-
-def fit(net, batches, adam):
-    for x in batches:
-        with torch.autocast("cuda"):
-            scaled = scaler.scale(net(x).mean())
-        scaled.backward()
-        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        scaler.step(adam)
-        scaler.update()
-"""
+from pair import SCALER, ended, training
 
 
 @pytest.fixture
@@ -30,8 +16,8 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     for number in range(12):
-        (folder / f"part{number}.py").write_text(OLD)
-        (folder / f"train{number}.py").write_text(TRAIN.format(number))
+        (folder / f"part{number}.py").write_text(SCALER)
+        (folder / f"train{number}.py").write_text(training(f"part{number}"))
     return folder
 
 
@@ -47,18 +33,13 @@ def begun(project: Path, cache: Path) -> subprocess.Popen[str]:
     )
 
 
-def ended(run: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = run.communicate(timeout=120)
-    return run.returncode, out, err
-
-
 def test_runs_at_once_on_one_cache_give_the_same(project: Path, tmp_path: Path) -> None:
     alone = ended(begun(project, tmp_path / "own"))
     assert alone[0] == 1 and alone[1].count("MP304") == 12 and alone[2] == ""
     for _ in range(2):  # without a cache at first, then with the one that the first four left
         runs = [begun(project, tmp_path / "shared") for _ in range(4)]
         assert [ended(run) for run in runs] == [alone] * 4
-    assert not [path for path in (tmp_path / "shared").iterdir() if path.suffix not in (".pickle", ".answer")]
+    assert not [path for path in (tmp_path / "shared").iterdir() if path.suffix not in (".pickle", ".answer", ".sqlite")]
 
 
 @pytest.mark.parametrize("left", [b"", b"\x80\x05nonsense", b"\x80\x05}\x94."])
@@ -66,7 +47,7 @@ def test_a_broken_cache_is_made_anew(project: Path, tmp_path: Path, left: bytes)
     first = ended(begun(project, tmp_path / "cache"))
     for path in (tmp_path / "cache").iterdir():
         path.write_bytes(left)
-    (project / "part0.py").write_text(OLD + "x = 1\n")
+    (project / "part0.py").write_text(SCALER + "x = 1\n")
     assert ended(begun(project, tmp_path / "cache")) == first
 
 

@@ -7,28 +7,15 @@ import pickle
 from pathlib import Path
 
 import pytest
+from pair import SCALER, training
 
 from mplint.config import load_config
 from mplint.engine.far import check_parcel
 from mplint.engine.job import Job
-from mplint.engine.parcel import Answer, Unsendable, moved_back, opened, pack
+from mplint.engine.moved import moved
+from mplint.engine.parcel import Answer, Unsendable, opened, pack
 from mplint.engine.run import Part, check_paths, files_of
 from mplint.findings import Confidence, Finding, Location, Severity
-
-OLD = "import torch\nscaler = torch.cuda.amp.GradScaler()\n"
-TRAIN = """\
-import torch
-from pieces.scaling import scaler
-
-def train(model, loader, optimizer):
-    for batch in loader:
-        with torch.autocast("cuda"):
-            loss = model(batch)
-        scaler.scale(loss).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        scaler.step(optimizer)
-        scaler.update()
-"""
 
 
 @pytest.fixture
@@ -38,19 +25,19 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "work" / "repository"
     for folder in (".git", "pieces", "old", "data", "venv/lib"):
         (root / folder).mkdir(parents=True)
-    (root / "pieces" / "scaling.py").write_text(OLD)
-    (root / "train.py").write_text(TRAIN)
+    (root / "pieces" / "scaling.py").write_text(SCALER)
+    (root / "train.py").write_text(training("pieces.scaling"))
     (root / "again.py").symlink_to("train.py")
-    (root / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\n" + OLD.encode() + b"# \xe9\n")
+    (root / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\n" + SCALER.encode() + b"# \xe9\n")
     (root / "broken.py").write_bytes(b"import torch\nif :\n\0")
     (root / "requirements.txt").write_text("torch>=2.4\n")
     (root / "old" / "requirements.txt").write_text("torch==1.13\n")
-    (root / "old" / "before.py").write_text(OLD)  # nothing else there yet
+    (root / "old" / "before.py").write_text(SCALER)  # nothing else there yet
     (root / "data" / "mplint.toml").write_text('ignore = ["MP101"]\n')
-    (root / "data" / "known.py").write_text(OLD)
+    (root / "data" / "known.py").write_text(SCALER)
     (root / "data" / "image.raw").write_bytes(b"\0" * 100_000)
     (root / "venv" / "pyvenv.cfg").touch()
-    (root / "venv" / "lib" / "secret.py").write_text(OLD)
+    (root / "venv" / "lib" / "secret.py").write_text(SCALER)
     monkeypatch.chdir(tmp_path / "work")
     return root
 
@@ -84,7 +71,7 @@ def test_what_another_machine_would_see_otherwise_is_not_sent(repository: Path, 
     part, job = part_of(repository, "repository")
     with pytest.raises(Unsendable, match="no repository"):
         pack(part._replace(repository=""), job)
-    (tmp_path / "beside.py").write_text(OLD)
+    (tmp_path / "beside.py").write_text(SCALER)
     (repository / "out.py").symlink_to("../../beside.py")
     with pytest.raises(Unsendable, match="points out of it"):
         pack(part, job)
@@ -108,6 +95,6 @@ def test_a_parcel_that_cannot_be_checked_says_why() -> None:
 
 def test_paths_come_back_as_they_were() -> None:
     finding = Finding("MP304", "clip", Severity.ERROR, Confidence.HIGH, "in /top/a.py", Location("/top/a.py", 1, 1, 1, 2))
-    back = moved_back((finding, {"/top/b": [1]}), "/top")
+    back = moved((finding, {"/top/b": [1]}), "/top")
     assert back == (finding._replace(message="in /a.py", location=Location("/a.py", 1, 1, 1, 2)), {"/b": [1]})
     assert back[0].severity is Severity.ERROR  # type: ignore[index]

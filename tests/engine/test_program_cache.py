@@ -8,6 +8,7 @@ import pytest
 
 from mplint.api import check
 from mplint.config import Config
+from mplint.engine import tracing
 
 TRAIN = """\
 import torch
@@ -90,6 +91,50 @@ def test_an_answer_ends_with_a_change_of_a_file_or_of_the_pins(project: Path, mo
     assert "MP304" in codes()
     (project / "new.py").write_text("import torch\nscaler = torch.cuda.amp.GradScaler()\n")
     assert "MP101" in codes()
+
+
+def test_an_import_of_another_package_in_a_file_that_no_program_reads_changes_nothing(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "notes.py").write_text("print(1)\n")
+    assert "MP304" in codes()
+    (project / "notes.py").write_text("import json\n\nprint(json.dumps(1))\n")
+
+    def interpreted(*_: object) -> None:
+        raise LookupError
+
+    monkeypatch.setattr("mplint.engine.tracing.interpret", interpreted)
+    result = check(["."], Config(isolated=True))
+    assert "MP304" in [finding.code for finding in result.findings] and not result.faults
+    (project / "notes.py").write_text("import steps\n\nprint(steps.finish)\n")
+    assert "LookupError" in str(check(["."], Config(isolated=True)).faults)
+
+
+def test_a_comment_that_moves_nothing_is_no_change_for_programs_whose_text_no_finding_shows(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = "LIMIT = 1.0  # of the norm\n"
+    (project / "sizes.py").write_text(sizes)
+    (project / "steps.py").write_text("from sizes import LIMIT\n" + CLIPS_EARLY.replace("1.0", "LIMIT"))
+    first = check(["."], Config(isolated=True)).findings
+    assert "MP304" in [finding.code for finding in first]
+    real = tracing.interpret
+    runs: list[int] = []
+
+    def noted(*given: object) -> object:
+        runs.append(1)
+        return real(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("mplint.engine.tracing.interpret", noted)
+    (project / "sizes.py").write_text(sizes.replace("of the norm", "at which gradients are clipped"))
+    assert check(["."], Config(isolated=True)).findings == first
+    assert not runs
+    (project / "sizes.py").write_text("\n" + sizes)
+    assert check(["."], Config(isolated=True)).findings == first
+    assert len(runs) == 1
+    (project / "steps.py").write_text("from sizes import LIMIT  # a size\n" + CLIPS_EARLY.replace("1.0", "LIMIT"))
+    assert check(["."], Config(isolated=True)).findings == first
+    assert len(runs) == 2, "findings show the text of this one"
 
 
 def test_another_hardware_is_another_question(project: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pages to look at: of a program with findings, of a converted model, of an adoption; with names that try to break out of the text."""
+"""Pages to look at: of a program with findings, of a converted model, of an adoption, of runs; with names that try to break out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from mplint.cli.main import main
+from mplint.compare.comparison import compare
+from mplint.report.page import comparison_page
+from mplint.runs.record import Run, StepLine
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 PROGRAM = f'''\
@@ -109,3 +112,27 @@ def adoption_page_of(folder: Path) -> str:
     script.write_text(SCRIPT, encoding="utf-8")
     assert main(["convert", str(script), "--report", str(report)]) == 0
     return str(report)
+
+
+def comparison_page_of(folder: Path, *, interrupted: bool = False, error: str = "", steps: int = 120, lost: int | None = None) -> str:
+    """The page of a comparison of runs that were made up: float16 skips three steps, and its losses are no numbers from `lost` on."""
+    runs = []
+    for repeat in (0, 1):
+        for policy, milliseconds in (("float32", 40.0), ("mixed_float16", 20.0), ("mixed_bfloat16", 25.0)):
+            half = policy == "mixed_float16"
+            facts = {"half": policy != "float32", "memory": 1e9, "device": "CPU", "torch": EVIL}
+            facts |= {"error": error, "output": EVIL} if error and half else {}
+            runs.append(Run(policy, repeat, _steps(steps, milliseconds + repeat, scaled=half, lost=lost if half else None), facts))
+    report = folder / "compare.html"
+    report.write_text(comparison_page(compare(runs), f"{EVIL}.py", interrupted=interrupted), encoding="utf-8")
+    return str(report)
+
+
+def _steps(count: int, milliseconds: float, *, scaled: bool, lost: int | None) -> tuple[StepLine, ...]:
+    found, scale = [], 65536.0
+    for step in range(count):
+        skipped = scaled and step in (0, 1, 60)
+        scale /= 2 if skipped else 1
+        loss = float("nan") if lost is not None and step >= lost else 2 / (1 + step / 20)
+        found.append(StepLine((900 if step == 0 else milliseconds + step % 3) / 1e3, loss, scale if scaled else None, skipped))
+    return tuple(found)

@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from page_samples import EVIL, SCRIPT, adoption_page_of, check_page_of, conversion_page_of, write_model, write_project
+from page_samples import EVIL, SCRIPT, adoption_page_of, check_page_of, comparison_page_of, conversion_page_of, write_model, write_project
 
 from mplint.cli.main import main
 from mplint.conversion.policy import policy
@@ -65,8 +65,10 @@ class Page(HTMLParser):
         return [attributes["id"] or "" for _, attributes in self.elements if "id" in attributes]
 
 
-@pytest.fixture(params=("check", "convert", "adopt"))
+@pytest.fixture(params=("check", "convert", "adopt", "compare"))
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "compare":
+        return comparison_page_of(tmp_path, error="ValueError", lost=90)
     if request.param == "check":
         write_model(write_project(tmp_path) / "model.onnx")
         return check_page_of(tmp_path, "--policy", "mixed_float16")
@@ -187,12 +189,46 @@ def test_a_notebook_is_shown_cell_by_cell(tmp_path: Path) -> None:
     notebook.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}), encoding="utf-8")
     assert main(["convert", str(notebook), "--report", str(report)]) == 0
     page = Page(report.read_text(encoding="utf-8"))
-    assert "train.ipynb, cell 3" in page.text and "scaler.update()" in page.text
+    assert "train.ipynb, cell 2" in page.text and "scaler.update()" in page.text
+
+
+def test_the_page_of_a_comparison_shows_verdicts_figures_and_curves(tmp_path: Path) -> None:
+    text = Path(comparison_page_of(tmp_path)).read_text(encoding="utf-8")
+    page = Page(text)
+    assert "mixed_float16 and mixed_bfloat16: faster on this CPU" in page.text
+    assert "they say nothing of a GPU" in page.text and "between 1.86 and 2.00 over 2 repeats" in page.text
+    assert "peak memory of the host1.00 GB" in page.text and "loss scale at the end-8192-" in page.text
+    drawn = [attributes for tag, attributes in page.elements if tag == "path" and attributes.get("data-of")]
+    assert [each["data-of"] for each in drawn].count("mixed_float16") == 3 and all((each["d"] or "").startswith("M") for each in drawn)
+    (data,) = (script for kind, script in page.scripts if kind == "application/json")
+    loss, scale, times = json.loads(data)["charts"]
+    assert loss["count"] == 120 and loss["lines"]["float32"][20] == "1"
+    assert scale["lines"] == {"mixed_float16": ["32,768", *["16,384"] * 59, *["8,192"] * 60]}
+    assert times["lines"]["float32"][:13] == [*[""] * 12, "40"]  # the first steps are left out
+
+
+def test_losses_that_are_no_numbers_and_runs_that_fail_come_first(tmp_path: Path) -> None:
+    lost = Page(Path(comparison_page_of(tmp_path, lost=90, interrupted=True)).read_text(encoding="utf-8"))
+    assert "The losses of mixed_float16 are no numbers" in lost.text and "Interrupted: this is what was measured" in lost.text
+    marks = [attributes for tag, attributes in lost.elements if tag == "i" and "lost" in (attributes.get("class") or "")]
+    assert 1 < len(marks) < 30  # not one for each step
+    failed = Page(Path(comparison_page_of(tmp_path, error=EVIL)).read_text(encoding="utf-8"))
+    assert "mixed_float16 failed" in failed.text and failed.text.count(EVIL) >= 3
+
+
+def test_thousands_of_steps_are_drawn_as_means_of_neighbors(tmp_path: Path) -> None:
+    text = Path(comparison_page_of(tmp_path, steps=20_000, lost=19_999)).read_text(encoding="utf-8")
+    assert len(text) < 400_000
+    (data,) = (script for kind, script in Page(text).scripts if kind == "application/json")
+    loss = json.loads(data)["charts"][0]
+    assert (loss["each"], loss["count"]) == (34, 589) and loss["lines"]["mixed_float16"][-1] == "no number"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("compare", "script.py", "--report", "page.json"), "does not end with .html"),
+        (("compare", "script.py", "--report", "none/page.html"), "does not exist"),
         (("check", ".", "--report", "page.json"), "does not end with .html"),
         (("check", ".", "--report", "none/page.html"), "does not exist"),
         (("check", ".", "--report", "a.html", "--output-file", "a.html"), "is the file that the result is written to"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, browser_test, opened
-from page_samples import adoption_page_of, check_page_of, conversion_page_of, write_model, write_project
+from page_samples import adoption_page_of, check_page_of, comparison_page_of, conversion_page_of, write_model, write_project
 
 from mplint.findings import Confidence, Finding, Location, Severity
 
@@ -25,16 +25,17 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folders = {name: tmp_path_factory.mktemp(name) for name in ("check", "convert", "adopt")}
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("check", "convert", "adopt", "compare")}
     write_model(write_project(folders["check"]) / "model.onnx")
     return {
         "check": check_page_of(folders["check"], "--policy", "mixed_float16"),
         "convert": conversion_page_of(folders["convert"], 8),
         "adopt": adoption_page_of(folders["adopt"]),
+        "compare": comparison_page_of(folders["compare"], error="ValueError", lost=90),
     }
 
 
-@pytest.fixture(params=("check", "convert", "adopt"))
+@pytest.fixture(params=("check", "convert", "adopt", "compare"))
 def path(request: pytest.FixtureRequest, pages: dict[str, str]) -> str:
     return pages[request.param]
 
@@ -238,6 +239,35 @@ def test_a_finding_in_a_model_and_its_node_lead_to_each_other(browser: Browser, 
     browser.run("arguments[0].scrollIntoView({block: 'center'})", link)
     link.click()
     assert browser.find(".detail h3").text == node and browser.find(".detail a[href^='#finding-']").text
+
+
+def test_curves_are_read_by_keys_and_by_pointing(browser: Browser, pages: dict[str, str]) -> None:
+    from selenium.webdriver import ActionChains
+
+    browser.open(pages["compare"])
+    browser.keys("c")
+    browser.keys("\ue014", "\ue014")  # right
+    told = browser.find("[data-chart='0'] .readout")
+    assert told.text == "Step 2: float32 1.818 · mixed_float16 1.818 · mixed_bfloat16 1.818"
+    browser.keys("\ue010")  # End
+    assert told.text == "Step 119: float32 0.2878 · mixed_float16 no number · mixed_bfloat16 0.2878"
+    browser.keys("c", "\ue011")
+    assert "Step 0: mixed_float16 32,768" in browser.find("[data-chart='1'] .readout").text
+    plane = browser.find("[data-chart='0'] .plane")
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", plane)
+    ActionChains(browser.driver).move_to_element(plane).perform()
+    assert told.text.startswith(("Step 59", "Step 60"))
+
+
+def test_policies_are_hidden_and_shown(browser: Browser, pages: dict[str, str]) -> None:
+    browser.open(pages["compare"])
+    lines = browser.shown("path.line")
+    browser.find("[data-policy=mixed_bfloat16]").click()
+    assert browser.shown("path.line") == lines - 2 and browser.shown("[data-of=mixed_bfloat16]") == 0
+    browser.keys("c", "\ue014")
+    assert "bfloat16" not in browser.find("[data-chart='0'] .readout").text
+    browser.keys("3")
+    assert browser.shown("path.line") == lines
 
 
 def test_a_printed_page_shows_all_and_no_controls(browser: Browser, path: str) -> None:

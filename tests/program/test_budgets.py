@@ -45,6 +45,38 @@ def test_function_that_is_cut_off_begins_by_itself(monkeypatch: pytest.MonkeyPat
     assert makers(run(monkeypatch, {"m.py": program}, OWN_STEPS=1500, SCRIPT_STEPS=1500)) == ["train"]
 
 
+OPTIONS = """
+import argparse
+import torch
+
+def work(given):
+LONG    if given["mixed"] and given["brain"]:
+        torch.amp.GradScaler("cuda")
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mixed", action="store_true")
+    parser.add_argument("--brain", action="store_true")
+    given = vars(parser.parse_args())
+REFUSED
+    given = dict(given)
+    given["rank"] = 0
+LONG    work(given)
+
+main()
+"""
+REFUSED = "    if given['mixed'] and given['brain']:\n        raise ValueError"
+
+
+@pytest.mark.parametrize(("refused", "found"), [(REFUSED, []), ("", ["work"])])
+def test_function_that_is_cut_off_begins_again_with_the_options_that_it_was_given(
+    monkeypatch: pytest.MonkeyPatch, refused: str, found: list[str]
+) -> None:
+    program = OPTIONS.replace("LONG", LONG).replace("REFUSED", refused)
+    assert makers(run(monkeypatch, {"m.py": program})) == (["<module>"] if found else [])
+    assert makers(run(monkeypatch, {"m.py": program}, OWN_STEPS=1500, SCRIPT_STEPS=1500)) == found
+
+
 def test_function_that_has_run_to_its_end_does_not_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
     program = f"import torch\ndef train():\n    torch.amp.GradScaler('cuda')\ndef main():\n    train()\n{LONG}\nmain()\n"
     assert makers(run(monkeypatch, {"m.py": program}, OWN_STEPS=500, SCRIPT_STEPS=500)) == ["<module>"]

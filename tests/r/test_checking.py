@@ -53,6 +53,59 @@ def test_a_folder_gives_the_r_files_that_mention_a_precision(project: Path) -> N
     assert discover(["."]) == ["a.R", "b.r", "c.Rmd", "d.qmd"]
 
 
+MODEL = """library(keras)
+build <- function() {
+  keras_model_sequential() %>%
+    layer_dense(64, activation = "relu", input_shape = 16) %>%
+    layer_dense(10, activation = "softmax")
+}
+net <- build()
+"""
+POLICY = 'library(keras)\ntf$keras$mixed_precision$set_global_policy("mixed_float16")\n'
+TRAIN = 'net %>% compile(loss = "sparse_categorical_crossentropy", optimizer = "adam")\nnet %>% fit(x, y)\n'
+
+
+@pytest.mark.parametrize(
+    "written", ['source("R/model.R")', 'source(file.path("R", "model.R"))', 'source(here::here("R", "model.R"), local = TRUE)']
+)
+def test_a_file_that_another_runs_is_read_under_its_policy(project: Path, capsys: pytest.CaptureFixture[str], written: str) -> None:
+    (project / "R").mkdir()
+    (project / "R" / "model.R").write_text(MODEL)
+    (project / "train.R").write_text(f"{POLICY}{written}\n{TRAIN}")
+    assert discover(["."]) == ["R/model.R", "train.R"]
+    main(["check", ".", "--output-format", "json"])
+    found = {(f["code"], f["path"], f["line"]) for f in json.loads(capsys.readouterr().out)["findings"]}
+    assert ("MP201", "R/model.R", 5) in found
+    (project / "train.R").write_text(f"{POLICY.replace('mixed_float16', 'float32')}{written}\n{TRAIN}")
+    main(["check", ".", "--output-format", "json"])
+    assert [f for f in json.loads(capsys.readouterr().out)["findings"] if f["code"] == "MP201"] == []
+
+
+def test_a_policy_of_a_file_that_is_run_first_counts(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "setup.R").write_text(POLICY)
+    (project / "train.R").write_text(f'source("setup.R")\n{MODEL}{TRAIN}')
+    (project / "other.R").write_text("source('nothing.R')\nx <- 1\n")
+    assert discover(["."]) == ["setup.R", "train.R"]
+    main(["check", ".", "--output-format", "json"])
+    assert ("MP201", "train.R", 6) in {(f["code"], f["path"], f["line"]) for f in json.loads(capsys.readouterr().out)["findings"]}
+
+
+def test_files_that_run_each_other_come_to_an_end(project: Path) -> None:
+    (project / "a.R").write_text(f"{POLICY}source('b.R')\n")
+    (project / "b.R").write_text("source('a.R')\nx <- 1\n")
+    assert discover(["."]) == ["a.R", "b.R"]
+    assert main(["check", "."]) == 0
+
+
+def test_a_program_of_python_is_no_module_of_r(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "model.py").write_text("net = None\n")
+    (project / "model.R").write_text(MODEL)
+    (project / "train.R").write_text(f"{POLICY}source('model.R')\n{TRAIN}")
+    (project / "use.py").write_text("from model import net\n")
+    main(["check", ".", "--output-format", "json"])
+    assert [(f["code"], f["path"]) for f in json.loads(capsys.readouterr().out)["findings"]] == [("MP201", "model.R")]
+
+
 @pytest.mark.usefixtures("without_grammar")
 def test_a_folder_says_that_r_was_not_checked_and_how_to(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "a.R").write_text(LATE)

@@ -167,5 +167,5 @@ def test_migrated_program_gives_the_losses_of_the_program_in_float32(run: Callab
     migrated = run(program(f"MP104/bad_{run.__name__}.fixed.py"))
     with apex_in_float32():
         before = run(program(f"MP104/bad_{run.__name__}.py"))
-    assert migrated == pytest.approx(before, abs=0.01)
+    assert migrated == pytest.approx(before, abs=0.015)  # the first steps may be skipped, where the scale is still too large
     assert migrated[-1] < migrated[0]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Callable, Iterator
 
 from mplint.adopt.keras.builders import Built, builds, trains
+from mplint.adopt.keras.clashes import clashes_elsewhere, clashing_layers, layers_beside
 from mplint.adopt.keras.elsewhere import foreign_training, models_from_elsewhere, run_elsewhere
 from mplint.adopt.keras.entry import start_of
 from mplint.adopt.keras.existing import existing, imports_keras
@@ -23,7 +23,7 @@ from mplint.adopt.keras.version import Keras, for_one_keras, too_old
 from mplint.adopt.program import Adopted, Note, Program
 from mplint.catalog import rule_of
 from mplint.findings import Location, Span
-from mplint.python.document import InputError, is_test_path
+from mplint.python.document import InputError
 from mplint.rewrite import FixError
 
 MOST = 40  # rounds of changes, should one of them never be enough
@@ -33,20 +33,11 @@ def adopt(program: Program, policy: str) -> Adopted:
     """Adopt `policy` where the program trains in float32; raises nothing."""
     if not imports_keras(program.file):
         return Adopted(program)
-    copy, keras = for_one_keras(Program(title_of(program.path), program.data, program.targets), root_of(program.file, None))
+    copy, keras = for_one_keras(program, root_of(program.file, None))
     result = adopted(copy, policy, keras)
-    made, left = (tuple(n._replace(location=n.location._replace(path=program.path)) for n in notes) for notes in (result.made, result.left))
     after = result.program.data
-    return Adopted(program if after == program.data else Program(program.path, after, program.targets), made, left, result.trains)
-
-
-def title_of(path: str) -> str:
-    """The path under which a program is read: what is to be adopted is no test, wherever it lies."""
-    name = "train.ipynb" if path.endswith(".ipynb") else "train.py"
-    folder = os.path.dirname(path)
-    if is_test_path(os.path.join(folder, name)):
-        return name
-    return os.path.join(folder, name) if is_test_path(path) else path
+    unchanged = program if after == program.data else Program(program.path, after, program.targets)
+    return result._replace(program=unchanged)
 
 
 def builds_keras(program: Program) -> bool:
@@ -103,8 +94,11 @@ def finished(first: Program, program: Program, made: list[Note], policy: str, ke
     program, cast = rewritten(first, program, kernels_of_float32, "`{}` {}")
     program, added = rewritten(first, program, added_losses, "`{}` {}")
     mended = mend(first, program, known)
-    program, clipped = rewritten(first, mended.program, scaled_clips, "`{}` {}")
-    if clipped:
+    program, clashing = rewritten(first, mended.program, clashing_layers, "`{}` {}")
+    program, beside = rewritten(first, program, layers_beside, "`{}` {}")
+    clashing += beside
+    program, clipped = rewritten(first, program, scaled_clips, "`{}` {}")
+    if clashing or clipped:
         rest = mend(first, program, known)
         mended = rest._replace(done=mended.done + rest.done)
     program = mended.program
@@ -113,13 +107,16 @@ def finished(first: Program, program: Program, made: list[Note], policy: str, ke
     if policy == "mixed_float16" and not any(rule_of(f).adoption.scaling for f, _ in mended.left):
         fatal += [note_at(first, program, node, text) for node, text in unscaled_updates(scene)]
     fatal += [note_at(first, program, node, text) for node, text in uncast_kernels(scene)]
+    fatal += [note_at(first, program, node, text) for node, text in clashes_elsewhere(scene)]
     if fatal and fresh:
         return Adopted(first, (), tuple(fatal), True)
     done = [Note(place, text_of_done(f, keras.major, keras.known_by)) for f, place in mended.done]
     left = [Note(place, text_of_left(f, policy)) for f, place in mended.left if not is_fatal(f)] + fatal
     left += [note_at(first, program, node, text) for node, text in untraced(scene)]
     left += [note_at(first, program, node, text) for node, text in models_from_elsewhere(scene, policy)]
-    return Adopted(first if program.data == first.data else program, (*made, *kept, *cast, *added, *done, *clipped), tuple(left), True)
+    return Adopted(
+        first if program.data == first.data else program, (*made, *kept, *cast, *added, *done, *clashing, *clipped), tuple(left), True
+    )
 
 
 def note_at(first: Program, program: Program, node: ast.AST, text: str) -> Note:

@@ -9,10 +9,11 @@ from mplint.adopt.keras.scene import Scene
 from mplint.frameworks.keras.layers import is_preparing
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry
-from mplint.program.values import Constant, External, Unknown
+from mplint.program.values import Class, Constant, External, Object, Unknown
 
 OTHERS = ("sklearn", "scipy", "numpy", "xgboost", "lightgbm", "catboost", "pandas", "torch", "builtins", "re.", "statsmodels", "joblib",
           "sonnet", "keras_tuner", "kerastuner")  # fmt: skip
+FITS = ("fit", "fit_generator", "train_on_batch", "get_updates")
 TRAINING = ("model fit", "gradients applied", "minimized", "jax gradients taken", "backward", "gradients assigned")
 
 
@@ -71,8 +72,22 @@ def trains(scene: Scene) -> bool:
     """Whether the program itself fits a model, or applies gradients."""
     if any(scene.here(event) is not None for _, event in scene.events(*TRAINING)):
         return True
+    if any(fits(scene, call) for call in scene.file.syntax.all(ast.Call)):
+        return True
     unknown = [event for _, event in scene.events("unknown model trained") if str(event.data["how"]).startswith("fit")]
     return any(scene.here(event) is not None and not is_other(event.data["model"]) for event in unknown)
+
+
+def fits(scene: Scene, call: ast.Call) -> bool:
+    """Whether a call trains a model that an object of the project holds, or gives the updates of a training step."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in FITS:
+        return False
+    if call.func.attr == "get_updates":
+        return True
+    held = scene.program.execution.values(call.func.value)
+    return any(type(atom) is Object and type(atom.type) is Class for atom in held) and all(
+        code.name != call.func.attr for code in scene.program.execution.codes(call)
+    )
 
 
 def is_other(model: object) -> bool:

@@ -26,7 +26,8 @@ class Refusal(NamedTuple):
 
 def refusals(scene: Scene, policy: str, built: list[Built]) -> Iterator[Refusal]:
     """Each reason once, at the first place that shows it."""
-    found = [graph_code(scene), other_float(scene), loaded_only(scene, built), built_at_import(scene)]
+    found = [graph_code(scene), updates_by_hand(scene), sparse_inputs(scene), other_float(scene)]
+    found += [loaded_only(scene, built), built_at_import(scene)]
     if policy == "mixed_float16":
         found += [tpu(scene), own_loop(scene), unseen_update(scene), assigned_by_hand(scene)]
     yield from (refusal for refusal in found if refusal is not None)
@@ -44,6 +45,31 @@ def graph_code(scene: Scene) -> Refusal | None:
         return None
     text = f"`{scene.text(found[0])}` is TensorFlow 1: a Keras policy does not reach graphs and estimators; move to Keras first"
     return Refusal(found[0], text)
+
+
+def updates_by_hand(scene: Scene) -> Refusal | None:
+    """Updates of a graph that an optimizer gives to a function of the backend, as Keras did before TensorFlow 2."""
+    call = next((c for c in scene.file.syntax.all(ast.Call) if isinstance(c.func, ast.Attribute) and c.func.attr == "get_updates"), None)
+    if call is None:
+        return None
+    text = (
+        f"`{scene.text(call)}` puts its updates into a graph, where nothing scales their loss: train with `fit` or in a GradientTape first"
+    )
+    return Refusal(call, text)
+
+
+def sparse_inputs(scene: Scene) -> Refusal | None:
+    """Models that take sparse matrices, which TensorFlow multiplies in float32 and float64 alone."""
+    for call in scene.file.syntax.all(ast.Call):
+        sparse = next((k.value for k in call.keywords if k.arg == "sparse"), None)
+        if (
+            isinstance(sparse, ast.Constant)
+            and sparse.value is True
+            and any(n.endswith(".Input") for n in scene.file.names.candidates(call.func))
+        ):
+            text = f"`{scene.text(call)}` takes sparse matrices, which TensorFlow does not multiply in half: keep this model in float32"
+            return Refusal(call, text)
+    return None
 
 
 def other_float(scene: Scene) -> Refusal | None:

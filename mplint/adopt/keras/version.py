@@ -9,6 +9,8 @@ from mplint.frameworks.keras.versions import loop_major
 from mplint.targets import Targets
 from mplint.versions import Versions
 
+MOST_FILES = 20
+
 
 class Keras(NamedTuple):
     """The Keras that a program runs under: 2 or 3, and how that is known (for a note)."""
@@ -26,12 +28,24 @@ def for_one_keras(program: Program, root: str) -> tuple[Program, Keras]:
         keras = Keras(2, "as the program asks")
     elif (major := loop_major(file, targets)) is not None:
         keras = Keras(major, "as its API shows")
+    elif (major := of_files_beside(program)) is not None:
+        keras = Keras(major, "as the API that its files use shows")
     elif (version := installed(root)) is not None:
         keras = Keras(3 if version.split(".")[0] >= "3" else 2, f"installed: {version}")
     else:
         keras = Keras(3, "assumed, as none is pinned or installed")
     versions = Versions.parse(">=3" if keras.major == 3 else ">=2.4,<3")
     return Program(program.path, program.data, changed(targets, versions)), keras
+
+
+def of_files_beside(program: Program) -> int | None:
+    """2 or 3 where the other files that run with a program show it; None where they don't, or don't agree."""
+    execution = program.execution
+    places = (place for _, event in execution.all_events() for place in (event.place, *event.calls))
+    paths = sorted({place.path for place in places} - {execution.path})[:MOST_FILES]
+    files = (execution.trace.file(path) for path in paths)
+    found = {loop_major(file, Targets()) for file in files if file is not None} - {None}
+    return found.pop() if len(found) == 1 else None
 
 
 def changed(targets: Targets, keras: Versions | None) -> Targets:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from mplint.adopt.program import Adopted, Program
 from mplint.adopt.torch import hazards
 from mplint.adopt.torch.attempt import Attempt, Refused, attempt
@@ -50,10 +52,19 @@ def refusal(program: Program, backward: Backward, policy: str) -> str | None:
     try:
         hazards.of_program(execution, policy)
         hazards.of_models(execution)
-        hazards.of_backward(execution, backward.call, policy)
         models = Models(execution)
+        hazards.of_backward(execution, backward.call, policy, statements_of(Passages(models, policy), backward))
         if not backward.covered and not models.runs(loss_of(backward.call)):
             hazards.of_passages(models, Passages(models, policy).of_backward(backward.call))
     except NoFix as reason:
         return str(reason)
     return None
+
+
+def statements_of(passages: Passages, backward: Backward) -> list[ast.stmt]:
+    """The statements that compute the loss of a backward pass; none where they are not in sight."""
+    try:
+        found = passages.of_backward(backward.call)
+    except NoFix:
+        return []
+    return [statement for passage in found for statement in passages.between(passage.first, passage.last)]

@@ -35,6 +35,22 @@ def float_arrays(execution: Execution) -> Iterator[Change]:
                     yield float32_tensor(file, root_of(execution, statement.value))
 
 
+def distributions(execution: Execution) -> Iterator[Change]:
+    """Cast what models give under autocast where a distribution is made of it: it samples, takes logarithms and inverts in that dtype."""
+    file = execution.file
+    for call in file.syntax.all(ast.Call):
+        if not any(type(atom) is External and is_distribution(atom.name) for atom, _ in execution.callees(call)):
+            continue
+        for given in (*call.args, *(keyword.value for keyword in call.keywords)):
+            if isinstance(given, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) and gives_half(execution, given):
+                yield float32_tensor(file, given)
+
+
+def is_distribution(name: str) -> bool:
+    """Whether a name is that of a distribution of torch."""
+    return name.startswith("torch.distributions.") and name.rpartition(".")[2][:1].isupper()
+
+
 def matching_stores(execution: Execution) -> Iterator[Change]:
     """In models, give what layers compute the dtype of the float32 tensor that it is stored in: in place, nothing is promoted."""
     file = execution.file

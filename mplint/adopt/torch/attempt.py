@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mplint.adopt.program import Program
 from mplint.adopt.torch import hazards, judgment
-from mplint.adopt.torch.arrays import float_arrays, matching_stores
+from mplint.adopt.torch.arrays import distributions, float_arrays, matching_stores
 from mplint.adopt.torch.backwards import groups, is_covered, numbered
 from mplint.adopt.torch.evaluation import Evaluations
 from mplint.adopt.torch.judgment import Mended, settled
@@ -108,7 +108,7 @@ def with_float_results(program: Program, chosen: Sequence[int]) -> Program:
     kernels, unclear = hazards.without_half_kernel(execution) if chosen else ([], [])
     if unclear:
         raise Refused(chosen, f"`{program.file.text(unclear[0].func)}` has no half kernel: compute it in float32 with autocast off first")
-    changes = tuple(dict.fromkeys([*float_arrays(execution), *inner, *kernels]))
+    changes = tuple(dict.fromkeys([*float_arrays(execution), *distributions(execution), *inner, *kernels]))
     return carried_out(program, fix_of(changes), chosen)
 
 

@@ -9,10 +9,11 @@ from mplint.adopt.execution import Execution
 from mplint.program.conditions import extend
 from mplint.program.machine import Event
 from mplint.program.trace import tensors_of
-from mplint.program.values import HALF, Atom, External, Place, State, Tensor, atoms
+from mplint.program.values import HALF, Atom, External, Object, Place, State, Tensor, atoms
 from mplint.python.definitions import Definitions
 from mplint.python.file import SourceFile
 from mplint.python.names import position
+from mplint.python.syntax import argument
 
 TRAINERS = ("trainer backward", "optimizer managed", "apex initialized", "loss scaled by a trainer")
 
@@ -48,9 +49,32 @@ def backwards(execution: Execution) -> list[Backward]:
             continue
         covered = is_covered(execution, call)
         twin = all(has_twin(execution, event) for event in plain) or has_managed_twin(execution.file, call)
-        done = (covered and not wants_scaler(execution, call)) or twin or scaled_by
+        done = (covered and not wants_scaler(execution, call)) or twin or scaled_by or trains_no_model(execution, call)
         found.append(Backward(number, call, not done, covered))
     return found
+
+
+def trains_no_model(execution: Execution, call: ast.Call) -> bool:
+    """Whether the gradients of a backward pass only change single numbers that were handed to their optimizer by name."""
+    stepped = steps_of(execution, [call])
+    makers = [execution.node(optimizer.made) for optimizer in map(optimizer_of, stepped) if optimizer is not None and optimizer.made]
+    return bool(stepped) and len(makers) == len(stepped) and all(isinstance(made, ast.Call) and takes_names(made) for made in makers)
+
+
+def optimizer_of(event: Event) -> Object | None:
+    """The optimizer that steps."""
+    optimizer = event.data["optimizer"]
+    return optimizer if type(optimizer) is Object else None
+
+
+def takes_names(made: ast.Call) -> bool:
+    """Whether an optimizer is given a list of tensors by their names, and no model's parameters."""
+    given = argument(made, "params", 0)
+    own = (ast.Name, ast.Attribute)
+    named = isinstance(given, (ast.List, ast.Tuple)) and all(
+        isinstance(part, own) and ast.unparse(part).removeprefix("self.").isidentifier() for part in given.elts
+    )
+    return named and bool(given.elts)  # type: ignore[union-attr]
 
 
 def is_remote(atom: Atom) -> bool:

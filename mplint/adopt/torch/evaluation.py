@@ -17,6 +17,7 @@ from mplint.python.syntax import FUNCTIONS, Function
 from mplint.recipes.scaler.plan import NoFix
 
 QUIET = ("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad")
+MOST_BETWEEN = 4  # statements between a model and a loss of what it gives
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
@@ -91,6 +92,8 @@ class Evaluations:
             index += 1
             if statement in taken or isinstance(statement, (*FUNCTIONS, ast.ClassDef)) or not self._computes(statement):
                 continue
+            if self.execution.leads_to(statement, "gradients taken") and not any(getattr(statement, name, None) for name in BLOCKS):
+                continue  # what is differentiated without a loss scale
             if inner := [getattr(statement, name) for name in BLOCKS if getattr(statement, name, None)]:
                 if self._header_runs(statement) and taken.isdisjoint(ast.walk(statement)):
                     yield Passage(statement, statement)
@@ -152,6 +155,9 @@ class Evaluations:
         for index in range(start + 1, len(block)):
             statement = block[index]
             compound = any(getattr(statement, name, None) for name in BLOCKS)
+            if compound and self._only_rearranges(statement):
+                results |= set(computed(self.models, statement, results))
+                continue
             if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) or compound:
                 break
             runs = self._computes(statement)
@@ -160,7 +166,8 @@ class Evaluations:
             if not runs and not loss:
                 if reads and is_fragile(self.models, statement):
                     outside.append(statement)
-                if index - last > 4:
+                results |= set(computed(self.models, statement, results)) if reads and isinstance(statement, ast.Assign) else set()
+                if index - last > MOST_BETWEEN:
                     break
                 continue
             if not runs and is_fragile(self.models, statement):
@@ -170,11 +177,34 @@ class Evaluations:
             results |= set(computed(self.models, statement, results))
         outside = [s for s in outside if position(s) > position(block[last])]
         outside += [s for s in self._spectra_after(block[last]) if s not in outside]
+        outputs = {name for s in block[start : last + 1] for name in self._outputs(s)}
+        outside += [s for s in block[last + 1 :] if s not in outside and self._hands_on(s, outputs)]
         try:
             changes = tuple(casts(self.models, block[start : last + 1], outside))
         except NoFix:
             changes = ()
         return Passage(block[start], block[last], changes), end
+
+    def _only_rearranges(self, statement: ast.stmt) -> bool:
+        """Whether a condition neither runs a model nor leaves its block: what follows it always follows."""
+        jumps = (ast.Return, ast.Break, ast.Continue, ast.Raise, ast.With, *FUNCTIONS)
+        return (
+            isinstance(statement, ast.If) and not self._computes(statement) and not any(isinstance(n, jumps) for n in ast.walk(statement))
+        )
+
+    def _outputs(self, statement: ast.stmt) -> set[str]:
+        """The names that a statement gives to what a model, called by itself, gives."""
+        value = statement.value if isinstance(statement, ast.Assign) else None
+        called = [atom for atom, method in self.execution.callees(value) if not method] if isinstance(value, ast.Call) else []
+        if not called or not all(is_model(atom) for atom in called) or not isinstance(statement, ast.Assign):
+            return set()
+        return {target.id for target in statement.targets if isinstance(target, ast.Name)}
+
+    def _hands_on(self, statement: ast.stmt, results: set[str]) -> bool:
+        """Whether a statement hands results to a function of another file, which may compute with them beside float32 tensors."""
+        calls = [n for n in within(statement) if isinstance(n, ast.Call)] if isinstance(statement, (ast.Assign, ast.Expr)) else []
+        handed = [c for c in calls if any(isinstance(value, ast.Name) and value.id in results for value in c.args)]
+        return any(self.execution.leaves(c) and not any(is_model(atom) for atom, _ in self.execution.callees(c)) for c in handed)
 
     def _spectra_after(self, last: ast.stmt) -> list[ast.stmt]:
         """The statements of a function that compute spectra after a passage."""

@@ -33,6 +33,7 @@ SHARDS = (
     "fairscale",
 )
 HIGHER = ("learn2learn", "higher", "functorch", "torchopt")
+SPARSE_PRODUCTS = frozenset({"torch.spmm", "torch.sparse.mm", "torch.sparse.addmm", "torch.smm", "torch.hspmm"})
 SPARSE = re.compile(r"\.to_sparse\w*\(|\btorch\.sparse\.|\bsparse_\w+_tensor\(")
 NO_HALF = re.compile(
     r"torch\.(linalg\.(inv|inv_ex|solve|cholesky|svd|qr|eigh?|eigvalsh?|det|slogdet|lstsq|pinv|matrix_exp)"
@@ -46,6 +47,8 @@ DOUBLE_TEXT = re.compile(r"set_default_dtype\(\s*torch\.(float64|double)|DoubleT
 def of_program(execution: Execution, policy: str) -> None:
     """Raise NoFix for what concerns all loops of the program."""
     file = execution.file
+    if (pinned := execution.targets.torch) is not None and pinned.below("1.6"):
+        raise NoFix(f"the project pins torch {pinned.requirement()}, which has no autocast: move to a later one first")
     imported = imports(file)
     roots = {name.partition(".")[0] for name in imported}
     for package, reason in ENGINES.items():
@@ -61,6 +64,8 @@ def of_program(execution: Execution, policy: str) -> None:
         raise NoFix("the model is sharded in another file: choose half precision where that is done")
     if SPARSE.search(text) and multiplies_sparse(execution):
         raise NoFix("the program multiplies sparse tensors, which have no half kernels: keep those products in float32 first")
+    if (path := multiplied_elsewhere(execution)) is not None:
+        raise NoFix(f"`{path}` multiplies sparse tensors, which have no half kernels: keep those products in float32 first")
     if COMPLEX.search(text):
         raise NoFix("the program computes with complex numbers or FFTs, which half does not reach: keep those parts in float32 first")
     if DOUBLE_TEXT.search(text):
@@ -145,6 +150,17 @@ def multiplies_sparse(execution: Execution) -> bool:
     return False
 
 
+def multiplied_elsewhere(execution: Execution) -> str | None:
+    """Another file that runs with the program and multiplies by sparse matrices in its models."""
+    for path in execution.run_with:
+        file = execution.trace.file(path)
+        if file is not None and any(
+            name in SPARSE_PRODUCTS for call in file.syntax.all(ast.Call) for name in file.names.candidates(call.func)
+        ):
+            return path
+    return None
+
+
 def is_returned(file: SourceFile, function: Function, call: ast.Call) -> bool:
     """Whether a function returns what a call gives, by its name."""
     values = [s.value for s in ast.walk(function) if isinstance(s, ast.Return) and s.value is not None]
@@ -159,8 +175,8 @@ def code_of(file: SourceFile) -> str:
     return "\n".join(line.partition("#")[0] for number, line in enumerate(file.lines, 1) if number not in numbers)
 
 
-def of_backward(execution: Execution, backward: ast.Call, policy: str) -> None:
-    """Raise NoFix for what concerns one backward pass."""
+def of_backward(execution: Execution, backward: ast.Call, policy: str, inside: Sequence[ast.stmt] = ()) -> None:
+    """Raise NoFix for what concerns one backward pass; `inside`: the statements that compute its loss, as far as they are in sight."""
     file = execution.file
     function = file.syntax.function(backward)
     if function is not None and any("compile" in file.text(d) or "jit" in file.text(d) for d in function.decorator_list):
@@ -189,8 +205,13 @@ def of_backward(execution: Execution, backward: ast.Call, policy: str) -> None:
         raise NoFix(f"`{odd}` takes gradients that a scaler would scale, in a way of its own: mixed_bfloat16 needs no scaler")
     if (update := update_by_hand(file, function)) is not None:
         raise NoFix(f"`{update}` changes weights by hand, by gradients that a scaler would scale: let an optimizer do it")
-    if differentiates_twice(execution, backward):
+    if differentiates_twice(execution, backward, inside):
         raise NoFix(DIFFERENTIATED)
+    if (taken := gradients_inside(execution, inside)) is not None:
+        raise NoFix(
+            f"`{file.text(taken.func)}` takes gradients of float16 work inside of what this loss is made of, and nothing scales them: "
+            "mixed_bfloat16 needs no scaling, or scale their loss by hand and divide them by the scale"
+        )
 
 
 def closure_step(execution: Execution, backward: ast.Call) -> ast.Call | None:
@@ -239,7 +260,7 @@ def of_gradients(node: ast.AST) -> bool:
     return any(not ast.unparse(n.value).endswith(("autograd", "torch")) for n in attributes)
 
 
-def differentiates_twice(execution: Execution, backward: ast.Call) -> bool:
+def differentiates_twice(execution: Execution, backward: ast.Call, inside: Sequence[ast.stmt]) -> bool:
     """Whether gradients are kept for a second differentiation in a way that adoption can't keep in float32."""
     roots = {name.partition(".")[0] for name in imports(execution.file)}
     if roots & set(HIGHER):
@@ -247,4 +268,20 @@ def differentiates_twice(execution: Execution, backward: ast.Call) -> bool:
     flag = argument(backward, "create_graph")
     if flag is not None and not (isinstance(flag, ast.Constant) and flag.value is False):
         return True
-    return any(keeps_graph(event) and execution.node(event.place) is None for _, event in execution.events("gradients taken"))
+    nodes = {node for statement in inside for node in ast.walk(statement)}
+    for _, event in execution.events("gradients taken"):
+        if keeps_graph(event) and execution.node(event.place) is None:
+            chain = [node for place in event.calls if (node := execution.node(place)) is not None]
+            if not chain or not nodes or not nodes.isdisjoint(chain):
+                return True
+    return False
+
+
+def gradients_inside(execution: Execution, inside: Sequence[ast.stmt]) -> ast.Call | None:
+    """The call in some statements that takes gradients of a loss of its own, which are used as they are."""
+    nodes = {node for statement in inside for node in ast.walk(statement)}
+    for _, event in execution.events("gradients taken"):
+        node = execution.node(event.place)
+        if isinstance(node, ast.Call) and node in nodes and not keeps_graph(event):
+            return node
+    return None

@@ -83,8 +83,11 @@ def root_of(file: SourceFile, node: ast.expr) -> str | None:
     return None
 
 
-def casts(models: Models, inside: Sequence[ast.stmt], outside: Sequence[ast.stmt]) -> Iterator[Change]:
-    """Cast what statements outside autocast read of the results of those inside; NoFix where it is not clear what those are."""
+def casts(models: Models, inside: Sequence[ast.stmt], outside: Sequence[ast.stmt], once: frozenset[str] = frozenset()) -> Iterator[Change]:
+    """Cast what statements outside autocast read of the results of those inside; NoFix where it is not clear what those are.
+
+    `once`: names that are cast in a statement of their own, since gradients are taken of them: each has to stay one tensor.
+    """
     file = models.file
     results: set[str] = set()
     for statement in inside:
@@ -95,7 +98,11 @@ def casts(models: Models, inside: Sequence[ast.stmt], outside: Sequence[ast.stmt
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and node.id in results and isinstance(node.ctx, ast.Load) and not _is_iterated(file, node):
                 tensor = tensor_at(file, node)
-                if tensor is node and (keys := entries_read(models, node, statement)):
+                if tensor is node and node.id in once:
+                    results.discard(node.id)
+                    if may_be_cast(models, node):
+                        yield InsertStatements(file.span(statement), (f"{node.id} = {node.id}.float()",))
+                elif tensor is node and (keys := entries_read(models, node, statement)):
                     lines = [f"{node.id}[{key!r}] = {node.id}[{key!r}].float()".replace("'", '"') for key in sorted(keys)]
                     yield InsertStatements(file.span(statement), tuple(lines))
                 elif tensor is not None and may_be_cast(models, tensor):
@@ -229,6 +236,8 @@ def tensor_at(file: SourceFile, name: ast.Name) -> ast.expr | None:
                 node = parent
             case ast.Call(args=[first]) if first is node and isinstance(parent.func, ast.Name) and parent.func.id == "len":
                 return None
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[holder]) if holder is node:
+                return None  # whether it has such an entry
             case _:
                 return node
 

@@ -63,6 +63,10 @@ def _made(before: Program, after: Program, policy: str, adopted: Sequence[Backwa
         for passage in Evaluations(models, Passages(models, policy)).all(passages):
             yield Note(file.location(passage.first), f"a forward pass without gradients runs under autocast in {dtype}")
     if after.document.text.count("caler.state_dict()") > before.document.text.count("caler.state_dict()"):
-        for call in file.syntax.all(ast.Call):
-            if any(type(a) is Object and a.kind == "state_dict" and a.type == "optimizer" for a in before.execution.values(call)):
-                yield Note(file.location(call), "the checkpoint holds the scaler's state, too")
+        saved = [
+            call
+            for call in file.syntax.all(ast.Call)
+            if any(type(a) is Object and a.kind == "state_dict" and a.type == "optimizer" for a in before.execution.values(call))
+        ]
+        for call in {file.syntax.statement(call): call for call in saved}.values():  # one checkpoint may hold several optimizers
+            yield Note(file.location(call), "the checkpoint holds the scaler's state, too")

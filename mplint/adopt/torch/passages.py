@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from mplint.adopt.torch.losses import casts, computed, is_fragile, is_spectral, names_in
@@ -167,7 +168,8 @@ class Passages:
         if not outside:
             parts[-1] += self._sums_after(parts[-1])
         inside = [s for part in parts for s in self.between(part[0], part[-1])]
-        changes = casts(self.models, inside, sorted([*outside, *apart], key=position))
+        samples = frozenset(name.id for s in outside if self.feeds_penalty(s) for name in names_in(s.value))  # type: ignore[attr-defined]
+        changes = casts(self.models, inside, sorted([*outside, *apart], key=position), samples)
         return [Passage(part[0], part[-1], tuple(changes) if part is parts[0] else ()) for part in parts]
 
     def _sums_after(self, part: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -189,7 +191,26 @@ class Passages:
         """Whether a statement takes gradients that are differentiated again: under a loss scale those would be scaled, too."""
         if self.policy != "mixed_float16":
             return False
-        return any(self.takes(n) for n in ast.walk(statement)) and self.penalty_in(statement) is None
+        if any(self.takes(n) for n in ast.walk(statement)):
+            return self.penalty_in(statement) is None
+        return self.feeds_penalty(statement)
+
+    def feeds_penalty(self, statement: ast.stmt) -> bool:
+        """Whether a statement runs a model on a sample so that a function of the project can take its gradients, of both."""
+        if not isinstance(statement, ast.Assign) or not self.models.runs_model(statement):
+            return False
+        read = {name.id for name in names_in(statement.value)}
+        for call in self._penalties:
+            given = [value for value in call.args if isinstance(value, ast.Name)]
+            made = [v.id for v in given if any(self.syntax.statement(b.node) is statement for b in self.file.names.reaching(v))]
+            if made and any(value.id in read for value in given if value.id not in made):
+                return True
+        return False
+
+    @cached_property
+    def _penalties(self) -> list[ast.Call]:
+        """The calls of the project's functions that take gradients which are differentiated again."""
+        return [call for call in self.file.syntax.all(ast.Call) if self.execution.codes(call) and self.takes(call)]
 
     def penalty_in(self, statement: ast.stmt) -> ast.Call | None:
         """The call that takes such gradients in the midst of an expression that runs models besides, and may stand before it."""

@@ -11,6 +11,7 @@ from mplint.adopt.torch.passages import passed
 from mplint.adopt.torch.spelling import Spelling, imports_torch, torch_name
 from mplint.findings import AddImport, Applicability, Fix
 from mplint.program.values import Place
+from mplint.python.definitions import Definitions
 from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.recipes.scaler.insertion import Insertion, Training
@@ -62,11 +63,16 @@ def training_of(execution: Execution, backwards: Sequence[ast.Call]) -> Training
         require(stepped_here, "the optimizer's step is not in sight")
         elsewhere = steps[call].place.path != execution.path
         require(not elsewhere, f"`{execution.file.text(call)}` steps in another file: scale the loss, step and update with a scaler there")
+    unseen = steps_beside(execution, calls)
+    for call in unseen:
+        made.setdefault(ast.unparse(call.func.value), next(iter(made.values()), {}))  # type: ignore[attr-defined]
+    calls = sorted([*calls, *unseen], key=position)
+    beside = [call for call in calls_at(execution, "backward") if call not in backwards]
     return Training(
         backwards=sorted(backwards, key=position),
-        others=[call for call in calls_at(execution, "backward") if call not in backwards],
+        others=[call for call in beside if any(execution.innermost(event) in steps for event in steps_of(execution, [call]))],
         steps=calls,
-        looks=list(dict.fromkeys([*looks_beside(execution, calls), *looks(execution.file)])),
+        looks=lifted(execution.file, [*looks_beside(execution, calls), *looks(execution.file)], [*backwards, *calls]),
         made=lambda node: [*made.get(ast.unparse(node), {})] or [node],
     )
 
@@ -82,8 +88,41 @@ def looks_beside(execution: Execution, steps: Sequence[ast.Call]) -> list[ast.Ca
     return sorted(found, key=position)
 
 
+def steps_beside(execution: Execution, calls: Sequence[ast.Call]) -> list[ast.Call]:
+    """Steps of further optimizers in the same functions, in arms that the program does not take: they apply the same gradients."""
+    file = execution.file
+    homes = {file.syntax.function(call) for call in calls}
+    methods = [c for c in file.syntax.all(ast.Call) if isinstance(c.func, ast.Attribute) and file.syntax.function(c) in homes]
+    cleared = {ast.unparse(c.func.value) for c in methods if c.func.attr == "zero_grad"}  # type: ignore[attr-defined]
+    stepped = {ast.unparse(c.func.value) for c in calls if isinstance(c.func, ast.Attribute)}
+    found = [c for c in methods if c.func.attr == "step" and not c.args and not execution.callees(c)]  # type: ignore[attr-defined]
+    return [c for c in found if ast.unparse(c.func.value) in cleared - stepped]  # type: ignore[attr-defined]
+
+
+def lifted(file: SourceFile, found: Sequence[ast.expr], beside: Sequence[ast.AST]) -> list[ast.expr]:
+    """Looks at gradients, those in functions of their own as the calls of these that stand beside backward passes and steps."""
+    homes = {file.syntax.function(node) for node in beside}
+    sites = Definitions(file.syntax, file.names).call_sites
+    result: dict[ast.expr, None] = {}
+    waiting, done = list(found), set[ast.expr]()
+    while waiting:
+        look = waiting.pop(0)
+        if look in done:
+            continue
+        done.add(look)
+        home = file.syntax.function(look)
+        if home is None or home in homes or not sites.get(home):
+            result[look] = None
+        else:
+            waiting += sites[home]
+    return list(result)
+
+
 def origins(execution: Execution, node: ast.expr, chain: Sequence[Place]) -> Iterator[ast.AST]:
     """What makes an optimizer, or hands it in: the call that gives it in this file, through the calls that lead there."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        kept = Definitions(execution.file.syntax, execution.file.names).kept_as(node)
+        yield from (value for value in kept if isinstance(value, ast.Call))
     if not isinstance(node, ast.Name):
         return
     for binding in execution.file.names.reaching(node):

@@ -132,7 +132,10 @@ def _from_command_line(file: SourceFile, policy: str) -> list[Note]:
     for call in file.syntax.all(ast.Call):
         if any(name == "transformers.HfArgumentParser" for name in file.names.candidates(call.func)):
             found.append(Note(file.location(call), f"the precision comes from the command line: run the script with `{flag}`"))
-        elif any(name.endswith(("LightningCLI", "Trainer.from_argparse_args")) for name in file.names.candidates(call.func)):
+        elif any(name.endswith("Trainer.from_argparse_args") for name in file.names.candidates(call.func)):  # gone with Lightning 2.0
+            value = "--precision 16" if policy == "mixed_float16" else "--precision bf16"
+            found.append(Note(file.location(call), f"the precision comes from the command line: run the script with `{value}`"))
+        elif any(name.endswith("LightningCLI") for name in file.names.candidates(call.func)):
             value = "--trainer.precision 16-mixed" if policy == "mixed_float16" else "--trainer.precision bf16-mixed"
             found.append(Note(file.location(call), f"the precision comes from the command line: run the script with `{value}`"))
     return found

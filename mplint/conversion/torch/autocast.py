@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree
 
+from mplint.autocast_lists import known
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
-from mplint.conversion.torch.autocast_rules import Ruled, has_rules, ruled
+from mplint.conversion.torch.autocast_rules import Ruled, ruled
 from mplint.conversion.torch.files import first_line, save, weight_bytes
 from mplint.conversion.torch.operators import HEAVY, base_name
 from mplint.conversion.torch.run import half_of
@@ -42,7 +43,7 @@ def convert_under_autocast(program: ExportedProgram, policy: Policy, options: Op
         raise ConversionError(f"autocast for {device} does not run it: {first_line(error)}") from None
     _count(result, followed, device)
     if followed.distances:
-        whose = device if has_rules(device) else f"cpu (those of {device} are not known)"
+        whose = device if known(device) else f"cpu (those of {device} are not known)"
         count = len(followed.distances)
         result.verified.append(f"the rules of {policy.half} autocast on {whose}, followed on {count} sample{'s' if count > 1 else ''}")
     verify(result, program, made, wanted, followed.distances)

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree
 
+from mplint.autocast_lists import list_of
 from mplint.conversion.distance import Distance
 from mplint.conversion.policy import Policy
 from mplint.conversion.torch.operators import RECURRENT, base_name
@@ -18,7 +19,6 @@ from mplint.conversion.torch.verify import Expected
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-LISTS = ("lower", "fp32", "fp32_set_opt_dtype", "promote", "banned")
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -110,24 +110,9 @@ def _full_name(target: torch._ops.OpOverload) -> str:
     return f"{name}.{target._schema.overload_name}" if target._schema.overload_name else name
 
 
-def has_rules(device: str) -> bool:
-    """Whether the lists of a device type are known."""
-    return device in _tables()
-
-
-def _tables() -> dict[str, dict[str, list[str]]]:
-    import tomllib
-    from importlib.resources import files
-
-    tables = tomllib.loads(files("mplint.data").joinpath("autocast_ops.toml").read_text(encoding="utf-8"))["torch"]
-    return {device: table for device, table in tables.items() if "lower" in table}
-
-
 def _rules(device: str) -> dict[str, str]:
     """The list that each operator is on, by its name."""
-    tables = _tables()
-    table = tables.get(device, tables["cpu"])
-    rules = {name: kind for kind in LISTS for name in table.get(kind, ())}
+    rules = list_of(device, "cpu")
     if "_thnn_fused_lstm_cell" in rules:  # the fused kernels that recurrent layers end in take everything in half
-        rules |= {f"{name}.{form}": "lower" for name in RECURRENT for form in ("input", "data")}
+        rules = rules | {f"{name}.{form}": "lower" for name in RECURRENT for form in ("input", "data")}
     return rules

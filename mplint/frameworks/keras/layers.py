@@ -298,7 +298,7 @@ def filled(m: Machine, made: Object, sequential: bool, args: Args, place: Place)
         for layer in (items_of(m, given, place.position) or ()) if given is not None else ():
             add(m, made, layer, place)
         return
-    outputs = args.get(1, "outputs")
+    outputs = args.get(1, "outputs") or args.named.get("output")  # as Keras 1 calls them
     if outputs is None:
         return
     m.write(made.id, "#output", outputs)

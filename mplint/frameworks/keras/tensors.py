@@ -18,6 +18,7 @@ from mplint.frameworks.keras.policies import (
     is_dtype,
 )
 from mplint.frameworks.vocabulary import Vocabulary
+from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
 from mplint.program.conditions import Path, extend
 from mplint.program.expressions import items_of
 from mplint.program.machine import IDENTITY, Args, Machine
@@ -74,7 +75,7 @@ NUMPY = "numpy"  # of an array, which takes the dtype of what it meets
 SQUARED = "product"  # of squares
 MULTI = "multi-backend"  # of what `keras.ops` and `keras.random` make
 LOW = (COMPUTE, HALF, BFLOAT)
-LARGEST = {HALF: 65504.0, COMPUTE: 65504.0, BFLOAT: 3.39e38}
+LARGEST = {HALF: FLOAT16_MAX, COMPUTE: FLOAT16_MAX, BFLOAT: BFLOAT16_MAX}
 NOISE = "noise"  # of random numbers
 COUNTED = "counted"  # of whole numbers: positions up to a length, as `tf.range` gives them,
 ELEMENTS = "elements"  # or how many elements something has
@@ -1044,7 +1045,7 @@ def number_met(m: Machine, op: str, atom: Atom, low: Tensor, place: Place) -> No
     if type(atom) is Constant and isinstance(atom.value, (int, float)) and not isinstance(atom.value, bool):
         size = abs(float(atom.value)) if abs(atom.value) < 1e300 else float("inf")
         letter = next(iter(low.dtypes))
-        if size == size and size != float("inf") and size > LARGEST.get(letter, 65504.0):
+        if size == size and size != float("inf") and size > LARGEST.get(letter, FLOAT16_MAX):
             m.emit("number beyond half", place, value=float(atom.value), op=op, tensor=low)
         elif 0 < size < 6.1e-5:
             m.emit("number below half", place, value=float(atom.value), op=op, tensor=low)

@@ -27,10 +27,21 @@ KERAS3_ONLY = (
     "mixed_precision.dtype_policy",
 )
 # Homes that only Keras 2 has.
-KERAS2_ONLY = ("experimental", "layers.experimental", "mixed_precision.experimental", "optimizers.legacy")
+KERAS2_ONLY = (
+    *("experimental", "layers.experimental", "mixed_precision.experimental", "optimizers.legacy"),
+    *("backend.placeholder", "backend.function", "backend.learning_phase", "backend.get_session", "backend.set_session"),
+)
 # What says in a training loop which Keras it is for.
 KERAS2_MODULES = ("tensorflow_addons", "tf_keras", "tensorflow.contrib", "tensorflow.compat.v1")
-KERAS2_METHODS = ("get_scaled_loss", "get_unscaled_gradients")
+KERAS2_METHODS = ("get_scaled_loss", "get_unscaled_gradients", "fit_generator", "predict_generator", "get_updates", "predict_classes")
+KERAS2_BACKEND = frozenset({
+    "abs", "argmax", "batch_dot", "batch_flatten", "binary_crossentropy", "cast", "categorical_crossentropy", "clip", "concatenate",
+    "constant", "cumsum", "dot", "dropout", "equal", "exp", "expand_dims", "flatten", "gather", "gradients", "greater", "int_shape",
+    "log", "map_fn", "max", "maximum", "mean", "min", "minimum", "mod", "not_equal", "ones_like", "one_hot", "permute_dimensions",
+    "pow", "prod", "random_normal", "random_uniform", "repeat_elements", "reshape", "resize_images", "shape", "sigmoid", "softmax",
+    "sparse_categorical_crossentropy", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "sum", "switch", "tanh", "tile",
+    "transpose", "update", "variable", "zeros", "zeros_like"
+})  # fmt: skip
 KERAS3_METHODS = ("scale_loss",)
 
 
@@ -65,11 +76,19 @@ def loop_major(file: SourceFile, targets: Targets) -> int | None:
     if known is not None:
         return known
     found: set[int] = set()
+    found |= {2} if any(is_old_backend(file.names.resolve(node)) for node in file.syntax.all(ast.Attribute)) else set()
     found |= {2 for module in imported(file) if module.startswith(KERAS2_MODULES)}
     methods = {node.attr for node in file.syntax.all(ast.Attribute)}
+    found |= {2} if "reset_states" in methods and "stateful" not in file.document.text else set()  # Keras 3 has it for layers with a state
     found |= {2 for method in KERAS2_METHODS if method in methods} | {3 for method in KERAS3_METHODS if method in methods}
     found |= {3} if '"KERAS_BACKEND"' in file.document.text.replace("'", '"') else set()
     return found.pop() if len(found) == 1 else None
+
+
+def is_old_backend(name: str | None) -> bool:
+    """Whether a name is one of the tensor functions of `keras.backend`, which Keras 3 has no more under its own name."""
+    home, _, last = (name or "").rpartition(".")
+    return home == "keras.backend" and last in KERAS2_BACKEND
 
 
 def imported(file: SourceFile) -> list[str]:

@@ -12,6 +12,7 @@ from mplint.configs.hydra import Value as Given
 from mplint.frameworks.options.classes import open_instance
 from mplint.frameworks.options.namespaces import KIND, filled, leaf, namespace, put
 from mplint.frameworks.vocabulary import Vocabulary
+from mplint.limits import FLOAT16_MAX
 from mplint.program.expressions import entries_of, items_of
 from mplint.program.machine import IDENTITY, Args, Machine, Switch
 from mplint.program.values import (
@@ -40,7 +41,7 @@ READ = (*SUFFIXES, ".toml")
 FOLDERS = ("configs", "config", "conf", "cfgs", "cfg", "options", "hparams", "recipes", "experiments")  # of configuration files
 MOST_FILES = 24  # of a folder of configurations
 MOST_VALUES = 5  # of one setting in them
-SMALL, LARGE = 1e-5, 65504.0  # numbers that half precision holds well
+SMALL, LARGE = 1e-5, FLOAT16_MAX  # numbers that half precision holds well
 
 # trees of files as values
 

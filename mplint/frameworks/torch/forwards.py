@@ -50,8 +50,18 @@ def is_instance_from_elsewhere(unknown: Unknown) -> bool:
 
 
 def is_trained(m: Machine, atom: Atom) -> bool:
-    """Whether an unknown value is a model, by its name or by what is done with it."""
-    return type(atom) is Unknown and (is_module_name(atom) or m.read(atom, "#trained") is not None)
+    """Whether an unknown value is a model, or its `forward`, by its name or by what is done with it."""
+    if type(atom) is not Unknown:
+        return False
+    model = owner_of_member(atom, "forward") or atom
+    return is_module_name(model) or m.read(model, "#trained") is not None
+
+
+def owner_of_member(atom: Unknown, wanted: str = "") -> Unknown | None:
+    """What an unknown is a member of; `wanted`: only a member of that name."""
+    shown, _, identity = atom.symbol.partition(IDENTITY)
+    owner, dot, member = shown.rpartition(".")
+    return Unknown(f"{owner}{IDENTITY}{identity}") if dot and member.isidentifier() and wanted in ("", member) else None
 
 
 def is_followed(m: Machine, module: Atom, depth: int = 0) -> bool:

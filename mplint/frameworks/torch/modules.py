@@ -13,7 +13,7 @@ from functools import partial
 from mplint.frameworks.derived import OpMeaning, torch_layer
 from mplint.frameworks.library import unknown_result
 from mplint.frameworks.packages import in_table, note, of_table
-from mplint.frameworks.torch.forwards import is_trained, note_called
+from mplint.frameworks.torch.forwards import is_trained, note_called, owner_of_member
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, SCALAR, UNKNOWN_TENSOR, dtypes_given, named, spread
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, gradients_off, zero_grad
 from mplint.frameworks.torch.tensors import (
@@ -324,7 +324,8 @@ def layer_result(m: Machine, receiver: Object, meaning: OpMeaning, weights: Atom
     if cast_to is None and meaning.kind == "lower" and type(result) is Tensor and result.dtypes == {HALF} and not result.forward:
         result = result.but(dtypes=frozenset({ANY}), half=())  # float32 weights take no half input: somebody casts them
     if short.startswith(SIZED) and type(result) is Tensor and UNTRAINED in result.tags and not gradients_off(m):
-        result = result.but(tags=result.tags - {UNTRAINED})  # its weights are trained, whatever its input is
+        own = result.forward if result.dtypes & HALVES or not result.dtypes <= {SINGLE} else frozenset[str]()
+        result = result.but(tags=result.tags - {UNTRAINED}, forward=own)  # its weights are trained, whatever its input is
     if short in ("LSTM", "GRU", "RNN"):
         return Items((result, result)) if type(result) is not Items else Items((result.items[0], Items(result.items[1:])))
     return result
@@ -341,11 +342,19 @@ def weights_of(dtype: Atom) -> Tensor | None:
     return dtype if type(dtype) is Tensor else None
 
 
+def dtype_held(m: Machine, owner: Hashable) -> Value | None:
+    """The dtype that somebody has cast something to: of several unknown models that were joined to one, the first."""
+    held = m.read(owner, "#dtype")
+    if held is None and type(owner) is Unknown and owner.symbol.endswith("|"):
+        return m.read(Unknown(owner.symbol.rstrip("|"), owner.hint), "#dtype")
+    return held
+
+
 def cast_weights(m: Machine, owner: Hashable) -> Value:
     """The weights of what somebody has cast, or computes with in another dtype, as a tensor; NONE where nobody has: both, under their
     conditions.
     """
-    held = m.read(owner, "#dtype")
+    held = dtype_held(m, owner)
     own = choose(join((guards, weights_of(atom) or NONE) for guards, atom in options(held)), m.path) if held is not None else NONE
     computes = m.read(owner, COMPUTES)
     return own if computes is None else m.each(computes, lambda low: own if low == NONE else low)
@@ -665,7 +674,8 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
         return None
     note_called(m, atom, args, place)
     region = m.state("autocast")
-    held = m.read(atom, "#dtype")
+    owner = cast_owner(m, atom, args)
+    held = dtype_held(m, owner)
     if held is None and not any(type(a) is Autocast and a.dtype is not None for a in atoms(region)):
         if m.recorder is not None and (is_trained(m, atom) or is_part_of_forward(m, atom)):
             m.recorder.computed(m, place, "", "model")
@@ -673,7 +683,7 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
 
     def one(state: Atom) -> Value:
         if held is not None or (type(state) is Autocast and state.dtype is not None):
-            return unknown_model(m, atom, args, place)
+            return unknown_model(m, owner, args, place)
         found = inherit(m, (atom, *args.all()))
         if found is None:
             return plain_result(m, atom, args, place)
@@ -681,6 +691,15 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
         return found
 
     return m.each(region, one)
+
+
+def cast_owner(m: Machine, atom: Unknown, args: Args) -> Unknown:
+    """What is called, or the model that somebody has cast of which it is a part: its `forward`, a module, or what takes its outputs."""
+    owner = owner_of_member(atom) if dtype_held(m, atom) is None else None
+    if owner is None or dtype_held(m, owner) is None:
+        return atom
+    is_part = is_trained(m, atom) or any(type(a) is Tensor and MODEL_OUTPUT in a.tags for v in args.all() for a in atoms(v))
+    return owner if is_part else atom
 
 
 def called_after_cast(m: Machine, atom: Tensor, args: Args, place: Place) -> Value | None:
@@ -926,6 +945,22 @@ def opening(m: Machine, cls: Class) -> Callable[[Object, int], None] | None:
 
 
 vocabulary.openings.append(opening)
+
+
+LOGARITHMS = frozenset({"log", "log2", "log_softmax", "logsigmoid", "logsumexp", "LogSoftmax"})
+
+
+def computes_in_half(m: Machine, instance: Object, words: frozenset[str]) -> bool:
+    """Whether a method takes logarithms, and speaks of a model that the instance has cast to half precision."""
+    if words.isdisjoint(LOGARITHMS):
+        return False
+    held = [m.read(instance.id, name) for name, _ in m.store.slots.of(instance.id) if name in words]
+    owners = [atom.id if type(atom) is Object else atom for value in held if value is not None for atom in atoms(value)]
+    weights = [atom for owner in owners for atom in atoms(dtype_held(m, owner) or NONE)]
+    return any(type(atom) is Tensor and not atom.dtypes.isdisjoint(HALVES) for atom in weights)
+
+
+vocabulary.computing.append(computes_in_half)
 
 
 def has_module_base(m: Machine, cls: Class) -> bool:

@@ -97,6 +97,7 @@ COUNTS = re.compile(WHOLE + "(?:_|$)", re.I)
 NAMES_WHOLE = re.compile(WHOLE + "$", re.I)
 CHANNELS = re.compile(r"dim|head|freq|chan|layer|batch|bucket|bins|group|width|hidden|embed|rank|class|expert|query|queries|num_n|level")
 REDUCTIONS = frozenset({"mean", "var", "std", "var_mean", "std_mean", "nanmean"})
+BLENDS = frozenset({"add", "radd", "sub", "rsub", "mul", "rmul"})
 SAME_TENSOR = frozenset({"data", "T", "mT", "H", "mH", "real", "detach"})
 NEUTRAL = frozenset(
     [
@@ -295,6 +296,7 @@ OF_TENSORS = frozenset(
 MAKERS = ("build", "create", "get", "load", "make", "init", "instantiate", "prepare", "setup", "construct")  # beginnings of makers' names
 LEGACY = {"HalfTensor": HALF, "BFloat16Tensor": BFLOAT, "FloatTensor": SINGLE, "DoubleTensor": DOUBLE, "LongTensor": INTEGER}
 LEGACY.update(dict.fromkeys(("IntTensor", "ShortTensor", "ByteTensor", "CharTensor"), INTEGER), BoolTensor=BOOLEAN)
+COMPARED = UNKNOWN_TENSOR.but(dtypes=frozenset({BOOLEAN}))  # what a comparison gave, where no bool of Python's can be meant
 vocabulary.defaults["default dtype"] = DType(SINGLE)
 
 
@@ -617,6 +619,9 @@ class Operation:
         """Tags, with the one for what no gradient runs through where none runs through any of the tensors, or the result."""
         if short == "detach" or gradients_off(self.m):
             return tags | {UNTRAINED}
+        before = [t for t in self.tensors if t.forward]
+        if short in BLENDS and before and all(UNTRAINED in t.tags for t in before):
+            return tags | {UNTRAINED}  # of data and noise: samples between two others
         return tags - {UNTRAINED} if any(t.forward and UNTRAINED not in t.tags for t in self.tensors) else tags
 
     def marks(self, short: str, letters: Letters) -> frozenset[str]:
@@ -1087,7 +1092,7 @@ def of_sequence(m: Machine, name: str, args: Args, place: Place) -> Value:
 
 NUMPY = {"float16": HALF, "half": HALF, "float32": SINGLE, "single": SINGLE, "float64": DOUBLE, "double": DOUBLE, "float": SINGLE}
 LIMITS = {
-    HALF: {"min": -65504.0, "max": 65504.0, "eps": 2.0**-10, "tiny": 2.0**-14, "smallest_normal": 2.0**-14},
+    HALF: {"min": -FLOAT16_MAX, "max": FLOAT16_MAX, "eps": 2.0**-10, "tiny": 2.0**-14, "smallest_normal": 2.0**-14},
     BFLOAT: {"min": -BFLOAT16_MAX, "max": BFLOAT16_MAX, "eps": 2.0**-7, "tiny": 2.0**-126, "smallest_normal": 2.0**-126},
     SINGLE: {
         "min": -3.4028234663852886e38,
@@ -1153,6 +1158,8 @@ def tensor_method(m: Machine, atom: Atom, name: str, args: Args, place: Place) -
     """Methods of tensors, and those of unknown values that only tensors have."""
     if type(atom) is Tensor:
         return of_tensor(m, atom, name, args, place)
+    if type(atom) is Test and (name in CASTS or name in ("to", "type_as")):
+        return of_tensor(m, COMPARED, name, args, place)
     if type(atom) is not Unknown or name not in UNKNOWN_RECEIVERS:
         return None
     if is_module_name(atom):
@@ -1355,7 +1362,7 @@ def tensor_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value |
     if name == "dtype":
         return DTypeOf(atom)
     if name in SAME_TENSOR:
-        return atom
+        return atom.but(tags=atom.tags | {UNTRAINED}) if name == "data" and atom.forward else atom
     if name == "shape" and MAP in atom.tags:
         return Unknown(f"{OF_MAP}{IDENTITY}{place.path}:{place.position}")
     if name in ("is_cuda", "is_cpu"):

@@ -12,7 +12,7 @@ from mplint.frameworks.trainers.optimizers import note_half
 from mplint.frameworks.trainers.settings import note
 from mplint.frameworks.trainers.weights import weights
 from mplint.frameworks.vocabulary import Vocabulary
-from mplint.program.conditions import Path
+from mplint.program.conditions import EMPTY, Path, extend
 from mplint.program.expressions import attribute, truths
 from mplint.program.machine import IDENTITY, Args, Machine, Switch
 from mplint.program.values import (
@@ -76,12 +76,11 @@ def flags(m: Machine, given: Value, place: Place) -> list[tuple[Path, str]]:
     """The dtypes that a trainer's arguments ask for; only those that the program itself sets."""
     found: list[tuple[Path, str]] = []
     for guards, atom in options(given):
-        if type(atom) is not Object or not is_plain(m, atom, place):
-            continue
-        for flag, letter in (("fp16", HALF), ("bf16", BFLOAT)):
+        plain = plain_ways(m, atom) if type(atom) is Object else []
+        for flag, letter in (("fp16", HALF), ("bf16", BFLOAT)) if plain else ():
             value = attribute(m, atom, flag, place.position)
             register(m, value, place)
-            found += [(guards | literals, letter) for literals, on in truths(m, value) if on]
+            found += [(guards | way | literals, letter) for literals, on in truths(m, value) if on for way in plain]
     return found
 
 
@@ -105,13 +104,25 @@ def register(m: Machine, value: Value, place: Place) -> None:
             m.switches.setdefault(atom.symbol, Switch(atom.symbol.partition(IDENTITY)[0], None, place, "setting"))
 
 
-def is_plain(m: Machine, arguments: Object, place: Place) -> bool:
-    """Whether no other engine (DeepSpeed, FSDP) holds the weights, as far as the arguments say."""
+def plain_ways(m: Machine, arguments: Object) -> list[Path]:
+    """The conditions under which no other engine (DeepSpeed, FSDP) holds the weights, as far as the arguments say."""
+    found: list[Path] = [EMPTY]
     for name in ("deepspeed", "fsdp"):
         value = m.read(arguments.id, name)
-        if value is not None and not (type(value) is Constant and not value.value):
-            return False
-    return True
+        if value is not None:
+            off = [literals for literals, on in truths(m, value) if not on] if may_be_off(m, value) else []
+            found = [both for way in found for literals in off if (both := extend(way, literals)) is not None]
+    return found
+
+
+def may_be_off(m: Machine, value: Value) -> bool:
+    """Whether what names an engine is empty, or an option that names none by default."""
+    for atom in atoms(value):
+        switch = m.switches.get(atom.symbol) if type(atom) is Unknown else None
+        default = switch.default if switch is not None else atom
+        if type(default) is Constant and not default.value:
+            return True
+    return False
 
 
 def of_base(m: Machine, made: Object, bases: Sequence[str], args: Args, place: Place) -> None:

@@ -10,6 +10,7 @@ from mplint.python.r.calls import Calls, called
 from mplint.python.r.expressions import ASSIGNS, ASSIGNS_RIGHT, PIPES, Sink
 from mplint.python.r.functions import COMPOSED, KERAS3, PACKAGES, Given
 from mplint.python.r.nodes import arguments_of, at, body_of, constant, dotted, field, named, parts, string, text_of, tuple_of, word
+from mplint.python.suffixes import R_MODULE, R_SOURCES
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 ATTACH = frozenset({"library", "require", "requireNamespace", "p_load"})
 RUNS = frozenset({"suppressPackageStartupMessages", "suppressMessages", "suppressWarnings", "system.time", "local", "loop", "try",
                   "autograph", "invisible", "tic", "quietly"})  # fmt: skip
+RUNS_FILE = frozenset({"source", "sys.source", "base::source"})
+JOINED = frozenset({"file.path", "here", "here::here", "base::file.path"})
 TESTED = frozenset({"tryCatch", "withCallingHandlers"})
 MODEL_CLASSES = {"new_model_class": "keras.Model", "Model": "keras.Model"}
 LAYER_CLASSES = {"new_layer_class": "keras.layers.Layer", "Layer": "keras.layers.Layer"}
@@ -288,6 +291,8 @@ class Statements(Calls):
         if name in ("stop", "rlang::abort", "abort"):
             before, value = self.evaluated(given[0].value) if given else ([], constant(None, node))
             return [*before, at(ast.Raise(at(ast.Call(named("RuntimeError", node), [value], []), node), None), node)]
+        if name in RUNS_FILE and given and not self.outer and (module := sourced(given[0].value)) is not None:
+            return [at(ast.ImportFrom(module[0], [at(ast.alias("*"), node)], module[1]), node)]
         if name in ATTACH:
             return [imported(package, node) for package in attached(node) if package in PACKAGES]
         if name == "with" and len(given) == 2:
@@ -349,6 +354,23 @@ def imported(package: str, node: Node) -> ast.Import:
     module = PACKAGES[package]
     usual = {"tensorflow": "tf", "tf_keras": "keras"}.get(module)
     return at(ast.Import([at(ast.alias(module, usual), node)]), node)
+
+
+def sourced(node: Node) -> tuple[str, int] | None:
+    """The module that a file which is run stands for, and how many folders up it is looked for; None where the path is not written out."""
+    if node.type == "call" and called(field(node, "function")) in JOINED:
+        given = [argument.child_by_field_name("value") for argument in arguments_of(node)]
+    else:
+        given = [node]
+    if not given or any(each is None or each.type != "string" for each in given):
+        return None
+    path = "/".join(string(each) for each in given if each is not None)
+    steps = [step for step in path.split("/") if step != "."]
+    up = next((number for number, step in enumerate(steps) if step != ".."), len(steps))
+    names = [*steps[up:-1], steps[-1][:-2]] if steps[up:] else []
+    if not path.endswith(R_SOURCES) or not all(names) or any("." in name for name in names):
+        return None
+    return ".".join(names) + R_MODULE, up + 1 if up else 0
 
 
 def nodes_of(root: Node) -> Iterator[Node]:

@@ -77,14 +77,32 @@ def loaded_after(file: SourceFile, call: ast.Call, state: ast.expr | None, scale
     """The statements that load the scaler's state after the optimizer's, which `call` loads from `state`."""
     statement = file.syntax.statement(call)
     match state:
-        case ast.Subscript(value=ast.Name(id=held), slice=ast.Constant(value=str()) as item):
+        case ast.Subscript(value=(ast.Name() | ast.Subscript()) as holder, slice=ast.Constant(value=str()) as item):
             if not isinstance(statement, ast.Expr) or statement.value is not call:
                 return None
+            held = file.text(holder)
             quote = file.text(item)[:1]
             key = f"{quote}{key_like(item.value)}{quote}"
             lines = (f"if {held}.get({key}):", f"    {scaler}.load_state_dict({held}[{key}])")
             return InsertStatements(file.span(statement), lines, after=True)
     return None
+
+
+def file_beside(file: SourceFile, call: ast.Call) -> tuple[ast.Call, str] | None:
+    """The `torch.load` of an optimizer's state from a file of its own, by `call`, and the path of one for the scaler's beside it."""
+    statement, given = file.syntax.statement(call), call.args[0] if call.args else None
+    alone = isinstance(statement, ast.Expr) and statement.value is call
+    if not alone or not isinstance(given, ast.Call) or not given.args or file.names.resolve(given.func) != "torch.load":
+        return None
+    path = renamed(file, given.args[0])
+    return (given, path) if path is not None else None
+
+
+def loaded_from(file: SourceFile, call: ast.Call, load: ast.Call, path: str, scaler: str) -> Change:
+    """The statements that load the scaler's state from a file of its own, where there is one."""
+    options = "".join(f", {file.text(part)}" for part in (*load.args[1:], *load.keywords))
+    lines = (f"if os.path.exists({path}):", f"    {scaler}.load_state_dict({file.text(load.func)}({path}{options}))")
+    return InsertStatements(file.span(file.syntax.statement(call)), lines, after=True)
 
 
 def store_of(file: SourceFile, call: ast.Call) -> ast.Dict | ast.Call | ast.Assign | None:

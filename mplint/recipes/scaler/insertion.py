@@ -11,12 +11,12 @@ from mplint.findings import AddImport, Applicability, Change, Fix, InsertStateme
 from mplint.python.definitions import Definitions, own_statements
 from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, Function, argument, words_of
-from mplint.recipes.scaler.checkpoint import loaded_after, methods, saved_beside, store_of
+from mplint.recipes.scaler.checkpoint import file_beside, loaded_after, loaded_from, methods, renamed, saved_beside, store_of
 from mplint.recipes.scaler.handing import handed_on
-from mplint.recipes.scaler.home import ROUND, built_beside
+from mplint.recipes.scaler.home import ROUND, built_beside, path_to
 from mplint.recipes.scaler.looks import before_its_loops, is_after_one_of, is_between, runs_with
 from mplint.recipes.scaler.plan import NoFix, require
-from mplint.recipes.scaler.steps import another_follows
+from mplint.recipes.scaler.steps import another_follows, end_of_round
 from mplint.targets import Targets
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Insertion:
             owner = self.file.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
             yield Replace(self.file.span(call), f"{scaler}.step({owner})")
             if not another_follows(self.file, call, self.steps, self.backwards):
-                last = round_of(self.file, call, self.backwards) or statement
+                last = round_of(self.file, call, self.backwards) or end_of_round(self.file, call, self.steps, self.backwards)
                 yield InsertStatements(self.file.span(last), (f"{scaler}.update()",), after=True)
         looks = list(self._unscaled())
         yield from (change for _, change in looks)
@@ -160,6 +160,9 @@ class Insertion:
         if len(self.optimizers) == 1:
             return next(iter(self.optimizers))
         text = ast.unparse(statement)
+        named = {name for name in self.optimizers for n in ast.walk(statement) if isinstance(n, ast.expr) and ast.unparse(n) == name}
+        if len(named) == 1:
+            return named.pop()
         found = set()
         for name, node in self.optimizers.items():
             for made in self.training.made(node):
@@ -172,13 +175,25 @@ class Insertion:
         owners = {text.partition(".")[0] for text in self.optimizers}
         if owners == {"self"}:
             return self._beside_attributes()
-        return self._before_the_loop() or self._before_the_rounds() or self._beside_the_optimizers()
+        placed = self._before_the_loop() or self._before_the_rounds()
+        if placed is not None:
+            return placed
+        try:
+            return self._beside_the_optimizers()
+        except NoFix:
+            if (placed := self._before_the_module_trains()) is None:
+                raise
+            return placed
 
     def _beside_attributes(self) -> Place:
         """After the last of the statements that make the optimizers of an object."""
         made = []
         for node in self.optimizers.values():
             values = self.definitions.kept_as(node) if isinstance(node, ast.Attribute) else []
+            if not values and (held := self._beside_the_base()) is not None:
+                return held
+            if len(values) > 1 and (held := self._behind_all_arms(values)) is not None:
+                return held
             once = len(values) == 1 and isinstance(values[0], (ast.Call, ast.Name, ast.Subscript))
             require(once, "the optimizer is not made in one place")
             made.append(self.syntax.statement(values[0]))
@@ -186,6 +201,25 @@ class Insertion:
         together = {self.syntax.function(s) for s in made} == {self.syntax.function(last)}
         require(together and isinstance(self.syntax.parents[last], FUNCTIONS), "the optimizer is made under a condition")
         return Place(last, f"self.{self.name}", after=True)
+
+    def _behind_all_arms(self, values: Sequence[ast.expr]) -> Place | None:
+        """At the end of the constructor in whose arms an optimizer is made."""
+        homes = {self.syntax.function(value) for value in values}
+        home = homes.pop() if len(homes) == 1 and all(isinstance(value, ast.Call) for value in values) else None
+        if home is None or home.name != "__init__" or any(isinstance(s, ast.Return) for s in own_statements(home)):
+            return None
+        last = home.body[-1]
+        kept = [v for node in self.optimizers.values() if isinstance(node, ast.Attribute) for v in self.definitions.kept_as(node)]
+        return Place(last, f"self.{self.name}", after=True) if {self.syntax.function(v) for v in kept} == {home} else None
+
+    def _beside_the_base(self) -> Place | None:
+        """In the constructor of the one class that trains, where it has its base of another file keep the optimizers."""
+        owners = {self.syntax.enclosing_class(n) for n in (*self.backwards, *self.steps)}
+        owner = owners.pop() if len(owners) == 1 else None
+        method = next((f for f in self._owners if f is not None and self.syntax.parents[f] is owner), None)
+        made = self.file.names.method(owner, "__init__") if owner is not None else None
+        calls = [c for c, of in methods(self.file, "__init__") if self.syntax.function(c) is made] if made is not None else []
+        return self._in_constructor(method) if method is not None and calls else None
 
     @cached_property
     def _owners(self) -> list[Function | None]:
@@ -260,6 +294,18 @@ class Insertion:
         anchor, after = built_beside(self.file, made, self._uses(home))
         return Place(anchor, self.name, after)
 
+    def _before_the_module_trains(self) -> Place | None:
+        """Before the first statement of the module that makes optimizers which functions share by a global name, or has them stepped."""
+        shared = [node for node in self.optimizers.values() if isinstance(node, ast.Name)]
+        if len(shared) != len(self.optimizers) or any(self.file.names.lookup(node)[0] is not self.syntax.tree for node in shared):
+            return None
+        bound = self.file.names.bindings.get(self.syntax.tree, {})
+        if not all(bound.get(node.id) for node in shared):
+            return None
+        nodes = [binding.node for node in shared for binding in bound[node.id]] + self._uses(None)
+        tops = [path_to(self.file, node)[0] for node in nodes if self.syntax.function(node) is None]
+        return Place(min(tops, key=position), self.name, after=False) if tops else None
+
     def _uses(self, home: Function | None) -> list[ast.AST]:
         """Where a function (or the module) scales losses and steps, or calls what does."""
         found: list[ast.AST] = []
@@ -320,7 +366,9 @@ class Insertion:
             return self.place.scaler.startswith("self.") and len(values) == len(early) == 1
         if self.place.scaler.startswith("self."):
             return False
-        read = next((n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == root), None)
+        inside = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+        beside = (n for n in self.syntax.all(ast.Name) if self.syntax.function(n) is self.syntax.function(node))
+        read = next((n for n in (*inside, *beside) if n.id == root and isinstance(n.ctx, ast.Load)), None)
         bindings = self.file.names.lookup(read)[1] if read is not None else []
         here, home = self.syntax.function(node), self.syntax.function(self.place.anchor)
         if here is not home:
@@ -333,19 +381,32 @@ class Insertion:
 
     def _checkpoints(self) -> Iterator[tuple[ast.AST, Change]]:
         """Save and load the scaler's state beside the optimizer's, where the scaler is reached or can be handed."""
-        stores: dict[object, None] = {}
+        stores: dict[object, tuple[ast.AST, Change]] = {}  # after the last of the optimizers that keep their state together
+        files: dict[object, str | None] = {}  # the paths of those in files of their own, one a function
         for call, owner in methods(self.file, "state_dict"):
             store = store_of(self.file, call)
-            if store is None or not self._is_kept_at(call, owner) or kept_in(store) in stores:
+            change = (
+                saved_beside(self.file, call, store, self.place.scaler) if store is not None and self._is_kept_at(call, owner) else None
+            )
+            if store is None or change is None:
                 continue
-            change = saved_beside(self.file, call, store, self.place.scaler)
-            if change is not None:
-                stores[kept_in(store)] = None
-                yield call, change
+            if isinstance(store, ast.Call) and store.args and store.args[0] is call:
+                key = (self.syntax.function(call), "file")
+                if key not in files:
+                    files[key] = renamed(self.file, store.args[1])
+                    stores[key] = call, change
+            else:
+                stores[kept_in(store)] = call, change
+        yield from stores.values()
         loads: dict[object, tuple[ast.AST, Change]] = {}
         for call, owner in methods(self.file, "load_state_dict") if stores else ():
             if self._is_kept_at(call, owner):
                 state = argument(call, "state_dict", 0)
+                beside = file_beside(self.file, call)
+                if beside is not None and beside[1] in files.values():
+                    yield call, loaded_from(self.file, call, *beside, self.place.scaler)
+                    yield call, AddImport("os")
+                    continue
                 change = loaded_after(self.file, call, state, self.place.scaler)
                 if change is not None:  # after the last of those that load from one checkpoint together
                     held = ast.unparse(state.value) if isinstance(state, ast.Subscript) else ""

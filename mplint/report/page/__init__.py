@@ -1,4 +1,5 @@
-"""Reports as one page of HTML that needs nothing else: no network, no other file; for people who look at findings, models and adoptions."""
+"""Reports as one page of HTML that needs nothing else: no network, no other file; for people who look at findings, models,
+adoptions and runs."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mplint.adopt.program import Adoption
+    from mplint.compare.comparison import Comparison
     from mplint.conversion.result import Conversion
     from mplint.graph.model import ModelGraph
     from mplint.report.formats import Reported
@@ -38,3 +40,13 @@ def adoption_page(adoption: Adoption, written: str | None) -> str:
     from mplint.report.page.adoption import page
 
     return page(adoption, written)
+
+
+def comparison_page(comparison: Comparison, script: str, *, interrupted: bool) -> str:
+    """What runs of a script under several policies measured: verdicts, times, memory, and curves side by side.
+
+    `interrupted` where the user stopped before the last run.
+    """
+    from mplint.report.page.comparison import page
+
+    return page(comparison, script, interrupted=interrupted)

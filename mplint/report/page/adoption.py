@@ -107,7 +107,7 @@ def _parts(adoption: Adoption) -> list[Part]:
     for cell, lines in before.items():
         changes = tuple(diff_lines(lines, after.get(cell, [])))
         if changes:
-            parts.append(Part(adoption.path if cell is None else f"{adoption.path}, cell {cell + 1}", cell, changes))
+            parts.append(Part(adoption.path if cell is None else f"{adoption.path}, cell {cell}", cell, changes))
     return parts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -16,7 +17,9 @@ from mplint.errors import describe
 from mplint.findings import Applicability, Edit, Finding, Location
 from mplint.graph.facts import GraphFacts
 from mplint.graph.model import GraphError, ModelGraph
+from mplint.graph.names import is_address
 from mplint.graph.profile import profile
+from mplint.python.document import InputError
 from mplint.report.formats import Reported
 from mplint.report.page.code import Excerpt, excerpt
 from mplint.report.page.diffs import DiffLine, fix_lines
@@ -269,18 +272,25 @@ def _models(reported: Reported, live: Sequence[ModelGraph]) -> tuple[list[ModelS
             left.append(path)
             continue
         try:
-            facts = GraphFacts(_graph(path, graphs), resolver.targets(path))
-            if facts.nodes:
-                drawn = precision_map(facts, {}, reported.result.findings)
-                shown.append(ModelShown(path, facts.model.format, drawn, shares_of(profile(facts))))
-        except GraphError:  # it was readable a moment ago
+            with _graph(path, graphs) as graph:
+                facts = GraphFacts(graph, resolver.targets(path))
+                if facts.nodes:
+                    drawn = precision_map(facts, {}, reported.result.findings)
+                    shown.append(ModelShown(path, facts.model.format, drawn, shares_of(profile(facts))))
+        except (GraphError, InputError):  # it was readable a moment ago
             left.append(path)
         except Exception as error:  # one map's fault must not cost the findings
             faults.append(f"the map of {path} failed: {describe(error)}")
     return shown, left, faults
 
 
-def _graph(path: str, graphs: dict[str, ModelGraph]) -> ModelGraph:
+@contextmanager
+def _graph(path: str, graphs: dict[str, ModelGraph]) -> Iterator[ModelGraph]:
+    """The graph at a path or an address, whose weights can be read meanwhile."""
+    from mplint.engine.addresses import at_hand
     from mplint.graph.load import load_graph
 
-    return graphs[path] if path in graphs else load_graph(path)
+    with at_hand(path) if is_address(path) and path not in graphs else nullcontext(path) as here:
+        graph = graphs[path] if path in graphs else load_graph(here)
+        graph.path = path
+        yield graph

@@ -178,7 +178,7 @@ class Migration:
             return None
         inside = any(s is block for s in parent.body)
         test = self._condition(parent.test)
-        same = test == (self.setup.enabled if inside else f"not {self.setup.enabled}") or (inside and not test)
+        same = self._is_implied(test) if inside else test == f"not {self.setup.enabled}"
         if inside and same and parent.body == [block] and len(block.body) == 1 and "#" not in self.file.text(parent):
             match parent.orelse:
                 case [ast.Expr(value=plain)] if ast.unparse(plain) == ast.unparse(block.body[0]).replace(held, ast.unparse(loss), 1):

@@ -129,9 +129,14 @@ def condition(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Cal
         raise NoFix("level O3 has no counterpart")
     if not levels <= {"O0", "O1", "O2", None} or ((len(levels) > 1 or None in levels) and not isinstance(level, (ast.Name, ast.Attribute))):
         raise NoFix("the level is not known")
-    if levels <= {"O1", "O2"} or enabled:
+    if levels <= {"O1", "O2"} or level is None:
         return enabled, branch
-    return f"{ast.unparse(level)} != 'O0'" if level is not None else "", branch
+    chosen = f"{ast.unparse(level)} != 'O0'"
+    if not enabled:
+        return chosen, branch
+    whole = ast.parse(enabled, mode="eval").body
+    either = isinstance(whole, ast.BoolOp) and isinstance(whole.op, ast.Or)
+    return f"({enabled}) and {chosen}" if either else f"{enabled} and {chosen}", branch
 
 
 def levels_of(file: SourceFile, apex: Apex, level: ast.expr | None) -> set[str | None]:
@@ -179,19 +184,25 @@ def holds_only(file: SourceFile, branch: ast.If, statement: ast.stmt) -> bool:
 
 def switch(file: SourceFile, enabled: str) -> str:
     """The condition as a bool, which autocast asks for."""
-    tree = ast.parse(enabled, mode="eval").body
-    if isinstance(tree, (ast.Compare, ast.Constant)) or (isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)):
-        return enabled.replace("'", '"')
-    name = tree.attr if isinstance(tree, ast.Attribute) else tree.id if isinstance(tree, ast.Name) else ""
-    for call in file.syntax.all(ast.Call):
+    parts = conjuncts(ast.parse(enabled, mode="eval").body)
+    text = enabled.replace("'", '"')
+    return text if all(is_bool(file, part) for part in parts) else f"bool({text})"
+
+
+def is_bool(file: SourceFile, part: ast.expr) -> bool:
+    """Whether an expression gives a bool: a comparison, a negation, or an option that is a flag."""
+    if isinstance(part, ast.Compare | ast.Constant) or (isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not)):
+        return True
+    name = part.attr if isinstance(part, ast.Attribute) else part.id if isinstance(part, ast.Name) else ""
+    for call in file.syntax.all(ast.Call) if name else ():
         match call:
-            case ast.Call(func=ast.Attribute(attr="add_argument")) if name:
+            case ast.Call(func=ast.Attribute(attr="add_argument")):
                 flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
                 action = argument(call, "action")
                 stores = isinstance(action, ast.Constant) and action.value in ("store_true", "store_false")
                 if stores and any(flag.lstrip("-").replace("-", "_") == name for flag in flags):
-                    return enabled
-    return f"bool({enabled})"
+                    return True
+    return False
 
 
 def scale_options(file: SourceFile, apex: Apex, call: ast.Call) -> list[str]:

@@ -86,6 +86,7 @@ class Apex:
             parent = self.file.syntax.parents[item.statement]
             if isinstance(parent, ast.Try) and item.statement in parent.body:
                 set_true |= self._set_to((True,), [*parent.body, *parent.orelse])
+                set_true |= self._set_to((False, None), [statement for handler in parent.handlers for statement in handler.body])
         values = {name: [b.value for b in found] for name, found in self.file.names.bindings.get(self.file.tree, {}).items()}
         found = {
             name

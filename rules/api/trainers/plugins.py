@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from mplint.findings import Applicability, Change, Fix, Replace, Severity, Span
 from mplint.python.file import SourceFile
+from mplint.python.neighbors import Neighbors
 from mplint.targets import Targets
 
 from .spellings import Spelling
 
 HOMES = ("lightning.pytorch.plugins", "pytorch_lightning.plugins", "lightning.plugins")
+PUBLIC = (*HOMES, *(f"{home}.precision" for home in HOMES))  # modules within them are gone, or have other names
 REMOVED = {"NativeMixedPrecisionPlugin": "MixedPrecision", "ApexMixedPrecisionPlugin": ""}  # in 2.0
 RENAMED = {  # in 2.2
     "PrecisionPlugin": "Precision", "MixedPrecisionPlugin": "MixedPrecision", "HalfPrecisionPlugin": "HalfPrecision",
@@ -22,9 +24,9 @@ RENAMED = {  # in 2.2
 OTHER_SIGNATURE = ("FSDPMixedPrecisionPlugin",)
 
 
-def plugins(file: SourceFile, targets: Targets) -> Iterator[Spelling]:
-    """The old names, each where it is imported or, through its module, used."""
-    if "Plugin" not in file.document.text:
+def plugins(file: SourceFile, targets: Targets, modules: Neighbors) -> Iterator[Spelling]:
+    """The old names, each where it is imported or, through its module, used; not in Lightning's own sources."""
+    if "Plugin" not in file.document.text or any(modules.is_there(home, 0) for home in HOMES):
         return
     pinned = targets.trainer("lightning")
     if pinned is not None and pinned.before("2.0"):
@@ -34,7 +36,8 @@ def plugins(file: SourceFile, targets: Targets) -> Iterator[Spelling]:
         if not statement.level and (statement.module or "").startswith(HOMES):
             for alias in statement.names:
                 if alias.name in REMOVED or alias.name in renamed:
-                    yield _spelling(file, alias, alias.name, _renaming(file, alias, REMOVED.get(alias.name) or renamed.get(alias.name, "")))
+                    new = REMOVED.get(alias.name) or renamed.get(alias.name, "")
+                    yield _spelling(file, alias, alias.name, _renaming(file, alias, new) if statement.module in PUBLIC else ())
     for attribute in file.syntax.all(ast.Attribute):
         if attribute.attr in REMOVED or attribute.attr in renamed:
             names = file.names.candidates(attribute)
