@@ -383,7 +383,7 @@ class Nearby:
         """The nearest region that belongs together with a module's file, the surest first among equals."""
         near = [region for region in offered if self.reaches(region, path)]
         if len({region.begun for region in near}) > 1:
-            near = [region for region in near if self.names_some(region, path)] or near
+            near = [region for region in near if not is_test_path(region.begun) and self.names_some(region, path)] or near
         return max(near, key=lambda region: self.units.nearness(region.place.path, path), default=None)
 
     def names_some(self, region: Region, path: str) -> bool:
