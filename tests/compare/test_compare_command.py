@@ -252,9 +252,10 @@ Trainer(Net(), arguments, train_dataset=data).train()
 """
 
 
-@pytest.mark.parametrize(("package", "source"), [("lightning", LIGHTNING), ("transformers", TRAINER)])
-def test_a_trainer_of_another_package_is_adopted_and_timed(tmp_path: Path, package: str, source: str) -> None:
-    pytest.importorskip(package)
+@pytest.mark.parametrize(("packages", "source"), [(("lightning",), LIGHTNING), (("transformers", "accelerate"), TRAINER)])
+def test_a_trainer_of_another_package_is_adopted_and_timed(tmp_path: Path, packages: tuple[str, ...], source: str) -> None:
+    for package in packages:
+        pytest.importorskip(package)
     (tmp_path / "train.py").write_text(source, encoding="utf-8")
     done = mplint("train.py", "--steps", "20", "--repeats", "1", "--output-format", "json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
