@@ -71,6 +71,10 @@ class Modules:
         """Whether the project has a module, package or folder of a name."""
         return head in self._solid or head in self._loose
 
+    def is_ambiguous(self, head: str, importer: str) -> bool:
+        """Whether the project has a module or package of a name, and it can't be told which of several `importer` means, if any."""
+        return head in self._solid and self._root(head, place(importer)) is None
+
     def holds(self, name: str, importer: str) -> bool:
         """Whether the project has the module that a dotted name of `importer` begins with."""
         while name.strip("."):

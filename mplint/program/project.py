@@ -135,7 +135,8 @@ class Project:
             found = self.modules.find(module, path)
             if found is not None:
                 return Module(module, found)
-            beside = self.on_disk(os.path.dirname(path), parts) if self.root is not None else None
+            is_clear = self.root is not None and not self.modules.is_ambiguous(parts[0], path)
+            beside = self.on_disk(os.path.dirname(path), parts) if is_clear else None
             if beside is not None and beside.path:
                 return beside  # one of a package of which only some files are given
             folder = self.modules.spread(module, path)
