@@ -116,7 +116,7 @@ class Forward:
             if handed or bound[:1] == [self.file.syntax.tree] or (inside and bound[:1] == [self.owner]):
                 continue
             if held is not None and function is not None and self.file.syntax.enclosing_class(function) is not None:
-                text = re.sub(rf"\b{re.escape(name)}\b", held, text)
+                text = re.sub(rf"(?<![\w.]){re.escape(name)}\b", held, text)
                 continue
             raise NoFix(f"`{name}` is not known where the forward pass runs")
         return text

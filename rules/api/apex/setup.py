@@ -40,9 +40,14 @@ class Setup(NamedTuple):
 
     def canonical(self, text: str) -> str:
         """A condition in the words of the function that calls `initialize`: `self.args.fp16` is `args.fp16` there."""
-        for name, attribute in self.aliases:
-            text = re.sub(rf"\b{re.escape(attribute)}\b", name, text)
-        return text
+        return in_names(text, self.aliases)
+
+
+def in_names(text: str, aliases: tuple[tuple[str, str], ...]) -> str:
+    """A condition with the names that attributes of `self` hold in their place."""
+    for name, attribute in aliases:
+        text = re.sub(rf"\b{re.escape(attribute)}\b", name, text)
+    return text
 
 
 def setup_of(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Call]) -> Setup:
@@ -51,6 +56,8 @@ def setup_of(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Call
     unknown = {k.arg for k in call.keywords} - READ - DROPPED
     require(not unknown and len(call.args) <= 4, f"`{', '.join(sorted(map(str, unknown)))}` has no counterpart in GradScaler")
     enabled, branch = condition(file, apex, call, scaled)
+    aliases = aliases_of(file, apex, call, enabled)
+    enabled = in_names(enabled, aliases)
     scaler = "self.scaler" if any(text.startswith("self.") for text in (*models, *optimizers)) else "scaler"
     last = scaler.rpartition(".")[2]
     taken = any(n.id == last for n in file.syntax.all(ast.Name)) or any(a.arg == last for a in file.syntax.all(ast.arg))
@@ -59,7 +66,6 @@ def setup_of(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Call
     construction = grad_scaler(apex.targets, '"cuda"', [*scale_options(file, apex, call), shown[2:]])
     autocast = f'torch.autocast("cuda", dtype=torch.float16{shown})'
     alone = branch is not None and not branch.orelse and holds_only(file, branch, file.syntax.statement(call))
-    aliases = aliases_of(file, apex, call, enabled)
     return Setup(call, branch, alone, models, optimizers, rebound, scaler, construction, autocast, enabled, aliases)
 
 
