@@ -293,9 +293,9 @@ def test_a_script_that_ends_early_is_compared_over_its_own_steps(tmp_path: Path)
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 def test_an_interruption_shows_what_was_measured(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(
-        TORCH.replace("    optimizer.step()", "    optimizer.step(); __import__('time').sleep(0.05)"), encoding="utf-8"
-    )
+    steps = tmp_path / "steps"
+    step = f"    optimizer.step(); open({str(steps)!r}, 'a').write('.'); __import__('time').sleep(0.05)"
+    (tmp_path / "train.py").write_text(TORCH.replace("    optimizer.step()", step), encoding="utf-8")
     command = [sys.executable, "-m", "mplint", "compare", "train.py", "--steps", "900", "--policies", "mixed_bfloat16"]
     process = subprocess.Popen(
         command,
@@ -305,7 +305,9 @@ def test_an_interruption_shows_what_was_measured(tmp_path: Path) -> None:
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )
-    time.sleep(25)
+    began = time.monotonic()
+    while (not steps.exists() or steps.stat().st_size < 40) and time.monotonic() - began < 90:
+        time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
