@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from mplint.configs.trainers.duties import casts_weights
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
 from mplint.frameworks.keras.evidence import excluded, programs, untold
 from mplint.frameworks.keras.tensors import is_tensor
@@ -238,7 +239,7 @@ def in_float32(trace: Trace, place: Place, items: Sequence[half.Found]) -> Fix |
 def by_trainer(trace: Trace, began: Place | None) -> bool:
     """Whether a trainer that runs models under autocast computes in half since a place; others cast the weights themselves."""
     made = (event for entry in trace.entries for event in entry.of("trainer precision") if event.place == began)
-    return any(event.data["title"] not in CASTING_TRAINERS for event in made)
+    return any(not casts_weights(str(event.data["title"])) for event in made)
 
 
 def guarded_by(step: ast.AST | None) -> ast.expr | None:
@@ -253,9 +254,6 @@ def guarded_by(step: ast.AST | None) -> ast.expr | None:
         case ast.Call(func=ast.Attribute(value=tensor, attr="clamp" | "clamp_min")):
             return tensor
     return None
-
-
-CASTING_TRAINERS = ("DeepSpeed", "ColossalAI")
 
 
 def is_epsilon(node: ast.expr) -> bool:

@@ -113,6 +113,11 @@ def takes_over(title: str) -> bool:
     return not any(kind.title == title and kind.hosts and not kind.prepares for kind in kinds())
 
 
+def casts_weights(title: str) -> bool:
+    """Whether a trainer may put the weights of a model in half precision, and does not run it under autocast alone."""
+    return any(kind.title == title and "cast" in kind.does for kind in kinds())
+
+
 @lru_cache(maxsize=1024)
 def kind_of(name: str) -> Kind | None:
     """The trainer to which a dotted name belongs, or None."""
