@@ -13,7 +13,7 @@ from mplint.program.conditions import Condition, Path, extend
 from mplint.program.lower import span_of
 from mplint.program.machine import IDENTITY, Event, Switch
 from mplint.program.project import Project
-from mplint.program.values import DTYPE_NAMES, Atom, Chain, Constant, DType, Items, Place, Tensor, Value, options
+from mplint.program.values import DTYPE_NAMES, JOINED, Atom, Chain, Constant, DType, Items, Place, Tensor, Value, options
 from mplint.python.document import InputError, is_test_path
 from mplint.targets import Targets
 
@@ -275,7 +275,7 @@ class Trace:
 
     def switch(self, symbol: Hashable) -> Switch | None:
         """The switch that a symbol stands for, alone or as one of several unknowns that were joined to one."""
-        return self.switches.get(symbol.rstrip("|")) if isinstance(symbol, str) else None
+        return self.switches.get(symbol.rstrip(JOINED)) if isinstance(symbol, str) else None
 
     def ways(self, clause: Path, literals: Path) -> list[str]:
         """What may be turned so that not all literals of a clause hold; none where the defaults, or the path, already see to it.

@@ -312,6 +312,7 @@ class Items:
         return hash((len(self.items), self.items[:1]))
 
 
+JOINED = "|"  # ends the symbol of an unknown that several were joined to
 UNKNOWNS = 1
 LARGE = 16  # entries, among which a key is looked up in a table
 
@@ -478,7 +479,7 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
     if len(unknown) > 1 and len(kept) > UNKNOWNS:
         guards = frozenset.intersection(*(kept.pop(u) for u in unknown))
         hints = {u.hint for u in unknown}
-        kept[Unknown(min(u.symbol for u in unknown) + "|", hints.pop() if len(hints) == 1 else "")] = guards
+        kept[Unknown(min(u.symbol for u in unknown) + JOINED, hints.pop() if len(hints) == 1 else "")] = guards
     if len(kept) > Alternatives.LIMIT * (2 if all(type(a) is State for a in kept) else 1):
         return Unknown(MANY + ",".join(sorted({type(a).__name__ for a in kept})))
     if len(kept) == 1:

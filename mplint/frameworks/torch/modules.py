@@ -44,6 +44,7 @@ from mplint.program.values import (
     ANY,
     HALF,
     INTEGER,
+    JOINED,
     NONE,
     SINGLE,
     TRUE,
@@ -345,8 +346,8 @@ def weights_of(dtype: Atom) -> Tensor | None:
 def dtype_held(m: Machine, owner: Hashable) -> Value | None:
     """The dtype that somebody has cast something to: of several unknown models that were joined to one, the first."""
     held = m.read(owner, "#dtype")
-    if held is None and type(owner) is Unknown and owner.symbol.endswith("|"):
-        return m.read(Unknown(owner.symbol.rstrip("|"), owner.hint), "#dtype")
+    if held is None and type(owner) is Unknown and owner.symbol.endswith(JOINED):
+        return m.read(Unknown(owner.symbol.rstrip(JOINED), owner.hint), "#dtype")
     return held
 
 
