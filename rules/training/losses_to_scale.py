@@ -17,8 +17,9 @@ from mplint.python.syntax import FUNCTIONS, argument
 from mplint.recipes.scaler.insertion import Forward, Training, scale_the_losses
 from mplint.recipes.scaler.looks import gradients_read
 
+from .calls_in_order import LOOKS
+
 OF_DEVICE = re.compile(r"cuda|cpu|gpu|device", re.I)
-LOOKS = ("clip", "gradients read", "gradients changed")
 
 
 def scalers_put_in(trace: Trace, cases: Sequence[tuple[Event, Step]]) -> dict[Place, Fix | None]:
@@ -119,11 +120,10 @@ def switched_by(file: SourceFile, region: ast.Call, backwards: Sequence[ast.AST]
     for parent in file.syntax.ancestors(region):
         if isinstance(parent, FUNCTIONS):
             break
-        around = isinstance(parent, ast.If) and child is not parent.test and not any(parent in file.syntax.ancestors(b) for b in backwards)
-        if (
-            isinstance(parent, ast.If) and around and not OF_DEVICE.search(ast.unparse(parent.test))
-        ):  # without a GPU a scaler is off by itself
-            return named(file, parent.test) if child in parent.body else None
+        if isinstance(parent, ast.If) and child is not parent.test and not any(parent in file.syntax.ancestors(b) for b in backwards):
+            is_option = OF_DEVICE.search(ast.unparse(parent.test)) is None  # without a GPU a scaler is off by itself
+            if is_option:
+                return named(file, parent.test) if child in parent.body else None
         child = parent
     return ""
 

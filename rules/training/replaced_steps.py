@@ -34,7 +34,7 @@ class Replaced(NamedTuple):
 def replaced(trace: Trace, entry: Entry, made: Event) -> Replaced | None:
     """The first call of a model without a region, for a loss that a scaler scales, whose caller calls another method with one elsewhere."""
     for scaling in entry.of("loss scaled"):
-        called = before(entry, scaling) if scaling.data["scaler"] == made.data["scaler"] else []
+        called = called_before(entry, scaling) if scaling.data["scaler"] == made.data["scaler"] else []
         if not called or any(regions_of(event) for event in called) or has_forward(scaling):
             continue
         steps = [step for step in steps_in_regions(trace) if (step.scaler, step.scaled) == (made.place, scaling.place)]
@@ -57,13 +57,13 @@ def steps_of(entry: Entry) -> Iterator[Step]:
     scalers = {repr(made.data["scaler"]): made.place for made in entry.of("scaler made")}
     for scaling in entry.of("loss scaled") if scalers else ():
         scaler = scalers.get(repr(scaling.data["scaler"]))
-        for called in before(entry, scaling) if scaler is not None else ():
+        for called in called_before(entry, scaling) if scaler is not None else ():
             region = next(iter(regions_of(called)), None)
             if region is not None and scaler is not None:
                 yield Step(scaler, scaling.place, called, region)
 
 
-def before(entry: Entry, scaling: Event) -> list[Event]:
+def called_before(entry: Entry, scaling: Event) -> list[Event]:
     """The models that are called for a loss: since the backward before it."""
     found: list[Event] = []
     for event in entry.events:

@@ -247,14 +247,13 @@ def once(trace: Trace, entry: Entry, event: Event, before: Place) -> Fix | None:
         return None
     if before == event.place:
         return to_its_step(trace, entry, event)
-    found = trace.node(before)
-    again = (
-        found is not None
-        and isinstance(found[1], ast.Call)
-        and isinstance(found[1].func, ast.Attribute)
-        and found[1].func.attr == "unscale_"
-    )
-    return left_out(trace, event.place, before if again else None)
+    return left_out(trace, event.place, before if is_call_of(trace, before, "unscale_") else None)
+
+
+def is_call_of(trace: Trace, place: Place, method: str) -> bool:
+    """Whether a method of a name is called at a place."""
+    node = (trace.node(place) or (None, None))[1]
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method
 
 
 def to_its_step(trace: Trace, entry: Entry, event: Event) -> Fix | None:

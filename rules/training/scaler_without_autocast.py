@@ -30,7 +30,7 @@ from mplint.program.values import (
 from mplint.python.document import is_test_path
 from mplint.rule import Rule
 
-from .replaced_steps import Replaced, replaced
+from .replaced_steps import Replaced, called_before, replaced
 
 DEVICES = re.compile(r"device|cuda|gpu|cpu|mps|xpu|tpu|npu|hpu", re.I)
 # other ways into half precision
@@ -234,13 +234,8 @@ def everywhere(way: Plain, others: list[tuple[Path, list[Plain]]]) -> Plain | No
 def before(entry: Entry, scaling: Event) -> list[Event]:
     """The models that are called for a loss: since the backward before it, in the function that scales it or below."""
     found: list[Event] = []
-    for event in entry.events:
-        if event is scaling:
-            break
-        if event.kind in ("backward", "scaler step", "optimizer step"):
-            found.clear()
-        called = event.kind == "model called" and event.calls[: len(scaling.calls)] == scaling.calls
-        if called and not any(is_part_of(event, other) for other in found):
+    for event in called_before(entry, scaling):
+        if event.calls[: len(scaling.calls)] == scaling.calls and not any(is_part_of(event, other) for other in found):
             found.append(event)
     return found
 
