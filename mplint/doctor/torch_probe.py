@@ -112,7 +112,7 @@ class _Watch:
         self.values = Values(recorder, TENSORS, at)
         self.work = Work(recorder)
         self.units: Units = self.training.units
-        self.regions = Regions(recorder, self.region, self.training.tell, _exact)
+        self.regions = Regions(recorder, self.region, self.training.tell, _exact, self.training.uses, places.here)
         instruments = Instruments(self.values, self.work, self.units, at, self.modules.layer, self.why, self.regions.look)
         self._operations = Operations(instruments)
         self._looking = False
@@ -230,6 +230,7 @@ class _Watch:
         self.gradients.end()
         self.work.end()
         self.regions.end()
+        self.training.uses.end()
         headroom = sorted(self.values.headroom.items(), key=lambda item: -item[1])[:SHOWN]
         self._recorder.fact("headroom", headroom)
         self._recorder.fact("operations", self.values.counts)
