@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -437,8 +438,8 @@ def _patch_gradients(training: Training) -> None:
             setattr(module, name, _clipping(getattr(module, name), training))
     optimizers = import_module("torch.optim.optimizer")
 
-    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        training.stepping(optimizer)
+    def before(optimizer: Any, args: Any, kwargs: Any) -> Any:
+        return after_closure(args, kwargs, lambda: training.stepping(optimizer))
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         optimizer._mplint_steps = getattr(optimizer, "_mplint_steps", 0) + 1
@@ -448,6 +449,27 @@ def _patch_gradients(training: Training) -> None:
     torch.nn.Module.zero_grad = _zeroing(torch.nn.Module.zero_grad, training)  # type: ignore[method-assign]
     optimizers.register_optimizer_step_pre_hook(before)
     optimizers.register_optimizer_step_post_hook(after)
+
+
+def after_closure(args: tuple[Any, ...], kwargs: dict[str, Any], call: Callable[[], None]) -> tuple[Any, Any] | None:
+    """Call something when the gradients of a step are first there: now, or after a closure that the optimizer is given to compute them.
+
+    `args` and `kwargs` are those of the optimizer's `step`; those to use in their place come back.
+    """
+    closure = args[1] if len(args) > 1 else kwargs.get("closure")
+    if closure is None:
+        call()
+        return None
+    waiting = [call]
+
+    @wraps(closure)
+    def closing() -> Any:
+        result = closure()
+        while waiting:
+            waiting.pop()()
+        return result
+
+    return ((args[0], closing, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": closing})
 
 
 def of_keras(kind: type) -> bool:
