@@ -79,6 +79,7 @@ INTEGERS = "integers"  # tag: positions that were cast to half
 POSITIONS = "positions"  # tag: whole numbers from 0 to a length that nobody knows
 BUFFER = "buffer"  # tag: a buffer of a module, which is cast with it
 COUNTED = "counted"  # tag: made of whole numbers one after the other
+ENDING = "ends before "  # beginning of a tag: the length that such numbers end before
 NORMALIZED = "normalized"  # tag: such numbers, divided by the last of them as a rule, or between two bounds
 RATES = "rates"  # tag: powers of such numbers, by which positions are multiplied to angles; and these angles
 ANGLES = "angles"  # tag: positions times rates that are powers of a large base, of which a sine and a cosine are taken
@@ -521,7 +522,9 @@ class Operation:
         if self.name in ("arange", "range", "linspace"):
             made = made.but(tags=frozenset({COUNTED, NORMALIZED} if self.name == "linspace" else {COUNTED}))
         if self.name in ("arange", "range") and self.is_long():
-            made = made.but(tags=frozenset({COUNTED, POSITIONS, INTEGERS} if letters & HALVES else {COUNTED, POSITIONS}))
+            tags = {COUNTED, POSITIONS, INTEGERS} if letters & HALVES else {COUNTED, POSITIONS}
+            end = self.argument(1, "end") or self.argument(0, "end")
+            made = made.but(tags=frozenset(tags | {f"{ENDING}{end.symbol}"} if type(end) is Unknown else tags))
             dtype = self.named.get("dtype")
             if type(dtype) is Unknown and (of := caller_of(dtype, self.name)):
                 made = borrowed(made, of, self.argument_place(-1, "dtype"))
@@ -826,7 +829,7 @@ class Operation:
     def check_positions(self, kind: str) -> None:
         """Note positions that were cast to half before they are multiplied, or that autocast casts for a product."""
         counted = next((t for t in self.tensors if INTEGERS in t.tags), None) or self.borrowed_positions()
-        if any(not t.tags.isdisjoint((DISTRIBUTION, COMPLEX)) for t in self.tensors):
+        if any(not t.tags.isdisjoint((DISTRIBUTION, COMPLEX)) for t in self.tensors) or self.is_share():
             return
         if counted is None and kind == "lower" and self.region.dtype in HALVES and short_of(self.name) in PRODUCTS:
             counted = next((t for t in self.tensors if POSITIONS in t.tags and not t.dtypes & HALVES), None)
@@ -834,6 +837,13 @@ class Operation:
         if counted is not None:
             made = counted.made if not counted.tags.isdisjoint((INTEGERS, FOLLOWING)) else None
             self.m.emit("integers in half", made.place if made is not None else self.place, name=self.name, tensor=counted, used=self.place)
+
+    def is_share(self) -> bool:
+        """Whether whole numbers are divided by the length that they end before: shares of it, and no positions."""
+        if self.name.strip("_") not in QUOTIENTS or len(self.given) != 2 or type(self.given[0]) is not Tensor:
+            return False
+        by = self.given[1]
+        return type(by) is Unknown and f"{ENDING}{by.symbol}" in self.given[0].tags
 
     def borrowed_positions(self) -> Tensor | None:
         """Positions in the dtype of a caller's tensor that are multiplied with frequencies, to angles."""
