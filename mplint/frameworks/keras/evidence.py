@@ -56,7 +56,8 @@ HALF_WORDS = re.compile(
 # what code says that is run with TensorFlow 1 as well: it asks for the version, or has an arm for what only that one has
 OLD = re.compile(rb"\b(?:tf|tensorflow)\.__version__|\btf\.VERSION\b|\b(?:tf|tensorflow)\.contrib\b|\btensorflow\.contrib\b")
 CONVERTER = b"TFLiteConverter"  # what speaks of float16 beside it means files for phones
-GUARDS = re.compile(rb"(?<=dtype)[ \t]*(?:==|!=|(?:not )?in\b)[^\n]*")  # code that gets along with half tensors, as much of Keras does
+# code that gets along with half tensors, as much of Keras does
+GUARDS = re.compile(rb"(?<=dtype)[ \t]*(?:==|!=|(?:not )?in\b)[ \t]*[\[({]?(?:[ \t]*[\"']b?float\d+[\"'],?)+")
 COMMENT = re.compile(rb"(?m)#.*$|^[ \t]*>>>.*$")
 KERAS = re.compile(rb"\b(?:tensorflow|keras)\b")
 TORCH = re.compile(rb"(?m)^\W*(?:from|import) torch\b")
