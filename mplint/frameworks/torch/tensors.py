@@ -771,7 +771,7 @@ class Operation:
             self.check_average(self.given[0], self.given[1])
             below = self.given[1]
             if type(below) is Tensor and below.epsilon is not None:
-                lost(m, below, "division", self.place, self.given[0])
+                lost(m, below, "division", self.place, self.given[0] if kind != "float32" else None)
         if short == "pow" and len(self.given) > 1 and type(self.given[0]) is Tensor and self.given[0].epsilon is not None:
             power = number_of(self.given[1])
             if power is not None and power < 0:
@@ -1426,7 +1426,8 @@ def binary(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place:
         if op == "-":
             return operate(m, "sub", meaning_of("__sub__"), (left, right), place)
         if op == "/":
-            return operate(m, "truediv", meaning_of("__rtruediv__"), (left, right), place)
+            meaning = torch_method("__rtruediv__") if type(left) is Constant else None  # a number is multiplied by the reciprocal
+            return operate(m, "truediv", meaning or meaning_of("__rtruediv__"), (left, right), place)
     if in_place and type(left) is Tensor:
         return in_place_result(m, op, short, left, right, place)
     return operate(m, short, meaning_of(f"__{short}__"), (left, right), place)
