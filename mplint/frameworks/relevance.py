@@ -246,7 +246,7 @@ def speaks_of_training(words: frozenset[str]) -> bool:
 
 
 def casts_model(word: str) -> bool:
-    """Whether a word is that of a cast of what is called like a model, "model.half(dtype)", or of an object of a class that is made there."""
+    """Whether a word is that of a cast of what is called like a model, "model.half(dtype)", or of an object that is made there."""
     name = word.partition(".")[0] if word.endswith("(dtype)") else ""
     made = name.endswith("()") and name[:1].isupper() and not name.endswith(TENSOR_CLASSES)
     return made or any(part in name.lower() for part in MODELS)

@@ -38,7 +38,7 @@ def test_a_file_of_thousands_of_words_holds_no_settings(tmp_path: Path, monkeypa
     plain = namespaces.note_key
     monkeypatch.setattr(namespaces, "note_key", lambda m, holder, key: (noted.append(key), plain(m, holder, key)))
     (tmp_path / "train.py").write_text(
-        "import json\nimport torch\n\nsettings = json.load(open('train.json'))\nscaler = torch.amp.GradScaler('cuda', enabled=settings['amp'])\n"
+        "import json\nimport torch\n\nsettings = json.load(open('train.json'))\nscaler = torch.amp.GradScaler(enabled=settings['amp'])\n"
     )
     (tmp_path / "train.json").write_text(json.dumps({"amp": True, "words": WORDS, "few": {"width": 3}}))
     check_paths([str(tmp_path)], Config(select=("MP301",), cache=False, isolated=True))

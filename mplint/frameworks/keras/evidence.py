@@ -74,7 +74,9 @@ def speaks_of_half(data: bytes) -> int:
     """Where a program of TensorFlow or Keras says anything of half precision: a packed range, 0 where it does not."""
     if CONVERTER in data:
         return 0
-    return place_in(GUARDS.sub(lines_of, COMMENT.sub(lines_of, data)), HALF_WORDS) if KERAS.search(data) is not None and TORCH.search(data) is None else 0
+    if KERAS.search(data) is None or TORCH.search(data) is not None:
+        return 0
+    return place_in(GUARDS.sub(lines_of, COMMENT.sub(lines_of, data)), HALF_WORDS)
 
 
 def speaks_of_old(data: bytes) -> bool:
