@@ -662,6 +662,8 @@ class Operation:
             found.add(RATES)
             if (number_of(self.given[0]) or 0) >= BASE:
                 found.add(TURNING)
+            if self.exponents_in_half() is not None:
+                found.add(ROUNDED)
         if any(NORMALIZED in t.tags for t in self.tensors):
             found -= OF_RATES  # angles of a few turns
             if short in TIMES and any((number_of(a) or 0) > COARSE for a in self.given):
@@ -675,9 +677,20 @@ class Operation:
     def rounded(self, made: Tensor) -> Tensor:
         """Angles of rounded rates, with the chain by which these became half, and where."""
         source = next((t for t in self.tensors if ROUNDED in t.tags), None)
-        if source is None:
+        if source is not None:
+            return made.but(made=source.made, half=made.half or source.half)
+        given = self.exponents_in_half()
+        if given is None:
             return made
-        return made.but(made=source.made, half=made.half or source.half)
+        where = Step(self.place, f"frequencies are powers by {named(next(iter(given.dtypes)))} numbers here")
+        return made.but(made=where, half=(*given.half, where))
+
+    def exponents_in_half(self) -> Tensor | None:
+        """Numbers in a row in half precision that this takes powers by: the rates are rounded as much, in whatever dtype they come."""
+        if short_of(self.name) not in POWERS or not self.given:
+            return None
+        held = (t for t in operands_of(self.m, self.given[-1]) if COUNTED in t.tags)
+        return next((t for t in held if t.dtypes in ({HALF}, {BFLOAT}) and t.half), None)
 
     def is_complex(self, short: str) -> bool:
         """Whether the result is complex, because an operand is."""
