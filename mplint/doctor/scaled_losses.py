@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 from mplint.doctor.places import Places
+from mplint.doctor.uses import READ, Uses
 from mplint.doctor.values import Place
 
 
@@ -20,9 +21,10 @@ class ScaledLosses:
     A number that is read is not told where the program asks for the scale on the same line: it divides by it.
     """
 
-    def __init__(self, places: Places, tell: Callable[[Place, float], None]) -> None:
+    def __init__(self, places: Places, tell: Callable[[Place, float], None], uses: Uses | None = None) -> None:
         self._places = places
         self._tell = tell
+        self._uses = uses
         self._scales: dict[int, tuple[weakref.ref[Any], float]] = {}
         self._read: dict[Place, float] = {}
         self._asked: set[Place] = set()
@@ -54,6 +56,8 @@ class ScaledLosses:
     def stepped(self) -> None:
         """A step is over: tell what was read in it."""
         for place, scale in self._read.items():
+            if self._uses is not None:
+                self._uses.add(READ, place, wrong=place not in self._asked)
             if place not in self._asked:
                 self._tell(place, scale)
         self._read.clear()
