@@ -7,7 +7,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -472,6 +472,7 @@ def after_closure(args: tuple[Any, ...], kwargs: dict[str, Any], call: Callable[
     return ((args[0], closing, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": closing})
 
 
+@cache
 def of_keras(kind: type) -> bool:
     """Whether a kind of module is a layer of Keras, which its own probe watches."""
     return any(base.__module__.startswith("keras.") for base in kind.__mro__)
