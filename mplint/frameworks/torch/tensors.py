@@ -2,7 +2,7 @@
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
 "loss in half", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half",
-"angles in half", "steps in half", "averaged late in half".
+"angles in half", "steps in half", "averaged late in half", "no half kernel".
 Each holds the tensor that it happens to.
 """
 
@@ -246,6 +246,9 @@ NO_HALF = frozenset(  # operations without a half kernel, which raise
         *("lu_factor", "lu_solve", "ldl_factor", "ldl_solve", "det", "logdet", "slogdet", "matrix_exp", "geqrf", "ormqr"),
     ]
 )
+REFUSED = NO_HALF - {"matrix_exp"} | {"matrix_rank", "cond", "quantile", "nanquantile", "householder_product"}  # on every device
+TRANSFORMS = re.compile(r"i?[rh]?fft[2n]?$|stft$")  # of Fourier: none in bfloat16, in float16 on CUDA of sizes alone that are powers of two
+FACTORED = frozenset({"pca_lowrank", "svd_lowrank", "lobpcg"})  # what multiplies matrices first, and factors the products then
 BANNED = frozenset({"binary_cross_entropy", "BCELoss"})
 LOSS_OPS = ("loss", "Loss", "cross_entropy", "kl_div", "log_softmax", "LogSoftmax")  # ends of the names of what losses are made of
 CALLED_LOSS = re.compile(
@@ -450,7 +453,8 @@ class Operation:
             return frozenset({SINGLE if kind == "float32" else ANY}), ()
         if kind == "float32":
             return frozenset({DOUBLE if any(t.dtypes == {DOUBLE} for t in operands) else SINGLE}), ()
-        if short_of(self.name) in NO_HALF and widest(operands) & HALVES:
+        short = short_of(self.name)
+        if (short in NO_HALF or TRANSFORMS.match(short)) and widest(operands) & HALVES:
             return frozenset({ANY}), ()
         if kind == "same" and not self.meaning.raises_on_mixed:
             follows = self.given[self.meaning.follows] if self.meaning.follows < len(self.given) else None
@@ -661,6 +665,8 @@ class Operation:
             found.add(RATES)
             if (number_of(self.given[0]) or 0) >= BASE:
                 found.add(TURNING)
+            if self.exponents_in_half() is not None:
+                found.add(ROUNDED)
         if any(NORMALIZED in t.tags for t in self.tensors):
             found -= OF_RATES  # angles of a few turns
             if short in TIMES and any((number_of(a) or 0) > COARSE for a in self.given):
@@ -674,9 +680,20 @@ class Operation:
     def rounded(self, made: Tensor) -> Tensor:
         """Angles of rounded rates, with the chain by which these became half, and where."""
         source = next((t for t in self.tensors if ROUNDED in t.tags), None)
-        if source is None:
+        if source is not None:
+            return made.but(made=source.made, half=made.half or source.half)
+        given = self.exponents_in_half()
+        if given is None:
             return made
-        return made.but(made=source.made, half=made.half or source.half)
+        where = Step(self.place, f"frequencies are powers by {named(next(iter(given.dtypes)))} numbers here")
+        return made.but(made=where, half=(*given.half, where))
+
+    def exponents_in_half(self) -> Tensor | None:
+        """Numbers in a row in half precision that this takes powers by: the rates are rounded as much, in whatever dtype they come."""
+        if short_of(self.name) not in POWERS or not self.given:
+            return None
+        held = (t for t in operands_of(self.m, self.given[-1]) if COUNTED in t.tags)
+        return next((t for t in held if t.dtypes in ({HALF}, {BFLOAT}) and t.half), None)
 
     def is_complex(self, short: str) -> bool:
         """Whether the result is complex, because an operand is."""
@@ -783,6 +800,7 @@ class Operation:
         if kind == "lower" and type(m.state("autocast")) is Autocast:
             for tensor in self.tensors:
                 note_cast(m, tensor, self.place, self.name)
+        self.check_kernel(kind)
         first = self.tensors[0] if self.tensors else None
         if first is None or self.named.get("dtype") not in (None, NONE):
             return
@@ -806,6 +824,21 @@ class Operation:
             rates = next((t for t in self.tensors if ROUNDED in t.tags and t.made is not None), None)
             if rates is not None and rates.made is not None:
                 m.emit("frequencies in half", rates.made.place, name=self.name, tensor=rates, used=self.place)
+
+    def check_kernel(self, kind: str) -> None:
+        """Note operations that have no kernel for half tensors, and raise, where they surely get one."""
+        short = short_of(self.name)
+        transform = TRANSFORMS.match(short) is not None
+        if kind == "float32" or not (transform or short in REFUSED | FACTORED):
+            return
+        factored = short in FACTORED and kind == "lower" and not any(t.dtypes == {DOUBLE} for t in self.tensors)
+        if factored and self.region.dtype in HALVES:
+            letters, chain = lowered(self.region, self.name, self.place)
+            self.m.emit("no half kernel", self.place, name=self.name, tensor=Tensor(letters, chain), what="factored")
+            return
+        given = next((t for t in self.tensors if t.dtypes in ({HALF}, {BFLOAT}) and SURE in t.tags), None)
+        if given is not None:
+            self.m.emit("no half kernel", self.place, name=self.name, tensor=given, what="transform" if transform else "")
 
     def check_average(self, above: Atom, below: Atom) -> None:
         """Note sums of products in float16 that are divided by a number of values only afterwards."""
