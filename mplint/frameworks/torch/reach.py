@@ -71,11 +71,10 @@ class Reach:
             path, words = pending.pop()
             said |= words
             top = self.top(path)
-            for name in words & top.own.keys():
-                if (path, name) not in found:
-                    found.add((path, name))
-                    pending.append((path, top.own[name]))
-                    methods += [(path, *method) for method in top.methods.get(name, ())]
+            fresh = [name for name in words & top.own.keys() if (path, name) not in found]
+            found.update((path, name) for name in fresh)
+            pending += [(path, shared) for shared in dict.fromkeys(top.own[name] for name in fresh)]
+            methods += [(path, *method) for name in fresh for method in top.methods.get(name, ())]
             for name, home, given in top.imports:
                 if name != ALL and name not in words:
                     continue
@@ -126,6 +125,7 @@ class Reach:
         own: dict[str, frozenset[str]] = {}
         methods: dict[str, tuple[tuple[str, frozenset[str]], ...]] = {}
         said: set[str] = set()
+        joined: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}  # what the words of large tables share
         for statement in parts_at_top(ir[1]):
             if statement[0] == "class":
                 waiting = tuple((s[2][2], words_of(s)) for s in statement[6] if s[0] == "define" and not is_called(s[2][2], statement))
@@ -133,7 +133,10 @@ class Reach:
             words, names = bound_by(statement)
             said |= words_of(statement) if statement[0] in ("define", "class") else words
             for name in names:
-                own[name] = own.get(name, frozenset()) | words
+                known = own.get(name)
+                if known is not None and (known, words) not in joined:
+                    joined[known, words] = known | words
+                own[name] = words if known is None else joined[known, words]
         found = [entry for s in parts(ir[1], "import", "from") for entry in self.imported(path, s)]
         return Top(own, methods, tuple(dict.fromkeys(found)), frozenset(said))
 
