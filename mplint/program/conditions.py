@@ -36,7 +36,7 @@ MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 def extend(path: Path, literals: Iterable[Condition]) -> Path | None:
     """The path with further literals, or None where they contradict it."""
-    if not path and isinstance(literals, frozenset) and len(literals) < 2 and not any(key[0] == "place" for key, _ in literals):
+    if not path and isinstance(literals, frozenset) and len(literals) < 2 and all(is_open(key) for key, _ in literals):
         return literals
     if not isinstance(literals, frozenset):
         return extended(path, literals)
@@ -49,8 +49,19 @@ def extend(path: Path, literals: Iterable[Condition]) -> Path | None:
     return found  # type: ignore[return-value]
 
 
+def is_open(key: Key) -> bool:
+    """Whether a condition alone can hold or not, and nothing follows from either."""
+    return key[0] != "place" and (key[0] != "in" or bool(key[2]))
+
+
 _known: dict[tuple[Path, Path], Path | None] = {}
 MAX_KNOWN = 10_000
+
+
+def forget() -> None:
+    """Forget what was asked before: of what is equal and reads differently, like 1 and True, another project is told its own."""
+    for table in (_known, _subjects, _ordered, _spelled):
+        table.clear()
 
 
 def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
@@ -203,8 +214,16 @@ def excluded_by(path: Path) -> frozenset[Condition]:
 
 def spelled(literal: Condition) -> str:
     """A literal as a text that is the same in every run."""
-    key, sense = literal
-    return f"{sense}({', '.join(spelled_part(part) for part in key)})"
+    found = _spelled.get(literal)
+    if found is None:
+        if len(_spelled) > MAX_KNOWN:
+            _spelled.clear()
+        key, sense = literal
+        found = _spelled[literal] = f"{sense}({', '.join(spelled_part(part) for part in key)})"
+    return found
+
+
+_spelled: dict[Condition, str] = {}
 
 
 def spelled_part(part: object) -> str:

@@ -10,7 +10,7 @@ from itertools import product
 
 import pytest
 
-from mplint.program.conditions import EMPTY, Bound, Condition, Path, either_way, extend, has_numbers
+from mplint.program.conditions import EMPTY, Bound, Condition, Path, either_way, extend, forget, has_numbers, spelled
 
 
 def compared(op: str, number: float, sense: bool = True) -> Condition:
@@ -147,3 +147,14 @@ def test_paths_are_the_same_whatever_the_order_of_hashes() -> None:
     runs = [subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": s}, capture_output=True, check=True).stdout for s in "0123"]
     assert runs[0].count(b"ways") > 100
     assert runs.count(runs[0]) == len(runs)
+
+
+@pytest.mark.parametrize("first", [True, 1])
+def test_equal_constants_that_read_differently_stay_what_they_are(first: int) -> None:
+    told: list[list[str]] = []
+    for value in (first, 1 if first is True else True):
+        forget()
+        path = extend(frozenset({(("true", "amp"), True)}), frozenset({(("in", "mode", frozenset({value})), True)}))
+        assert path is not None
+        told.append(sorted(map(spelled, path)))
+    assert told[0] != told[1]
