@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import textwrap
 from pathlib import Path
 
@@ -252,26 +251,3 @@ def test_hydra_and_yaml_files_give_the_defaults(tmp_path: Path, monkeypatch: pyt
         main()
     """
     assert conditions(program) == ["`amp` is set", "", "`train.precision` is `bf16`", "conf/config.yaml says `amp: true`"]
-
-
-@pytest.mark.parametrize("read", ["data['words']", "data['table']"])
-def test_large_tables_in_files_are_no_settings(read: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = [f"word{number}" for number in range(1_500)]
-    (tmp_path / "words.json").write_text(json.dumps({"amp": False, "words": words, "table": {word: 1 for word in words}}))
-    program = f"""
-        import json
-        with open("words.json") as stream:
-            data = json.load(stream)
-        for each in {read}:
-            if each == "word7":
-                S()
-        if data["amp"]:
-            S()
-    """
-    files = {"m.py": SCALER + textwrap.dedent(program)}
-    project = Project(list(files), lambda path: lower(ast.parse(files[path])), frozenset({"torch"}))
-    found = trace(project, frameworks(), lambda words: True, list(files))
-    assert not found.faults
-    assert 0 < len(found.switches) < 10
-    assert len({event.place for entry in found.entries for event in entry.of("scaler made")}) == 2

@@ -67,14 +67,19 @@ class Reach:
         found: set[tuple[str, str]] = set()
         said: set[str] = set()
         methods: list[tuple[str, str, frozenset[str]]] = []  # those that nobody has named yet
+        followed: set[tuple[str, frozenset[str]]] = set()
         while pending:
             path, words = pending.pop()
+            if (path, words) in followed and pending:
+                continue
+            followed.add((path, words))
             said |= words
             top = self.top(path)
-            fresh = [name for name in words & top.own.keys() if (path, name) not in found]
-            found.update((path, name) for name in fresh)
-            pending += [(path, shared) for shared in dict.fromkeys(top.own[name] for name in fresh)]
-            methods += [(path, *method) for name in fresh for method in top.methods.get(name, ())]
+            for name in words & top.own.keys():
+                if (path, name) not in found:
+                    found.add((path, name))
+                    pending.append((path, top.own[name]))
+                    methods += [(path, *method) for method in top.methods.get(name, ())]
             for name, home, given in top.imports:
                 if name != ALL and name not in words:
                     continue
@@ -123,9 +128,9 @@ class Reach:
         if ir is None:
             return Top({}, {}, (), frozenset())
         own: dict[str, frozenset[str]] = {}
+        shared: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}  # of thousands of names in one statement
         methods: dict[str, tuple[tuple[str, frozenset[str]], ...]] = {}
         said: set[str] = set()
-        joined: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}  # what the words of large tables share
         for statement in parts_at_top(ir[1]):
             if statement[0] == "class":
                 waiting = tuple((s[2][2], words_of(s)) for s in statement[6] if s[0] == "define" and not is_called(s[2][2], statement))
@@ -133,10 +138,10 @@ class Reach:
             words, names = bound_by(statement)
             said |= words_of(statement) if statement[0] in ("define", "class") else words
             for name in names:
-                known = own.get(name)
-                if known is not None and (known, words) not in joined:
-                    joined[known, words] = known | words
-                own[name] = words if known is None else joined[known, words]
+                both = own.get(name, words), words
+                if both not in shared:
+                    shared[both] = both[0] | both[1]
+                own[name] = shared[both]
         found = [entry for s in parts(ir[1], "import", "from") for entry in self.imported(path, s)]
         return Top(own, methods, tuple(dict.fromkeys(found)), frozenset(said))
 
