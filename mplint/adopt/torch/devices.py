@@ -15,6 +15,7 @@ from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, Function, argument
 
 CALLED_LIKE_ONE = re.compile(r"(\w+_)?(device|dev)(_?id)?$|(\w+_)?gpu(_?id)?$|(local_)?rank$", re.I)
+NUMBER = re.compile(r"(\w+_)?gpu(_?id)?$|(\w+_)?rank$", re.I)
 LITERAL = re.compile(r"(cuda|cpu|mps|xpu)$")
 MAKERS = ("torch.device(", "torch.accelerator.current_accelerator(", "torch.get_default_device(")
 
@@ -25,7 +26,19 @@ def device_type(models: Models, node: ast.AST) -> str | None:
     for given in sorted(_candidates(models), key=lambda g: _distance(models, g, node)):
         if _visible(file, given, node):
             return _type_of(models, given)
-    return _literal(file) or _of_model(models, node)
+    literal = _literal(file)
+    if literal == '"cpu"' and _is_moved_elsewhere(models):
+        literal = None
+    return literal or _of_model(models, node)
+
+
+MOVES = re.compile(r"\.cuda\b|[\"']cuda\b|\.to\(")
+
+
+def _is_moved_elsewhere(models: Models) -> bool:
+    """Whether another file that runs with the program may move models to a device."""
+    files = (models.execution.trace.file(path) for path in models.execution.beside)
+    return any(file is not None and MOVES.search(file.document.text) for file in files)
 
 
 def _of_model(models: Models, node: ast.AST) -> str | None:
@@ -33,7 +46,8 @@ def _of_model(models: Models, node: ast.AST) -> str | None:
     file = models.file
     home = file.syntax.function(node)
     before = [n for n in file.syntax.all(ast.Name) if file.syntax.function(n) is home and n.lineno <= getattr(node, "end_lineno", 0)]
-    for name in sorted(before, key=position, reverse=True):
+    nested = [n for n in file.syntax.all(ast.Name) if home is not None and file.syntax.function(file.syntax.function(n) or n) is home]
+    for name in [*sorted(before, key=position, reverse=True), *sorted(nested, key=position)]:
         if name.id != "self" and (models.is_model(name) or _gives_parameters(file, name)) and _visible(file, name, node):
             return f"next({name.id}.parameters()).device.type"
     owner = file.syntax.enclosing_class(node)
@@ -158,6 +172,8 @@ def _type_of(models: Models, given: ast.expr) -> str:
         return f"{text}.type"
     if kinds == {"string"}:
         return text
+    if kinds <= {"other"} and NUMBER.match(text.rpartition(".")[2]):
+        return '"cuda"'  # the number of a GPU, or None for the one that is chosen
     return f"torch.device({text}).type"
 
 

@@ -102,7 +102,7 @@ class Evaluations:
                     for item in body if body and isinstance(body[0], (ast.ExceptHandler, ast.match_case)) else [None]:
                         yield from self._in_block(item.body if item is not None else body, taken)
                 continue
-            passage, index = self._passage(block, index - 1)
+            passage, index = self._passage(block, index - 1, taken)
             if passage is not None:
                 yield passage
 
@@ -146,7 +146,7 @@ class Evaluations:
         heads = [getattr(statement, name, None) for name in ("test", "iter", "subject")]
         return any(head is not None and any(self._runs_here(n) for n in within(head)) for head in heads)
 
-    def _passage(self, block: list[ast.stmt], start: int) -> tuple[Passage | None, int]:
+    def _passage(self, block: list[ast.stmt], start: int, taken: set[ast.AST]) -> tuple[Passage | None, int]:
         """The passage that begins at a statement: with the losses that follow, up to one that has to be computed in float32."""
         last = start
         results = set(computed(self.models, block[start], set()))
@@ -179,11 +179,24 @@ class Evaluations:
         outside += [s for s in self._spectra_after(block[last]) if s not in outside]
         outputs = {name for s in block[start : last + 1] for name in self._outputs(s)}
         outside += [s for s in block[last + 1 :] if s not in outside and self._hands_on(s, outputs)]
+        outside += [s for s in self._losses_behind(block, results) if s not in taken]
         try:
             changes = tuple(casts(self.models, block[start : last + 1], outside))
         except NoFix:
             changes = ()
         return Passage(block[start], block[last], changes), end
+
+    def _losses_behind(self, block: list[ast.stmt], results: set[str]) -> Iterator[ast.stmt]:
+        """The losses of results that are taken behind the `with` statement that turns gradients off."""
+        around = self.file.syntax.parents[block[0]]
+        if not isinstance(around, ast.With) or around.body is not block:
+            return
+        following = self.file.syntax.block(around)
+        for statement in following[next(i for i, s in enumerate(following) if s is around) + 1 :]:
+            if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr)) or self._computes(statement):
+                return
+            if self.models.takes_loss(statement) and results & {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}:
+                yield statement
 
     def _only_rearranges(self, statement: ast.stmt) -> bool:
         """Whether a condition neither runs a model nor leaves its block: what follows it always follows."""
