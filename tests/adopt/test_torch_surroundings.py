@@ -193,6 +193,18 @@ def test_a_model_that_another_file_moves_says_itself_where_it_is(tmp_path: Path,
     assert "GradScaler(next(model.parameters()).device.type)" in found
 
 
+def test_a_trainer_that_is_handed_its_models_asks_them_where_they_are() -> None:
+    text = TWO.replace(', self.device = maker, judge, torch.device("cuda")', " = maker, judge")
+    assert "torch.autocast(device_type=next(self.maker.parameters()).device.type" in after(text)
+
+
+def test_a_model_that_stays_in_float32_gets_float32_of_one_that_does_not() -> None:
+    loss = "        loss = -self.judge(real).mean()\n        loss.backward()\n"
+    made = "        with torch.no_grad():\n            made = self.maker(real)\n"
+    found = after(TWO.replace(loss, made + loss.replace("real", "made")))
+    assert "                made = self.maker(real)\n        made = made.float()\n        loss = -self.judge(made)" in found
+
+
 def test_the_loss_behind_a_block_without_gradients_gets_float32() -> None:
     text = LOOP.format(made="optimizer = torch.optim.SGD(model.parameters())\ncriterion = nn.CrossEntropyLoss()")
     check = "for x, y in checks:\n    with torch.no_grad():\n        got = model(x.cuda())\n    loss = criterion(got, y)\n"

@@ -27,12 +27,17 @@ def device_type(models: Models, node: ast.AST) -> str | None:
         if _visible(file, given, node):
             return _type_of(models, given)
     literal = _literal(file)
-    if literal == '"cpu"' and _is_moved_elsewhere(models):
+    if literal == '"cpu"' and (_is_moved_elsewhere(models) or not _runs_itself(models)):
         literal = None
     return literal or _of_model(models, node)
 
 
 MOVES = re.compile(r"\.cuda\b|[\"']cuda\b|\.to\(")
+
+
+def _runs_itself(models: Models) -> bool:
+    """Whether the program trains when it is run, and not only where others use it, who may move what they hand in."""
+    return any(entry.script and entry.path == models.execution.path for entry, _ in models.execution.events("backward"))
 
 
 def _is_moved_elsewhere(models: Models) -> bool:
@@ -53,13 +58,14 @@ def _of_model(models: Models, node: ast.AST) -> str | None:
     owner = file.syntax.enclosing_class(node)
     own = [n for n in file.syntax.all(ast.Attribute) if file.syntax.enclosing_class(n) is owner] if owner is not None else []
     for part in sorted((n for n in own if isinstance(n.ctx, ast.Load)), key=position):
-        if isinstance(part.value, ast.Name) and part.value.id == "self" and models.is_model(part) and _visible(file, part, node):
+        known = models.is_model(part) or _gives_parameters(file, part)
+        if known and isinstance(part.value, ast.Name) and part.value.id == "self" and _visible(file, part, node):
             return f"next({ast.unparse(part)}.parameters()).device.type"
     return None
 
 
-def _gives_parameters(file: SourceFile, name: ast.Name) -> bool:
-    """Whether the program asks what a name stands for for its parameters, or puts it in training or evaluation mode."""
+def _gives_parameters(file: SourceFile, name: ast.Name | ast.Attribute) -> bool:
+    """Whether the program asks something for its parameters, or puts it in training or evaluation mode."""
     parent = file.syntax.parents[name]
     asked = isinstance(parent, ast.Attribute) and parent.attr in ("parameters", "named_parameters", "train", "eval")
     around = file.syntax.parents[parent]

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from mplint.adopt.execution import within
-from mplint.adopt.torch.losses import casts, computed, is_fragile, is_spectral
+from mplint.adopt.torch.losses import casts, computed, is_fragile, is_spectral, names_in
 from mplint.adopt.torch.models import RUNS, Models, is_model
 from mplint.adopt.torch.passages import STEPS, Passage, Passages
+from mplint.findings import Change, InsertStatements
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF
 from mplint.program.values import Atom, Context, External
 from mplint.python.names import position
@@ -184,19 +185,38 @@ class Evaluations:
             changes = tuple(casts(self.models, block[start : last + 1], outside))
         except NoFix:
             changes = ()
+        if not self._evaluates_around(block[0]):
+            changes += tuple(self._handed_behind(block, results, taken))
         return Passage(block[start], block[last], changes), end
 
-    def _losses_behind(self, block: list[ast.stmt], results: set[str]) -> Iterator[ast.stmt]:
-        """The losses of results that are taken behind the `with` statement that turns gradients off."""
+    def _evaluates_around(self, statement: ast.stmt) -> bool:
+        """Whether a statement stands in a function that evaluates as a whole."""
+        home = self.file.syntax.function(statement)
+        return isinstance(home, ast.FunctionDef) and self._evaluates(home)
+
+    def _behind(self, block: list[ast.stmt]) -> list[ast.stmt]:
+        """The statements behind the `with` statement that turns gradients off for a whole block."""
         around = self.file.syntax.parents[block[0]]
         if not isinstance(around, ast.With) or around.body is not block:
-            return
+            return []
         following = self.file.syntax.block(around)
-        for statement in following[next(i for i, s in enumerate(following) if s is around) + 1 :]:
+        return following[next(i for i, s in enumerate(following) if s is around) + 1 :]
+
+    def _losses_behind(self, block: list[ast.stmt], results: set[str]) -> Iterator[ast.stmt]:
+        """The losses of results that are taken behind the block."""
+        for statement in self._behind(block):
             if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr)) or self._computes(statement):
                 return
             if self.models.takes_loss(statement) and results & {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}:
                 yield statement
+
+    def _handed_behind(self, block: list[ast.stmt], results: set[str], taken: set[ast.AST]) -> Iterator[Change]:
+        """Casts of what models get behind the block that run in float32."""
+        behind = self._behind(block)
+        users = [s for s in behind if isinstance(s, ast.Assign) and s not in taken and self._computes(s)]
+        for name in sorted(results & {n.id for s in users for n in names_in(s.value)}):
+            first = next(s for s in behind if name in {n.id for n in ast.walk(s) if isinstance(n, ast.Name)})
+            yield InsertStatements(self.file.span(first), (f"{name} = {name}.float()",))
 
     def _only_rearranges(self, statement: ast.stmt) -> bool:
         """Whether a condition neither runs a model nor leaves its block: what follows it always follows."""
