@@ -266,7 +266,7 @@ class UnstableOpInHalf(Rule):
             if not isinstance(tensor, Tensor) or name not in UNSTABLE | LOSSES or is_test_path(event.place.path):
                 continue
             by_cast = len(tensor.half) == 1 and tensor.half[0].words.startswith("cast to") and not tensor.forward
-            if switched_off(event, tensor):
+            if switched_off(trace, event, tensor):
                 yield self.left_on(trace, item, tensor, name)
                 continue
             if not isinstance(asked, Place) and not by_cast:
@@ -375,13 +375,22 @@ WRAPS = ("autocast entered", "apex initialized", "trainer made", "trainer precis
 TRAINS = ("optimizer step", "scaler step", "trainer step", "gradients zeroed", "loss scaled")
 
 
-def switched_off(event: Event, tensor: Tensor) -> bool:
-    """Whether autocast is switched off around an operation on what another region, outside, has lowered."""
+def switched_off(trace: Trace, event: Event, tensor: Tensor) -> bool:
+    """Whether autocast is switched off around an operation on what another region, outside, has lowered by another switch."""
     region = event.data["autocast"]
     if not isinstance(region, Autocast) or region.dtype is not None or region.device == "" or not tensor.half:
         return False
     made = region.identity[0] if isinstance(region.identity, tuple) else None  # on or off: conditions that were lost must not make it both
-    return made != tensor.half[0].place and HALF in tensor.forward and SURE in tensor.tags
+    alike = made == tensor.half[0].place or (isinstance(made, Place) and have_one_switch(trace, made, tensor.half[0].place))
+    return not alike and HALF in tensor.forward and SURE in tensor.tags
+
+
+def have_one_switch(trace: Trace, one: Place, other: Place) -> bool:
+    """Whether two regions of a file are enabled by the same expression, which is no constant."""
+    calls = [found[1] for place in (one, other) if (found := trace.node(place)) is not None]
+    given = [argument(call, "enabled") for call in calls if isinstance(call, ast.Call)]
+    switches = [ast.unparse(switch) for switch in given if switch is not None and not isinstance(switch, ast.Constant)]
+    return one.path == other.path and len(switches) == 2 and switches[0] == switches[1]
 
 
 def is_harmful(event: Event) -> bool:

@@ -79,6 +79,7 @@ INTEGERS = "integers"  # tag: positions that were cast to half
 POSITIONS = "positions"  # tag: whole numbers from 0 to a length that nobody knows
 BUFFER = "buffer"  # tag: a buffer of a module, which is cast with it
 COUNTED = "counted"  # tag: made of whole numbers one after the other
+ENDING = "ends before "  # beginning of a tag: the length that such numbers end before
 NORMALIZED = "normalized"  # tag: such numbers, divided by the last of them as a rule, or between two bounds
 RATES = "rates"  # tag: powers of such numbers, by which positions are multiplied to angles; and these angles
 ANGLES = "angles"  # tag: positions times rates that are powers of a large base, of which a sine and a cosine are taken
@@ -521,7 +522,9 @@ class Operation:
         if self.name in ("arange", "range", "linspace"):
             made = made.but(tags=frozenset({COUNTED, NORMALIZED} if self.name == "linspace" else {COUNTED}))
         if self.name in ("arange", "range") and self.is_long():
-            made = made.but(tags=frozenset({COUNTED, POSITIONS, INTEGERS} if letters & HALVES else {COUNTED, POSITIONS}))
+            tags = {COUNTED, POSITIONS, INTEGERS} if letters & HALVES else {COUNTED, POSITIONS}
+            end = self.argument(1, "end") or self.argument(0, "end")
+            made = made.but(tags=frozenset(tags | {f"{ENDING}{end.symbol}"} if type(end) is Unknown else tags))
             dtype = self.named.get("dtype")
             if type(dtype) is Unknown and (of := caller_of(dtype, self.name)):
                 made = borrowed(made, of, self.argument_place(-1, "dtype"))
@@ -768,7 +771,7 @@ class Operation:
             self.check_average(self.given[0], self.given[1])
             below = self.given[1]
             if type(below) is Tensor and below.epsilon is not None:
-                lost(m, below, "division", self.place, self.given[0])
+                lost(m, below, "division", self.place, self.given[0] if kind != "float32" else None)
         if short == "pow" and len(self.given) > 1 and type(self.given[0]) is Tensor and self.given[0].epsilon is not None:
             power = number_of(self.given[1])
             if power is not None and power < 0:
@@ -826,7 +829,7 @@ class Operation:
     def check_positions(self, kind: str) -> None:
         """Note positions that were cast to half before they are multiplied, or that autocast casts for a product."""
         counted = next((t for t in self.tensors if INTEGERS in t.tags), None) or self.borrowed_positions()
-        if any(not t.tags.isdisjoint((DISTRIBUTION, COMPLEX)) for t in self.tensors):
+        if any(not t.tags.isdisjoint((DISTRIBUTION, COMPLEX)) for t in self.tensors) or self.is_share():
             return
         if counted is None and kind == "lower" and self.region.dtype in HALVES and short_of(self.name) in PRODUCTS:
             counted = next((t for t in self.tensors if POSITIONS in t.tags and not t.dtypes & HALVES), None)
@@ -834,6 +837,13 @@ class Operation:
         if counted is not None:
             made = counted.made if not counted.tags.isdisjoint((INTEGERS, FOLLOWING)) else None
             self.m.emit("integers in half", made.place if made is not None else self.place, name=self.name, tensor=counted, used=self.place)
+
+    def is_share(self) -> bool:
+        """Whether whole numbers are divided by the length that they end before: shares of it, and no positions."""
+        if self.name.strip("_") not in QUOTIENTS or len(self.given) != 2 or type(self.given[0]) is not Tensor:
+            return False
+        by = self.given[1]
+        return type(by) is Unknown and f"{ENDING}{by.symbol}" in self.given[0].tags
 
     def borrowed_positions(self) -> Tensor | None:
         """Positions in the dtype of a caller's tensor that are multiplied with frequencies, to angles."""
@@ -1416,7 +1426,8 @@ def binary(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place:
         if op == "-":
             return operate(m, "sub", meaning_of("__sub__"), (left, right), place)
         if op == "/":
-            return operate(m, "truediv", meaning_of("__rtruediv__"), (left, right), place)
+            meaning = torch_method("__rtruediv__") if type(left) is Constant else None  # a number is multiplied by the reciprocal
+            return operate(m, "truediv", meaning or meaning_of("__rtruediv__"), (left, right), place)
     if in_place and type(left) is Tensor:
         return in_place_result(m, op, short, left, right, place)
     return operate(m, short, meaning_of(f"__{short}__"), (left, right), place)
