@@ -16,7 +16,7 @@ from mplint.frameworks.torch.modules import calls_part
 from mplint.program.lower import span_of
 from mplint.program.machine import Args, Event, Machine
 from mplint.program.trace import Entry, Trace
-from mplint.program.values import Atom, Autocast, Code, Place, Value, atoms
+from mplint.program.values import BFLOAT, HALF, Atom, Autocast, Code, Place, Tensor, Value, atoms
 from mplint.python.document import InputError
 from mplint.python.imports import imported, search_folders
 from mplint.python.syntax import FUNCTIONS, Function
@@ -41,6 +41,7 @@ class Work(NamedTuple):
     owned: bool
 
 
+LOW = frozenset({HALF, BFLOAT})
 # layers as functions, which are given their weights
 FUNCTIONAL = frozenset(
     [
@@ -67,6 +68,7 @@ class Sights:
     def __init__(self, path: str) -> None:
         self.path = path
         self.all: list[Sight] = []
+        self.halves: dict[str, set[int]] = {}  # the expressions of other files that gave tensors in half precision
 
     def begin(self, path: str, name: str, script: bool) -> None:
         """A new entry."""
@@ -77,6 +79,8 @@ class Sights:
         now = self.all[-1]
         if place.path == self.path:
             now.values.setdefault(place.position, {}).update(dict.fromkeys(atoms(value)))
+        elif any(type(atom) is Tensor and atom.dtypes & LOW for atom in atoms(value)):
+            self.halves.setdefault(place.path, set()).add(place.position)
         if m.calls and m.calls[-1].path == self.path and (code := m.frames[-1].code) is not None:
             now.entered.setdefault(m.calls[-1].position, {})[code] = None
 
@@ -131,7 +135,9 @@ class Execution:
         with deep_stack():
             self.trace: Trace = traced(programs, [self.path], self.sights, relevant=everything)
         self.trace.files[self.path] = file
-        self.run_with = sorted((programs.run | programs.opened) - set(given))  # the other files that the program may run
+        run = programs.run | programs.opened
+        self.run_with = sorted(run - set(given))  # the other files that the program may run
+        self.beside = sorted((run | set(given)) - {self.path})  # those, and the files that run it
         kept = self.sights.kept()
         left = [sight.begun for sight in self.sights.all if not any(sight is other for other in kept)]
         self.trace.entries = [entry for entry in self.trace.entries if (entry.path, entry.name, entry.script) not in left]
@@ -175,6 +181,13 @@ class Execution:
                 if (node := self._at(position)) is not None:
                     found.setdefault(node, {}).update(seen)
         return found
+
+    def halves_elsewhere(self) -> Iterator[tuple[SourceFile, set[ast.AST]]]:
+        """The other files in which something gave tensors in half precision, each with those expressions."""
+        for path, positions in sorted(self.sights.halves.items()):
+            file = self.trace.file(path)
+            if file is not None:
+                yield file, {node for position in positions if (node := file.syntax.at(span_of(position))) is not None}
 
     def _at(self, position: int) -> ast.AST | None:
         return self.file.syntax.at(span_of(position))

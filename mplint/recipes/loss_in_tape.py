@@ -208,9 +208,12 @@ def wrap_optimizer(file: SourceFile, made: ast.Call, setter: tuple[SourceFile, a
     `option` is the text of one more argument of the optimizer itself.
     """
     home = mixed_precision_home(*setter) if setter[0] is file else None
-    if home is None or any(keras_path(name) is None for name in file.names.candidates(made.func)):
+    if home is None or any(keras_path(name) is None and not name.startswith(ALIASES) for name in file.names.candidates(made.func)):
         return None
     return (Replace(file.span(made), f"{home}.LossScaleOptimizer({with_option(file.text(made), option)})"),)
+
+
+ALIASES = ("tensorflow.optimizers.", "tensorflow_addons.optimizers.")  # where Keras' optimizers go by another name
 
 
 def with_option(text: str, option: str) -> str:

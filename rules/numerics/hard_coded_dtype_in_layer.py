@@ -281,7 +281,8 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
     name = str(made.data["name"])
     if isinstance(written, Place) and not name.endswith(".range"):  # tf.range knows no half
         around = Surroundings(trace, step.place)
-        if made.data["sort"] == "variable" or not around.is_method() or (around.method == "__init__" and not around.initialized()):
+        known = around.is_method() and around.kind() != "module"  # what is no layer has no compute dtype
+        if made.data["sort"] == "variable" or not known or (around.method == "__init__" and not around.initialized()):
             return None
         if meets_float32(trace, step.place):
             return None

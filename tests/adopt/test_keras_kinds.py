@@ -159,3 +159,141 @@ def shape(size):
     return net
 """
     assert 'activation="sigmoid", dtype="float32")' in after(text).replace("'", '"')
+
+
+PLAYER = """\
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+class Player(tf.keras.Model):
+    def __init__(self, size):
+        super().__init__()
+        self.hidden = tf.keras.layers.Dense(64, activation="relu")
+        self.center = tf.keras.layers.Dense(size)
+        self.spread = tf.keras.layers.Dense(size)
+
+    def call(self, seen):
+        x = self.hidden(seen)
+        return self.center(x), tf.clip_by_value(self.spread(x), 1e-6, 1)
+
+    def move(self, seen):
+        center, spread = self(seen)
+        drawn = tfp.distributions.Normal(center, spread)
+        taken = drawn.sample()
+        move = tf.math.scalar_mul(tf.constant(2.0, dtype=tf.float32), tf.math.tanh(taken))
+        return move, drawn.log_prob(taken)
+
+player = Player(2)
+optimizer = {optimizer}(1e-3)
+for seen in data:
+    with tf.GradientTape() as tape:
+        move, chance = player.move(seen)
+        loss = -tf.reduce_mean(chance)
+    gradients = tape.gradient(loss, player.trainable_variables)
+    optimizer.apply_gradients(grads_and_vars=zip(gradients, player.trainable_variables))
+"""
+
+
+def test_an_output_with_bounds_is_a_head() -> None:
+    found = after(PLAYER.format(optimizer="tf.keras.optimizers.Adam"))
+    assert found.count('Dense(size, dtype="float32")') == 2
+    assert "tf.constant(2.0, dtype=tf.float32)" in found  # it meets what is float32 now
+
+
+def test_the_optimizers_of_tensorflow_are_those_of_keras() -> None:
+    assert "LossScaleOptimizer(tf.optimizers.Adam(1e-3))" in after(PLAYER.format(optimizer="tf.optimizers.Adam"))
+
+
+OLD = """\
+from keras.models import Model
+from keras.layers import Dense, Input
+{line}
+
+seen = Input(shape=(12,))
+net = Model(seen, Dense(1)(seen))
+net.compile("adam", "mse")
+net.fit(x, y{argument})
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "argument"),
+    [
+        ("from keras.engine.topology import Layer", ""),
+        ("from keras.layers.normalization import BatchNormalization", ""),
+        ("from keras import backend as K\nK.get_session()", ""),
+        ("", ", nb_epoch=3"),
+    ],
+)
+def test_a_keras_without_policies_is_a_reason(line: str, argument: str) -> None:
+    text = OLD.format(line=line, argument=argument)
+    assert "which has no policies" in left(text, Targets())
+
+
+@pytest.mark.parametrize(
+    ("line", "argument"),
+    [
+        ("from keras.layers import BatchNormalization, Layer", ", epochs=3"),
+        ("try:\n    from keras.engine.topology import Layer\nexcept ImportError:\n    from keras.layers import Layer", ""),
+    ],
+)
+def test_a_keras_with_policies_is_adopted(line: str, argument: str) -> None:
+    assert "set_global_policy" in after(OLD.format(line=line, argument=argument), targets=Targets())
+
+
+BESIDE = """\
+import tensorflow as tf
+
+class Judge(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.hidden = tf.keras.layers.Dense(64, activation="relu")
+        self.worth = tf.keras.layers.Dense(1)
+
+    def call(self, seen, move):
+        return self.worth(self.hidden(tf.concat([seen, move], axis=1)))
+
+class Learner:
+    def __init__(self):
+        self.judge = Judge()
+        self.optimizer = tf.keras.optimizers.Adam(1e-3)
+
+    def learn(self, seen, moves, gains):
+        seen = tf.convert_to_tensor(seen, dtype=tf.float32)
+        moves = tf.convert_to_tensor(moves, dtype=tf.float32)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self.judge(seen, moves) - gains) ** 2)
+        gradients = tape.gradient(loss, self.judge.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.judge.trainable_variables))
+
+learner = Learner()
+for seen, moves, gains in memory:
+    learner.learn(seen, moves, gains)
+"""
+
+
+def test_keras_3_casts_all_that_a_layer_is_given() -> None:
+    assert "set_global_policy" in after(BESIDE, targets=Targets(None, Versions.parse(">=3")))
+
+
+def test_what_is_no_layer_is_not_asked_for_its_compute_dtype() -> None:
+    assert "(MP209)" in left(BESIDE)  # Keras 2 casts the first argument alone
+
+
+def test_layers_of_distributions_are_float32() -> None:
+    text = """\
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+net = tf.keras.Sequential([
+    tf.keras.layers.Dense(64, activation="relu"),
+    tfp.layers.DenseFlipout(8),
+    tf.keras.layers.Dense(2),
+    tfp.layers.DistributionLambda(lambda t: tfp.distributions.Normal(t[..., :1], tf.math.softplus(t[..., 1:]))),
+])
+net.compile(optimizer="adam", loss=lambda y, spread: -spread.log_prob(y))
+net.fit(x, y, epochs=3)
+"""
+    found = after(text)
+    assert 'tfp.layers.DenseFlipout(8, dtype="float32")' in found
+    assert 'tf.math.softplus(t[..., 1:])), dtype="float32")' in found and 'Dense(64, activation="relu")' in found

@@ -22,7 +22,7 @@ from mplint.adopt.keras.spelling import root_of
 from mplint.adopt.keras.version import Keras, for_one_keras, too_old
 from mplint.adopt.program import Adopted, Note, Program
 from mplint.catalog import rule_of
-from mplint.findings import Location, Span
+from mplint.findings import Span
 from mplint.python.document import InputError
 from mplint.rewrite import FixError
 
@@ -61,10 +61,8 @@ def adopted(program: Program, policy: str, keras: Keras) -> Adopted:
     if not training or not built:
         foreign = foreign_training(scene, policy) if not built else None
         return Adopted(program, (), (foreign,), True) if foreign is not None else in_library(program, policy, keras, built, training=False)
-    if (old := too_old(program.targets)) is not None:
-        top = Location(program.path, 1, 1, 1, 1, file.document.cells[0].index if file.document.cells else None)
-        text = f"the project pins {old}, whose mixed precision was experimental: move to a later one"
-        return Adopted(program, (), (Note(top, text),), True)
+    if (old := too_old(program, keras)) is not None:
+        return Adopted(program, (), (old,), True)
     start = start_of(scene, built)
     if start is None:
         return in_library(program, policy, keras, built, training=True)

@@ -40,7 +40,7 @@ class Kept(NamedTuple):
 def kept_layers(scene: Scene) -> Iterator[Kept]:
     """Each layer that has to stay float32 and does not yet."""
     done: set[ast.Call] = set()
-    for found in (*raw_inputs(scene), *outputs(scene)):
+    for found in (*raw_inputs(scene), *probabilistic(scene), *outputs(scene)):
         if found.node not in done:
             done.add(found.node)
             yield found
@@ -63,6 +63,14 @@ def raw_inputs(scene: Scene) -> Iterator[Kept]:
             why += " are larger than the whole numbers that half precision holds exactly"
         if why:
             yield Kept(node, why, keep(scene, [node]))
+
+
+def probabilistic(scene: Scene) -> Iterator[Kept]:
+    """Layers of TensorFlow Probability: their distributions and weights are float32, and what they are given has to be."""
+    for call in scene.file.syntax.all(ast.Call):
+        names = [name for name in scene.file.names.candidates(call.func) if name.startswith("tensorflow_probability.layers.")]
+        if any(name.rpartition(".")[2][:1].isupper() for name in names) and argument(call, "dtype") is None:
+            yield Kept(call, "it computes with distributions, which are float32", keep(scene, [call]))
 
 
 def is_half(event: Event) -> bool:
@@ -148,6 +156,8 @@ def head(scene: Scene, tensor: Tensor, layers: dict[Place, Event]) -> list[ast.C
     if not tensor.dtypes <= frozenset(LOW) or "application" in tensor.tags or "cast" in tensor.tags:
         return []
     chain = [event for place, event in reversed(layers.items()) if f"by:{place.path}:{place.position}" in tensor.tags]
+    if not chain and tensor.half:  # an operation behind the layer, such as the bounds of a deviation
+        chain = [event for place, event in layers.items() if place == tensor.half[-1].place]
     end = next((n for n, event in enumerate(chain) if activation_of(event) in PROBABILITIES or WEIGHTED.match(kind_of(event))), None)
     if end is None or activation_of(chain[0]) in HIDDEN or activation_of(chain[end]) in HIDDEN:
         return []

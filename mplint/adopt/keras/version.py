@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mplint.adopt.program import Program
-from mplint.frameworks.keras.versions import loop_major
+from mplint.adopt.program import Note, Program
+from mplint.findings import Location
+from mplint.frameworks.keras.versions import before_policies, loop_major
 from mplint.targets import Targets
 from mplint.versions import Versions
 
@@ -13,10 +14,14 @@ MOST_FILES = 20
 
 
 class Keras(NamedTuple):
-    """The Keras that a program runs under: 2 or 3, and how that is known (for a note)."""
+    """The Keras that a program runs under: 2 or 3, and how that is known (for a note).
+
+    `before`: what shows that it is one without policies.
+    """
 
     major: int
     known_by: str
+    before: Note | None = None
 
 
 def for_one_keras(program: Program, root: str) -> tuple[Program, Keras]:
@@ -34,6 +39,7 @@ def for_one_keras(program: Program, root: str) -> tuple[Program, Keras]:
         keras = Keras(3 if version.split(".")[0] >= "3" else 2, f"installed: {version}")
     else:
         keras = Keras(3, "assumed, as none is pinned or installed")
+    keras = keras._replace(before=shown_before(program) if root == "keras" else None)
     versions = Versions.parse(">=3" if keras.major == 3 else ">=2.4,<3")
     return Program(program.path, program.data, changed(targets, versions)), keras
 
@@ -79,10 +85,30 @@ def has(distribution: str) -> bool:
     return True
 
 
-def too_old(targets: Targets) -> str | None:
-    """What is pinned that has no stable mixed precision API, or None."""
-    if targets.tensorflow is not None and targets.tensorflow.below("2.4"):
-        return "TensorFlow before 2.4"
-    if targets.keras is not None and targets.keras.below("2.4"):
-        return "Keras before 2.4"
+def too_old(program: Program, keras: Keras) -> Note | None:
+    """What says that the program is for a Keras that has no stable mixed precision API, or None."""
+    targets = program.targets
+    for title, versions in (("TensorFlow", targets.tensorflow), ("Keras", targets.keras)):
+        if versions is not None and versions.below("2.4"):
+            text = f"the project pins {title} before 2.4, whose mixed precision was experimental: move to a later one"
+            return Note(top_of(program), text)
+    return keras.before
+
+
+def shown_before(program: Program) -> Note | None:
+    """A note on what shows that the program, or a file that it runs, is for a Keras without policies; None where nothing does."""
+    trace = program.execution.trace
+    for file in (program.file, *filter(None, map(trace.file, program.execution.run_with))):
+        if (node := before_policies(file)) is not None:
+            text = " ".join(file.text(node).split())
+            here = file.document.path == program.path
+            place, home = (program.file.location(node), "") if here else (top_of(program), f"{file.document.path}:{node.lineno}: ")
+            given = f"`{text if len(text) <= 60 else f'{text[:57]}...'}`"
+            return Note(place, f"{home}{given} is written for a Keras before 2.4, which has no policies: move to a later one first")
     return None
+
+
+def top_of(program: Program) -> Location:
+    """The first line of a program."""
+    cells = program.file.document.cells
+    return Location(program.path, 1, 1, 1, 1, cells[0].index if cells else None)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
-from mplint.adopt.program import Adopted, Program
-from mplint.adopt.torch import hazards
+from mplint.adopt.program import Adopted, Note, Program
+from mplint.adopt.torch import hazards, judgment
 from mplint.adopt.torch.attempt import Attempt, Refused, attempt
 from mplint.adopt.torch.backwards import Backward, backwards
 from mplint.adopt.torch.models import Models
-from mplint.adopt.torch.notes import notes_on
+from mplint.adopt.torch.notes import notes_on, text_of
 from mplint.adopt.torch.passages import Passages, loss_of
 from mplint.adopt.torch.switches import switch_trainers
+from mplint.findings import Severity
 from mplint.recipes.scaler.plan import NoFix
 
 
@@ -43,7 +45,16 @@ def adopt_loops(program: Program, policy: str) -> Adopted:
             reasons.update(dict.fromkeys(refused.numbers, refused.reason))
             chosen = [number for number in chosen if number not in refused.numbers]
     made, left = notes_on(program, result, policy, found, reasons, evaluates)
+    if found and not any(backward.open for backward in found):
+        left = (*left, *mistakes(program))
     return Adopted(result.program, made, left, bool(found))
+
+
+def mistakes(program: Program) -> Iterator[Note]:
+    """What mplint finds wrong in a program that has adopted mixed precision already."""
+    for finding in judgment.findings(program):
+        if finding.severity is Severity.ERROR and finding.location.path == program.path:
+            yield Note(finding.location, text_of(finding))
 
 
 def refusal(program: Program, backward: Backward, policy: str) -> str | None:

@@ -10,12 +10,13 @@ from mplint.adopt.program import Program
 from mplint.adopt.torch import hazards, judgment
 from mplint.adopt.torch.arrays import distributions, float_arrays, matching_stores
 from mplint.adopt.torch.backwards import groups, is_covered, numbered
+from mplint.adopt.torch.elsewhere import Told, of_kernels, of_states, told_of
 from mplint.adopt.torch.evaluation import Evaluations
 from mplint.adopt.torch.judgment import Mended, settled
 from mplint.adopt.torch.models import Models
 from mplint.adopt.torch.passages import Passage, Passages
 from mplint.adopt.torch.preparation import parted
-from mplint.adopt.torch.scaling import scaled
+from mplint.adopt.torch.scaling import beside_unscaled, scaled
 from mplint.adopt.torch.sigmoids import float_sigmoids
 from mplint.adopt.torch.spelling import Spelling, imports_torch, torch_name
 from mplint.findings import AddImport, Applicability, Change, Finding, Fix
@@ -35,17 +36,22 @@ class Refused(Exception):
 
 
 class Attempt(NamedTuple):
-    """The program after adoption, what had to be mended in it besides, and what is still to be done by hand, there or in other files."""
+    """The program after adoption, what had to be mended in it besides, and what is still to be done by hand, there or in other files.
+
+    `told`: what no rule of mplint asks for.
+    """
 
     program: Program
     mended: tuple[Mended, ...] = ()
     asked: tuple[Finding, ...] = ()
+    told: tuple[Told, ...] = ()
 
 
 def attempt(program: Program, policy: str, chosen: Sequence[int], evaluates: bool) -> Attempt:
     """The program with these backward passes adopted; raises Refused."""
     after = prepared(program, policy, chosen)
     after = under_autocast(after, policy, chosen, evaluates)
+    require_elsewhere(after, chosen)
     after = with_float_results(after, chosen)
     if policy == "mixed_float16":
         after = with_scalers(after, chosen)
@@ -53,7 +59,9 @@ def attempt(program: Program, policy: str, chosen: Sequence[int], evaluates: boo
     remaining, asked = judgment.parted(program, remaining)
     if remaining:
         raise Refused(blamed(after, remaining, chosen), f"what mplint then finds has no fix of its own: {described(after, remaining[0])}")
-    return Attempt(after, tuple(done), tuple(asked))
+    places = {(f.location.path, f.location.line) for f in asked}
+    told = (note for note in told_of(after.execution) if (note.location.path, note.location.line) not in places)
+    return Attempt(after, tuple(done), tuple(asked), tuple(told) if after is not program else ())
 
 
 def prepared(program: Program, policy: str, chosen: Sequence[int]) -> Program:
@@ -88,6 +96,15 @@ def under_autocast(program: Program, policy: str, chosen: Sequence[int], evaluat
     return carried_out(program, fix_of(changes), chosen)
 
 
+def require_elsewhere(program: Program, chosen: Sequence[int]) -> None:
+    """Raise Refused where another file would crash with what autocast computes."""
+    try:
+        of_states(program.execution)
+        of_kernels(program.execution)
+    except NoFix as reason:
+        raise Refused(chosen, str(reason)) from None
+
+
 def merged(file: SourceFile, passages: Passages, found: Sequence[Passage]) -> list[Passage]:
     """The passages, those that overlap in one block made one."""
     result: list[Passage] = []
@@ -117,6 +134,10 @@ def with_scalers(program: Program, chosen: Sequence[int]) -> Program:
     numbers = {call: number for number, call in zip(chosen, picked(program.file, chosen), strict=True)}
     together = [[numbers[call] for call in group] for group in groups(program.execution, list(numbers))]
     for group in together:
+        calls = picked(program.file, group)
+        for call, other in beside_unscaled(program.execution, calls).items():
+            reason = f"its gradients go into the same step as those of `{program.file.text(other)}`, which can't be scaled"
+            raise Refused([group[calls.index(call)]], f"{reason}; mixed_bfloat16 needs no scaler")
         try:
             program = carried_out(program, scaled(program.execution, picked(program.file, group)), group)
         except NoFix as reason:

@@ -15,6 +15,7 @@ from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, Function, argument
 
 CALLED_LIKE_ONE = re.compile(r"(\w+_)?(device|dev)(_?id)?$|(\w+_)?gpu(_?id)?$|(local_)?rank$", re.I)
+NUMBER = re.compile(r"(\w+_)?gpu(_?id)?$|(\w+_)?rank$", re.I)
 LITERAL = re.compile(r"(cuda|cpu|mps|xpu)$")
 MAKERS = ("torch.device(", "torch.accelerator.current_accelerator(", "torch.get_default_device(")
 
@@ -25,7 +26,24 @@ def device_type(models: Models, node: ast.AST) -> str | None:
     for given in sorted(_candidates(models), key=lambda g: _distance(models, g, node)):
         if _visible(file, given, node):
             return _type_of(models, given)
-    return _literal(file) or _of_model(models, node)
+    literal = _literal(file)
+    if literal == '"cpu"' and (_is_moved_elsewhere(models) or not _runs_itself(models)):
+        literal = None
+    return literal or _of_model(models, node)
+
+
+MOVES = re.compile(r"\.cuda\b|[\"']cuda\b|\.to\(")
+
+
+def _runs_itself(models: Models) -> bool:
+    """Whether the program trains when it is run, and not only where others use it, who may move what they hand in."""
+    return any(entry.script and entry.path == models.execution.path for entry, _ in models.execution.events("backward"))
+
+
+def _is_moved_elsewhere(models: Models) -> bool:
+    """Whether another file that runs with the program may move models to a device."""
+    files = (models.execution.trace.file(path) for path in models.execution.beside)
+    return any(file is not None and MOVES.search(file.document.text) for file in files)
 
 
 def _of_model(models: Models, node: ast.AST) -> str | None:
@@ -33,19 +51,21 @@ def _of_model(models: Models, node: ast.AST) -> str | None:
     file = models.file
     home = file.syntax.function(node)
     before = [n for n in file.syntax.all(ast.Name) if file.syntax.function(n) is home and n.lineno <= getattr(node, "end_lineno", 0)]
-    for name in sorted(before, key=position, reverse=True):
+    nested = [n for n in file.syntax.all(ast.Name) if home is not None and file.syntax.function(file.syntax.function(n) or n) is home]
+    for name in [*sorted(before, key=position, reverse=True), *sorted(nested, key=position)]:
         if name.id != "self" and (models.is_model(name) or _gives_parameters(file, name)) and _visible(file, name, node):
             return f"next({name.id}.parameters()).device.type"
     owner = file.syntax.enclosing_class(node)
     own = [n for n in file.syntax.all(ast.Attribute) if file.syntax.enclosing_class(n) is owner] if owner is not None else []
     for part in sorted((n for n in own if isinstance(n.ctx, ast.Load)), key=position):
-        if isinstance(part.value, ast.Name) and part.value.id == "self" and models.is_model(part) and _visible(file, part, node):
+        known = models.is_model(part) or _gives_parameters(file, part)
+        if known and isinstance(part.value, ast.Name) and part.value.id == "self" and _visible(file, part, node):
             return f"next({ast.unparse(part)}.parameters()).device.type"
     return None
 
 
-def _gives_parameters(file: SourceFile, name: ast.Name) -> bool:
-    """Whether the program asks what a name stands for for its parameters, or puts it in training or evaluation mode."""
+def _gives_parameters(file: SourceFile, name: ast.Name | ast.Attribute) -> bool:
+    """Whether the program asks something for its parameters, or puts it in training or evaluation mode."""
     parent = file.syntax.parents[name]
     asked = isinstance(parent, ast.Attribute) and parent.attr in ("parameters", "named_parameters", "train", "eval")
     around = file.syntax.parents[parent]
@@ -158,6 +178,8 @@ def _type_of(models: Models, given: ast.expr) -> str:
         return f"{text}.type"
     if kinds == {"string"}:
         return text
+    if kinds <= {"other"} and NUMBER.match(text.rpartition(".")[2]):
+        return '"cuda"'  # the number of a GPU, or None for the one that is chosen
     return f"torch.device({text}).type"
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from mplint.adopt.execution import within
-from mplint.adopt.torch.losses import casts, computed, is_fragile, is_spectral
+from mplint.adopt.torch.losses import casts, computed, is_fragile, is_spectral, names_in
 from mplint.adopt.torch.models import RUNS, Models, is_model
 from mplint.adopt.torch.passages import STEPS, Passage, Passages
+from mplint.findings import Change, InsertStatements
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF
 from mplint.program.values import Atom, Context, External
 from mplint.python.names import position
@@ -102,7 +103,7 @@ class Evaluations:
                     for item in body if body and isinstance(body[0], (ast.ExceptHandler, ast.match_case)) else [None]:
                         yield from self._in_block(item.body if item is not None else body, taken)
                 continue
-            passage, index = self._passage(block, index - 1)
+            passage, index = self._passage(block, index - 1, taken)
             if passage is not None:
                 yield passage
 
@@ -146,7 +147,7 @@ class Evaluations:
         heads = [getattr(statement, name, None) for name in ("test", "iter", "subject")]
         return any(head is not None and any(self._runs_here(n) for n in within(head)) for head in heads)
 
-    def _passage(self, block: list[ast.stmt], start: int) -> tuple[Passage | None, int]:
+    def _passage(self, block: list[ast.stmt], start: int, taken: set[ast.AST]) -> tuple[Passage | None, int]:
         """The passage that begins at a statement: with the losses that follow, up to one that has to be computed in float32."""
         last = start
         results = set(computed(self.models, block[start], set()))
@@ -179,11 +180,43 @@ class Evaluations:
         outside += [s for s in self._spectra_after(block[last]) if s not in outside]
         outputs = {name for s in block[start : last + 1] for name in self._outputs(s)}
         outside += [s for s in block[last + 1 :] if s not in outside and self._hands_on(s, outputs)]
+        outside += [s for s in self._losses_behind(block, results) if s not in taken]
         try:
             changes = tuple(casts(self.models, block[start : last + 1], outside))
         except NoFix:
             changes = ()
+        if not self._evaluates_around(block[0]):
+            changes += tuple(self._handed_behind(block, results, taken))
         return Passage(block[start], block[last], changes), end
+
+    def _evaluates_around(self, statement: ast.stmt) -> bool:
+        """Whether a statement stands in a function that evaluates as a whole."""
+        home = self.file.syntax.function(statement)
+        return isinstance(home, ast.FunctionDef) and self._evaluates(home)
+
+    def _behind(self, block: list[ast.stmt]) -> list[ast.stmt]:
+        """The statements behind the `with` statement that turns gradients off for a whole block."""
+        around = self.file.syntax.parents[block[0]]
+        if not isinstance(around, ast.With) or around.body is not block:
+            return []
+        following = self.file.syntax.block(around)
+        return following[next(i for i, s in enumerate(following) if s is around) + 1 :]
+
+    def _losses_behind(self, block: list[ast.stmt], results: set[str]) -> Iterator[ast.stmt]:
+        """The losses of results that are taken behind the block."""
+        for statement in self._behind(block):
+            if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr)) or self._computes(statement):
+                return
+            if self.models.takes_loss(statement) and results & {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}:
+                yield statement
+
+    def _handed_behind(self, block: list[ast.stmt], results: set[str], taken: set[ast.AST]) -> Iterator[Change]:
+        """Casts of what models get behind the block that run in float32."""
+        behind = self._behind(block)
+        users = [s for s in behind if isinstance(s, ast.Assign) and s not in taken and self._computes(s)]
+        for name in sorted(results & {n.id for s in users for n in names_in(s.value)}):
+            first = next(s for s in behind if name in {n.id for n in ast.walk(s) if isinstance(n, ast.Name)})
+            yield InsertStatements(self.file.span(first), (f"{name} = {name}.float()",))
 
     def _only_rearranges(self, statement: ast.stmt) -> bool:
         """Whether a condition neither runs a model nor leaves its block: what follows it always follows."""

@@ -192,9 +192,10 @@ def of_backward(execution: Execution, backward: ast.Call, policy: str, inside: S
         raise NoFix(f"`{file.text(owner)}` runs the backward pass: choose half precision where that is made")
     if policy == "mixed_bfloat16":
         return
-    if given is not None:
+    if given is not None and (source := made_of_gradients(execution, given)) is not None:
         raise NoFix(
-            "the backward pass is given gradients, which have to be scaled where they are computed; mixed_bfloat16 needs no scaling"
+            f"the backward pass is given gradients that `{file.text(source)}` holds, which are scaled already where their loss is: scale "
+            "one of both by hand; mixed_bfloat16 needs no scaling"
         )
     if (closure := closure_step(execution, backward)) is not None:
         raise NoFix(
@@ -212,6 +213,19 @@ def of_backward(execution: Execution, backward: ast.Call, policy: str, inside: S
             f"`{file.text(taken.func)}` takes gradients of float16 work inside of what this loss is made of, and nothing scales them: "
             "mixed_bfloat16 needs no scaling, or scale their loss by hand and divide them by the scale"
         )
+
+
+def made_of_gradients(execution: Execution, given: ast.expr, depth: int = 0) -> ast.expr | None:
+    """The gradients of another backward pass that what a backward pass is given is made of."""
+    for node in ast.walk(given):
+        if isinstance(node, ast.Attribute) and node.attr == "grad" and not ast.unparse(node.value).endswith(("autograd", "torch")):
+            return node
+        if isinstance(node, ast.Call) and execution.leads_to(node, "gradients taken", "backward"):
+            return node
+        for binding in execution.file.names.reaching(node) if isinstance(node, ast.Name) and depth < 4 else ():
+            if binding.value is not None and (found := made_of_gradients(execution, binding.value, depth + 1)) is not None:
+                return found
+    return None
 
 
 def closure_step(execution: Execution, backward: ast.Call) -> ast.Call | None:
@@ -272,7 +286,7 @@ def differentiates_twice(execution: Execution, backward: ast.Call, inside: Seque
     for _, event in execution.events("gradients taken"):
         if keeps_graph(event) and execution.node(event.place) is None:
             chain = [node for place in event.calls if (node := execution.node(place)) is not None]
-            if not chain or not nodes or not nodes.isdisjoint(chain):
+            if not nodes or not nodes.isdisjoint(chain):
                 return True
     return False
 

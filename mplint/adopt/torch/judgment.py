@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mplint.adopt.program import Program
+from mplint.adopt.torch.elsewhere import Told
 from mplint.catalog import rule_of
 from mplint.config import Config
 from mplint.engine.run import check_paths
@@ -108,18 +109,22 @@ def _key(program: Program, finding: Finding) -> tuple[str, str, str]:
     place = finding.location
     if place.path != program.path:
         return finding.code, place.path, (Texts().line(place) or "").strip()
+    return finding.code, "", _line(program, place)
+
+
+def _line(program: Program, place: Location) -> str:
+    """The text of a line of the program itself."""
     lines = program.document.text.split("\n")
-    line = place.line or 0
     first = next((cell.first_line for cell in program.document.cells if cell.index == place.cell), 1)
-    at = first + line - 2
-    return finding.code, "", lines[at].strip() if 0 <= at < len(lines) else ""
+    at = first + (place.line or 0) - 2
+    return lines[at].strip() if 0 <= at < len(lines) else ""
 
 
-def place_before(before: Program, after: Program, finding: Finding) -> Location:
+def place_before(before: Program, after: Program, finding: Finding | Told) -> Location:
     """Where a finding on the changed program is on the program as it was: at the line with the same text, or at the first."""
     if finding.location.path != after.path:
         return finding.location
-    text = _key(after, finding)[2]
+    text = _line(after, finding.location)
     lines = [line.strip() for line in before.document.text.split("\n")]
     line = lines.index(text) + 1 if text in lines else 1
     return before.document.location(Span(line, 0, line, 1))

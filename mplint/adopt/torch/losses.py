@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from mplint.adopt.torch.models import Models
 from mplint.findings import Change, InsertStatements
 from mplint.frameworks.torch.tensors import BANNED
-from mplint.program.values import BOOLEAN, INTEGER, Items, Object, Tensor, Unknown
+from mplint.program.values import BFLOAT, BOOLEAN, HALF, INTEGER, SINGLE, Items, Object, Tensor, Unknown, atoms
 from mplint.python.file import SourceFile
 from mplint.python.syntax import FUNCTIONS, walk_expressions
 from mplint.recipes.float32 import float32_tensor
@@ -102,6 +102,10 @@ def casts(models: Models, inside: Sequence[ast.stmt], outside: Sequence[ast.stmt
                     results.discard(node.id)
                     if may_be_cast(models, node):
                         yield InsertStatements(file.span(statement), (f"{node.id} = {node.id}.float()",))
+                elif tensor is node and (parts := parts_of(models, node)) and (top := beside_last(file, inside, statement)) is not None:
+                    results.discard(node.id)
+                    part = "part.float()" if parts == "floats" else "part.float() if part.is_floating_point() else part"
+                    yield InsertStatements(file.span(top), (f"{node.id} = tuple({part} for part in {node.id})",))
                 elif tensor is node and (keys := entries_read(models, node, statement)):
                     lines = [f"{node.id}[{key!r}] = {node.id}[{key!r}].float()".replace("'", '"') for key in sorted(keys)]
                     yield InsertStatements(file.span(statement), tuple(lines))
@@ -120,6 +124,22 @@ def may_be_cast(models: Models, node: ast.expr) -> bool:
     if any(is_mapping(models, node, call) for call in ast.walk(models.file.syntax.statement(node)) if isinstance(call, ast.Call)):
         raise NoFix(f"the loss has to be computed in float32 from each part of `{models.file.text(node)}`: cast them with `.float()`")
     return not found or any(type(a) is Unknown or (type(a) is Tensor and not a.dtypes <= NUMBERS) for a in found)
+
+
+def parts_of(models: Models, node: ast.Name) -> str:
+    """What a name stands for if that is a tuple of tensors: "floats", or "tensors" where some may be none; "" for anything else."""
+    found = models.execution.values(node)
+    held = [part for atom in found if type(atom) is Items for item in atom.items for part in atoms(item)]
+    if not held or any(type(atom) is not Items for atom in found) or any(type(part) is not Tensor for part in held):
+        return ""
+    return "floats" if all(part.dtypes <= FLOATS for part in held) else "tensors"  # type: ignore[union-attr]
+
+
+def beside_last(file: SourceFile, inside: Sequence[ast.stmt], statement: ast.stmt) -> ast.stmt | None:
+    """The statement of the block of some statements in which another one stands that follows them."""
+    block = file.syntax.block(inside[-1])
+    around = [statement, *(parent for parent in file.syntax.ancestors(statement) if isinstance(parent, ast.stmt))]
+    return next((s for s in around if any(s is item for item in block)), None)
 
 
 def entries_read(models: Models, node: ast.Name, statement: ast.stmt) -> set[str]:
@@ -170,6 +190,7 @@ def is_mapping(models: Models, node: ast.expr, call: ast.Call) -> bool:
 
 
 NUMBERS = frozenset({INTEGER, BOOLEAN})
+FLOATS = frozenset({SINGLE, HALF, BFLOAT})
 
 
 def _parts(loop: ast.For, results: set[str]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from mplint.adopt.torch.judgment import Mended, place_before
 from mplint.adopt.torch.models import Models
 from mplint.adopt.torch.passages import Passages
 from mplint.adopt.torch.spelling import DTYPES
-from mplint.findings import Span
+from mplint.findings import Finding, Span
 from mplint.program.values import Object
 from mplint.recipes.scaler.plan import NoFix
 
@@ -34,8 +34,14 @@ def notes_on(
     left = tuple(
         Note(file.location(b.call), f"`{file.text(b.call)}` stays in float32: {reasons[b.number]}") for b in found if b.number in reasons
     )
-    asked = (Note(place_before(before, after, f), f"{f.message} ({f.code}); {f.help[:1].lower()}{f.help[1:]}") for f in result.asked)
-    return made, (*left, *asked)
+    asked = (Note(place_before(before, after, f), text_of(f)) for f in result.asked)
+    told = (Note(place_before(before, after, note), note.text) for note in result.told)
+    return made, (*left, *asked, *told)
+
+
+def text_of(finding: Finding) -> str:
+    """A finding as something that is left to do."""
+    return f"{finding.message} ({finding.code}); {finding.help[:1].lower()}{finding.help[1:]}"
 
 
 def _mended(before: Program, done: Sequence[Mended]) -> Iterator[Note]:

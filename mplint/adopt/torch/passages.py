@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from mplint.adopt.torch.losses import casts, computed, is_fragile, is_spectral, names_in
+from mplint.adopt.torch.losses import casts, computed, is_banned, is_fragile, is_spectral, names_in
 from mplint.adopt.torch.models import Models
 from mplint.findings import Change, WrapStatements
 from mplint.program.machine import Event
@@ -139,6 +139,9 @@ class Passages:
         runs = [s for s in chosen if self.models.runs_model(s) and not self.stays(s)]
         runs = runs or [s for s in chosen if self.models.runs(s) and not (self.stays(s) or is_spectral(self.models, s))]
         runs = runs or [s for s in chosen if isinstance(s, ast.Assign) and self.models.hands_model(s)]
+        apart = [s for s in runs if is_banned(self.models, s)]  # part of a loss that autocast refuses, with a model of its own
+        if len(apart) < len(runs):
+            runs = [s for s in runs if s not in apart]
         require(bool(runs) or not any(self.stays(s) for s in chosen), DIFFERENTIATED)
         if not runs or any(self.is_covered(s) for s in runs):
             return []
@@ -146,15 +149,15 @@ class Passages:
         body = [s for s in self.between(body[0], body[-1]) if s in body or is_spectral(self.models, s)]
         parts: list[list[ast.stmt]] = [[]]
         outside: list[ast.stmt] = []
-        apart: list[ast.stmt] = []
+        aside: list[ast.stmt] = []
         spectra: set[str] = set()  # and what is made of them
         for statement in body:
             spectral = is_spectral(self.models, statement)
             if spectral or (statement not in runs and not reads(statement).isdisjoint(spectra)):
                 spectra |= binds(statement)
-                apart.append(statement)
+                aside.append(statement)
                 parts += [[]] if parts[-1] else []
-            elif self.needs_float32(statement):
+            elif self.needs_float32(statement) or (statement in apart and statement not in runs):
                 outside.append(statement)
                 parts += [[]] if parts[-1] else []
             elif statement in runs or not outside:
@@ -169,7 +172,7 @@ class Passages:
             parts[-1] += self._sums_after(parts[-1])
         inside = [s for part in parts for s in self.between(part[0], part[-1])]
         samples = frozenset(name.id for s in outside if self.feeds_penalty(s) for name in names_in(s.value))  # type: ignore[attr-defined]
-        changes = casts(self.models, inside, sorted([*outside, *apart], key=position), samples)
+        changes = casts(self.models, inside, sorted([*outside, *aside], key=position), samples)
         return [Passage(part[0], part[-1], tuple(changes) if part is parts[0] else ()) for part in parts]
 
     def _sums_after(self, part: Sequence[ast.stmt]) -> list[ast.stmt]:

@@ -13,7 +13,7 @@ from mplint.findings import AddImport, Applicability, Fix
 from mplint.program.values import Place
 from mplint.python.definitions import Definitions
 from mplint.python.file import SourceFile
-from mplint.python.names import position
+from mplint.python.names import alternatives, position
 from mplint.recipes.scaler.insertion import Insertion, Training
 from mplint.recipes.scaler.looks import looks
 from mplint.recipes.scaler.plan import NoFix, require
@@ -77,6 +77,20 @@ def training_of(execution: Execution, backwards: Sequence[ast.Call]) -> Training
     )
 
 
+def beside_unscaled(execution: Execution, backwards: Sequence[ast.Call]) -> dict[ast.Call, ast.Call]:
+    """Those of some backward passes whose gradients may be applied with those of one that is not among them, and that one."""
+    file = execution.file
+    found: dict[ast.Call, ast.Call] = {}
+    places = {call: {event.place for event in steps_of(execution, [call])} for call in calls_at(execution, "backward")}
+    for call in backwards:
+        for other, stepped in places.items():
+            apart = other in backwards or file.names.exclusive(other, call) or file.syntax.function(other) is not file.syntax.function(call)
+            own = places.get(call, set())
+            if not apart and (not own or not stepped or own & stepped):
+                found.setdefault(call, other)
+    return found
+
+
 def looks_beside(execution: Execution, steps: Sequence[ast.Call]) -> list[ast.Call]:
     """What clips or reads gradients: the calls that stand in a function with a step, whatever they lead to."""
     homes = {execution.file.syntax.function(step) for step in steps}
@@ -118,11 +132,17 @@ def lifted(file: SourceFile, found: Sequence[ast.expr], beside: Sequence[ast.AST
     return list(result)
 
 
-def origins(execution: Execution, node: ast.expr, chain: Sequence[Place]) -> Iterator[ast.AST]:
+def taken_as(value: ast.expr | None, name: str) -> ast.Name | None:
+    """The argument of a call by which it takes what a name stands for."""
+    given = value.args if isinstance(value, ast.Call) else []
+    return next((argument for argument in given if isinstance(argument, ast.Name) and argument.id == name), None)
+
+
+def origins(execution: Execution, node: ast.expr, chain: Sequence[Place], followed: tuple[ast.AST, ...] = ()) -> Iterator[ast.AST]:
     """What makes an optimizer, or hands it in: the call that gives it in this file, through the calls that lead there."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
         kept = Definitions(execution.file.syntax, execution.file.names).kept_as(node)
-        yield from (value for value in kept if isinstance(value, ast.Call))
+        yield from (arm for value in kept for arm in alternatives(value) if isinstance(arm, ast.Call))
     if not isinstance(node, ast.Name):
         return
     for binding in execution.file.names.reaching(node):
@@ -141,8 +161,10 @@ def origins(execution: Execution, node: ast.expr, chain: Sequence[Place]) -> Ite
         elif isinstance(binding.value, (ast.List, ast.Tuple)):
             for part in binding.value.elts:
                 yield from [part] if isinstance(part, ast.Call) else origins(execution, part, chain)
-        elif isinstance(binding.value, ast.Call):
-            yield binding.value
+        elif (own := taken_as(binding.value, node.id)) is not None:  # what changes an optimizer and gives it back
+            yield from origins(execution, own, chain, (*followed, binding.node)) if binding.node not in followed else ()
+        elif binding.value is not None:
+            yield from (arm for arm in alternatives(binding.value) if isinstance(arm, ast.Call))
 
 
 def calls_at(execution: Execution, *kinds: str) -> list[ast.Call]:

@@ -457,14 +457,18 @@ def run_call(m: Machine, layer: Object, args: Args, place: Place) -> Value:
 # calling layers
 
 
-def cast_inputs(m: Machine, layer: Object, args: Args) -> Args:
-    """The arguments of a layer's `call` as autocast gives them: the first in the compute dtype, by its name as well."""
+def cast_inputs(m: Machine, layer: Object, args: Args, place: Place) -> Args:
+    """The arguments of a layer's `call` as autocast gives them: the first in the compute dtype, by its name as well; all in Keras 3."""
     off = m.read(layer.id, "_autocast") or m.read(layer.id, "autocast")
     name = "" if args.positional else first_argument(m, layer)
     given = args.positional[0] if args.positional else args.named.get(name)
     if given is None or (type(off) is Constant and off.value is False):
         return args
     letters = [(guards, letter_of(atom)) for guards, atom in options(policy_held(m, layer))]
+    if keras_3(m, place):
+        every = tuple(join((guards, cast_value(m, value, letter)) for guards, letter in letters) for value in args.positional)
+        named = {key: join((guards, cast_value(m, value, letter)) for guards, letter in letters) for key, value in args.named.items()}
+        return Args(every, named, args.places, args.named_places, args.opaque)
     first = join((guards, cast_value(m, given, letter)) for guards, letter in letters)
     if args.positional:
         return Args((first, *args.positional[1:]), args.named, args.places, args.named_places, args.opaque)
@@ -519,7 +523,7 @@ def called(m: Machine, layer: Atom, args: Args, place: Place) -> Value:
         if m.read(layer.id, "#output") is not None and class_member(m, layer.type, "call") is None:
             return called_model(m, layer, given, place)
         noted(m, layer, given, place, model=is_model(m, layer))
-        result = run_call(m, layer, computed(m, cast_inputs(m, layer, args)), place)
+        result = run_call(m, layer, computed(m, cast_inputs(m, layer, args, place)), place)
         if any(is_island(t) for t in given) and any(is_island(t) for t in gathered(m, result)):
             m.emit("float32 rounded between layers", place, layer=layer)
         if is_model(m, layer) and layer.made is not None and not is_open(policy_held(m, layer)) and not inside_layer(m):
@@ -740,7 +744,7 @@ def run_lambda(m: Machine, layer: Object, function: Value, args: Args, place: Pl
     from mplint.program.calls import call as run
 
     symbolic = any("symbolic" in t.tags for v in args.all() for t in gathered(m, v))
-    given = computed(m, cast_inputs(m, layer, Args(args.positional[:1], None, args.places[:1])))
+    given = computed(m, cast_inputs(m, layer, Args(args.positional[:1], None, args.places[:1]), place))
     if any(type(a) in (Function, Wrapped, External) for a in atoms(function)):
         result = run(m, function, given, place.position)
         if any(is_tensor(a) for a in atoms(result)):
@@ -779,7 +783,7 @@ def layer_method(m: Machine, receiver: Atom, name: str, args: Args, place: Place
             base = next((b for b in bases_of(m, receiver) if is_layer_name(b) and b not in BASES), None)
             given = [t for value in args.all() for t in gathered(m, value)]
             if name == "__call__":
-                return run_call(m, receiver, cast_inputs(m, receiver, args), place)
+                return run_call(m, receiver, cast_inputs(m, receiver, args, place), place)
             if base is not None:
                 return output_of(m, receiver, last_of(base), given, place, args)
             return m.read(receiver.id, "#output")

@@ -43,6 +43,15 @@ KERAS2_BACKEND = frozenset({
     "transpose", "update", "variable", "zeros", "zeros_like"
 })  # fmt: skip
 KERAS3_METHODS = ("scale_loss",)
+# What the package `keras` has had no more since 2.4, the first with policies: homes, and arguments of training.
+BEFORE_POLICIES = (
+    *("keras.engine.topology", "keras.engine.Layer", "keras.engine.InputSpec", "keras.engine.Input", "keras.engine.Model"),
+    *("keras.layers.normalization.BatchNormalization", "keras.backend.tensorflow_backend", "keras.backend.common"),
+    *("keras.backend.get_session", "keras.backend.set_session", "keras.backend.image_dim_ordering", "keras.utils.multi_gpu_model"),
+    *("keras.backend.set_image_dim_ordering", "keras.utils.visualize_util", "keras.utils.training_utils", "keras.objectives"),
+    "keras.legacy",
+)
+FIRST_ARGUMENTS = frozenset({"nb_epoch", "samples_per_epoch", "nb_val_samples"})
 
 
 def keras_major(file: SourceFile, targets: Targets) -> int | None:
@@ -83,6 +92,30 @@ def loop_major(file: SourceFile, targets: Targets) -> int | None:
     found |= {2 for method in KERAS2_METHODS if method in methods} | {3 for method in KERAS3_METHODS if method in methods}
     found |= {3} if '"KERAS_BACKEND"' in file.document.text.replace("'", '"') else set()
     return found.pop() if len(found) == 1 else None
+
+
+def before_policies(file: SourceFile) -> ast.stmt | ast.expr | ast.keyword | None:
+    """The first place that shows that a file is written for a package `keras` that has no policies; None where nothing does."""
+    found: list[ast.stmt | ast.expr | ast.keyword] = []
+    if not any(module.split(".")[0] == "keras" for module in imported(file)):
+        return None
+    statements: list[ast.Import | ast.ImportFrom] = [*file.syntax.all(ast.Import), *file.syntax.all(ast.ImportFrom)]
+    for statement in statements:
+        home = "" if isinstance(statement, ast.Import) else f"{statement.module}."
+        guarded = any(isinstance(parent, (ast.Try, ast.If)) for parent in file.syntax.ancestors(statement))
+        relative = isinstance(statement, ast.ImportFrom) and statement.level
+        if not guarded and not relative and any(is_gone(home + alias.name) for alias in statement.names):
+            found.append(statement)
+    found += [node for node in file.syntax.all(ast.Attribute) if is_gone(file.names.resolve(node) or "")]
+    for call in file.syntax.all(ast.Call):
+        fits = isinstance(call.func, ast.Attribute) and call.func.attr in ("fit", "fit_generator")
+        found += [keyword for keyword in call.keywords if fits and keyword.arg in FIRST_ARGUMENTS]
+    return min(found, key=lambda node: (node.lineno, node.col_offset), default=None)
+
+
+def is_gone(path: str) -> bool:
+    """Whether a dotted name leads to what Keras has had no more since 2.4."""
+    return any(path == home or path.startswith(f"{home}.") for home in BEFORE_POLICIES)
 
 
 def is_old_backend(name: str | None) -> bool:

@@ -107,10 +107,12 @@ class Insertion:
         yield InsertStatements(self.file.span(place.anchor), (f"{scaler} = {self.construction()}",), after=place.after)
         for call in self.backwards:
             statement = self.syntax.statement(call)
-            plain = isinstance(statement, ast.Expr) and statement.value is call and not call.args
+            plain = isinstance(statement, ast.Expr) and statement.value is call
             require(plain and isinstance(call.func, ast.Attribute), "the backward pass is not a statement of its own")
             loss = call.func.value if isinstance(call.func, ast.Attribute) else call
-            yield Replace(self.file.span(loss), f"{scaler}.scale({self.file.text(loss)})")
+            # a tensor of scores may be half, where the scale that its gradients are multiplied by is infinite
+            single = ".float()" if argument(call, "gradient", 0) is not None and not self.file.text(loss).endswith(".float()") else ""
+            yield Replace(self.file.span(loss), f"{scaler}.scale({self.file.text(loss)}{single})")
         for call in self.steps:
             statement = self.syntax.statement(call)
             require(isinstance(statement, ast.Expr) and statement.value is call, "the step is not a statement of its own")
@@ -168,14 +170,26 @@ class Insertion:
             for made in self.training.made(node):
                 if isinstance(made, ast.Call) and any(part in text for part in parameters_of(made)):
                     found.add(name)
+        if len(found) != 1 and (following := self._step_behind(statement)) is not None:
+            return following
         require(len(found) == 1, "it is not clear which optimizer's gradients are clipped or read")
         return found.pop()
+
+    def _step_behind(self, statement: ast.stmt) -> str | None:
+        """The optimizer that steps next in the block of a statement, with no other backward pass before it."""
+        block = self.syntax.block(statement)
+        behind = [step for step in self.steps if position(step) > position(statement)]
+        step = min(behind, key=position, default=None)
+        if step is None or not any(self.syntax.statement(step) is item for item in block) or not isinstance(step.func, ast.Attribute):
+            return None
+        between = any(position(statement) < position(backward) < position(step) for backward in self.backwards)
+        return None if between else ast.unparse(step.func.value)
 
     def _place(self) -> Place:
         owners = {text.partition(".")[0] for text in self.optimizers}
         if owners == {"self"}:
             return self._beside_attributes()
-        placed = self._before_the_loop() or self._before_the_rounds()
+        placed = self._before_the_loop() or self._before_the_rounds() or self._around_the_function() or self._on_their_keeper()
         if placed is not None:
             return placed
         try:
@@ -189,12 +203,12 @@ class Insertion:
         """After the last of the statements that make the optimizers of an object."""
         made = []
         for node in self.optimizers.values():
-            values = self.definitions.kept_as(node) if isinstance(node, ast.Attribute) else []
+            values = set_values(self.definitions.kept_as(node)) if isinstance(node, ast.Attribute) else []
             if not values and (held := self._beside_the_base()) is not None:
                 return held
             if len(values) > 1 and (held := self._behind_all_arms(values)) is not None:
                 return held
-            once = len(values) == 1 and isinstance(values[0], (ast.Call, ast.Name, ast.Subscript))
+            once = len(values) == 1 and isinstance(values[0], (ast.Call, ast.IfExp, ast.Name, ast.Subscript))
             require(once, "the optimizer is not made in one place")
             made.append(self.syntax.statement(values[0]))
         last = max(made, key=position)
@@ -209,7 +223,8 @@ class Insertion:
         if home is None or home.name != "__init__" or any(isinstance(s, ast.Return) for s in own_statements(home)):
             return None
         last = home.body[-1]
-        kept = [v for node in self.optimizers.values() if isinstance(node, ast.Attribute) for v in self.definitions.kept_as(node)]
+        named = [node for node in self.optimizers.values() if isinstance(node, ast.Attribute)]
+        kept = [value for node in named for value in set_values(self.definitions.kept_as(node))]
         return Place(last, f"self.{self.name}", after=True) if {self.syntax.function(v) for v in kept} == {home} else None
 
     def _beside_the_base(self) -> Place | None:
@@ -277,6 +292,32 @@ class Insertion:
         outermost = {chain[-1] if chain else None for chain in around}
         anchor = outermost.pop() if len(outermost) == 1 else None
         return Place(anchor, self.name, after=False) if anchor is not None else None
+
+    def _on_their_keeper(self) -> Place | None:
+        """On the object that keeps, one in another, what holds the optimizers: `player = self.players[index]`, `player.optimizer`."""
+        method = self._owners[0] if len(self._owners) == 1 else None
+        if method is None or not all(isinstance(node, ast.Attribute) for node in self.optimizers.values()):
+            return None
+        for node in self.optimizers.values():
+            root = next((n for n in ast.walk(node) if isinstance(n, ast.Name)), None)
+            values = [binding.value for binding in self.file.names.reaching(root)] if root is not None else []
+            kept = [value for value in values if value is not None and ast.unparse(value).startswith("self.")]
+            if not kept or len(kept) != len(values) or any(isinstance(value, ast.Call) for value in kept):
+                return None
+        return self._in_constructor(method)
+
+    def _around_the_function(self) -> Place | None:
+        """Before a function that stands in another, which runs once and has the optimizers: both see what is built there."""
+        owner = self._owners[0] if len(self._owners) == 1 else None
+        home = self.syntax.function(owner) if owner is not None else None
+        if home is None or owner not in home.body:
+            return None
+        shared = [node for node in self.optimizers.values() if isinstance(node, ast.Name)]
+        if len(shared) != len(self.optimizers) or any(self.file.names.lookup(node)[0] is not home for node in shared):
+            return None
+        sites = self.definitions.call_sites.get(home, [])
+        repeated = any(isinstance(parent, LOOPS) for site in sites for parent in self.syntax.ancestors(site))
+        return Place(owner, self.name, after=False) if len(sites) <= 1 and not repeated else None
 
     def _beside_the_optimizers(self) -> Place:
         """Where the optimizers are made, on every way there, in one function (or module) that hands them on."""
@@ -441,6 +482,11 @@ class Insertion:
         if function is home:
             return position(node) > position(self.place.anchor)
         return function in self._owners or (home is not None and any(parent is home for parent in self.syntax.ancestors(node)))
+
+
+def set_values(values: Sequence[ast.expr]) -> list[ast.expr]:
+    """What is assigned to an attribute, without the None that only announces it."""
+    return [value for value in values if not (isinstance(value, ast.Constant) and value.value is None)]
 
 
 def round_of(file: SourceFile, step: ast.Call, backwards: Sequence[ast.AST]) -> ast.For | None:

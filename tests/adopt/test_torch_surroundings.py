@@ -1,0 +1,395 @@
+"""What adoption makes of PyTorch loops whose optimizers, losses and devices come about in less usual ways, some of them in other files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from torch_texts import after, converted, reasons
+
+from mplint.adopt.adopt import adopt
+from mplint.adopt.program import Adoption
+from mplint.targets import Targets
+
+LOOP = """\
+import torch
+from torch import nn
+
+model = nn.Linear(8, 1).cuda()
+{made}
+for x, y in batches:
+    loss = nn.functional.mse_loss(model(x.cuda()), y.cuda())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+TWO = """\
+import torch
+from torch import nn
+
+class Pair:
+    def __init__(self, maker, judge, maker_optimizer, judge_optimizer):
+        self.maker, self.judge, self.device = maker, judge, torch.device("cuda")
+        self.maker_optimizer, self.judge_optimizer = maker_optimizer, judge_optimizer
+
+    def make(self, noise):
+        self.maker.train()
+        self.judge.eval()
+        self.maker_optimizer.zero_grad()
+        loss = -self.judge(self.maker(noise)).mean()
+        loss.backward()
+        self.maker_optimizer.step()
+
+    def judge_them(self, real):
+        self.judge.train()
+        self.judge_optimizer.zero_grad()
+        loss = -self.judge(real).mean()
+        loss.backward()
+        steep = self.judge(real).pow(2).mean()
+        steep.backward(create_graph=True)
+        self.judge_optimizer.step()
+"""
+TEAM = """\
+import torch
+from torch import nn
+
+class Player:
+    def __init__(self, size):
+        self.judge = nn.Sequential(nn.Linear(size, 8), nn.ReLU(), nn.Linear(8, 1))
+        self.steps = torch.optim.Adam(self.judge.parameters())
+
+class Team:
+    def __init__(self, sizes):
+        self.players = [Player(size) for size in sizes]
+
+    def learn(self, seen, rewards, index):
+        player = self.players[index]
+        player.steps.zero_grad()
+        error = nn.functional.mse_loss(player.judge(seen.cuda()), rewards)
+        error.backward()
+        nn.utils.clip_grad_norm_(player.judge.parameters(), 0.5)
+        player.steps.step()
+
+team = Team([4, 4])
+for seen, rewards in samples:
+    team.learn(seen, rewards, 0)
+"""
+
+
+def project(folder: Path, monkeypatch: pytest.MonkeyPatch, **files: str) -> Adoption:
+    """What becomes of `train.py` beside other files."""
+    monkeypatch.chdir(folder)
+    (folder / "pyproject.toml").write_text("")
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    return adopt("train.py", files["train"].encode(), "mixed_float16", Targets())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "optimizer = torch.optim.SGD(model.parameters()) if plain else torch.optim.Adam(model.parameters())",
+        "if whole:\n    optimizer = torch.optim.SGD(model.parameters())\nelse:\n    optimizer = torch.optim.Adam(w) if plain else other(w)",
+    ],
+)
+def test_an_optimizer_may_be_chosen_by_a_condition(made: str) -> None:
+    found = after(LOOP.format(made=made))
+    assert 'scaler = torch.amp.GradScaler("cuda")\nfor x, y in batches' in found
+    assert "scaler.step(optimizer)\n    scaler.update()" in found
+
+
+def test_an_optimizer_may_be_none_at_first() -> None:
+    found = after(
+        """\
+        import torch
+        from torch import nn
+
+        class Solver:
+            def __init__(self):
+                self.optimizer = None
+                self.build()
+
+            def build(self):
+                self.net = nn.Linear(8, 1).cuda()
+                self.optimizer = torch.optim.Adam(self.net.parameters())
+
+            def train(self, batches):
+                for x, y in batches:
+                    loss = nn.functional.mse_loss(self.net(x.cuda()), y.cuda())
+                    loss.backward()
+                    self.optimizer.step()
+        """
+    )
+    assert 'self.optimizer = torch.optim.Adam(self.net.parameters())\n        self.scaler = torch.amp.GradScaler("cuda")' in found
+
+
+def test_an_optimizer_that_is_changed_in_the_loop_is_the_same_one() -> None:
+    text = LOOP.format(made="optimizer = torch.optim.SGD(model.parameters(), lr=0.1)")
+    found = after(text.replace("    optimizer.zero_grad", "    optimizer = slower(optimizer, x)\n    optimizer.zero_grad"))
+    assert 'lr=0.1)\nscaler = torch.amp.GradScaler("cuda")\nfor x, y' in found
+
+
+def test_scores_are_scaled_where_their_backward_pass_is_given_gradients() -> None:
+    text = LOOP.format(made="optimizer = torch.optim.SGD(model.parameters())\nmone = -torch.ones(1).cuda()")
+    found = after(text.replace("loss.backward()", "loss.backward(mone)"))
+    assert "scaler.scale(loss.float()).backward(mone)" in found
+    twice = text.replace("loss.backward()", "features.sum().backward()\n    loss.backward(features.grad)")
+    assert "`features.grad` holds" in "\n".join(note.text for note in converted(twice).left)
+
+
+def test_losses_that_cannot_be_scaled_stop_only_what_they_are_applied_with() -> None:
+    result = converted(TWO)
+    found = result.after.decode()
+    assert "self.scaler.step(self.maker_optimizer)" in found
+    assert "self.judge_optimizer.step()" in found and "steep.backward(create_graph=True)" in found
+    assert [note.location.line for note in result.left] == [21, 23]
+
+
+def test_a_loop_may_stand_in_a_function_inside_of_another() -> None:
+    found = after(
+        """\
+        import torch
+        from torch import nn
+
+        def looping(net, optimizer, batches):
+            def once():
+                net.train()
+                for x, y in batches:
+                    pass
+                loss = nn.functional.mse_loss(net(x), y)
+                loss.backward()
+                optimizer.step()
+            return once
+
+        def train(batches):
+            net = nn.Linear(8, 1)
+            once = looping(net.cuda(), torch.optim.Adam(net.parameters()), batches)
+            for _ in range(9):
+                once()
+
+        train(batches)
+        """
+    )
+    assert 'def looping(net, optimizer, batches):\n    scaler = torch.amp.GradScaler("cuda")\n    def once():' in found
+
+
+def test_the_optimizers_of_objects_in_a_list_share_a_scaler_of_what_keeps_them() -> None:
+    found = after(TEAM)
+    assert 'for size in sizes]\n        self.scaler = torch.amp.GradScaler("cuda")' in found
+    assert "self.scaler.unscale_(player.steps)\n        nn.utils.clip_grad_norm_(player.judge" in found
+
+
+def test_the_number_of_a_gpu_may_be_none() -> None:
+    text = LOOP.format(made="optimizer = torch.optim.SGD(model.parameters())").replace("x.cuda()", "x.to(args.gpu)")
+    assert 'torch.autocast(device_type="cuda"' in after(text)
+
+
+def test_a_model_that_another_file_moves_says_itself_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "from places import put\n" + LOOP.format(made="optimizer = torch.optim.SGD(model.parameters())")
+    text = text.replace("nn.Linear(8, 1).cuda()", "put(nn.Linear(8, 1), True)").replace("x.cuda()", "put(x, True)").replace("y.cuda()", "y")
+    places = "def put(thing, there):\n    return thing.cuda() if there else thing\n"
+    found = project(tmp_path, monkeypatch, train=text, places=places).after.decode()
+    assert "torch.autocast(device_type=next(model.parameters()).device.type" in found
+    assert "GradScaler(next(model.parameters()).device.type)" in found
+
+
+def test_a_trainer_that_is_handed_its_models_asks_them_where_they_are() -> None:
+    text = TWO.replace(', self.device = maker, judge, torch.device("cuda")', " = maker, judge")
+    assert "torch.autocast(device_type=next(self.maker.parameters()).device.type" in after(text)
+
+
+def test_a_model_that_stays_in_float32_gets_float32_of_one_that_does_not() -> None:
+    loss = "        loss = -self.judge(real).mean()\n        loss.backward()\n"
+    made = "        with torch.no_grad():\n            made = self.maker(real)\n"
+    found = after(TWO.replace(loss, made + loss.replace("real", "made")))
+    assert "                made = self.maker(real)\n        made = made.float()\n        loss = -self.judge(made)" in found
+
+
+def test_the_loss_behind_a_block_without_gradients_gets_float32() -> None:
+    text = LOOP.format(made="optimizer = torch.optim.SGD(model.parameters())\ncriterion = nn.CrossEntropyLoss()")
+    check = "for x, y in checks:\n    with torch.no_grad():\n        got = model(x.cuda())\n    loss = criterion(got, y)\n"
+    found = after(text + check)
+    assert "loss = criterion(got.float(), y)" in found
+
+
+def test_outputs_in_a_tuple_are_cast_for_a_loss_that_needs_float32() -> None:
+    found = after(
+        """\
+        import torch
+        from torch import nn
+
+        class Finder(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.where, self.what = nn.Linear(8, 4), nn.Linear(8, 3)
+
+            def forward(self, x):
+                return self.where(x), self.what(x)
+
+        def cost(out, wanted):
+            where, what = out
+            return torch.log(torch.exp(what).sum(1)).mean() + (where - wanted).abs().mean()
+
+        net = Finder().cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x, wanted in batches:
+            out = net(x.cuda())
+            loss = cost(out, wanted)
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    assert "    out = tuple(part.float()" in found and " for part in out)\n    loss = cost(out, wanted)" in found
+
+
+def test_a_refused_loss_with_a_model_of_its_own_stays_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = project(
+        tmp_path,
+        monkeypatch,
+        train="""\
+import torch
+from torch import nn
+from domains import confusion
+
+net, judge = nn.Linear(8, 4).cuda(), nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()).cuda()
+optimizer = torch.optim.SGD([*net.parameters(), *judge.parameters()], lr=0.1)
+for x, y in batches:
+    features = net(x.cuda())
+    other = confusion(features, judge)
+    loss = nn.functional.cross_entropy(features, y) + other
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+        domains="""\
+import torch
+from torch import nn
+
+def confusion(features, judge):
+    return nn.BCELoss()(judge(features), torch.ones(len(features), 1).cuda())
+""",
+    ).after.decode()
+    assert "        features = net(x.cuda())\n    other = confusion(features.float(), judge)" in found
+
+
+APART = """\
+import torch
+from torch import autograd, nn
+
+def steepness(judge, x):
+    x.requires_grad_()
+    return autograd.grad(judge(x).sum(), x, create_graph=True)[0].pow(2).mean()
+
+def train(judge, x):
+    steepness(judge, x).backward()
+"""
+
+
+def test_gradients_that_another_loop_of_the_project_takes_stop_nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = """\
+import torch
+from torch import nn
+
+class Learner:
+    def __init__(self, net):
+        self.net = net
+        self.steps = torch.optim.Adam(net.parameters())
+
+    def learn(self, x, y):
+        loss = nn.functional.mse_loss(self.net(x.cuda()), y)
+        loss.backward()
+        self.steps.step()
+"""
+    main = "import apart\nfrom train import Learner\nfrom torch import nn\n\nlearner = Learner(nn.Linear(8, 1).cuda())\n"
+    main += "for x, y in batches:\n    learner.learn(x, y)\n    apart.train(learner.net, x)\n"
+    result = project(tmp_path, monkeypatch, train=learner, apart=APART, main=main)
+    assert "self.scaler.scale(loss).backward()" in result.after.decode() and not result.left
+
+
+POWER = """\
+import torch
+from torch import nn
+
+def unit(v):
+    return v / (v.norm() + 1e-12)
+
+class Bounded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+        self.u = nn.Parameter(torch.randn(8), requires_grad=False)
+
+    def forward(self, x):
+        {kept}
+        return x @ (self.weight / self.u.norm())
+"""
+USER = """\
+import torch
+from torch import nn
+from parts import {name}
+
+net = {name}().cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in batches:
+    loss = nn.functional.mse_loss(net(x.cuda()), y)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_weights_that_keep_what_autocast_computes_are_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = "self.u.data = unit(torch.mv(self.weight.data, self.u.data))"
+    result = project(tmp_path, monkeypatch, train=USER.format(name="Bounded"), parts=POWER.format(kept=kept))
+    assert result.before == result.after and "`parts.py:14` keeps in `self.u.data`" in result.left[0].text
+    copied = kept.replace(".data = ", ".data.copy_(") + ")"
+    assert not project(tmp_path, monkeypatch, train=USER.format(name="Bounded"), parts=POWER.format(kept=copied)).left
+
+
+def test_a_kernel_that_half_has_not_in_another_file_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = "self.u.data.copy_(torch.inverse(torch.matmul(self.weight, x.t()))[0])"
+    result = project(tmp_path, monkeypatch, train=USER.format(name="Bounded"), parts=POWER.format(kept=kept))
+    assert result.before == result.after and "`parts.py:14` gives `torch.inverse` half tensors" in result.left[0].text
+    single = kept.replace("matmul(self.weight, x.t())", "matmul(self.weight, x.t()).float()")
+    assert not project(tmp_path, monkeypatch, train=USER.format(name="Bounded"), parts=POWER.format(kept=single)).left
+
+
+LOSING = """\
+import torch
+from torch import nn
+
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(8, 4)
+        self.codes = nn.Parameter(torch.randn(16, 4))
+
+    def forward(self, x):
+        z = self.net(x)
+        {line}
+        return z
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("near = (z ** 2).sum(1, keepdim=True) + (self.codes ** 2).sum(1) - 2 * torch.matmul(z, self.codes.t())", "squared distances"),
+        ("sine = torch.sqrt((1.0 - torch.pow(z, 2)).clamp(0, 1))", "whose root has no gradient"),
+        ("chosen = torch.distributions.Normal(z, 1.0)", "is made of half tensors"),
+        ("near = (z.float() ** 2).sum(1, keepdim=True) - 2", ""),
+        ("sine = torch.sqrt(1.0 + torch.pow(z, 2))", ""),
+        ("chosen = torch.distributions.Normal(z.float(), 1.0)", ""),
+    ],
+)
+def test_what_loses_too_much_in_another_file_is_told(line: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = project(tmp_path, monkeypatch, train=USER.format(name="Part"), parts=LOSING.format(line=line))
+    assert "scaler.step(optimizer)" in result.after.decode()
+    assert [(note.location.path, note.location.line) for note in result.left] == ([("parts.py", 12)] if told else [])
+    assert all(told in note.text for note in result.left)
+
+
+def test_mistakes_of_a_program_that_has_adopted_already_are_left_to_the_user() -> None:
+    text = after(LOOP.format(made="optimizer = torch.optim.SGD(model.parameters())"))
+    clipped = text.replace("    scaler.step", "    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    scaler.step")
+    assert "(MP304)" in reasons(clipped)
+    assert not converted(text).left
