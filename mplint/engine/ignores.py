@@ -10,6 +10,7 @@ from mplint.engine.texts import Texts
 from mplint.findings import Edit, Finding, Location
 from mplint.python.document import InputError
 from mplint.python.load import load, read_file
+from mplint.python.parse import parse
 from mplint.python.suffixes import PROGRAMS
 from mplint.rewrite import FixError, apply_edits
 
@@ -79,7 +80,7 @@ def ignoring(codes: Sequence[str], place: Location, texts: Texts, reason: str = 
 def _is_comment(path: str, data: bytes, edit: Edit) -> bool:
     """Whether the code is the same with what an edit adds: a line may end within a string."""
     try:
-        return ast.dump(ast.parse(load(path, data).text)) == ast.dump(ast.parse(load(path, apply_edits(path, data, [edit])).text))
+        return ast.dump(parse(load(path, data))) == ast.dump(parse(load(path, apply_edits(path, data, [edit]))))
     except (FixError, InputError, SyntaxError, ValueError):
         return False
 

@@ -7,6 +7,10 @@ import os
 import stat
 from collections.abc import Iterator
 
+from mplint.python.document import InputError
+from mplint.python.load import load
+from mplint.python.parse import parse
+
 MAX_SIZE = 500_000
 MAX_READ = 24  # modules read for one program
 MAX_UP = 8  # folders above a program in which its packages may lie
@@ -79,8 +83,8 @@ def _parsed(path: str) -> Module | None:
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_SIZE:
             return None
         with open(path, "rb") as stream:
-            return Module(path, ast.parse(stream.read()))
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+            return Module(path, parse(load(path, stream.read())))
+    except (OSError, InputError):
         return None
 
 

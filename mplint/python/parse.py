@@ -14,7 +14,6 @@ _PYTHON_2 = re.compile(
     r"Missing parentheses in call to '(print|exec)'|multiple exception types must be parenthesized"
     r"|(Lambda expression|Function) parameters cannot be parenthesized"
 )
-_ALIAS = re.compile(r"(\s*)type (\w+)(?=\s*=)")
 
 
 def parse(document: Document) -> ast.Module:
@@ -59,26 +58,15 @@ def parse_text(text: str) -> ast.Module:
 
 
 def _tree(text: str) -> ast.Module:
-    """The tree of a program; the names of types (`type Mode = str`, Python 3.12) are plain assignments to a Python that lacks them."""
-    tried = text
-    while True:
-        try:
-            return ast.parse(tried)
-        except SyntaxError as error:
-            plain = _without_alias(tried, error.lineno or 0) if sys.version_info < (3, 12) else None
-            if plain is None:
-                raise
-            tried = plain
+    """The tree of a program; what is newer than the Python that runs is read in words of the same width."""
+    try:
+        return ast.parse(text)
+    except SyntaxError:
+        if sys.version_info >= (3, 12):
+            raise
+    from mplint.python.newer import tree_of
 
-
-def _without_alias(text: str, number: int) -> str | None:
-    """The program with the type statement of a line as an assignment of the same width; None where there is none."""
-    lines = text.split("\n")
-    found = _ALIAS.match(lines[number - 1]) if 0 < number <= len(lines) else None
-    if found is None:
-        return None
-    lines[number - 1] = f"{found[1]}{found[2]}     {lines[number - 1][found.end(2) :]}"
-    return "\n".join(lines)
+    return tree_of(text)
 
 
 def _explain(message: str) -> str:

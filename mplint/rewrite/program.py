@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,7 +11,8 @@ from functools import lru_cache
 import libcst as cst
 
 from mplint.findings import Span
-from mplint.python.document import Document
+from mplint.python.document import Document, InputError
+from mplint.python.parse import parse_text
 from mplint.rewrite.errors import FixError
 from mplint.rewrite.lines import place
 
@@ -133,7 +133,7 @@ def take_apart(document: Document) -> Program:
         tree, module, unfaithful = _parse("\n".join(marked))
     except cst.ParserSyntaxError as error:
         raise FixError(f"{document.path}: LibCST does not parse the program: {error.message}") from None
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except (InputError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise FixError(f"{document.path}: the program can't be taken apart: {error}") from None
     reader = _Reader(marked, separators)
     try:
@@ -152,9 +152,7 @@ def take_apart(document: Document) -> Program:
 @lru_cache(maxsize=2)
 def _parse(text: str) -> tuple[ast.Module, cst.Module, frozenset[int]]:
     """Both trees of a program, and the lines that LibCST changes by itself; form feeds, which it drops, are put back elsewhere."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tree = ast.parse(text)
+    tree = parse_text(text)
     level: list[ast.AST] = [tree]
     depth = 0
     while level:

@@ -16,6 +16,8 @@ from mplint.program.machine import Event
 from mplint.program.supposed import settled
 from mplint.program.trace import CALLERS, Entry, Trace, Verdict, speaks_of_precision
 from mplint.program.values import FALSE, TRUE, Chain, Place, Step, Tensor
+from mplint.python.document import InputError
+from mplint.python.parse import parse_text
 
 # what is told of a library's modules that nobody in the project runs in half precision
 OF_CALLERS = frozenset(
@@ -165,8 +167,8 @@ class Numbers:
         """The syntax tree of a program."""
         if path not in self.trees:
             try:
-                self.trees[path] = ast.parse(self.trace.source(path).text)
-            except (SyntaxError, ValueError, RecursionError):
+                self.trees[path] = parse_text(self.trace.source(path).text)
+            except InputError:
                 self.trees[path] = None
         return self.trees[path]
 
