@@ -64,7 +64,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'shapes/xla_not_enabled.py': (4876, (('MP404', 'xla-not-enabled', 'INFO', ('set_global_policy', 'set_policy'), ('keras',), False, 'XlaNotEnabled', False, False, True, False),)),
     'training/backward_inside_autocast.py': (7338, (('MP305', 'backward-inside-autocast', 'WARNING', ('autocast',), ('torch',), False, 'BackwardInsideAutocast', False, False, True, False),)),
     'training/calls_in_order.py': (5028, ()),
-    'training/checkpoint_cases.py': (20274, ()),
+    'training/checkpoint_cases.py': (21208, ()),
     'training/clip_before_unscale.py': (16473, (('MP304', 'clip-before-unscale', 'ERROR', ('.scale(',), ('torch',), False, 'ClipBeforeUnscale', False, False, True, False),)),
     'training/double_loss_scaling.py': (13057, (('MP308', 'double-loss-scaling', 'ERROR', ('LossScaleOptimizer', 'dynamic_scale', '.scale('), ('keras', 'torch'), False, 'DoubleLossScaling', False, False, True, False),)),
     'training/gradient_penalty_unscaled.py': (10429, (('MP316', 'gradient-penalty-unscaled', 'WARNING', ('create_graph',), ('torch',), False, 'GradientPenaltyUnscaled', False, False, True, False),)),

@@ -7,7 +7,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -472,10 +472,15 @@ def after_closure(args: tuple[Any, ...], kwargs: dict[str, Any], call: Callable[
     return ((args[0], closing, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": closing})
 
 
-@cache
 def of_keras(kind: type) -> bool:
     """Whether a kind of module is a layer of Keras, which its own probe watches."""
-    return any(base.__module__.startswith("keras.") for base in kind.__mro__)
+    known = _OF_KERAS.get(kind)
+    if known is None:
+        known = _OF_KERAS[kind] = any(base.__module__.startswith("keras.") for base in kind.__mro__)
+    return known
+
+
+_OF_KERAS: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()  # asked for every call of a module
 
 
 def _zeroing(original: Any, training: Training) -> Any:
