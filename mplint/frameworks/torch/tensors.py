@@ -832,7 +832,7 @@ class Operation:
         if kind == "float32" or not (transform or short in REFUSED | FACTORED):
             return
         factored = short in FACTORED and kind == "lower" and not any(t.dtypes == {DOUBLE} for t in self.tensors)
-        if factored and self.region.dtype in HALVES:
+        if factored and self.region.dtype in HALVES and self.region.device != "cpu":  # where the factorization is cast back
             letters, chain = lowered(self.region, self.name, self.place)
             self.m.emit("no half kernel", self.place, name=self.name, tensor=Tensor(letters, chain), what="factored")
             return
