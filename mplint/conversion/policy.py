@@ -6,9 +6,12 @@ import fnmatch
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
+
+if TYPE_CHECKING:
+    from mplint.conversion.result import Conversion
 
 ASKED = "asked to stay float32"
 
@@ -105,7 +108,8 @@ class Options:
 
     `keep` are names of nodes, op types or patterns of either that stay float32, `reasons` say of nodes by name why they stay so whatever
     was asked; `met` collects the names of nodes that were asked about. `ranges` are declared input ranges by name. `tell` is called with a
-    few words whenever a new stage of the work begins, `warn` what speaks against it before it does.
+    few words whenever a new stage of the work begins, `warn` what speaks against it before it does. `condemned` says of a result that was
+    not tried yet which of its nodes must not stand in it, by name, and why.
     """
 
     keep: tuple[str, ...] = ()
@@ -115,6 +119,7 @@ class Options:
     warn: Callable[[str], None] = field(default=lambda _: None)
     reasons: Mapping[str, str] = field(default_factory=dict)
     met: set[str] = field(default_factory=set)
+    condemned: Callable[[Conversion], Mapping[str, str]] = field(default=lambda _: {})
 
     def stays(self, names: Collection[str]) -> str:
         """Why a node with these `names` is to stay float32; "" where nothing says so."""

@@ -81,6 +81,8 @@ class Measurement:
                 self.candidates.append(value)
         self.stencil = Stencil(program.model, self.candidates, policy.half)
         self.costs: dict[ir.Value, float] = {}  # what the rounding of each moves the outputs by, by an estimate
+        self.found = dict(self.reasons)  # what must stay float32, as far as anyone knows by now
+        self.tried: _Trials | None = None
         self.numbers = {value: number for number, value in enumerate(self.candidates)}
         self.beside: dict[int, list[ir.Value]] = {}  # the tensors that each operation makes or takes
         for value in program.producers:
@@ -104,13 +106,14 @@ class Measurement:
     def unsafe(self, tolerance: float, tell: Callable[[str], None] = lambda _: None, stress: Samples | None = None) -> dict[ir.Value, str]:
         """The tensors that must stay float32, and why; `tell` hears how far the search is.
 
-        What does not bear the larger inputs of `stress` stays too; what reaches a heavy operation is not asked for that.
+        What does not bear the larger inputs of `stress` stays too; what reaches a heavy operation is not asked for that. Asked again, when
+        the samples have become more, it goes on from there: what had to stay float32 stays.
         """
-        found = dict(self.reasons)
-        tried = _Trials(self, self.samples, tolerance * HEAVY_SHARE, tell)
+        found = self.found
+        tried = self.tried = self.tried or _Trials(self, self.samples, tolerance * HEAVY_SHARE, tell)
         heavy = list(dict.fromkeys(group for number in self._heavy() if (group := self._around(number, found))))
         with_heavy = {number for group in heavy for number in group}
-        light = [(number,) for number in range(len(self.candidates)) if number not in with_heavy]
+        light = [(number,) for number, value in enumerate(self.candidates) if number not in with_heavy and value not in found]
         bad = misfits(heavy, light, tried, tolerance)
         good = {number for group in (*heavy, *light) if group not in bad for number in group}
         for group, far in bad.items():
@@ -173,13 +176,13 @@ class _Trials(Trials[Group]):
         self.ranking: Ranking | None = None
 
     def _on_few(self, chosen: Collection[Group]) -> Distance:
-        """How far the outputs are on the samples that something failed on."""
-        return self._far(chosen, self.failed)
+        """How far the outputs are on the samples that something failed on, the last of them first: it has the least room."""
+        return self._far(chosen, self.failed[::-1])
 
     def _on_all(self, chosen: Collection[Group]) -> Distance:
         """How far they are on all samples, up to the first that is too far, which joins those that are tried most."""
         rest = [at for at in range(len(self.samples.all_feeds())) if at not in self.failed]
-        return self._far(chosen, [*self.failed, *rest])
+        return self._far(chosen, [*self.failed[::-1], *rest])
 
     def cost(self) -> Cost[Group]:
         """What tells what a group moves the outputs by, as far as two runs of a sample show it."""
@@ -206,25 +209,37 @@ class _Trials(Trials[Group]):
 
     def _far(self, chosen: Collection[Group], among: Sequence[int]) -> Distance:
         """How far the outputs are when the chosen groups alone are rounded: the worst sample's, or the first that is too far."""
+        numbers = {number for group in chosen for number in group}
+        values = frozenset(self.measurement.candidates[number] for number in numbers)
+        known = self.samples.tried.setdefault(values, {})
+        bad = next((at for at in among if at in known and not known[at].within(self.limit)), None)
+        if bad is None:
+            bad = self._run(numbers, [at for at in among if at not in known], known)
+        at = bad if bad is not None else max(among, key=lambda at: known[at].error)
+        if at not in self.failed and not (self.failed and bad is None):
+            self.failed.append(at)
+        return known[at]
+
+    def _run(self, numbers: Collection[int], among: Sequence[int], known: dict[int, Distance]) -> int | None:
+        """Learn how far the outputs are on some samples, up to the first that is too far, which is returned."""
+        if not among:
+            return None
         self.runs += 1
         self.tell(f"measuring tensors, trial {self.runs}")
-        numbers = {number for group in chosen for number in group}
-        measurement = self.measurement
-        worst, at = Distance(0.0), among[0]
+        left = list(among)
         try:
-            session = Session(measurement.stencil.copy(Change(numbers)))
+            session = Session(self.measurement.stencil.copy(Change(numbers)))
             try:
-                for number, found in self.samples.distances(session.run, among):
-                    if found.broken or found.error > worst.error:
-                        worst, at = found, number
+                for at, found in self.samples.distances(session.run, among):
+                    known[at] = found
+                    left.remove(at)
                     if not found.within(self.limit):
-                        break
+                        return at
             finally:
                 session.close()
         except ConversionError:
             raise
         except Exception:  # a rounded index outside its table, a rounded size that does not fit
-            worst = Distance(float("inf"))
-        if at not in self.failed and not (self.failed and worst.within(self.limit)):
-            self.failed.append(at)
-        return worst
+            known[left[0]] = Distance(float("inf"))
+            return left[0]
+        return None

@@ -93,6 +93,11 @@ def analyze(model: ir.Model, half: str, options: Options) -> Program:
     return program
 
 
+def names_of(node: ir.Node) -> tuple[str, ...]:
+    """What a user may call a node: its name, what it does, and what it makes."""
+    return (node.name or "", node.op_type, *(value.name or "" for value in node.outputs))
+
+
 def _add(program: Program, operation: Operation) -> int:
     program.operations.append(operation)
     return len(program.operations) - 1
@@ -121,7 +126,7 @@ def _node(program: Program, node: ir.Node, opsets: dict[str, int], half: str, op
             _take(program, value, FLOAT)
             program.outputs[body, position] = FLOAT
     slots, stays = _slots(node, opsets, half)
-    stays = stays or options.stays((node.name or "", node.op_type, *(value.name or "" for value in node.outputs)))
+    stays = stays or options.stays(names_of(node))
     number = FLOAT
     if slots is not None:
         gain = HEAVY_GAIN if node.op_type in HEAVY else LIGHT_GAIN if is_float(node.outputs[0]) else 0.0

@@ -44,9 +44,10 @@ class Ranking:
             self.costs[value] = max(self.costs.get(value, 0.0), cost)
 
     def close(self) -> None:
-        """Free the sessions."""
+        """Free the sessions; a further look opens them again."""
         for session in self.sessions:
             session.close()
+        self.sessions = []
 
     def _session(self, chosen: Collection[int]) -> Session:
         """A model whose outputs are elements of each tensor that is watched, as they are before their own rounding."""
