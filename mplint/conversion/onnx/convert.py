@@ -136,8 +136,9 @@ def planned(prepared: Prepared, policy: Policy, options: Options) -> Conversion:
             if heavy_in_half(found.program, found.unsafe) > heavy_in_half(program, unsafe):
                 recipe, (program, unsafe, measurement) = recipe._replace(scaled=products), found
                 notes += [f"{name}: the scale moved before the product, which half can't hold" for name in products]
-    first: Written | None = written(path, recipe, policy, options, plan(program, unsafe))
-    if condemned := options.condemned(first[0]):
+    ready = written(path, recipe, policy, options, plan(program, unsafe))
+    first: Written | None = ready
+    if condemned := options.condemned(ready[0]):
         options, first = replace(options, reasons={**options.reasons, **condemned}), None
         for operation in program.operations:
             if operation.node is not None:
