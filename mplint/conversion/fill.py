@@ -11,6 +11,7 @@ TRIALS = 24
 BLOCKS = 8
 FINEST = 32  # how much of a tolerance is worth a trial: this part of the items
 ROOM = 0.97  # of a tolerance that an estimate fills
+ALONE = 0.5  # of a tolerance: an item that takes more is left out for those behind it
 IN_A_ROW = 4  # items that are each too much, behind which there is nothing to be had: they cost more
 CULPRIT = 4.0  # how many times the tolerance an error is that a single item makes, and not many small ones
 Item = TypeVar("Item", bound=Hashable)
@@ -65,7 +66,8 @@ class _Filling(Generic[Item]):
                 break
             edge = self._boundary(rest, known, _Edge(0, len(rest), 0.0, far), finest, galloping=in_a_row > 0)
             self.taken += rest[: edge.low]
-            alone = edge.far.broken or edge.far.error**2 - edge.near**2 > self.tolerance**2  # too much by itself
+            jump = (edge.far.error**2 - edge.near**2) / self.tolerance**2
+            alone = edge.far.broken or jump > (ALONE**2 if edge.high - edge.low == 1 else 1)
             left_over = edge.high if alone else len(rest)  # else the tolerance is used up
             self.found.update(dict.fromkeys(rest[edge.low : left_over], edge.far))
             in_a_row = in_a_row + 1 if edge.low == 0 else 1

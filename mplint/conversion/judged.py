@@ -60,7 +60,8 @@ def obedient(source: object, ending: str, policy: Policy, options: Options, conv
             last[:] = [(result, condemned_in(result, ending, known))]
         return last[0][1]
 
-    reasons = {**options.reasons, **never_half(graph, policy)}
+    epsilons = {name: why for name, why in never_half(graph, policy).items() if options.half_of((name,), policy.half) == "float16"}
+    reasons = {**options.reasons, **epsilons}
     options = replace(options, reasons=reasons, condemned=lambda result: said(judge(result)))
     result = convert(options)
     options.check_keep()

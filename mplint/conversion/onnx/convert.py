@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -106,7 +107,9 @@ def prepare(path: str, policy: Policy, options: Options, calibration: Sequence[s
     known = inputs_for(path, model, options, calibration, notes)
     known.fault = "" if recipe.mends else fault
     measure_by(known, model, policy, given=bool(calibration))
-    recipe = recipe._replace(opset=needed_opset(path, recipe, policy, known, notes))
+    for half in dict.fromkeys((policy.half, *(half for _, half in options.halves))):
+        opset = needed_opset(path, recipe, half, partial(_is_to_be, half, policy, options), known, notes)
+        recipe = recipe._replace(opset=opset or recipe.opset)
     if recipe.opset is not None:
         model = load(path, recipe).model
     if any(node.op_type == "Sqrt" for node in model.graph):
@@ -115,6 +118,10 @@ def prepare(path: str, policy: Policy, options: Options, calibration: Sequence[s
             recipe = recipe._replace(fuse=True)
             notes.append(f"{other.norms} LayerNorms that were written out are one operator each, which computes its middle in float32")
     return Prepared(path, recipe, known, larger(path, known.feeds) if calibration else None, tuple(notes))
+
+
+def _is_to_be(half: str, policy: Policy, options: Options, node: ir.Node) -> bool:
+    return options.half_of(names_of(node), policy.half) == half
 
 
 def convert(path: str, policy: Policy, options: Options, calibration: Sequence[str] = ()) -> Conversion:
@@ -229,18 +236,18 @@ def mended(fault: str, mends: Sequence[str]) -> Iterator[str]:
         yield f"{refused} the copy, {', '.join(mends)}"
 
 
-def needed_opset(path: str, recipe: Recipe, policy: Policy, known: Samples, notes: list[str]) -> int | None:
-    """The opset to raise the model to, None to leave it."""
+def needed_opset(path: str, recipe: Recipe, half: str, among: Callable[[ir.Node], bool], known: Samples, notes: list[str]) -> int | None:
+    """The opset to raise the model to for what is to be a half dtype `among` its nodes, None to leave it."""
     model = read(path, recipe.mends)
     old = model.opset_imports.get("", 1)
-    opsets = wanted(model, policy.half)
+    opsets = wanted(model, half, among)
     for opset in opsets:
         other = raised(read(path, recipe.mends), opset)
         if other is not None and agrees(other, known):
-            notes.append(f"raised from opset {old} to {opset}, in which the heavy operators take {policy.half}")
+            notes.append(f"raised from opset {old} to {opset}, in which the heavy operators take {half}")
             return opset
     if opsets:
-        notes.append(f"the heavy operators take {policy.half} from opset {opsets[-1]} on, and the model can't be raised to it from {old}")
+        notes.append(f"the heavy operators take {half} from opset {opsets[-1]} on, and the model can't be raised to it from {old}")
     return None
 
 
@@ -270,7 +277,7 @@ def written(path: str, recipe: Recipe, policy: Policy, options: Options, halves:
     model, declared, *_ = load(path, recipe)
     before, sources = weight_bytes(model), external_files(model) - {os.path.realpath(path)}
     program = analyze(model, policy.half, options)
-    casts = write(program, halves, policy, declared)
+    casts = write(program, halves, declared)
     unite(model)
     int8 = {n for n, operation in enumerate(program.operations) if operation.node is not None and is_whole(operation.node)}
     heavy = [n for n, operation in enumerate(program.operations) if operation.gain == HEAVY_GAIN and n not in int8]
@@ -286,6 +293,7 @@ def written(path: str, recipe: Recipe, policy: Policy, options: Options, halves:
         casts_added=casts.casts - casts.removed,
         size_before=before,
         size_after=weight_bytes(model),
+        halves=tuple(sorted({program.operations[n].half for n in computing if halves[n]}, reverse=True)),
     )
     return result, model
 
@@ -318,7 +326,7 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
         session.close()
         result.verified.append("loaded and run by ONNX Runtime")
     except Exception as error:
-        if policy.half == "float16" or "NOT_IMPLEMENTED" not in str(error):
+        if "bfloat16" not in result.halves or "NOT_IMPLEMENTED" not in str(error):
             result.problems.append(f"ONNX Runtime refuses it: {str(error).strip().splitlines()[0][:300]}")
             return
     result.gaps += known.gaps
@@ -336,7 +344,9 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
     except Exception as error:
         result.problems.append(f"its emulation does not run: {str(error).strip().splitlines()[0][:300]}")
         return
-    result.verified.append(f"true {policy.half} semantics on {len(found)} sample{'s' if len(found) > 1 else ''}")
+    result.verified.append(
+        f"true {' and '.join(result.halves or (policy.half,))} semantics on {len(found)} sample{'s' if len(found) > 1 else ''}"
+    )
     judge(result, found, names)
     result.outputs = [value.name or "" for value in model.graph.outputs]
 

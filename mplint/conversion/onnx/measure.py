@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -56,7 +57,7 @@ class Measurement:
         self.reasons: dict[ir.Value, str] = {}
         self.candidates: list[ir.Value] = []
         self.derived: dict[ir.Value, list[ir.Value]] = {}
-        growing = unbounded(program.model, [value for value in program.producers if grows(value)], samples.feeds, policy)
+        growing = unbounded(program, [value for value in program.producers if grows(value)], samples.feeds)
         self.reasons |= unseen(program, samples.all_feeds())
         for value in program.producers:
             if value in growing and value not in self.reasons:
@@ -69,7 +70,7 @@ class Measurement:
                     self.reasons[value] = "its value is not in the file"
                     continue
                 if tensor.size > LARGE:
-                    if why := damage(tensor, policy):
+                    if why := next(filter(None, (damage(tensor, replace(policy, half=half)) for half in program.halves_of(value))), ""):
                         self.reasons[value] = why
                     continue
             if value in self.reasons:
@@ -79,7 +80,7 @@ class Measurement:
                 self.derived[value] = sources
             else:
                 self.candidates.append(value)
-        self.stencil = Stencil(program.model, self.candidates, policy.half)
+        self.stencil = Stencil(program.model, self.candidates, [program.halves_of(value) for value in self.candidates])
         self.costs: dict[ir.Value, float] = {}  # what the rounding of each moves the outputs by, by an estimate
         self.found = dict(self.reasons)  # what must stay float32, as far as anyone knows by now
         self.tried: _Trials | None = None
@@ -117,7 +118,7 @@ class Measurement:
         bad = misfits(heavy, light, tried, tolerance)
         good = {number for group in (*heavy, *light) if group not in bad for number in group}
         for group, far in bad.items():
-            found |= {self.candidates[number]: self._moved(far) for number in group if number not in good}
+            found |= {(value := self.candidates[number]): self._moved(value, far) for number in group if number not in good}
         self.costs = tried.costs()
         tried.close()
         if stress is not None and stress.feeds:
@@ -126,7 +127,9 @@ class Measurement:
             larger = _Trials(self, stress, tolerance, tell)
             if rest and not larger.everywhere([*kept, *rest]).within(tolerance):
                 bad = fill.misfits(rest, larger.everywhere, tolerance, cost=tried.cost())
-                found |= {self.candidates[number]: f"{self._moved(far)} on larger inputs" for (number,), far in bad.items()}
+                found |= {
+                    (value := self.candidates[number]): f"{self._moved(value, far)} on larger inputs" for (number,), far in bad.items()
+                }
         inherit(found, self.derived)
         return found
 
@@ -148,9 +151,9 @@ class Measurement:
             stack += self.derived.get(value, ())
         return tuple(sorted(found))
 
-    def _moved(self, far: Distance) -> str:
+    def _moved(self, value: ir.Value, far: Distance) -> str:
         how = far.broken or (f"it moves an output by {far.error:.2g}" if far.error < float("inf") else "it moves an output too far")
-        return f"rounded to {self.policy.half}, {how}"
+        return f"rounded to {' and '.join(self.program.halves_of(value))}, {how}"
 
     def _light(self, found: Mapping[ir.Value, str]) -> list[int]:
         """The candidates that no heavy operation makes or takes, be it through operators that only hand values on."""
