@@ -107,17 +107,11 @@ def run(options: argparse.Namespace) -> int:
 
         return models.run(options)
     options.input = options.inputs[0]
-    try:
-        wishes = asked(options.policy)
-    except ConversionError as error:
-        raise UsageError(str(error)) from None
-    fit = _fitted(options, wishes.name)
+    fit, wishes = _fitted(options)
     options.policy = fit.policy
     if is_source(options.input):
         from mplint.cli.adopt import run as adopt
 
-        if wishes.halves or wishes.keep:
-            raise UsageError(f"--policy {'='.join((*wishes.halves, (*wishes.keep, 'float32'))[0])} is for models: a program has one policy")
         return adopt(options)
     if options.apply:
         raise UsageError("--apply is for programs (train.py): say where to write a model with -o OUT")
@@ -197,17 +191,23 @@ def write_report(report: str, result: Conversion, source: str, target: str, *, w
         write_text(report, conversion_json(result, source, target))
 
 
-def _fitted(options: argparse.Namespace, policy: str | None) -> Fitted:
-    """What the device and the runtime that the user named ask for."""
+def _fitted(options: argparse.Namespace) -> tuple[Fitted, Asked]:
+    """What the device and the runtime that the user named ask for, and what the user asked of layers."""
     from mplint.conversion.hardware import fitted
     from mplint.hardware import resolve_target
 
     runtime = known_runtime(options.runtime)
     target = resolve_target(options.target) if options.target is not None else None
     try:
-        return fitted(target, policy, runtime, onnx=options.input.endswith(".onnx"))
+        wishes = asked(options.policy)
     except ConversionError as error:
-        raise UsageError(f"--policy {policy}: {error}") from None
+        raise UsageError(str(error)) from None
+    if is_source(options.input) and (wishes.halves or wishes.keep):
+        raise UsageError(f"--policy {' '.join(options.policy)}: patterns are for models; a program has one policy")
+    try:
+        return fitted(target, wishes.name, runtime, onnx=options.input.endswith(".onnx")), wishes
+    except ConversionError as error:
+        raise UsageError(f"--policy {wishes.name}: {error}") from None
 
 
 def _options(options: argparse.Namespace, fit: Fitted, wishes: Asked, progress: Progress) -> Options:
