@@ -6,12 +6,9 @@ import fnmatch
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
-
-if TYPE_CHECKING:
-    from mplint.conversion.result import Conversion
 
 ASKED = "asked to stay float32"
 
@@ -155,7 +152,7 @@ class Options:
     warn: Callable[[str], None] = field(default=lambda _: None)
     reasons: Mapping[str, str] = field(default_factory=dict)
     met: set[str] = field(default_factory=set)
-    condemned: Callable[[Conversion], Mapping[str, str]] = field(default=lambda _: {})
+    condemned: Callable[[Any], Mapping[str, str]] = field(default=lambda _: {})
 
     def stays(self, names: Collection[str]) -> str:
         """Why a node with these `names` is to stay float32; "" where nothing says so."""
