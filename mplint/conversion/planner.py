@@ -18,7 +18,7 @@ FLOAT = 0  # the operation that stands for everything that is float32 and stays 
 MARGIN = 2.0  # activations must survive at twice their size, since data not seen may be larger
 PLAN_SHARE = 0.5  # the plan uses half of the tolerance: data not seen may be worse
 HEAVY_SHARE = 0.65  # heavy operations may use more of it than all of them: they are what half is for
-FILL_SHARE = 0.45  # what is chosen by its errors on samples is worse on others than on these
+FILL_SHARE = 0.55  # what is chosen by its errors on samples is worse on others than on these
 ATTEMPTS = 4
 ROUNDS = 4  # how often samples that a plan fails on may join those that it was made for
 
