@@ -1,6 +1,6 @@
 """Keep what the commands of the articles' pages print that run a training (`compare`, `doctor`) or take long (`estimate`).
 
-Run from the repository's root: `python docs/recorded.py [PAGE …]` (`--new`: only what was never run), then
+Run from the repository's root: `python docs/recorded.py [PAGE …]` (`--new`: only what was never run; `--estimates`: only these), then
 `python docs/generate.py`, which puts the outputs into the pages.
 """
 
@@ -46,9 +46,11 @@ def ran(command: str) -> str:
 def main() -> int:
     """Run the commands and keep what they print; those that no page has any more are dropped."""
     known, every = recorded(), wanted([])
-    pages = [argument for argument in sys.argv[1:] if argument != "--new"]
+    pages = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     for command in wanted(pages):
         if command in known and "--new" in sys.argv:
+            continue
+        if "--estimates" in sys.argv and not command.startswith("mplint estimate "):
             continue
         known[command] = ran(command)
         print(command)

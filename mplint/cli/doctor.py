@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FRAMEWORKS = ("torch", "keras")
 SICK, INTERRUPTED = 1, 130
+LAUNCHED = "environment variable RANK expected"  # what torch.distributed says where torchrun has not begun the process
 EPILOG = """\
 SCRIPT is a training script of PyTorch or Keras 3. It is run as it is, with the arguments
 after `--`, and watched: values that leave the range of a dtype, gradients that
@@ -28,6 +29,7 @@ time; with --every as many as you say.
 
 example:
   mplint doctor train.py --steps 200 -- --amp --epochs 1
+  mplint doctor train.py --launcher "torchrun --nproc-per-node 2" -- --amp
   mplint doctor train.py --output-format json --output-file run.json
   mplint check --evidence run.json
 
@@ -48,6 +50,11 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="what random numbers begin with (default: 0)")
     parser.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="the longest that the run may take (default: 600)")
+    parser.add_argument(
+        "--launcher",
+        metavar="COMMAND",
+        help='what starts the script ("torchrun --nproc-per-node 2"); its processes are watched (default: this Python)',
+    )
     parser.add_argument("--device", metavar="DEVICE", help="cpu, cuda or cuda:1: what the script is let see (default: all that there is)")
     parser.add_argument(
         "--output-format", choices=("text", "json", "sarif"), default="text", metavar="FORMAT", help="text, json or sarif (default: text)"
@@ -64,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
     from mplint.engine.progress import Progress
     from mplint.runs.child import Settings
     from mplint.runs.devices import CPU, environment, must_be
+    from mplint.runs.launched import command_of
     from mplint.runs.process import INTERRUPTED as STOPPED
     from mplint.runs.process import make_run
 
@@ -74,6 +82,7 @@ def run(options: argparse.Namespace) -> int:
         if getattr(options, name) < least:
             raise UsageError(f"--{name}: {getattr(options, name):g} is too small")
     shown = environment(options.device)
+    launcher = command_of(options.launcher) if options.launcher is not None else ()
     progress = Progress(sys.stderr, quiet=0)
     try:
         progress(f"checking {options.script}")
@@ -85,17 +94,20 @@ def run(options: argparse.Namespace) -> int:
             "doctor", FRAMEWORKS, options.script, source, list(options.passed_on), "", options.steps, options.seed, lines, options.every
         )
         with tempfile.TemporaryDirectory(prefix="mplint-") as place:
-            found = make_run(settings, Path(place, "run"), options.limit, environment=shown)
+            found = make_run(settings, Path(place, "run"), options.limit, environment=shown, launcher=launcher)
     finally:
         progress.clear()
     if "unwatched" in found.facts:
         raise UsageError(f"{options.script} uses {found.text('unwatched')}, which is not watched")
     if not found.facts.keys() & {"torch", "keras"} and not found.text("error"):
-        raise UsageError(f"{options.script} used neither PyTorch nor Keras: there is nothing to watch")
+        what = f"no process of `{options.launcher}` was seen to train with" if launcher else f"{options.script} used neither"
+        raise UsageError(f"{what} PyTorch {'or' if launcher else 'nor'} Keras: there is nothing to watch")
     if found.steps:
         must_be(options.device, found.text("device") or CPU)
     report = diagnose(found, findings)
     _write(options, report)
+    if not launcher and not found.steps and LAUNCHED in found.text("error_text"):
+        complain(f'{options.script} wants to be started by a launcher: --launcher "torchrun --nproc-per-node 1"')
     if found.text("error") == STOPPED:
         complain("interrupted: what was seen until then stands above")
         return INTERRUPTED

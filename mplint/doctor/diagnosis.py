@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from mplint.doctor.uses import REFUTING
 from mplint.doctor.values import CASTING
 from mplint.findings import Finding
 from mplint.graph.model import HALF
@@ -344,6 +345,9 @@ def _verdict(finding: Finding, found: Sequence[Diagnosis], reached: set[tuple[st
         return Verdict(finding, "not reached", "the run did not come by this line")
     if finding.code in DECIDED and len(run.steps) >= ENOUGH and not run.text("error"):
         return Verdict(finding, "refuted", f"the line ran, and {len(run.steps)} steps showed nothing of it")
+    refuting = REFUTING.get(finding.code)
+    if refuting is not None and len(run.steps) >= ENOUGH and not run.text("error") and (why := refuting(run, at, NEAR)):
+        return Verdict(finding, "refuted", why)
     if finding.code in SIZES:
         return _sizes(finding, at, run)
     if finding.code == "MP207":

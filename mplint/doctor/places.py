@@ -21,12 +21,17 @@ class Places:
         """The file and line of the innermost frame of the user's code; None where there is none, as in a thread of the framework."""
         for frame in _frames():
             name = frame.f_code.co_filename
-            own = self._own.get(name)
-            if own is None:
-                own = self._own[name] = self._is_own(name)
-            if own:
-                return os.path.abspath(name), frame.f_lineno
+            place = self.own(name, frame.f_lineno)
+            if place is not None:
+                return place
         return None
+
+    def own(self, name: str, line: int) -> tuple[str, int] | None:
+        """A line of a file, None where that is not the user's own code."""
+        known = self._own.get(name)
+        if known is None:
+            known = self._own[name] = self._is_own(name)
+        return (os.path.abspath(name), line) if known else None
 
     def _is_own(self, name: str) -> bool:
         path = os.path.abspath(name)

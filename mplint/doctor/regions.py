@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from mplint.doctor.uses import PROBABILITIES, Uses
 from mplint.doctor.values import CASTING, Operation, Place, Seen
 from mplint.doctor.work import Product
 from mplint.limits import HALF_MAX
 from mplint.runs.record import Recorder
 
-PROBABILITIES = "binary_cross_entropy"
+ON_PROBABILITIES = "binary_cross_entropy"
 SHOWN = 200
 
 
@@ -23,20 +24,32 @@ class Cast(NamedTuple):
 
 
 class Regions:
-    """Looks at operations of the forward pass; `region` says the dtype of the region that is on, "" outside of all."""
+    """Looks at operations of the forward pass; `region` says the dtype of the region that is on, "" outside of all, `here` the place."""
 
-    def __init__(self, recorder: Recorder, region: Callable[[], str], tell: Callable[..., None], exact: Callable[[Any], int]) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        region: Callable[[], str],
+        tell: Callable[..., None],
+        exact: Callable[[Any], int],
+        uses: Uses,
+        here: Callable[[], Place | None],
+    ) -> None:
         self._recorder = recorder
         self._region = region
         self._tell = tell
         self._exact = exact
+        self._uses = uses
+        self._here = here
         self._casts: dict[Cast, dict[str, None]] = {}
 
     def look(self, operation: Operation, made: Sequence[Seen], product: Product | None) -> None:
         """An operation has run."""
         region = self._region()
         name = operation.name.rstrip("_")
-        if name == PROBABILITIES and region and operation.given:
+        if name == ON_PROBABILITIES and operation.given:
+            self._uses.add(PROBABILITIES, self._here(), wrong=bool(region))
+        if name == ON_PROBABILITIES and region and operation.given:
             self._tell("loss-on-probabilities", exact=self._exact(operation.given[0]), number=operation.given[0].numel())
         for seen in made:
             if name in CASTING and seen.dtype in HALF_MAX and seen.place is not None:

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 from mplint.doctor.places import Places
+from mplint.doctor.uses import READ, Uses
 from mplint.doctor.values import Place
 
 
@@ -20,9 +21,10 @@ class ScaledLosses:
     A number that is read is not told where the program asks for the scale on the same line: it divides by it.
     """
 
-    def __init__(self, places: Places, tell: Callable[[Place, float], None]) -> None:
+    def __init__(self, places: Places, tell: Callable[[Place, float], None], uses: Uses | None = None) -> None:
         self._places = places
         self._tell = tell
+        self._uses = uses
         self._scales: dict[int, tuple[weakref.ref[Any], float]] = {}
         self._read: dict[Place, float] = {}
         self._asked: set[Place] = set()
@@ -54,6 +56,8 @@ class ScaledLosses:
     def stepped(self) -> None:
         """A step is over: tell what was read in it."""
         for place, scale in self._read.items():
+            if self._uses is not None:
+                self._uses.add(READ, place, wrong=place not in self._asked)
             if place not in self._asked:
                 self._tell(place, scale)
         self._read.clear()
@@ -68,7 +72,7 @@ class ScaledLosses:
     def _reading(self, original: Callable[..., Any], compiling: Callable[[], bool]) -> Callable[..., Any]:
         @wraps(original)
         def reading(this: Any, *args: Any, **options: Any) -> Any:
-            if not compiling() and self._scales and not _ours(sys._getframe(1)):
+            if id(this) in self._scales and not compiling() and not _ours(sys._getframe(1)):
                 self.read(this)
             return original(this, *args, **options)
 
@@ -78,7 +82,7 @@ class ScaledLosses:
         @wraps(original)
         def passing(this: Any, *args: Any, **options: Any) -> Any:
             result = original(this, *args, **options)
-            if not compiling() and self._scales and (scale := self.scale_of(this)) is not None and result is not this:
+            if id(this) in self._scales and not compiling() and (scale := self.scale_of(this)) is not None and result is not this:
                 self.mark(result, scale)
             return result
 

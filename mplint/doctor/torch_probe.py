@@ -13,7 +13,7 @@ from mplint.doctor.gradients import Gradients, Parameter
 from mplint.doctor.places import Places
 from mplint.doctor.regions import Regions
 from mplint.doctor.sampling import Sampling
-from mplint.doctor.torch_training import Training, of_keras
+from mplint.doctor.torch_training import Training, after_closure, of_keras
 from mplint.doctor.torch_training import install as install_training
 from mplint.doctor.torch_values import TENSORS, Instruments, Operations
 from mplint.doctor.units import Units
@@ -112,7 +112,7 @@ class _Watch:
         self.values = Values(recorder, TENSORS, at)
         self.work = Work(recorder)
         self.units: Units = self.training.units
-        self.regions = Regions(recorder, self.region, self.training.tell, _exact)
+        self.regions = Regions(recorder, self.region, self.training.tell, _exact, self.training.uses, places.here)
         instruments = Instruments(self.values, self.work, self.units, at, self.modules.layer, self.why, self.regions.look)
         self._operations = Operations(instruments)
         self._looking = False
@@ -191,7 +191,11 @@ class _Watch:
             self._operations.__exit__(None, None, None)
             self.values.forget()
 
-    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        return after_closure(args, kwargs, lambda: self._gradients_done(optimizer))
+
+    def _gradients_done(self, optimizer: Any) -> None:
+        """The gradients of a step are there, and the optimizer is about to take them."""
         self._stop_looking()
         weight = next((each for group in optimizer.param_groups for each in group["params"]), None)
         if weight is not None:
@@ -230,6 +234,7 @@ class _Watch:
         self.gradients.end()
         self.work.end()
         self.regions.end()
+        self.training.uses.end()
         headroom = sorted(self.values.headroom.items(), key=lambda item: -item[1])[:SHOWN]
         self._recorder.fact("headroom", headroom)
         self._recorder.fact("operations", self.values.counts)

@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from mplint.doctor.places import Places
 from mplint.doctor.scaled_losses import ScaledLosses
 from mplint.doctor.torch_values import TENSORS
 from mplint.doctor.units import Units
+from mplint.doctor.uses import BACKWARD, FUNCTION, SCALED, Uses
 from mplint.doctor.values import Place
 from mplint.runs.record import Recorder
 
@@ -44,7 +46,8 @@ class Training:
         self._regions: list[bool] = []
         self._quiet = 0  # how many functions run that may touch scaled gradients
         self.units = Units(self._told_units, TENSORS)
-        self.losses = ScaledLosses(places, self._told_reading)
+        self.uses = Uses(recorder)
+        self.losses = ScaledLosses(places, self._told_reading, self.uses)
         self._told: set[tuple[str, object]] = set()
         self._scaled: dict[int, tuple[Any, Any]] = {}  # scaled losses, kept, and what they were before
         self._carrying: dict[int, weakref.ref[torch.Tensor]] = {}  # gradients that are multiplied by the scale
@@ -116,6 +119,7 @@ class Training:
     def scaled(self, scaler: Any, outputs: Any, result: Any) -> None:
         """A scaler has scaled a loss."""
         self.scaler = scaler
+        self.uses.add(SCALED, self._places.here(), wrong=scaler.is_enabled() and float(scaler.get_scale()) != 1.0)
         if isinstance(outputs, torch.Tensor) and scaler.is_enabled():
             if id(outputs) in self._scaled:
                 self.tell("scaled-twice", scale=float(scaler.get_scale()))
@@ -297,6 +301,12 @@ class Training:
         finally:
             self._step_done()
 
+    def applied(self, function: type, *, back: bool) -> None:
+        """An autograd function of the program is about to run, forward or backward."""
+        code = getattr(function.forward, "__code__", None)  # type: ignore[attr-defined]
+        place = self._places.own(code.co_filename, code.co_firstlineno) if code is not None else None
+        self.uses.add(BACKWARD if back else FUNCTION, place, wrong=bool(self.innermost) and not back)
+
     def saved(self, value: object) -> None:
         """Something is written to a file."""
         if self.scaler is None or not self.scaler.is_enabled():
@@ -311,6 +321,7 @@ def install(training: Training) -> None:
     _patch_autocast(training)
     _patch_scaler(training)
     _patch_gradients(training)
+    _patch_functions(training)
     save = torch.save
 
     def saving(obj: object, *args: Any, **options: Any) -> None:
@@ -333,6 +344,25 @@ def _patch_autocast(training: Training) -> None:
         return leave(self, *error)
 
     region.__enter__, region.__exit__ = entered, left  # type: ignore[method-assign]
+
+
+def _patch_functions(training: Training) -> None:
+    from torch.autograd.function import BackwardCFunction
+
+    apply, back = torch.autograd.Function.apply.__func__, BackwardCFunction.apply  # type: ignore[attr-defined]
+
+    def applying(kind: Any, *args: Any, **options: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            training.applied(kind, back=False)
+        return apply(kind, *args, **options)
+
+    def going_back(node: Any, *args: Any) -> Any:
+        result = back(node, *args)
+        training.applied(node._forward_cls, back=True)
+        return result
+
+    torch.autograd.Function.apply = classmethod(applying)  # type: ignore[assignment]
+    BackwardCFunction.apply = going_back  # type: ignore[method-assign]
 
 
 def _patch_scaler(training: Training) -> None:
@@ -408,8 +438,8 @@ def _patch_gradients(training: Training) -> None:
             setattr(module, name, _clipping(getattr(module, name), training))
     optimizers = import_module("torch.optim.optimizer")
 
-    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        training.stepping(optimizer)
+    def before(optimizer: Any, args: Any, kwargs: Any) -> Any:
+        return after_closure(args, kwargs, lambda: training.stepping(optimizer))
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         optimizer._mplint_steps = getattr(optimizer, "_mplint_steps", 0) + 1
@@ -421,9 +451,36 @@ def _patch_gradients(training: Training) -> None:
     optimizers.register_optimizer_step_post_hook(after)
 
 
+def after_closure(args: tuple[Any, ...], kwargs: dict[str, Any], call: Callable[[], None]) -> tuple[Any, Any] | None:
+    """Call something when the gradients of a step are first there: now, or after a closure that the optimizer is given to compute them.
+
+    `args` and `kwargs` are those of the optimizer's `step`; those to use in their place come back.
+    """
+    closure = args[1] if len(args) > 1 else kwargs.get("closure")
+    if closure is None:
+        call()
+        return None
+    waiting = [call]
+
+    @wraps(closure)
+    def closing() -> Any:
+        result = closure()
+        while waiting:
+            waiting.pop()()
+        return result
+
+    return ((args[0], closing, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": closing})
+
+
 def of_keras(kind: type) -> bool:
     """Whether a kind of module is a layer of Keras, which its own probe watches."""
-    return any(base.__module__.startswith("keras.") for base in kind.__mro__)
+    known = _OF_KERAS.get(kind)
+    if known is None:
+        known = _OF_KERAS[kind] = any(base.__module__.startswith("keras.") for base in kind.__mro__)
+    return known
+
+
+_OF_KERAS: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()  # asked for every call of a module
 
 
 def _zeroing(original: Any, training: Training) -> Any:

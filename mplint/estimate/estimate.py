@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from mplint.estimate.basis import RESERVED, TIGHT, Figure, figures, unsupported
 from mplint.estimate.memory import OPTIMIZERS, Memory, memory
-from mplint.estimate.precision import FLOAT32, precision
-from mplint.estimate.roofline import BOUNDS, Cost, Step, step
+from mplint.estimate.precision import FLOAT32, Precision, precision
+from mplint.estimate.roofline import BOTH_WAYS, BOUNDS, Cost, Step, step
 from mplint.estimate.sizes import Sized
-from mplint.graph.model import OpKind
+from mplint.graph.model import HEAVY, OpKind
+from mplint.graph.work import work
 from mplint.hardware.figures import Figures
 from mplint.hardware.values import Target
 
 POLICIES = (FLOAT32, "mixed_float16", "mixed_bfloat16")
-RESERVED = 0.75e9  # bytes that the driver, the context and the libraries of a framework take
-TIGHT = 0.6  # part of the memory from which published runs began to fail although the tensors fitted
 SHORTEST = 0.02  # a part of the time too small to be named
 NAMED = 3
 
@@ -31,12 +31,14 @@ class Hold(NamedTuple):
 class Estimate(NamedTuple):
     """One policy. `speedup` is that of an ideal step over the ideal one in float32, `ceiling` what no run should exceed.
 
-    `largest` and `safe` are batches: the largest whose tensors fit, and the largest that leaves the room that
-    published runs needed. What needs figures of a device is None without them.
+    `work` is the floating-point operations of the products of a step by the dtype that they compute in. `largest` and `safe` are
+    batches: the largest whose tensors fit, and the largest that leaves the room that published runs needed. What needs figures of a
+    device is None without them.
     """
 
     policy: str
     memory: Memory
+    work: Mapping[str, float]
     step: Step | None
     speedup: float | None
     ceiling: float | None
@@ -45,7 +47,10 @@ class Estimate(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The estimates of a model on a device; `doubts` say what makes them less sure, the gravest first."""
+    """The estimates of a model on a device; `doubts` say what makes them less sure, the gravest first.
+
+    `figures` are all that the estimates rest on beside the model, each with its source; none without a device.
+    """
 
     path: str
     batch: int
@@ -56,6 +61,7 @@ class Report(NamedTuple):
     estimates: tuple[Estimate, ...]
     holds: tuple[Hold, ...]
     doubts: tuple[str, ...]
+    figures: tuple[Figure, ...]
 
 
 def estimate(sized: Sized, optimizer: str = "adam", target: Target | None = None, device: Figures | None = None) -> Report:
@@ -72,11 +78,22 @@ def estimate(sized: Sized, optimizer: str = "adam", target: Target | None = None
         speedup = reference.seconds / timed.seconds if reference is not None and timed is not None else None
         ceiling = reference.usual_seconds / timed.seconds if reference is not None and timed is not None else None
         sizes = (None, None) if usable is None else tuple(need.largest_batch(sized.batch, part * usable) for part in (1.0, TIGHT))
-        found.append(Estimate(policy, need, timed, speedup, ceiling, *sizes))
+        found.append(Estimate(policy, need, _work(sized, followed), timed, speedup, ceiling, *sizes))
     holds = tuple(_holds(best.step)) if (best := _best(found, target)).step is not None else ()
-    return Report(
-        sized.model.path, sized.batch, optimizer, target, device, usable, tuple(found), holds, tuple(_doubts(sized, target, device))
-    )
+    rests_on = tuple(figures(device)) if device is not None else ()
+    doubts = tuple(_doubts(sized, target, device))
+    return Report(sized.model.path, sized.batch, optimizer, target, device, usable, tuple(found), holds, doubts, rests_on)
+
+
+def _work(sized: Sized, policy: Precision) -> dict[str, float]:
+    """The operations of the products of a step, the backward pass included, by dtype; the most first."""
+    found: dict[str, float] = {}
+    for node in sized.model.nodes():
+        size = work(node) if node.kind in HEAVY else None
+        if size is not None and size.flops:
+            dtype = policy.computes.get(id(node), node.compute_dtype or "unknown")
+            found[dtype] = found.get(dtype, 0.0) + BOTH_WAYS * size.flops * sized.scale
+    return dict(sorted(found.items(), key=lambda entry: -entry[1]))
 
 
 def _best(estimates: list[Estimate], target: Target | None) -> Estimate:
@@ -132,8 +149,10 @@ def _doubts(sized: Sized, target: Target | None, device: Figures | None) -> Iter
         yield "what cuDNN keeps of recurrent layers is not published: their memory may be half or twice of what is said"
     if any(node.graphs for node in nodes):
         yield "the bodies of loops and branches count once"
-    if device is not None and device.certainty in ("memory", "unsure"):
-        yield f"the figures of {device.name} are not checked against a published table"
+    if device is not None and (alone := unsupported(device)):
+        yield f"compared with no published table: the figures of {device.name} for {', '.join(alone)}"
+    if device is not None and device.certainty == "unsure":
+        yield f"the table is not sure of its figures of {device.name}"
     if target is not None and device is None:
         yield f"the table has no figures for {target.label}: give a device by its name to see what bounds its speed"
 
@@ -149,11 +168,13 @@ def as_json(report: Report) -> dict[str, object]:
         "policies": {each.policy: _policy(each) for each in report.estimates},
         "held_back_by": [{"reason": hold.reason, "share": round(hold.share, 4), "layers": list(hold.layers)} for hold in report.holds],
         "doubts": list(report.doubts),
+        "figures": [figure._asdict() for figure in report.figures],
     }
 
 
 def _policy(each: Estimate) -> Mapping[str, object]:
     found: dict[str, object] = {f"{key}_bytes": round(value) for key, value in each.memory._asdict().items()}
+    found["flops"] = {dtype: round(flops) for dtype, flops in each.work.items()}
     found |= {"largest_batch": each.largest, "safe_batch": each.safe}
     if each.step is not None:
         found["bound_by"] = {bound: round(each.step.share(bound), 4) for bound in BOUNDS}

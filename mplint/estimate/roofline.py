@@ -17,6 +17,7 @@ from mplint.hardware.figures import Figures
 LAUNCH = 5e-6  # seconds that a kernel takes at least, started from the host; an assumption, kept low so that bounds stay bounds
 # What float32 kernels reach of a device's peaks, as fitted to published training runs; a ceiling takes the half ones to reach all of it.
 REACHED_ARITHMETIC, REACHED_BANDWIDTH = 0.70, 0.75
+BOTH_WAYS = 3.0  # the backward pass makes two products of each
 BOUNDS = ("arithmetic", "bandwidth", "launch")
 QUIET = (OpKind.SHAPE, OpKind.CHECK, OpKind.CONTROL, OpKind.CALL)
 
@@ -80,7 +81,7 @@ def _costs(sized: Sized, policy: Precision, device: Figures, storages: Storages)
             continue
         dtype = policy.computes.get(id(node), node.compute_dtype or "")
         size = work(node) if node.kind in HEAVY else None
-        flops = 3.0 * size.flops * sized.scale if size is not None else 0.0  # the backward pass makes two products of each
+        flops = BOTH_WAYS * size.flops * sized.scale if size is not None else 0.0
         unit = _unit(node, size, dtype, device, sized.model.format)
         unaligned = size is not None and unit not in ("", FLOAT32) and size.suits(multiple_for(dtype)) is False
         padded = _padded(size, multiple_for(dtype)) if size is not None and unaligned else 1.0

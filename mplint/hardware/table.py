@@ -43,6 +43,11 @@ def rows() -> tuple[Row, ...]:
     return tuple(found)
 
 
+def sources() -> dict[str, str]:
+    """What figures of devices agree with, in words, by the name that rows use; "nothing" is for those that were not compared."""
+    return {name: str(text) for name, text in _section("sources").items()}
+
+
 @cache
 def thresholds() -> Thresholds:
     """From which compute capability each format is fast."""

@@ -163,6 +163,8 @@ def _at(path: str | None, line: int | None) -> str:
 def _figures(run: Run) -> Iterator[tuple[str, str]]:
     losses = [step.loss for step in run.steps if step.loss is not None]
     scales = [step.scale for step in run.steps if step.scale is not None]
+    if (run.number("processes") or 0) > 1:
+        yield "processes", f"{run.number('processes'):g} that train; the figures are those of the one that made the most steps"
     if losses:
         yield "loss", f"{losses[0]:.4g} to {losses[-1]:.4g}"
         broken = sum(1 for loss in losses if not math.isfinite(loss))

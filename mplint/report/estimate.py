@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from mplint.estimate.estimate import TIGHT, Estimate, Report, as_json
+from mplint.estimate.basis import TIGHT, Figure
+from mplint.estimate.estimate import Estimate, Report, as_json
 from mplint.estimate.precision import FLOAT32
 from mplint.estimate.roofline import BOUNDS, Step
 from mplint.report.style import Style
@@ -33,6 +34,8 @@ def estimate_text(report: Report, style: Style) -> str:
             layers = f" ({', '.join(hold.layers)})" if hold.layers else ""
             lines += style.wrap(f"{hold.reason}{layers}", f"  {_percent(hold.share):>5}  ", " " * 9)
     lines += ["", *style.wrap(_basis(report))]
+    for source, named in _sourced(report.figures).items():
+        lines += style.wrap(f"{', '.join(named)}: {source}", "  ", "    ")
     for doubt in report.doubts:
         lines += style.wrap(doubt, "note: ", "      ")
     return "".join(f"{line}\n" for line in lines)
@@ -47,7 +50,12 @@ def _verdict(report: Report) -> str:
     plain, mixed = report.estimates[0], _mixed(report)
     saved = 1 - mixed.memory.peak / plain.memory.peak
     text = f"{mixed.policy} takes {_bytes(mixed.memory.peak)} where float32 takes {_bytes(plain.memory.peak)} ({_percent(saved)} less)"
-    if saved < ALIKE:
+    if saved < -ALIKE:
+        text = (
+            f"{mixed.policy} takes {_bytes(mixed.memory.peak)} where float32 takes {_bytes(plain.memory.peak)} ({_percent(-saved)} more): "
+            "the copies of weights in half take more than activations save"
+        )
+    elif saved < ALIKE:
         text = f"{mixed.policy} takes about as much memory as float32, {_bytes(mixed.memory.peak)}: weights and optimizer are most of it"
     if mixed.speedup is None or mixed.ceiling is None or report.target is None:
         return text + "."
@@ -73,12 +81,19 @@ def _rows(report: Report) -> Iterator[tuple[str, Callable[[Estimate], str]]]:
         yield f"of {_bytes(usable)} usable", lambda each: _fits(each.memory.peak / usable)
         yield "largest batch", lambda each: str(each.largest or "none")
         yield "largest with room to spare", lambda each: str(each.safe or "none")
+    yield "FLOPs of products", lambda each: _counted(sum(each.work.values())) if each.work else "-"
+    for dtype in dict.fromkeys(dtype for each in report.estimates for dtype in each.work):
+        yield f"  in {dtype}", partial(_part, dtype)
     if report.device is not None:
         yield "FLOPs on matrix units", partial(_of_step, lambda timed: timed.on_matrix_units)
         for bound in BOUNDS:
             yield f"bound by {bound}", partial(_of_step, partial(_share, bound))
         yield "speed of an ideal step", lambda each: f"{each.speedup:.2f}x" if each.speedup else ""
         yield "at most", lambda each: f"{each.ceiling:.1f}x" if each.ceiling and each.policy != FLOAT32 else "-"
+
+
+def _part(dtype: str, each: Estimate) -> str:
+    return _percent(each.work[dtype] / sum(each.work.values())) if dtype in each.work else "-"
 
 
 def _of_step(part: Callable[[Step], float], each: Estimate) -> str:
@@ -100,8 +115,37 @@ def _basis(report: Report) -> str:
         return memory
     return (
         f"{memory} Speed compares the least times that {report.device.name}'s peaks allow: input pipelines, other kernels than the "
-        "best and launches make real gains smaller."
+        "best and launches make real gains smaller. What this rests on:"
     )
+
+
+def _sourced(figures: tuple[Figure, ...]) -> dict[str, list[str]]:
+    """The figures as text, by where they are from."""
+    found: dict[str, list[str]] = {}
+    for figure in figures:
+        found.setdefault(figure.source, []).append(f"{figure.name} {_valued(figure)}")
+    return found
+
+
+def _valued(figure: Figure) -> str:
+    match figure.unit:
+        case "s":
+            return f"{figure.value * 1e6:.3g} µs"
+        case "":
+            return _percent(figure.value)
+        case "bytes":
+            return _bytes(figure.value)
+        case "bytes/s":
+            return f"{_bytes(figure.value)}/s"
+        case _:
+            return f"{_counted(figure.value)}{figure.unit}"
+
+
+def _counted(number: float) -> str:
+    for size, letter in UNITS:
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return f"{number:.0f} "
 
 
 def _bytes(number: float) -> str:

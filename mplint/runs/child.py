@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -22,6 +23,7 @@ from typing import NamedTuple, NoReturn
 from mplint.runs.reached import Reached
 from mplint.runs.record import Finished, Recorder
 
+COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # which some errors are written in
 CALLS = 12  # of those that led to an error, which are told
 PACKAGES = ("site-packages", "dist-packages")
 
@@ -117,15 +119,16 @@ class Arrival:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def __reduce__(self) -> tuple[Callable[[Settings], None], tuple[Settings]]:
+    def __reduce__(self) -> tuple[Callable[[Settings], Recorder], tuple[Settings]]:
         return arrive, (self._settings,)
 
 
-def arrive(settings: Settings) -> None:
+def arrive(settings: Settings) -> Recorder:
     """Watch this process, which the run has started."""
-    reached = Reached(settings.lines)
-    _watch(settings, Recorder(None, settings.steps, settings.output), reached)
+    reached, recorder = Reached(settings.lines), Recorder(None, settings.steps, settings.output)
+    _watch(settings, recorder, reached)
     reached.__enter__()
+    return recorder
 
 
 def _watch(settings: Settings, recorder: Recorder, reached: Reached) -> None:
@@ -199,14 +202,19 @@ def _execute(settings: Settings, recorder: Recorder, reached: Reached) -> int:
             recorder.fact("error", f"the program ended with exit code {stop.code}")
     except BaseException as error:
         recorder.fact("ended", "error")
-        recorder.fact("error", _told(error, settings.script))
-        recorder.fact("error_text", str(error)[:2000])
-        recorder.fact("error_calls", [f"{frame.filename.replace(os.sep, '/')}:{frame.name}" for frame in _frames(error)][-CALLS:])
+        for name, value in told_of(error, settings.script).items():
+            recorder.fact(name, value)
         traceback.print_exc()
         return 1
     else:
         recorder.fact("ended", "program")
     return 0
+
+
+def told_of(error: BaseException, script: str) -> dict[str, object]:
+    """The facts on an error that ends a program."""
+    calls = [f"{frame.filename.replace(os.sep, '/')}:{frame.name}" for frame in _frames(error)][-CALLS:]
+    return {"error": _told(error, script), "error_text": str(error)[:2000], "error_calls": calls}
 
 
 def _own_files(script: str) -> set[str]:
@@ -220,7 +228,7 @@ def _told(error: BaseException, script: str) -> str:
     """An error with the last line of the user's program that led to it."""
     root = os.path.join(os.path.dirname(os.path.abspath(script)), "")
     own = [frame for frame in _frames(error) if frame.filename == script or _is_own(os.path.abspath(frame.filename), root)]
-    first = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+    first = f"{type(error).__name__}: {COLORS.sub('', str(error)).strip().partition(chr(10))[0][:200]}"
     return f"{own[-1].filename}:{own[-1].lineno}: {first}" if own else first
 
 

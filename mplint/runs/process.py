@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from mplint.runs.child import Settings
+from mplint.runs.launched import ended, prepared
 from mplint.runs.record import Run, read_run, with_processes
 
 INTERRUPTED = "interrupted"
@@ -19,15 +20,30 @@ TOLD = 12  # lines of a failed program's output that are shown
 GRACE = 5  # seconds in which a run that is ended may sum up what it has seen
 
 
-def make_run(settings: Settings, place: Path, limit: float, repeat: int = 0, environment: Mapping[str, str] | None = None) -> Run:
+def make_run(
+    settings: Settings,
+    place: Path,
+    limit: float,
+    repeat: int = 0,
+    environment: Mapping[str, str] | None = None,
+    launcher: Sequence[str] = (),
+) -> Run:
     """Run a script for at most `limit` seconds, with `environment` beside this process's own variables.
 
+    A `launcher` is a command that starts the script, in as many processes as it likes.
     What went wrong, Ctrl-C included, is the fact "error" of the run, never an exception.
     """
     settings = settings._replace(output=str(place.with_suffix(".steps")))
     place.with_suffix(".json").write_text(json.dumps(settings._asdict()), encoding="utf-8")
-    stopped = _run(place, limit, {**os.environ, **(environment or {})})
+    if launcher:
+        command = [*launcher, settings.script, *settings.arguments]
+        environment = {**(environment or {}), **prepared(place.with_suffix(".json"))}
+    else:
+        command = [sys.executable, "-m", "mplint.runs.child", str(place.with_suffix(".json"))]
+    stopped, code = _run(command, place, limit, {**os.environ, **(environment or {})})
     found = with_processes(read_run(place.with_suffix(".steps"), settings.policy, repeat), place.with_suffix(".steps"))
+    if launcher and not stopped:
+        found = ended(found, code, launcher, settings.steps)
     if stopped or "ended" not in found.facts:
         found = found._replace(facts={**found.facts, "ended": "error", "error": stopped or "the process ended itself"})
     if found.text("error"):
@@ -35,10 +51,9 @@ def make_run(settings: Settings, place: Path, limit: float, repeat: int = 0, env
     return found
 
 
-def _run(place: Path, limit: float, environment: Mapping[str, str]) -> str:
-    """Run what the settings at `place` ask for; returns why it was ended from outside, "" where it was not."""
+def _run(command: Sequence[str], place: Path, limit: float, environment: Mapping[str, str]) -> tuple[str, int]:
+    """Run a command, whose output is kept at `place`; returns why it was ended from outside, "" where it was not, and its exit code."""
     with place.with_suffix(".log").open("wb") as log:
-        command = [sys.executable, "-m", "mplint.runs.child", str(place.with_suffix(".json"))]
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=os.name == "posix", env=environment
         )
@@ -46,11 +61,11 @@ def _run(place: Path, limit: float, environment: Mapping[str, str]) -> str:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
             _end(process)
-            return f"it took longer than {limit:g} s"
+            return f"it took longer than {limit:g} s", 0
         except KeyboardInterrupt:
             _end(process)
-            return INTERRUPTED
-    return f"the process was ended by signal {-code}" if code < 0 else ""
+            return INTERRUPTED, 0
+    return f"the process was ended by signal {-code}" if code < 0 else "", code
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

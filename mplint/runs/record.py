@@ -41,6 +41,7 @@ class Recorder:
         self._limit = limit
         self._path = path
         self._main = stream is not None
+        self._early: dict[str, object] = {}  # facts of a process that has told nothing yet
         self._at_end: list[Callable[[], None]] = []
         self._in_child: list[Callable[[], object]] = []
         self._made = 0
@@ -52,6 +53,7 @@ class Recorder:
     def _forked(self) -> None:
         """This is another process now: what is in the buffer of the stream belongs to the one before."""
         self._stream, self._main, self._made = None, False, 0
+        self._early.clear()
         for call in self._in_child:
             call()
 
@@ -96,6 +98,13 @@ class Recorder:
         if self._main or self._stream is not None:
             self._write({name: value})
             self._flush()
+        else:
+            self._early[name] = value
+
+    def last_words(self, facts: Mapping[str, object]) -> None:
+        """Note what ends this process, though it may have told nothing before."""
+        self._write(facts)
+        self._flush()
 
     def event(self, kind: str, **details: object) -> None:
         """Note something that happened, in the order of events."""
@@ -120,6 +129,8 @@ class Recorder:
         if self._stream is None:
             self._stream = open(f"{self._path}.{os.getpid()}", "a", encoding="utf-8")  # noqa: SIM115
             self._end_with_process()
+            if self._early:
+                self._stream.write(json.dumps(self._early) + "\n")
         self._stream.write(json.dumps(line) + "\n")
 
     def _end_with_process(self) -> None:
@@ -202,9 +213,12 @@ def with_processes(run: Run, path: Path) -> Run:
         lists = [found.facts[name] for found in (run, *others) if isinstance(found.facts.get(name), list)]
         facts[name] = list({json.dumps(item): item for each in lists for item in each}.values())  # type: ignore[attr-defined]
     facts["processes"] = len(others)
-    for name in ("ended", "error"):
+    failed = min((other for other in others if other.text("error")), key=lambda other: other.number("error_at") or 0.0, default=first)
+    for name in ("ended", "error", "error_text", "error_calls"):
         if name in run.facts:
             facts[name] = run.facts[name]
+        elif name in failed.facts:
+            facts[name] = failed.facts[name]
     return run._replace(steps=max(run.steps, first.steps, key=len), facts=facts, events=tuple(fresh))
 
 

@@ -12,6 +12,7 @@ import pytest
 from training_scripts import LOOP
 
 from mplint.doctor.diagnosis import diagnose
+from mplint.doctor.uses import BACKWARD, FUNCTION, PROBABILITIES, READ, SCALED
 from mplint.findings import Confidence, Finding, Location, Severity
 from mplint.runs.record import Event, Run, StepLine
 
@@ -75,6 +76,86 @@ def test_findings_on_regions_and_scaled_losses_get_a_verdict(tmp_path: Path) -> 
     assert "on a GPU this raises" in verdicts["MP206"][1]
     assert "goes into `mm`, which autocast gives that dtype itself" in verdicts["MP207"][1]
     assert "multiplied by the scale of 65536" in verdicts["MP315"][1]
+
+
+SPARED = """
+import argparse
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad @ weight.t(), x.t() @ grad
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--amp", action="store_true")
+amp = parser.parse_args().amp
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = nn.Linear(16, 8).to(device)
+weight = nn.Parameter(torch.randn(8, 16, device=device))
+optimizer = torch.optim.Adam([*model.parameters(), weight], lr=1e-3)
+scaler = torch.amp.GradScaler(device, enabled=amp)
+for step in range(40):
+    inputs, targets = torch.randn(32, 16, device=device), torch.randint(0, 2, (32, 16), device=device).float()
+    optimizer.zero_grad()
+    with torch.autocast(device, dtype=torch.float16, enabled=amp):
+        outputs = Product.apply(model(inputs), weight)
+        loss = F.binary_cross_entropy(torch.sigmoid(outputs), targets)
+    loss = scaler.scale(loss)
+    loss.backward()
+    scaler.step(optimizer)
+    scaler.update()
+    print(loss.item())
+"""
+
+
+@pytest.mark.framework
+@pytest.mark.timeout(180)
+def test_findings_under_a_switch_that_is_off_are_refuted_with_numbers(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SPARED, encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text('[tool.mplint]\nselect = ["MP206", "MP208", "MP315"]\n', encoding="utf-8")
+    done = doctor("train.py", "--steps", "12", "--every", "1", "--output-format", "json", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    told = {each["code"]: (each["verdict"], each["evidence"]) for each in json.loads(done.stdout)["findings"]}
+    assert told == {
+        "MP206": ("refuted", "the loss was computed here 12 times, never inside a region of autocast that is on"),
+        "MP208": ("refuted", "the function was applied 12 times, never inside a region of autocast that is on"),
+        "MP315": ("refuted", "12 losses were given to a scaler that is disabled: none was multiplied by a scale in 12 steps"),
+    }
+    on = doctor("train.py", "--steps", "12", "--every", "1", "--output-format", "json", "--device", "cpu", "--", "--amp", cwd=tmp_path)
+    told = {each["code"]: (each["verdict"], each["evidence"]) for each in json.loads(on.stdout)["findings"]}
+    assert told["MP208"][0] == "confirmed"  # its backward pass ends the run
+    assert "refuted" not in {verdict for verdict, _ in told.values()}
+
+
+def uses(path: Path, *rows: tuple[str, int, int, int]) -> dict[str, object]:
+    return {"uses": [{"kind": kind, "place": [str(path), line], "times": times, "wrong": wrong} for kind, line, times, wrong in rows]}
+
+
+def test_what_was_counted_at_a_line_refutes_a_finding_and_one_wrong_use_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    run = ran(path, 10, 20, 30, 40, 50, 60)
+    counted = uses(
+        path, (FUNCTION, 10, 20, 20), (BACKWARD, 10, 20, 0), (FUNCTION, 20, 20, 3), (PROBABILITIES, 30, 9, 1), (PROBABILITIES, 40, 9, 0)
+    )
+    more = uses(path, (SCALED, 45, 20, 20), (READ, 50, 20, 0), (READ, 60, 20, 20))
+    run = run._replace(facts={**run.facts, "uses": [*counted["uses"], *more["uses"]]})  # type: ignore[misc]
+    findings = [finding("MP208", path, 10), finding("MP208", path, 20), finding("MP206", path, 30), finding("MP206", path, 40)]
+    findings += [finding("MP315", path, 50), finding("MP315", path, 60)]
+    found = [(each.verdict, each.evidence) for each in diagnose(run, findings).verdicts]
+    assert [verdict for verdict, _ in found] == ["refuted", "undecided", "undecided", "refuted", "refuted", "undecided"]
+    assert found[0][1].endswith("and its backward pass ran 20 times without an error")
+    assert found[4][1] == "the number was read here 20 times, each time beside the scale that it is divided by"
 
 
 @pytest.mark.framework

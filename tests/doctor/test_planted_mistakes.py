@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from forks import Forks
-from training_scripts import HEALTHY, PLANTED, REMARKED, Planted, Remarked
+from training_scripts import CLOSURE, HEALTHY, PLANTED, REMARKED, Planted, Remarked
 
 from mplint.doctor.diagnosis import NEAR, Report, diagnose
 
@@ -50,6 +50,12 @@ def test_what_is_worth_knowing_is_told_at_its_line(tmp_path: Path, torch_runs: F
     well = watch(tmp_path, torch_runs, remarked.healthy)
     assert [each for each in well.remarks if each.code == remarked.code] == []
     assert well.diagnoses == () and len(well.run.steps) == 24
+
+
+def test_gradients_of_a_closure_are_looked_at_after_it(tmp_path: Path, torch_runs: Forks) -> None:
+    rows = watch(tmp_path, torch_runs, CLOSURE).run.facts["gradients"]
+    assert {row["name"] for row in rows} == {"0.weight", "0.bias", "2.weight", "2.bias"}  # type: ignore[attr-defined]
+    assert all(row["number"] and row["computed"] == "bfloat16" for row in rows)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -14,8 +14,10 @@ import pytest
 from forks import Forks
 from training_scripts import LOOP
 
-from mplint.doctor.diagnosis import diagnose
+from mplint.doctor.diagnosis import Report, diagnose
+from mplint.errors import UsageError
 from mplint.runs.child import Settings
+from mplint.runs.launched import command_of
 from mplint.runs.process import make_run
 
 pytestmark = [pytest.mark.framework, pytest.mark.timeout(240)]
@@ -107,6 +109,80 @@ def test_processes_that_train_together_are_watched(tmp_path: Path) -> None:
     line = next(number for number, line in enumerate(DISTRIBUTED.splitlines(), 1) if line.endswith("# here"))
     assert report.run.text("error") == "", report.run.text("output")
     assert (clips(report), len(report.run.steps), report.run.facts["processes"]) == ([line], 12, 2)
+
+
+LAUNCHED = """
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(nn.Linear(16, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for step in range(20):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = model(torch.randn(8, 16)).square().mean()
+    scaler.scale(loss).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # here
+    scaler.step(optimizer)
+    scaler.update()
+    if step == 14 and os.environ["RANK"] == os.environ.get("FAILS"):
+        raise ValueError("no more data")
+"""
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+def launched(folder: Path, steps: int) -> Report:
+    script = folder / "train.py"
+    script.write_text(LAUNCHED, encoding="utf-8")
+    settings = Settings("doctor", ("torch", "keras"), str(script), LAUNCHED, [], "", steps, 0)
+    return diagnose(make_run(settings, folder / "run", 200, launcher=TORCHRUN), [])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="gloo over tcp")
+def test_processes_that_torchrun_starts_are_watched(tmp_path: Path) -> None:
+    report = launched(tmp_path, 12)
+    line = next(number for number, line in enumerate(LAUNCHED.splitlines(), 1) if line.endswith("# here"))
+    assert report.run.text("error") == "", report.run.text("output")
+    assert (clips(report), len(report.run.steps), report.run.facts["processes"]) == ([line], 12, 2)
+    assert report.run.text("ended") == "steps"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="gloo over tcp")
+def test_the_process_of_torchrun_that_fails_first_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAILS", "1")
+    report = launched(tmp_path, 20)
+    (error,) = [each for each in report.diagnoses if each.kind == "error"]
+    assert "no more data" in error.message
+    assert len(report.run.steps) == 15
+
+
+def test_a_launched_program_that_fails_before_its_first_step_is_told(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise ValueError('\\x1b[1mno data\\x1b[0m at all')\n", encoding="utf-8")
+    settings = Settings("doctor", ("torch",), str(script), "", [], "", 5, 0)
+    found = make_run(settings, tmp_path / "run", 100, launcher=(sys.executable,))
+    assert found.text("error") == f"{script}:1: ValueError: no data at all"
+
+
+def test_a_launcher_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no command torchrn was found"):
+        command_of("torchrn --nproc-per-node 2")
+    assert command_of("torchrun --nproc-per-node 2")[1:] == ["--nproc-per-node", "2"]
+
+
+def test_the_module_that_an_environment_starts_with_is_imported_as_well(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('mine')\n", encoding="utf-8")
+    (tmp_path / "train.py").write_text("import sitecustomize\nprint(sitecustomize.__file__)\n", encoding="utf-8")
+    settings = Settings("doctor", (), str(tmp_path / "train.py"), "", [], "", 1, 0)
+    beside = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", beside)
+        make_run(settings, tmp_path / "run", 100, launcher=(sys.executable,))
+    assert (tmp_path / "run.log").read_text(encoding="utf-8").split() == ["mine", str(tmp_path / "sitecustomize.py")]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

@@ -536,6 +536,37 @@ for step in range(25):
 }
 
 
+CLOSURE = """
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+
+
+def closure():
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = nn.functional.cross_entropy(model(torch.randn(32, 16)), torch.randint(0, 4, (32,)))
+    loss.backward()
+    return loss
+
+
+for step in range(24):
+    optimizer.step(closure)  # here
+"""
+HEALTHY |= {
+    "gradients that a closure computes": CLOSURE.replace("  # here", ""),
+    "a closure that is called several times a step": CLOSURE.replace("optim.SGD(", "optim.LBFGS(").replace("lr=1e-2", "lr=0.1, max_iter=3"),
+}
+PLANTED |= {
+    "a closure in float16 without a scale": Planted("MP301", CLOSURE.replace("bfloat16", "float16")),
+    "a closure in float16, given by its name": Planted(
+        "MP301", CLOSURE.replace("bfloat16", "float16").replace("step(closure)", "step(closure=closure)")
+    ),
+}
+
+
 class Remarked(NamedTuple):
     """A script in which something is worth knowing at the line marked `# here`, and one like it in which that is not so."""
 

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from mplint.cli.main import main
+from mplint.estimate.basis import figures
+from mplint.hardware.figures import figures_of
+from mplint.hardware.table import rows
 
 onnx = pytest.importorskip("onnx")
 
@@ -54,6 +57,42 @@ def test_a_device_says_how_fast_and_how_large(tmp_path: Path, capsys: pytest.Cap
     assert found["mixed_bfloat16"]["flops_on_matrix_units"] == 0  # a T4 has no units for it
     need, least = found["float32"]["passes_bytes"], found["float32"]["sample_bytes"]
     assert found["float32"]["largest_batch"] == int(64 + (16e9 - 0.75e9 - need) / least)
+
+
+def test_work_is_counted_by_the_dtype_that_it_is_done_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["estimate", write_model(tmp_path, sequence=100), "--batch", "4", "--output-format", "json"])
+    found = json.loads(capsys.readouterr().out)["policies"]
+    products = 3 * 2 * 4 * 100 * 512 * 1000  # forward, and two products backward
+    assert found["float32"]["flops"] == {"float32": products}
+    assert found["mixed_float16"]["flops"] == {"float16": products}
+
+
+def test_every_figure_of_a_device_says_where_it_is_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = write_model(tmp_path, sequence=100)
+    main(["estimate", model, "--target", "NVIDIA A100-SXM4-40GB", "--output-format", "json"])
+    figures = {figure["name"]: figure for figure in json.loads(capsys.readouterr().out)["figures"]}
+    assert (figures["bandwidth"]["value"], figures["bandwidth"]["unit"]) == (1.555e12, "bytes/s")
+    assert "compared with no other" in figures["bandwidth"]["source"]
+    assert "lightning.fabric.utilities.throughput" in figures["float16"]["source"]
+    assert figures["launch of a kernel"]["source"] == "assumed"
+    assert all(figure["source"] for figure in figures.values())
+    main(["estimate", model, "--target", "NVIDIA A100-SXM4-40GB", "--color", "never"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "memory 40 GB, bandwidth 1.55 TB/s: mplint's own table, compared with no other" in out
+    assert "note: compared with no published table: the figures of NVIDIA A100-SXM4-40GB for bandwidth" in out
+
+
+def test_every_device_with_figures_has_a_word_for_each_of_them() -> None:
+    for row in rows():
+        device = figures_of(row.target) if row.target.kind == "cuda" else None
+        if device is not None:
+            assert {figure.name for figure in figures(device)} >= {"bandwidth", *device.rates}
+            assert set(device.sources) <= {"memory", "bandwidth", *device.rates}, row.target.name
+
+
+def test_a_model_of_hardly_more_than_weights_takes_more_in_half(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["estimate", write_model(tmp_path, sequence=1), "--batch", "1", "--optimizer", "sgd", "--color", "never"])
+    assert "more): the copies of weights in half take more than activations save" in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_open_size_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
