@@ -27,7 +27,7 @@ from mplint.conversion.onnx.run import Session
 from mplint.conversion.onnx.types import infer_types
 
 Feed = dict[str, np.ndarray]
-TOLERANCE, GIVEN, SECONDS = 0.02, 2, 300
+TOLERANCE, GIVEN, SECONDS = 0.02, 2, 600
 SENTENCES = (
     ("en", "The quick brown fox jumps over the lazy dog, and then it rests for a while beside the river."),
     ("de", "Guten Morgen, heute scheint die Sonne, und wir fahren mit dem Zug nach Hamburg."),
@@ -285,7 +285,20 @@ def theirs(source: Path, target: Path, _: Sequence[str]) -> str:
     return "converted"
 
 
-CONVERTERS = {"mplint, with data": ours, "mplint, without data": ours, "onnxruntime": theirs}
+def modelopt(source: Path, target: Path, data: Sequence[str]) -> str:
+    from modelopt.onnx.autocast import convert_to_mixed_precision
+
+    given = {"calibration_data": str(next(Path(data[0]).glob("*.npz")))} if data else {}
+    onnx.save(convert_to_mixed_precision(str(source), low_precision_type="fp16", keep_io_types=True, **given), target)
+    return "converted"
+
+
+CONVERTERS = {
+    "mplint, with data": ours,
+    "mplint, without data": ours,
+    "onnxruntime": theirs,
+    "modelopt, with data": modelopt,
+}
 
 
 def judged(real: Real, source: Path, folder: Path, who: str) -> dict[str, object]:
@@ -295,14 +308,15 @@ def judged(real: Real, source: Path, folder: Path, who: str) -> dict[str, object
         target = Path(made, "b.onnx")
         for at, feed in enumerate(feeds[:GIVEN]):
             np.savez(Path(made, f"{at}.npz"), **feed)  # type: ignore[arg-type]
-        data = [made] if who == "mplint, with data" else []
+        data = [made] if who.endswith("with data") else []
         found: dict[str, object] = {"package": real.package, "file": real.file, "converter": who, "valid": False, "accurate": False}
-        start = time.perf_counter()
+        start, worked = time.perf_counter(), time.process_time()
         try:
             found["verdict"] = CONVERTERS[who](source, target, data)
         except Exception as problem:
-            return found | {"verdict": "refused", "why": str(problem)[:200], "seconds": time.perf_counter() - start}
-        found["seconds"] = time.perf_counter() - start
+            spent = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - worked}
+            return found | {"verdict": "refused", "why": str(problem)[:200]} | spent
+        found["seconds"], found["cpu"] = time.perf_counter() - start, time.process_time() - worked
         found["heavy"], found["half"], found["casts"] = coverage(source, target)
         try:
             onnx.checker.check_model(str(target))
@@ -316,26 +330,26 @@ def judged(real: Real, source: Path, folder: Path, who: str) -> dict[str, object
         return found
 
 
-def main() -> None:
+def compare(models: Sequence[Real], script: str) -> None:
+    """Judge every converter on every model, each in a process of its own that runs `script`, and append a line for each."""
     folder, out = Path(sys.argv[1]), Path(sys.argv[2])
     if len(sys.argv) > 3:  # one model in a process of its own
-        real = MODELS[int(sys.argv[3])]
+        real = models[int(sys.argv[3])]
         source = next(folder.glob(f"*/{real.file}"))
         print(json.dumps(judged(real, source, folder, sys.argv[4])))
         return
-    with open(out, "a", encoding="utf-8") as stream:
-        for at, real in enumerate(MODELS):
-            for who in CONVERTERS:
-                asked = [sys.executable, __file__, str(folder), str(out), str(at), who]
-                try:
-                    told = subprocess.run(asked, capture_output=True, text=True, timeout=SECONDS, check=False).stdout.strip()
-                except subprocess.TimeoutExpired:
-                    told = ""
-                lines = told.splitlines()
-                failed = {"package": real.package, "file": real.file, "converter": who, "valid": False, "accurate": False}
+    for at, real in enumerate(models):
+        for who in CONVERTERS:
+            asked = [sys.executable, script, str(folder), str(out), str(at), who]
+            try:
+                told = subprocess.run(asked, capture_output=True, text=True, timeout=SECONDS, check=False).stdout.strip()
+            except subprocess.TimeoutExpired:
+                told = ""
+            lines = told.splitlines()
+            failed = {"package": real.package, "file": real.file, "converter": who, "valid": False, "accurate": False}
+            with open(out, "a", encoding="utf-8") as stream:
                 stream.write((lines[-1] if lines and lines[-1].startswith("{") else json.dumps(failed)) + "\n")
-                stream.flush()
 
 
 if __name__ == "__main__":
-    main()
+    compare(MODELS, __file__)

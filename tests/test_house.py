@@ -20,6 +20,7 @@ ENTRANCES = {
     "mplint.adopt.torch.adopt": "the way into adoption of PyTorch programs, likewise",
     "mplint.conversion.keras.convert": "the way into conversion of Keras files: the front picks one by the format of the model",
     "mplint.conversion.tensorflow.savedmodel": "the way into conversion of SavedModels, likewise",
+    "mplint.conversion.torch.to_onnx": "the way from programs of torch to ONNX, which the front takes by the name of the result",
     "mplint.conversion.torch.convert": "the way into conversion of exported programs, likewise",
     "mplint.frameworks.known": "the way into the frameworks: the engine knows none of them",
     "mplint.frameworks.keras.vocabulary": "the way into what Keras means: the list of all vocabularies asks each framework's room",

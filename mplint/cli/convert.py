@@ -13,7 +13,7 @@ from mplint.cli.factory import function_of
 from mplint.cli.output import write_text
 from mplint.cli.paths import check_paths
 from mplint.cli.terminal import complain
-from mplint.conversion.policy import POLICIES, ConversionError, Options, Tolerance
+from mplint.conversion.policy import POLICIES, Asked, ConversionError, Options, Tolerance, asked
 from mplint.conversion.policy import policy as named
 from mplint.conversion.result import Conversion, Verdict
 from mplint.errors import UsageError
@@ -54,9 +54,11 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("-o", "--output", metavar="OUT", help="where to write the converted model; the folder for several")
     parser.add_argument(
         "--policy",
-        choices=sorted(POLICIES),
+        action="append",
+        default=[],
         metavar="POLICY",
-        help=f"{' or '.join(POLICIES)} (default: what is fast on --target, else mixed_float16)",
+        help=f"{' or '.join(POLICIES)} (default: what is fast on --target, else mixed_float16); of some layers of ONNX and Keras models "
+        "otherwise: PATTERN=bfloat16, PATTERN=float16 or PATTERN=float32",
     )
     parser.add_argument("--target", metavar="HARDWARE", help='what it is for: a GPU ("Tesla T4"), a capability ("7.5"), tpu, cpu, or auto')
     parser.add_argument("--runtime", metavar="NAME", help="what will run an ONNX model, such as onnxruntime-cuda or tensorrt")
@@ -105,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
 
         return models.run(options)
     options.input = options.inputs[0]
-    fit = _fitted(options)
+    fit, wishes = _fitted(options)
     options.policy = fit.policy
     if is_source(options.input):
         from mplint.cli.adopt import run as adopt
@@ -120,12 +122,12 @@ def run(options: argparse.Namespace) -> int:
     source, target = options.input, options.output
     _check(options)
     progress = Progress(sys.stderr, quiet=0)
-    wanted = _options(options, fit, progress)
+    wanted = _options(options, fit, wishes, progress)
 
     metric = function_of(options.metric, "--metric ") if options.metric else None
 
     def convert(tolerance: Tolerance) -> Conversion:
-        policy = named(fit.policy, tolerance, metric)
+        policy = named(fit.policy, tolerance, metric, wishes.halves)
         return convert_file(source, target or "converted.keras", policy, wanted, options.calibration, options.device or fit.device)
 
     result: Conversion | None = None
@@ -189,20 +191,26 @@ def write_report(report: str, result: Conversion, source: str, target: str, *, w
         write_text(report, conversion_json(result, source, target))
 
 
-def _fitted(options: argparse.Namespace) -> Fitted:
-    """What the device and the runtime that the user named ask for."""
+def _fitted(options: argparse.Namespace) -> tuple[Fitted, Asked]:
+    """What the device and the runtime that the user named ask for, and what the user asked of layers."""
     from mplint.conversion.hardware import fitted
     from mplint.hardware import resolve_target
 
     runtime = known_runtime(options.runtime)
     target = resolve_target(options.target) if options.target is not None else None
     try:
-        return fitted(target, options.policy, runtime, onnx=options.input.endswith(".onnx"))
+        wishes = asked(options.policy)
     except ConversionError as error:
-        raise UsageError(f"--policy {options.policy}: {error}") from None
+        raise UsageError(str(error)) from None
+    if is_source(options.input) and (wishes.halves or wishes.keep):
+        raise UsageError(f"--policy {' '.join(options.policy)}: patterns are for models; a program has one policy")
+    try:
+        return fitted(target, wishes.name, runtime, onnx=options.input.endswith(".onnx")), wishes
+    except ConversionError as error:
+        raise UsageError(f"--policy {wishes.name}: {error}") from None
 
 
-def _options(options: argparse.Namespace, fit: Fitted, progress: Progress) -> Options:
+def _options(options: argparse.Namespace, fit: Fitted, wishes: Asked, progress: Progress) -> Options:
     """What the user asked of the conversion; what speaks against it is said once, above the line of progress."""
     warned: set[str] = set()
 
@@ -215,7 +223,8 @@ def _options(options: argparse.Namespace, fit: Fitted, progress: Progress) -> Op
     if fit.against:
         warn(fit.against)
     ranges = dict(map(input_range, options.input_range))
-    return Options(tuple(options.keep), options.half_io, ranges, progress, warn, fit.reasons)
+    keep = (*options.keep, *wishes.keep)
+    return Options(keep, options.half_io, wishes.halves, ranges, tell=progress, warn=warn, reasons=fit.reasons)
 
 
 def _explored(convert: Callable[[float], Conversion], source: str, progress: Progress) -> int:

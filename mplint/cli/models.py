@@ -161,8 +161,8 @@ def _renamed(name: str) -> str:
 
 def _given(options: argparse.Namespace) -> tuple[str, ...]:
     """The options of `mplint convert` for each of the models."""
-    several = {"--tolerance": options.tolerance, "--keep": options.keep, "--input-range": options.input_range}
-    single = {"--policy": options.policy, "--target": options.target, "--runtime": options.runtime, "--device": options.device}
+    several = {"--policy": options.policy, "--tolerance": options.tolerance, "--keep": options.keep, "--input-range": options.input_range}
+    single = {"--target": options.target, "--runtime": options.runtime, "--device": options.device}
     switches = {"--half-io": options.half_io, "--keep-io": options.keep_io, "--dry-run": options.dry_run, "--force": options.force}
     given = [word for option, values in several.items() for value in values for word in (option, value)]
     given += [word for option, value in single.items() if value is not None for word in (option, value)]

@@ -54,6 +54,8 @@ def _check_target(source: str, folder: str | None, target: str) -> None:
         if os.path.exists(target) and not os.path.isfile(target):
             raise UsageError(f"-o {target} is no regular file")
         kind = os.path.splitext(source)[1]
+        if kind == ".pt2" and target.endswith(".onnx"):
+            return
         if kind in ENDINGS and target.endswith(tuple(ending for ending in ENDINGS if ending != kind)):
             raise UsageError(f"-o {target}: {source} becomes a {kind} file")
         return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def convert(
     model: object,
-    policy: str | None = None,
+    policy: str | Sequence[str] | None = None,
     *,
     target: str | None = None,
     example_inputs: Any = None,
@@ -34,7 +34,8 @@ def convert(
 ) -> Conversion:
     """Convert a model to a mixed-precision policy and prove it; `save(path)` of the result writes it.
 
-    The `policy` is mixed_float16 or mixed_bfloat16: what is fast on the `target` ("Tesla T4"), mixed_float16 where none is named.
+    The `policy` is mixed_float16 or mixed_bfloat16: what is fast on the `target` ("Tesla T4"), mixed_float16 where none is named. A list
+    may say of some layers otherwise: ["mixed_float16", "*/head/*=bfloat16"].
 
     `model` is the path of an ONNX model, a .keras archive or a .pt2 program, a keras.Model, a torch.export.ExportedProgram, or a
     torch.nn.Module. A module needs `example_inputs`: a tensor, a tuple of the positional or a dict of the keyword arguments; its
@@ -45,9 +46,10 @@ def convert(
     `keep` names and patterns of what stays float32, `device` the device type that a torch program is for. Raises ConversionError.
     """
     path = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
-    fit = fitted(resolve_target(target) if target is not None else None, policy, None, onnx=path.endswith(".onnx"))
-    options = Options(tuple(keep), ranges=dict(input_ranges or {}), reasons=fit.reasons)
-    wanted, device = policies.policy(fit.policy, tolerance, metric), device or fit.device
+    asked = policies.asked([policy] if isinstance(policy, str) else policy or ())
+    fit = fitted(resolve_target(target) if target is not None else None, asked.name, None, onnx=path.endswith(".onnx"))
+    options = Options((*keep, *asked.keep), halves=asked.halves, ranges=dict(input_ranges or {}), reasons=fit.reasons)
+    wanted, device = policies.policy(fit.policy, tolerance, metric, asked.halves), device or fit.device
     if path:
         return convert_file(path, path, wanted, options, list(calibration), device)
     kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(model).__mro__}
@@ -85,6 +87,10 @@ def convert_file(source: str, target: str, wanted: Policy, options: Options, cal
     except GraphError as error:
         raise ConversionError(f"{source}: {error}") from None
 
+    if options.halves and found not in ("onnx", "keras", "keras-h5") and not target.endswith(".onnx"):
+        raise ConversionError(
+            f"--policy {'='.join(options.halves[0])}: a {found} model has one half dtype; ONNX and Keras models may have two"
+        )
     known: list[Prepared] = []
 
     def converted(options: Options) -> Conversion:
@@ -93,11 +99,15 @@ def convert_file(source: str, target: str, wanted: Policy, options: Options, cal
                 return convert_keras(source, target, wanted, options, calibration, h5=found == "keras-h5")
             case "savedmodel":
                 return convert_savedmodel(source, wanted, options, calibration)
+            case "torch-export" | "torchscript" if target.endswith(".onnx"):
+                return convert_to_onnx(source, wanted, options, calibration, script=found == "torchscript")
             case "torch-export":
                 return convert_torch(source, wanted, options, device, calibration)
             case "torchscript":
                 if target not in (source, "converted.keras") and not target.endswith(".pt2"):
-                    raise ConversionError(f"-o {target}: TorchScript becomes a program of torch.export: let it end in .pt2")
+                    raise ConversionError(
+                        f"-o {target}: TorchScript becomes a program of torch.export (.pt2) or an ONNX model (.onnx): let it end so"
+                    )
                 return convert_torch(source, wanted, options, device, calibration, script=True)
             case "onnx":
                 return convert_onnx(source, wanted, options, calibration, known)
@@ -107,7 +117,8 @@ def convert_file(source: str, target: str, wanted: Policy, options: Options, cal
         )
 
     try:
-        result = obedient(source, os.path.splitext(source)[1], wanted, options, converted)
+        ending = ".onnx" if target.endswith(".onnx") else os.path.splitext(source)[1]
+        result = obedient(source, ending, wanted, options, converted)
     except ConversionError as error:
         raise ConversionError(without_folders(str(error), source)) from None
     for told in (result.notes, result.problems, result.gaps, result.verified):
@@ -130,6 +141,16 @@ def convert_onnx(source: str, wanted: Policy, options: Options, calibration: Seq
         raise ConversionError(f'converting ONNX models needs {error.name}: pip install "mplint[convert]"') from None
     known[:] = known or [prepare(source, wanted, options, calibration)]
     return planned(known[0], wanted, options)
+
+
+def convert_to_onnx(source: str, wanted: Policy, options: Options, calibration: Sequence[str], *, script: bool) -> Conversion:
+    """Convert a .pt2 program or a TorchScript file to an ONNX model, with torch's exporter."""
+    try:
+        from mplint.conversion.torch.to_onnx import through_onnx
+    except ImportError as error:
+        raise ConversionError(f'converting {source} needs {error.name}: pip install torch "mplint[torch]"') from None
+    options.tell("making an ONNX model of it")
+    return through_onnx(source, calibration, lambda path: convert_onnx(path, wanted, options, calibration, []), script=script)
 
 
 def convert_keras(source: str, target: str, wanted: Policy, options: Options, calibration: Sequence[str], *, h5: bool) -> Conversion:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from mplint.conversion.distance import Distance
 
 TRIALS = 24
 BLOCKS = 8
 FINEST = 32  # how much of a tolerance is worth a trial: this part of the items
+ROOM = 0.97  # of a tolerance that an estimate fills
+ALONE = 0.5  # of a tolerance: an item that takes more is left out for those behind it
+IN_A_ROW = 4  # items that are each too much, behind which there is nothing to be had: they cost more
 CULPRIT = 4.0  # how many times the tolerance an error is that a single item makes, and not many small ones
 Item = TypeVar("Item", bound=Hashable)
 Measure = Callable[[Collection[Item]], Distance]
@@ -34,22 +37,78 @@ def misfits(
     return _Filling(measure, tolerance, list(accepted), trials).without(items, cost)
 
 
+class _Edge(NamedTuple):
+    """How many of the cheapest items fit and how far the outputs are with them, how many are too much and how far they are with these."""
+
+    low: int
+    high: int
+    near: float
+    far: Distance
+
+
 class _Filling(Generic[Item]):
     def __init__(self, measure: Measure[Item], tolerance: float, taken: list[Item], trials: int) -> None:
         self.measure, self.tolerance, self.taken, self.left = measure, tolerance, taken, trials
         self.found: dict[Item, Distance] = {}
-        self.finest = 1  # how many items that are too much together are not told apart
 
     def without(self, items: Sequence[Item], cost: Cost[Item] | None) -> dict[Item, Distance]:
         known = {item: cost(item) for item in items} if cost is not None else self._weighed(items)
-        order = sorted(items, key=known.__getitem__)  # stable: equal ones stay in their order
-        first = _affordable([known[item] for item in order], self.tolerance)
-        if first in (0, len(order)):  # all of them together are known to fail
-            first = len(order) // 2
-        self.finest = max(1, len(order) // FINEST)
-        for block in (order[:first], order[first:]):
-            self._take(block)
+        rest = sorted(items, key=known.__getitem__)  # stable: equal ones stay in their order
+        finest = max(1, len(rest) // FINEST)  # how many items that are too much together are not told apart
+        in_a_row = 0  # items that were too much each by itself
+        while rest:
+            if self.left <= 0 or in_a_row >= IN_A_ROW:
+                self.found.update(dict.fromkeys(rest, Distance(float("inf"))))
+                break
+            far = self._trial(rest)
+            if far.within(self.tolerance):
+                self.taken += rest
+                break
+            edge = self._boundary(rest, known, _Edge(0, len(rest), 0.0, far), finest, galloping=in_a_row > 0)
+            self.taken += rest[: edge.low]
+            jump = (edge.far.error**2 - edge.near**2) / self.tolerance**2
+            alone = edge.far.broken or jump > (ALONE**2 if edge.high - edge.low == 1 else 1)
+            left_over = edge.high if alone else len(rest)  # else the tolerance is used up
+            self.found.update(dict.fromkeys(rest[edge.low : left_over], edge.far))
+            in_a_row = in_a_row + 1 if edge.low == 0 else 1
+            rest = rest[left_over:]
         return self.found
+
+    def _boundary(self, rest: Sequence[Item], known: dict[Item, float], edge: _Edge, finest: int, *, galloping: bool) -> _Edge:
+        """Where the tolerance is filled, to the item where errors are large.
+
+        The next trial is where the errors so far say, and every other time in the middle; `galloping` (the item before was too much by
+        itself, and so may be the next), at the first one, then at twice as many.
+        """
+        low, high, near, far = edge
+        by_halves = False
+        while self.left > 0 and high - low > (1 if self._is_culprit(far) else finest):
+            middle = at = (low + high) // 2
+            if galloping and high == len(rest):
+                at = max(1, 2 * low)
+            elif not by_halves:
+                within = [known[item] for item in rest[low:high]]
+                at = low + (_affordable(within, self.tolerance) if self._is_culprit(far) else self._expected(within, near, far.error))
+            by_halves = not by_halves
+            at = at if low < at < high else middle
+            got = self._trial(rest[:at])
+            if got.within(self.tolerance):
+                low, near = at, got.error
+            else:
+                high, far = at, got
+        return _Edge(low, high, near, far)
+
+    def _expected(self, costs: Sequence[float], near: float, far: float) -> int:
+        """How many more items are expected to fit, where none of them gives an error of `near` and all one of `far`."""
+        total = sum(cost**2 for cost in costs)
+        room = (ROOM * self.tolerance) ** 2 - near**2
+        if not 0 < total < float("inf") or room <= 0 or far <= near:
+            return 1
+        return _affordable(costs, (room * total / (far**2 - near**2)) ** 0.5)
+
+    def _is_culprit(self, far: Distance) -> bool:
+        """Whether an error is that of a single item, and not of many small ones."""
+        return bool(far.broken) or far.error > CULPRIT * self.tolerance
 
     def _weighed(self, items: Sequence[Item]) -> dict[Item, float]:
         """What each item costs, by blocks that are measured with what is accepted."""
@@ -64,30 +123,6 @@ class _Filling(Generic[Item]):
     def _trial(self, block: Sequence[Item]) -> Distance:
         self.left -= 1
         return self.measure([*self.taken, *block])
-
-    def _take(self, block: Sequence[Item], failed: Distance | None = None) -> bool:
-        """Accept what fits of a block, the cheapest first; whether all of it did. `failed`, it is known how far all of it is off."""
-        if not block:
-            return True
-        if self.left <= 0 and failed is None:
-            self.found.update(dict.fromkeys(block, Distance(float("inf"))))
-            return False
-        far = failed or self._trial(block)
-        if far.within(self.tolerance):
-            self.taken += block
-            return True
-        culprit = far.broken or far.error > CULPRIT * self.tolerance
-        if len(block) <= (1 if culprit else self.finest):
-            self.found.update(dict.fromkeys(block, far))
-            return False
-        middle = len(block) // 2
-        if self._take(block[:middle]):
-            self._take(block[middle:], far)  # with the first half, it is the block that failed
-        elif culprit:
-            self._take(block[middle:])
-        else:  # the tolerance is used up
-            self.found.update(dict.fromkeys(block[middle:], far))
-        return False
 
 
 def _affordable(costs: Sequence[float], tolerance: float) -> int:

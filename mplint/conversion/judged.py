@@ -52,22 +52,34 @@ def obedient(source: object, ending: str, policy: Policy, options: Options, conv
     against = list(outlook(graph))
     for line in against:
         options.warn(line)
-    options = replace(options, reasons={**options.reasons, **never_half(graph, policy)})
+    known = {(one.code, one.names) for one in condemned(graph)}
+    last: list[tuple[Conversion, list[Verdict]]] = []
+
+    def judge(result: Conversion) -> list[Verdict]:
+        if not last or last[0][0] is not result:
+            last[:] = [(result, condemned_in(result, ending, known))]
+        return last[0][1]
+
+    epsilons = {name: why for name, why in never_half(graph, policy).items() if options.half_of((name,), policy.half) == "float16"}
+    reasons = {**options.reasons, **epsilons}
+    options = replace(options, reasons=reasons, condemned=lambda result: said(judge(result)))
     result = convert(options)
     options.check_keep()
-    known = {(one.code, one.names) for one in condemned(graph)}
-    left = condemned_in(result, ending, known)
+    left = judge(result)
     if left:
-        said = {name: f"{one.code}: {one.message}" for one in left for name in one.all_names}
-        options = replace(options, reasons={**options.reasons, **said})
-        other = convert(options)
-        still = condemned_in(other, ending, known)
+        other = convert(replace(options, reasons={**reasons, **said(left)}))
+        still = judge(other)
         better = other.proven and len(still) < len(left)
         (result if better else other).close()
         result, left = (other, still) if better else (result, left)
     result.notes += [*against, *advised(result, graph)]
     result.notes += dict.fromkeys(f"`mplint check` says of the result ({one.code}): {one.message}" for one in left)
     return result
+
+
+def said(verdicts: Iterable[Verdict]) -> dict[str, str]:
+    """What is said of nodes by their names."""
+    return {name: f"{one.code}: {one.message}" for one in verdicts for name in one.all_names}
 
 
 def advised(result: Conversion, graph: ModelGraph) -> Iterator[str]:

@@ -18,6 +18,7 @@ FLOAT = 0  # the operation that stands for everything that is float32 and stays 
 MARGIN = 2.0  # activations must survive at twice their size, since data not seen may be larger
 PLAN_SHARE = 0.5  # the plan uses half of the tolerance: data not seen may be worse
 HEAVY_SHARE = 0.65  # heavy operations may use more of it than all of them: they are what half is for
+FILL_SHARE = 0.55  # what is chosen by its errors on samples is worse on others than on these
 ATTEMPTS = 4
 ROUNDS = 4  # how often samples that a plan fails on may join those that it was made for
 
@@ -39,7 +40,7 @@ V = TypeVar("V", bound=Named)
 class Operation(Generic[N]):
     """Something that computes in one precision: a node, or a place where values enter and leave a body (an interface; `node` is None).
 
-    `inputs` and `outputs` are the positions that turn to half with it.
+    `inputs` and `outputs` are the positions that turn to half with it; `half` is the dtype that they get, "" for that of the policy.
     """
 
     node: N | None
@@ -47,6 +48,7 @@ class Operation(Generic[N]):
     outputs: tuple[int, ...] = ()
     gain: float = 0.0
     stays: str = ""  # why it must stay float32
+    half: str = ""
 
     @property
     def name(self) -> str:
@@ -111,8 +113,9 @@ def misfits(heavy: Sequence[Item], light: Sequence[Item], trials: Trials[Item], 
         return {}
     found: dict[Item, Distance] = {}
     if heavy and (not light or not trials.everywhere(heavy).within(tolerance * HEAVY_SHARE)):
-        found |= _filled(heavy, trials, tolerance * HEAVY_SHARE, ())
-    return found | _filled(light, trials, tolerance * HEAVY_SHARE, [item for item in heavy if item not in found])
+        found |= _filled(heavy, trials, tolerance * FILL_SHARE, ())
+    share = FILL_SHARE if found else HEAVY_SHARE
+    return found | _filled(light, trials, tolerance * share, [item for item in heavy if item not in found])
 
 
 def _filled(items: Sequence[Item], trials: Trials[Item], tolerance: float, accepted: Collection[Item]) -> dict[Item, Distance]:

@@ -49,6 +49,7 @@ class Conversion:
     `trials` are the samples that it was tried on, `outputs` the names of the outputs that their errors are of, where outputs have names.
     `regions` are the parts that stay float32 for what half would do to their numbers.
     `planned` is the policy that was written for each layer, by its name, where names say it; `in_half` are the paths of those in half.
+    `halves` are the half dtypes that its operations compute in, where that is known of each.
     """
 
     policy: Policy
@@ -69,6 +70,7 @@ class Conversion:
     notes: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     planned: dict[str, str] = field(default_factory=dict)
+    halves: tuple[str, ...] = ()
     close: Callable[[], None] = field(default=lambda: None)
     in_half: list[str] = field(default_factory=list)
     observe: Callable[[], Mapping[str, float]] = field(default=dict)

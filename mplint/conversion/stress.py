@@ -75,18 +75,24 @@ def midway(run: Callable[[Given], Sequence[object] | None], one: Given, other: G
     Where a sigmoid or a softmax saturates nothing moves it, and an error does not show; between, it decides.
     """
     first, last = run(one), run(other)
+    known: dict[float, Sequence[object] | None] = {}
+    given: set[float] = set()
     for output, element in _bounded(first or (), last or ()):
         low, high = (float(np.asarray(end[output]).reshape(-1)[element]) for end in (first, last) if end is not None)
         near, far, share = 0.0, 1.0, 0.5
         for _ in range(HALVINGS):
             share = (near + far) / 2
-            got = run(mixed(one, other, share))
+            if share not in known:
+                known[share] = run(mixed(one, other, share))
+            got = known[share]
             flat = np.asarray(got[output]).reshape(-1) if got is not None else np.zeros(0)
             if flat.size <= element:
                 break
             value = float(flat[element])
             if abs(value - (low + high) / 2) < MIDDLE * abs(high - low):
-                yield mixed(one, other, share)
+                if share not in given:
+                    yield mixed(one, other, share)
+                given.add(share)
                 break
             near, far = (share, far) if (value < (low + high) / 2) == (low < high) else (near, share)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from mplint.conversion.policy import Options, Policy
 from mplint.graph.keras.layers import LOOKUPS, Config, class_of, is_operation, is_own, layer_config, name_of
@@ -61,7 +62,8 @@ class Editor:
     def __init__(
         self, policy: Policy, options: Options, largest: Mapping[str, float], reasons: Mapping[str, str], *, known: bool = False
     ) -> None:
-        self.policy, self.options, self.largest, self.reasons = policy, options, largest, reasons
+        self.main, self.options, self.largest, self.reasons = policy, options, largest, reasons
+        self.policy = policy  # of the layer that is looked at
         self.known = known
         self.found: list[tuple[str, str, bool]] = []
         self.kept: list[tuple[str, str]] = []
@@ -103,6 +105,7 @@ class Editor:
     def layer(self, entry: Config, path: str, *, output: bool, inputs: list[Config], feeding: str = "") -> None:
         """Convert one layer, and what it holds."""
         kind, name = class_of(entry), path + name_of(entry)
+        self.policy = self.policy_for((name, name_of(entry), kind))
         config = layer_config(entry)
         if kind == "InputLayer" or is_operation(entry):
             return
@@ -145,6 +148,11 @@ class Editor:
             return f"its ids come as floats, and {self.policy.half} holds integers up to {exact} exactly"
         return ""
 
+    def policy_for(self, names: tuple[str, ...]) -> Policy:
+        """The policy of a layer with these names."""
+        half = self.options.half_of(names, self.main.half)
+        return self.main if half == self.main.half else replace(self.main, name=f"mixed_{half}", half=half)
+
     def takes_policy(self, entry: Config) -> bool:
         """Whether the class of a custom layer is there, and takes the policy in its configuration."""
         given = layer_config(entry).get("dtype")
@@ -181,6 +189,7 @@ class Editor:
                 self.kept.append((f"{name} ({kind})", f"its policy is {shown} already"))
             return
         self.found.append((kind, name, not reason))
+        self.policy = self.policy_for((name, name.rpartition("/")[2], kind))
         own, wanted = str(config.get("name")), "float32" if reason else self.policy.name
         self.planned[own] = wanted if self.planned.get(own, wanted) == wanted else ""  # two layers of one name: neither is told apart
         if isinstance(given, dict):  # a policy object may be shared by many layers in the file; each keeps its own from now on

@@ -40,10 +40,9 @@ def rounded(array: NDArray[np.float32], half: str) -> NDArray[np.generic]:
     return array.astype(ml_dtypes.bfloat16)
 
 
-def in_half(tensor: ir.TensorProtocol, policy: Policy, name: str) -> ir.LazyTensor:
+def in_half(tensor: ir.TensorProtocol, dtype: ir.DataType, name: str) -> ir.LazyTensor:
     """The half form of a float32 tensor, made when it is written."""
-    dtype = ir.DataType[policy.half.upper()]
-    made = partial(_rounded_tensor, tensor, policy.half, dtype)
+    made = partial(_rounded_tensor, tensor, dtype.name.lower(), dtype)
     return ir.LazyTensor(made, dtype=dtype, shape=shape_of(tensor), name=name)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -22,7 +24,7 @@ from mplint.conversion.onnx.measure import Measurement
 from mplint.conversion.onnx.observed import observed
 from mplint.conversion.onnx.opset import raised, wanted
 from mplint.conversion.onnx.patterns import integers, is_whole, keep_whole, keep_whole_numbers
-from mplint.conversion.onnx.program import Program, analyze, is_constant
+from mplint.conversion.onnx.program import Program, analyze, is_constant, names_of
 from mplint.conversion.onnx.read import LEFT_OUT, faults_of, read
 from mplint.conversion.onnx.rescale import scaled_before, too_large
 from mplint.conversion.onnx.run import INLINE_BYTES, Feed, Session, external_files, weight_bytes
@@ -77,6 +79,9 @@ def load(path: str, recipe: Recipe = UNCHANGED) -> Loaded:
     return Loaded(model, declared, norms, scaled_before(model, recipe.scaled, declared) if recipe.scaled else 0)
 
 
+Written = tuple[Conversion, ir.Model]
+
+
 class Prepared(NamedTuple):
     """What a plan begins with, whatever it is told to keep: the recipe, what proves the result, the data grown, and what was noted."""
 
@@ -102,7 +107,9 @@ def prepare(path: str, policy: Policy, options: Options, calibration: Sequence[s
     known = inputs_for(path, model, options, calibration, notes)
     known.fault = "" if recipe.mends else fault
     measure_by(known, model, policy, given=bool(calibration))
-    recipe = recipe._replace(opset=needed_opset(path, recipe, policy, known, notes))
+    for half in dict.fromkeys((policy.half, *(half for _, half in options.halves))):
+        opset = needed_opset(path, recipe, half, partial(_is_to_be, half, policy, options), known, notes)
+        recipe = recipe._replace(opset=opset or recipe.opset)
     if recipe.opset is not None:
         model = load(path, recipe).model
     if any(node.op_type == "Sqrt" for node in model.graph):
@@ -111,6 +118,10 @@ def prepare(path: str, policy: Policy, options: Options, calibration: Sequence[s
             recipe = recipe._replace(fuse=True)
             notes.append(f"{other.norms} LayerNorms that were written out are one operator each, which computes its middle in float32")
     return Prepared(path, recipe, known, larger(path, known.feeds) if calibration else None, tuple(notes))
+
+
+def _is_to_be(half: str, policy: Policy, options: Options, node: ir.Node) -> bool:
+    return options.half_of(names_of(node), policy.half) == half
 
 
 def convert(path: str, policy: Policy, options: Options, calibration: Sequence[str] = ()) -> Conversion:
@@ -124,32 +135,41 @@ def planned(prepared: Prepared, policy: Policy, options: Options) -> Conversion:
     notes = list(prepared.notes)
     known.learned = 0
     model = load(path, recipe).model
-    program, unsafe, costs = measured(model, policy, options, known, grown)
+    program, unsafe, measurement = measured(model, policy, options, known, grown)
     if known.feeds and (products := too_large(program, unsafe)):
         other = load(path, recipe._replace(scaled=products))
         if other.moved and agrees(other.model, known):
             found = measured(other.model, policy, options, known, grown)
             if heavy_in_half(found.program, found.unsafe) > heavy_in_half(program, unsafe):
-                recipe, (program, unsafe, costs) = recipe._replace(scaled=products), found
+                recipe, (program, unsafe, measurement) = recipe._replace(scaled=products), found
                 notes += [f"{name}: the scale moved before the product, which half can't hold" for name in products]
+    ready = written(path, recipe, policy, options, plan(program, unsafe))
+    first: Written | None = ready
+    if condemned := options.condemned(ready[0]):
+        options, first = replace(options, reasons={**options.reasons, **condemned}), None
+        for operation in program.operations:
+            if operation.node is not None:
+                operation.stays = operation.stays or options.stays(names_of(operation.node))
     for attempt in range(ATTEMPTS):
         options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
         halves = plan(program, unsafe, attempt)
         learned = known.learned
-        result = attempt_at(path, recipe, policy, options, halves, known)
+        result = verified(first or written(path, recipe, policy, options, halves), path, recipe, known)
+        first = None
         if CRASHES in result.problems:
             keep_from_crashing(program)
             halves = plan(program, unsafe, attempt)
-            result = attempt_at(path, recipe, policy, options, halves, known)
+            result = verified(written(path, recipe, policy, options, halves), path, recipe, known)
         while learned < known.learned <= SURPRISES:  # it fails on what the plan does not know: plan with that, too
             learned = known.learned
             options.tell("measuring with an input that the plan did not know")
-            program, unsafe, costs = measured(program.model, policy, options, known, grown)
+            assert measurement is not None
+            unsafe |= measurement.unsafe(policy.tolerance, options.tell, grown)
             halves = plan(program, unsafe, attempt)
-            result = attempt_at(path, recipe, policy, options, halves, known)
+            result = verified(written(path, recipe, policy, options, halves), path, recipe, known)
         if not result.problems or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
-            result.regions = regions(program, halves, unsafe, costs)
+            result.regions = regions(program, halves, unsafe, measurement.costs if measurement is not None else {})
             result.notes = notes + result.notes
             return result
     raise AssertionError("no attempt was made")
@@ -177,11 +197,11 @@ def wanted_of(value: ir.Value) -> Wanted:
 
 
 class Measured(NamedTuple):
-    """A program, which of its tensors must stay float32 and why, and what tensors cost in half where that had to be estimated."""
+    """A program, which of its tensors must stay float32 and why, and what measured that, where there are inputs."""
 
     program: Program
     unsafe: dict[ir.Value, str]
-    costs: dict[ir.Value, float]
+    by: Measurement | None
 
 
 def measured(model: ir.Model, policy: Policy, options: Options, known: Samples, grown: Samples | None) -> Measured:
@@ -190,7 +210,7 @@ def measured(model: ir.Model, policy: Policy, options: Options, known: Samples, 
     keep_whole(program)
     keep_whole_numbers(program)
     unsafe: dict[ir.Value, str] = {}
-    costs: dict[ir.Value, float] = {}
+    measurement = None
     if grown is None:
         be_wary(program)
         unsafe |= raw_inputs(program, known.free)
@@ -198,10 +218,9 @@ def measured(model: ir.Model, policy: Policy, options: Options, known: Samples, 
         options.tell("measuring which tensors may be half")
         measurement = Measurement(program, policy, known)
         unsafe |= measurement.unsafe(policy.tolerance, options.tell, grown)
-        costs = measurement.costs
     else:
         unsafe |= unread_constants(program, policy)
-    return Measured(program, unsafe, costs)
+    return Measured(program, unsafe, measurement)
 
 
 def heavy_in_half(program: Program, unsafe: dict[ir.Value, str]) -> int:
@@ -217,18 +236,18 @@ def mended(fault: str, mends: Sequence[str]) -> Iterator[str]:
         yield f"{refused} the copy, {', '.join(mends)}"
 
 
-def needed_opset(path: str, recipe: Recipe, policy: Policy, known: Samples, notes: list[str]) -> int | None:
-    """The opset to raise the model to, None to leave it."""
+def needed_opset(path: str, recipe: Recipe, half: str, among: Callable[[ir.Node], bool], known: Samples, notes: list[str]) -> int | None:
+    """The opset to raise the model to for what is to be a half dtype `among` its nodes, None to leave it."""
     model = read(path, recipe.mends)
     old = model.opset_imports.get("", 1)
-    opsets = wanted(model, policy.half)
+    opsets = wanted(model, half, among)
     for opset in opsets:
         other = raised(read(path, recipe.mends), opset)
         if other is not None and agrees(other, known):
-            notes.append(f"raised from opset {old} to {opset}, in which the heavy operators take {policy.half}")
+            notes.append(f"raised from opset {old} to {opset}, in which the heavy operators take {half}")
             return opset
     if opsets:
-        notes.append(f"the heavy operators take {policy.half} from opset {opsets[-1]} on, and the model can't be raised to it from {old}")
+        notes.append(f"the heavy operators take {half} from opset {opsets[-1]} on, and the model can't be raised to it from {old}")
     return None
 
 
@@ -253,12 +272,12 @@ def unread_constants(program: Program, policy: Policy) -> dict[ir.Value, str]:
     return found
 
 
-def attempt_at(path: str, recipe: Recipe, policy: Policy, options: Options, halves: Sequence[bool], known: Samples) -> Conversion:
-    """Write the plan into a fresh copy of the model and verify it."""
+def written(path: str, recipe: Recipe, policy: Policy, options: Options, halves: Sequence[bool]) -> Written:
+    """A plan in a fresh copy of the model, with what there is to say of it; nothing of it was tried yet."""
     model, declared, *_ = load(path, recipe)
     before, sources = weight_bytes(model), external_files(model) - {os.path.realpath(path)}
     program = analyze(model, policy.half, options)
-    written = write(program, halves, policy, declared)
+    casts = write(program, halves, declared)
     unite(model)
     int8 = {n for n, operation in enumerate(program.operations) if operation.node is not None and is_whole(operation.node)}
     heavy = [n for n, operation in enumerate(program.operations) if operation.gain == HEAVY_GAIN and n not in int8]
@@ -271,12 +290,19 @@ def attempt_at(path: str, recipe: Recipe, policy: Policy, options: Options, halv
         operations=len(computing),
         operations_half=sum(halves[n] for n in computing),
         whole=len(int8) + integers(model),
-        casts_added=written.casts - written.removed,
+        casts_added=casts.casts - casts.removed,
         size_before=before,
         size_after=weight_bytes(model),
-        observe=lambda: observed(load(path, recipe).model, known.feeds) if known.feeds else {},
+        halves=tuple(sorted({program.operations[n].half for n in computing if halves[n]}, reverse=True)),
     )
-    verify(result, model, policy, known)
+    return result, model
+
+
+def verified(made: Written, path: str, recipe: Recipe, known: Samples) -> Conversion:
+    """A result that was tried."""
+    result, model = made
+    result.observe = lambda: observed(load(path, recipe).model, known.feeds) if known.feeds else {}
+    verify(result, model, result.policy, known)
     return result
 
 
@@ -300,7 +326,7 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
         session.close()
         result.verified.append("loaded and run by ONNX Runtime")
     except Exception as error:
-        if policy.half == "float16" or "NOT_IMPLEMENTED" not in str(error):
+        if "bfloat16" not in result.halves or "NOT_IMPLEMENTED" not in str(error):
             result.problems.append(f"ONNX Runtime refuses it: {str(error).strip().splitlines()[0][:300]}")
             return
     result.gaps += known.gaps
@@ -318,7 +344,9 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
     except Exception as error:
         result.problems.append(f"its emulation does not run: {str(error).strip().splitlines()[0][:300]}")
         return
-    result.verified.append(f"true {policy.half} semantics on {len(found)} sample{'s' if len(found) > 1 else ''}")
+    result.verified.append(
+        f"true {' and '.join(result.halves or (policy.half,))} semantics on {len(found)} sample{'s' if len(found) > 1 else ''}"
+    )
     judge(result, found, names)
     result.outputs = [value.name or "" for value in model.graph.outputs]
 

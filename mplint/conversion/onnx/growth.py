@@ -9,16 +9,19 @@ import onnx_ir as ir
 
 from mplint.conversion.onnx.instrument import owner_of
 from mplint.conversion.onnx.probe import Probe
+from mplint.conversion.onnx.program import Program
 from mplint.conversion.onnx.run import Feed
-from mplint.conversion.policy import Policy
+from mplint.limits import FLOAT16_MAX
 
 # What commonly bounds the argument of an exp: the maximum taken off, a negative square, a limit.
 BOUNDING = frozenset(("Sub", "Neg", "Clip", "Min", "Tanh", "Sigmoid", "LogSoftmax", "Softmax"))
 
 
-def unbounded(model: ir.Model, values: Sequence[ir.Value], feeds: Sequence[Feed], policy: Policy) -> set[ir.Value]:
+def unbounded(program: Program, values: Sequence[ir.Value], feeds: Sequence[Feed]) -> set[ir.Value]:
     """Those of the `values`, which are exps or sums of exps, that would exceed the range on arguments a little beyond the samples'."""
-    if not values or policy.largest > 1e38:  # the range of bfloat16 is that of float32
+    model = program.model
+    values = [value for value in values if "float16" in program.halves_of(value)]  # the range of bfloat16 is that of float32
+    if not values:
         return set()
     inside = [value for value in values if owner_of(value) is model.graph]
     if len(inside) < len(values):
@@ -30,7 +33,7 @@ def unbounded(model: ir.Model, values: Sequence[ir.Value], feeds: Sequence[Feed]
         extents = probe.extents(feed)
         for value, reached, spread in zip(values, extents[: len(values)], extents[len(values) :], strict=True):
             ahead = 1.0 + 0.5 * (spread.high - spread.low)
-            if not (reached.high >= 0 and math.log(reached.high + 1e-30) + ahead <= math.log(policy.largest)):
+            if not (reached.high >= 0 and math.log(reached.high + 1e-30) + ahead <= math.log(FLOAT16_MAX)):
                 found.add(value)
     return found
 

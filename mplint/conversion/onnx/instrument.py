@@ -38,14 +38,15 @@ class Change(NamedTuple):
 class Stencil:
     """A model, written out once, of which copies with other roundings are made; it stays as it is.
 
-    A copy renames a value where it is made, and what rounds it takes its name: nothing else changes.
+    A copy renames a value where it is made, and what rounds it takes its name: nothing else changes. `halves` are the dtypes of each
+    candidate, one after the other.
     """
 
-    def __init__(self, model: ir.Model, candidates: Sequence[ir.Value], half: str) -> None:
-        self.model, self.candidates, self.half = model, candidates, half
+    def __init__(self, model: ir.Model, candidates: Sequence[ir.Value], halves: Sequence[tuple[str, ...]]) -> None:
+        self.model, self.candidates, self.halves = model, candidates, halves
         self.numbers = {value: number for number, value in enumerate(candidates)}
         self.base = lean(model)
-        self.grown = half == "float16" and model.opset_imports.get("", 1) >= FIRST_BROADCAST
+        self.grown = any("float16" in given for given in halves) and model.opset_imports.get("", 1) >= FIRST_BROADCAST
         self.constants: dict[ir.Value, np.ndarray] = {}
 
     def copy(self, change: Change) -> Lean:
@@ -73,8 +74,14 @@ class Stencil:
         if value not in self.constants:
             tensor = tensor_of(value)
             assert tensor is not None
-            self.constants[value] = rounded(tensor.numpy(), self.half).astype(np.float32)
+            self.constants[value] = self.rounded(value, tensor.numpy())
         return self.constants[value]
+
+    def rounded(self, value: ir.Value, array: np.ndarray) -> np.ndarray:
+        """What a candidate would be in half."""
+        for half in self.halves[self.numbers[value]]:
+            array = rounded(array.astype(np.float32), half).astype(np.float32)
+        return array
 
 
 class _Copying:
@@ -136,20 +143,24 @@ class _Copying:
     def made(self, value: ir.Value, name: str, nodes: list[onnx.NodeProto], shown: dict[int, str], *, inside: bool = False) -> str:
         """The name under which a value is to be made; what rounds it and shows it goes to the `nodes`."""
         number = self.chosen.get(value)
-        raw = name
+        raw = source = name
         if number is not None and not is_constant(value):
             raw = f"mplint_{number}_raw"
-            nodes += self.rounding(raw, name, f"mplint_{number}", inside=inside)
+            halves = self.stencil.halves[number]
+            for at, half in enumerate(halves):
+                target = name if at == len(halves) - 1 else f"mplint_{number}_as_{half}"
+                nodes += self.rounding(raw if not at else source, target, f"mplint_{number}_{at}", half, inside=inside)
+                source = target
         if value in self.change.watched and not inside:
             at = self.change.watched[value]
             shown[at] = f"mplint_watch_{at}"
             nodes += _picking(raw, shown[at])
         return raw
 
-    def rounding(self, source: str, name: str, prefix: str, *, inside: bool) -> list[onnx.NodeProto]:
+    def rounding(self, source: str, name: str, prefix: str, dtype: str, *, inside: bool) -> list[onnx.NodeProto]:
         """Nodes that store `source` in half and read it back as `name`, at `MARGIN` times its size: the range is used up earlier."""
-        half = int(ir.DataType[self.stencil.half.upper()])
-        saturating = self.change.saturating and self.stencil.half == "float16"
+        half = int(ir.DataType[dtype.upper()])
+        saturating = self.change.saturating and dtype == "float16"
         nodes: list[onnx.NodeProto] = []
         before: list[Added] = []
         after: list[Added] = []
@@ -157,7 +168,7 @@ class _Copying:
             for what, limit in (("top", FLOAT16_MAX), ("least", -FLOAT16_MAX)):
                 nodes.append(_constant(np.array(limit, np.float32), f"{prefix}_{what}"))
             before = [("Min", [f"{prefix}_top"], {}), ("Max", [f"{prefix}_least"], {})]
-        elif self.stencil.grown and not self.change.saturating:
+        elif self.stencil.grown and dtype == "float16" and not self.change.saturating:
             factor = FACTOR
             if inside:
                 factor = f"{prefix}_margin"

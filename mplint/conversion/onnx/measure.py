@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -56,7 +57,7 @@ class Measurement:
         self.reasons: dict[ir.Value, str] = {}
         self.candidates: list[ir.Value] = []
         self.derived: dict[ir.Value, list[ir.Value]] = {}
-        growing = unbounded(program.model, [value for value in program.producers if grows(value)], samples.feeds, policy)
+        growing = unbounded(program, [value for value in program.producers if grows(value)], samples.feeds)
         self.reasons |= unseen(program, samples.all_feeds())
         for value in program.producers:
             if value in growing and value not in self.reasons:
@@ -69,7 +70,7 @@ class Measurement:
                     self.reasons[value] = "its value is not in the file"
                     continue
                 if tensor.size > LARGE:
-                    if why := damage(tensor, policy):
+                    if why := next(filter(None, (damage(tensor, replace(policy, half=half)) for half in program.halves_of(value))), ""):
                         self.reasons[value] = why
                     continue
             if value in self.reasons:
@@ -79,8 +80,10 @@ class Measurement:
                 self.derived[value] = sources
             else:
                 self.candidates.append(value)
-        self.stencil = Stencil(program.model, self.candidates, policy.half)
+        self.stencil = Stencil(program.model, self.candidates, [program.halves_of(value) for value in self.candidates])
         self.costs: dict[ir.Value, float] = {}  # what the rounding of each moves the outputs by, by an estimate
+        self.found = dict(self.reasons)  # what must stay float32, as far as anyone knows by now
+        self.tried: _Trials | None = None
         self.numbers = {value: number for number, value in enumerate(self.candidates)}
         self.beside: dict[int, list[ir.Value]] = {}  # the tensors that each operation makes or takes
         for value in program.producers:
@@ -104,17 +107,18 @@ class Measurement:
     def unsafe(self, tolerance: float, tell: Callable[[str], None] = lambda _: None, stress: Samples | None = None) -> dict[ir.Value, str]:
         """The tensors that must stay float32, and why; `tell` hears how far the search is.
 
-        What does not bear the larger inputs of `stress` stays too; what reaches a heavy operation is not asked for that.
+        What does not bear the larger inputs of `stress` stays too; what reaches a heavy operation is not asked for that. Asked again, when
+        the samples have become more, it goes on from there: what had to stay float32 stays.
         """
-        found = dict(self.reasons)
-        tried = _Trials(self, self.samples, tolerance * HEAVY_SHARE, tell)
+        found = self.found
+        tried = self.tried = self.tried or _Trials(self, self.samples, tolerance * HEAVY_SHARE, tell)
         heavy = list(dict.fromkeys(group for number in self._heavy() if (group := self._around(number, found))))
         with_heavy = {number for group in heavy for number in group}
-        light = [(number,) for number in range(len(self.candidates)) if number not in with_heavy]
+        light = [(number,) for number, value in enumerate(self.candidates) if number not in with_heavy and value not in found]
         bad = misfits(heavy, light, tried, tolerance)
         good = {number for group in (*heavy, *light) if group not in bad for number in group}
         for group, far in bad.items():
-            found |= {self.candidates[number]: self._moved(far) for number in group if number not in good}
+            found |= {(value := self.candidates[number]): self._moved(value, far) for number in group if number not in good}
         self.costs = tried.costs()
         tried.close()
         if stress is not None and stress.feeds:
@@ -123,7 +127,9 @@ class Measurement:
             larger = _Trials(self, stress, tolerance, tell)
             if rest and not larger.everywhere([*kept, *rest]).within(tolerance):
                 bad = fill.misfits(rest, larger.everywhere, tolerance, cost=tried.cost())
-                found |= {self.candidates[number]: f"{self._moved(far)} on larger inputs" for (number,), far in bad.items()}
+                found |= {
+                    (value := self.candidates[number]): f"{self._moved(value, far)} on larger inputs" for (number,), far in bad.items()
+                }
         inherit(found, self.derived)
         return found
 
@@ -145,9 +151,9 @@ class Measurement:
             stack += self.derived.get(value, ())
         return tuple(sorted(found))
 
-    def _moved(self, far: Distance) -> str:
+    def _moved(self, value: ir.Value, far: Distance) -> str:
         how = far.broken or (f"it moves an output by {far.error:.2g}" if far.error < float("inf") else "it moves an output too far")
-        return f"rounded to {self.policy.half}, {how}"
+        return f"rounded to {' and '.join(self.program.halves_of(value))}, {how}"
 
     def _light(self, found: Mapping[ir.Value, str]) -> list[int]:
         """The candidates that no heavy operation makes or takes, be it through operators that only hand values on."""
@@ -173,13 +179,13 @@ class _Trials(Trials[Group]):
         self.ranking: Ranking | None = None
 
     def _on_few(self, chosen: Collection[Group]) -> Distance:
-        """How far the outputs are on the samples that something failed on."""
-        return self._far(chosen, self.failed)
+        """How far the outputs are on the samples that something failed on, the last of them first: it has the least room."""
+        return self._far(chosen, self.failed[::-1])
 
     def _on_all(self, chosen: Collection[Group]) -> Distance:
         """How far they are on all samples, up to the first that is too far, which joins those that are tried most."""
         rest = [at for at in range(len(self.samples.all_feeds())) if at not in self.failed]
-        return self._far(chosen, [*self.failed, *rest])
+        return self._far(chosen, [*self.failed[::-1], *rest])
 
     def cost(self) -> Cost[Group]:
         """What tells what a group moves the outputs by, as far as two runs of a sample show it."""
@@ -206,25 +212,37 @@ class _Trials(Trials[Group]):
 
     def _far(self, chosen: Collection[Group], among: Sequence[int]) -> Distance:
         """How far the outputs are when the chosen groups alone are rounded: the worst sample's, or the first that is too far."""
+        numbers = {number for group in chosen for number in group}
+        values = frozenset(self.measurement.candidates[number] for number in numbers)
+        known = self.samples.tried.setdefault(values, {})
+        bad = next((at for at in among if at in known and not known[at].within(self.limit)), None)
+        if bad is None:
+            bad = self._run(numbers, [at for at in among if at not in known], known)
+        at = bad if bad is not None else max(among, key=lambda at: known[at].error)
+        if at not in self.failed and not (self.failed and bad is None):
+            self.failed.append(at)
+        return known[at]
+
+    def _run(self, numbers: Collection[int], among: Sequence[int], known: dict[int, Distance]) -> int | None:
+        """Learn how far the outputs are on some samples, up to the first that is too far, which is returned."""
+        if not among:
+            return None
         self.runs += 1
         self.tell(f"measuring tensors, trial {self.runs}")
-        numbers = {number for group in chosen for number in group}
-        measurement = self.measurement
-        worst, at = Distance(0.0), among[0]
+        left = list(among)
         try:
-            session = Session(measurement.stencil.copy(Change(numbers)))
+            session = Session(self.measurement.stencil.copy(Change(numbers)))
             try:
-                for number, found in self.samples.distances(session.run, among):
-                    if found.broken or found.error > worst.error:
-                        worst, at = found, number
+                for at, found in self.samples.distances(session.run, among):
+                    known[at] = found
+                    left.remove(at)
                     if not found.within(self.limit):
-                        break
+                        return at
             finally:
                 session.close()
         except ConversionError:
             raise
         except Exception:  # a rounded index outside its table, a rounded size that does not fit
-            worst = Distance(float("inf"))
-        if at not in self.failed and not (self.failed and worst.within(self.limit)):
-            self.failed.append(at)
-        return worst
+            known[left[0]] = Distance(float("inf"))
+            return left[0]
+        return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx
 import onnx.defs
 import onnx_ir as ir
@@ -15,11 +17,14 @@ REWORKED = {"Resize": 19, "BatchNormalization": 15, "GridSample": 20}  # from wh
 NEWEST = 22  # the first opset in which Conv, pooling and the recurrent operators take bfloat16
 
 
-def wanted(model: ir.Model, half: str) -> tuple[int, ...]:
-    """The opsets that give the model's heavy operators a half form, the newest and the oldest; () where its own does or none would."""
+def wanted(model: ir.Model, half: str, among: Callable[[ir.Node], bool]) -> tuple[int, ...]:
+    """The opsets that give the model's heavy operators `among` its nodes a half form, the newest and the oldest.
+
+    () where its own does or none would.
+    """
     version = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
     nodes = (node for body in tops(model) for node in body.all_nodes())
-    heavy = {node.op_type for node in nodes if node.domain in ("", "ai.onnx") and node.op_type in HEAVY}
+    heavy = {node.op_type for node in nodes if node.domain in ("", "ai.onnx") and node.op_type in HEAVY and among(node)}
     lacking = {op_type for op_type in heavy if not _takes(op_type, version, half) and _takes(op_type, NEWEST, half)}
     if version >= NEWEST or not lacking:
         return ()

@@ -35,9 +35,17 @@ class Program(planner.Planned[Operation, ir.Value]):
     """What the planner reads, and which operations the parts of bodies and calls belong to."""
 
     model: ir.Model = field(kw_only=True)
+    half: str = "float16"
     numbers: dict[ir.Node, int] = field(default_factory=dict)
     outputs: dict[tuple[Body, int], int] = field(default_factory=dict)  # which operation a body's output belongs to
     calls: dict[tuple[ir.Node, int], int] = field(default_factory=dict)  # which operation takes the operand of a call or a control node
+
+    def halves_of(self, value: ir.Value) -> tuple[str, ...]:
+        """The half dtypes that a tensor would have: that of what makes it, and those of what takes it."""
+        producer = self.producers.get(value)
+        around = [*(() if producer is None else (producer,)), *self.takers.get(value, ())]
+        found = [self.operations[at] for at in around if at != FLOAT]
+        return tuple(dict.fromkeys(one.half or self.half for one in found if not one.stays)) or (self.half,)
 
 
 def bodies(model: ir.Model) -> Iterator[tuple[Body, dict[str, int]]]:
@@ -64,8 +72,8 @@ def is_constant(value: ir.Value) -> bool:
 
 
 def analyze(model: ir.Model, half: str, options: Options) -> Program:
-    """The program of a model whose values carry their types."""
-    program = Program([Operation(None, stays="the model's own interface")], model=model)
+    """The program of a model whose values carry their types; `half` is the dtype of what the options give no other."""
+    program = Program([Operation(None, stays="the model's own interface")], model=model, half=half)
     for value in model.graph.inputs:
         if is_float(value):
             program.producers[value] = FLOAT if value.is_initializer() else _gate(program, options)
@@ -87,10 +95,15 @@ def analyze(model: ir.Model, half: str, options: Options) -> Program:
                 _control(program, node, opsets)
             else:
                 _node(program, node, opsets, half, options)
-    if not casts_to(half, model.opset_imports.get("", 1)):
-        for operation in program.operations:
-            operation.stays = operation.stays or f"this opset has no cast to {half}"
+    for operation in program.operations:
+        if not casts_to(operation.half or half, model.opset_imports.get("", 1)):
+            operation.stays = operation.stays or f"this opset has no cast to {operation.half or half}"
     return program
+
+
+def names_of(node: ir.Node) -> tuple[str, ...]:
+    """What a user may call a node: its name, what it does, and what it makes."""
+    return (node.name or "", node.op_type, *(value.name or "" for value in node.outputs))
 
 
 def _add(program: Program, operation: Operation) -> int:
@@ -120,12 +133,13 @@ def _node(program: Program, node: ir.Node, opsets: dict[str, int], half: str, op
         for position, value in enumerate(body.outputs):
             _take(program, value, FLOAT)
             program.outputs[body, position] = FLOAT
+    half = options.half_of(names_of(node), half)
     slots, stays = _slots(node, opsets, half)
-    stays = stays or options.stays((node.name or "", node.op_type, *(value.name or "" for value in node.outputs)))
+    stays = stays or options.stays(names_of(node))
     number = FLOAT
     if slots is not None:
         gain = HEAVY_GAIN if node.op_type in HEAVY else LIGHT_GAIN if is_float(node.outputs[0]) else 0.0
-        number = _add(program, Operation(node, *slots, gain=gain, stays=stays))
+        number = _add(program, Operation(node, *slots, gain=gain, stays=stays, half=half))
         program.numbers[node] = number
     elif any(is_float(value) for value in (*node.inputs, *node.outputs)):
         program.numbers[node] = _add(program, Operation(node, stays=stays))

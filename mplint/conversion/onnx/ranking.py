@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 import onnx_ir as ir
 
-from mplint.conversion.onnx.constants import rounded, tensor_of
+from mplint.conversion.onnx.constants import tensor_of
 from mplint.conversion.onnx.instrument import WATCHED, Change, Stencil, owner_of
 from mplint.conversion.onnx.program import Program, is_constant, is_float
 from mplint.conversion.onnx.run import Feed, Session
@@ -44,9 +44,10 @@ class Ranking:
             self.costs[value] = max(self.costs.get(value, 0.0), cost)
 
     def close(self) -> None:
-        """Free the sessions."""
+        """Free the sessions; a further look opens them again."""
         for session in self.sessions:
             session.close()
+        self.sessions = []
 
     def _session(self, chosen: Collection[int]) -> Session:
         """A model whose outputs are elements of each tensor that is watched, as they are before their own rounding."""
@@ -60,15 +61,12 @@ class Ranking:
             tensor = tensor_of(value) if is_constant(value) else None
             if tensor is not None:
                 array = np.asarray(tensor.numpy(), dtype=np.float32).reshape(-1)
-                found[value] = self._compared(array, array, is_rounded=True)
+                found[value] = compared(array, array, self.stencil.rounded(value, array))
         for value in self.values:
             one, other = np.asarray(plain[value]).reshape(-1), np.asarray(moved[value]).reshape(-1)
             if one.shape == other.shape and one.size:
-                found[value] = self._compared(one, other, is_rounded=value in among)
+                found[value] = compared(one, other, self.stencil.rounded(value, other) if value in among else other)
         return found
-
-    def _compared(self, plain: np.ndarray, moved: np.ndarray, *, is_rounded: bool) -> Seen:
-        return compared(plain, moved, rounded(moved.astype(np.float32), self.stencil.half).astype(np.float32) if is_rounded else moved)
 
 
 def steps(body: Body) -> Iterator[Step[ir.Value]]:

@@ -17,7 +17,7 @@ from mplint.processors import processors
 Feed = Mapping[str, np.ndarray]
 Outputs = list[object]
 INLINE_BYTES = 1 << 30  # protobuf stops at 2 GiB; above this, weights go to a file beside the model
-LARGE = 1 << 27  # bytes of weights that are not to be copied by optimizations
+LARGE = 1 << 25  # bytes of weights that are not to be copied by optimizations
 
 
 OPEN: WeakSet[Session] = WeakSet()

@@ -8,6 +8,7 @@ real data, and samples seldom hold them.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,7 +69,8 @@ class Samples:
 
     `sizes` are how large each output is on all feeds, where these are of one kind, and `ruler` is what outputs are measured by. `unseen`
     are feeds that the plan does not know and the result is verified on; one that it fails on is `learned`, and planned with. `gaps` are why
-    they prove too little, `fault` is why the ONNX checker refuses the original.
+    they prove too little, `fault` is why the ONNX checker refuses the original. `tried` is how far each feed, by its number, was with some
+    tensors rounded.
     """
 
     feeds: list[Feed] = field(default_factory=list)
@@ -81,6 +83,7 @@ class Samples:
     learned: int = 0
     gaps: list[str] = field(default_factory=list)
     fault: str = ""
+    tried: dict[frozenset[ir.Value], dict[int, Distance]] = field(default_factory=dict)
 
     def all_feeds(self) -> list[Feed]:
         """Every feed, the derived ones last."""
@@ -238,16 +241,20 @@ class _Trial:
         self.probe: Probe | None = None
         self.limits: list[tuple[float, bool, bool]] | None = None
         self.base: Feed | None = None
+        self.ran: dict[bytes, Outputs | None] = {}
 
     def run(self, feed: Feed) -> Outputs | None:
-        """The outputs, None where the model does not run or gives no finite numbers."""
+        """The outputs, None where the model does not run or gives no finite numbers; a feed is run once."""
         if sum(array.size for array in feed.values()) > MOST:
             return None
-        try:
-            outputs = self.session.run(feed)
-        except Exception:
-            return None
-        return outputs if _finite(outputs) else None
+        key = _digest(feed)
+        if key not in self.ran:
+            try:
+                outputs = self.session.run(feed)
+            except Exception:
+                outputs = []
+            self.ran[key] = outputs if outputs and _finite(outputs) else None
+        return self.ran[key]
 
     def add(self, found: Samples, feed: Feed) -> None:
         """Take a feed if the model runs on it."""
@@ -271,12 +278,15 @@ class _Trial:
         base = found.feeds[order[0]]
         usual = sizes_of(found.references)
         smooth = not any(map(_decides, self.model.graph.all_nodes()))
+        taken = {_digest(feed) for feed in found.feeds}
+        self.ran |= {_digest(feed): outputs for feed, outputs in zip(found.feeds, found.references, strict=True) if _finite(outputs)}
 
         def derived(name: str, feeds: Iterable[Feed], limit: float = FAR) -> Derived | None:
             for feed in feeds:
                 outputs = self.run(feed)
-                if outputs is None:
+                if outputs is None or _digest(feed) in taken:
                     continue
+                taken.add(_digest(feed))
                 if any(size > limit * known for size, known in zip(sizes_of([outputs]), usual, strict=False)) and name != ZEROS:
                     return None
                 stable = partial(self._is_stable, feed, outputs, base, usual) if smooth else bool
@@ -506,6 +516,15 @@ def _bound(node: ir.Node) -> float | None:
         bounds = [float(tensor.numpy().reshape(-1)[0]) for tensor in tensors if tensor is not None and tensor.size == 1]
     largest = max(map(abs, bounds), default=0.0)
     return largest if len(bounds) == 2 and 0 < largest < 1e4 else None
+
+
+def _digest(feed: Feed) -> bytes:
+    """What tells feeds apart that are not the same."""
+    found = hashlib.blake2b(digest_size=16)
+    for name, array in sorted(feed.items()):
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
+    return found.digest()
 
 
 def _floats(outputs: Sequence[object] | None) -> list[np.ndarray]:

@@ -6,7 +6,7 @@ needs it. Graph inputs and outputs, captured values, collisions of names and out
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -15,7 +15,6 @@ from mplint.conversion.onnx.constants import in_half, tensor_of
 from mplint.conversion.onnx.program import Program, bodies, is_constant
 from mplint.conversion.onnx.schemas import ANY_INPUT, DTYPE_ATTRIBUTE
 from mplint.conversion.onnx.types import Body, Declared
-from mplint.conversion.policy import Policy
 
 
 @dataclass(slots=True)
@@ -26,68 +25,79 @@ class Written:
     removed: int = 0
 
 
-def write(program: Program, halves: Sequence[bool], policy: Policy, declared: Declared) -> Written:
+def write(program: Program, halves: Sequence[bool], declared: Declared) -> Written:
     """Turn the operations that `halves` marks to half, in place, and put the declared types of all other values back."""
-    writer = _Writer(program, halves, policy, declared)
+    writer = _Writer(program, halves, declared)
     for value in list(program.producers):
         writer.value(value)
     for number, operation in enumerate(program.operations):
         if operation.node is not None and halves[number]:
-            writer.attributes(operation.node, operation.outputs)
+            writer.attributes(operation.node, operation.outputs, writer.dtype(number))
     writer.restore()
     writer.drop_empty_casts()
     return writer.written
 
 
 class _Writer:
-    def __init__(self, program: Program, halves: Sequence[bool], policy: Policy, declared: Declared) -> None:
-        self.program, self.halves, self.policy, self.declared = program, halves, policy, declared
-        self.half = ir.DataType[policy.half.upper()]
+    def __init__(self, program: Program, halves: Sequence[bool], declared: Declared) -> None:
+        self.program, self.halves, self.declared = program, halves, declared
         self.written = Written()
-        self.turned: set[ir.Value] = set()
+        self.turned: dict[ir.Value, ir.DataType] = {}
         self.names = Names(program.model)
         self.at_outputs: dict[ir.Value, list[tuple[Body, int]]] = {}
         for body, _ in bodies(program.model):
             for position, value in enumerate(body.outputs):
                 self.at_outputs.setdefault(value, []).append((body, position))
 
+    def dtype(self, number: int | None) -> ir.DataType:
+        """What an operation computes in."""
+        if number is None or not self.halves[number]:
+            return ir.DataType.FLOAT
+        return ir.DataType[(self.program.operations[number].half or self.program.half).upper()]
+
     def value(self, value: ir.Value) -> None:
         """Give the takers of one float32 tensor the version that each needs."""
-        producer = self.program.producers[value]
-        is_half = producer is not None and self.halves[producer]
-        half_uses, float_uses = self._uses(value, is_half)
-        ends = self.at_outputs.get(value, [])
-        half_ends = [end for end in ends if self.halves[self.program.outputs.get(end, 0)]]
-        float_ends = [end for end in ends if end not in half_ends]
-        if is_half:
-            self._was_made_in_half(value, float_uses, float_ends, named=any(body is self.program.model.graph for body, _ in half_ends))
-        elif half_uses or half_ends:
-            taken = self._constant(value) if is_constant(value) else None
-            other = taken or self._cast(value, self.half, self.names.fresh(f"{value.name}_{self.policy.half}"))
-            for node, position in half_uses:
+        made = self.dtype(self.program.producers[value])
+        uses = self._uses(value, made)
+        ends: dict[ir.DataType, list[tuple[Body, int]]] = {}
+        for end in self.at_outputs.get(value, []):
+            ends.setdefault(self.dtype(self.program.outputs.get(end, 0)), []).append(end)
+        plain, name = ir.DataType.FLOAT, value.name
+        if made is not plain:
+            named = any(body is self.program.model.graph for body, _ in ends.get(made, ()))
+            self._was_made_in_half(value, made, uses.get(plain, []), ends.get(plain, []), named=named)
+        for half in sorted((uses.keys() | ends.keys()) - {made, plain}):
+            taken = self._constant(value, half) if is_constant(value) else None
+            other = taken or self._cast(value, half, self.names.fresh(f"{name}_{half.name.lower()}"))
+            for node, position in uses.get(half, ()):
                 node.replace_input_with(position, other)
-            for body, position in half_ends:
+            for body, position in ends.get(half, ()):
                 body.outputs[position] = other
-            if taken is not None and not float_uses and not float_ends:
-                self._drop(value)
+        if made is plain and is_constant(value) and self._is_spare(value, uses, ends):
+            self._drop(value)
 
-    def attributes(self, node: ir.Node, outputs: tuple[int, ...]) -> None:
+    def _is_spare(self, value: ir.Value, *takers: Mapping[ir.DataType, object]) -> bool:
+        """Whether a constant was taken, in float32 by nobody."""
+        halves = {half for taken in takers for half in taken}
+        return bool(halves) and ir.DataType.FLOAT not in halves and tensor_of(value) is not None
+
+    def attributes(self, node: ir.Node, outputs: tuple[int, ...], half: ir.DataType) -> None:
         """Retarget the attributes that name the dtype of a node's output."""
         name = DTYPE_ATTRIBUTE.get(node.op_type)
         if name is not None and 0 in outputs:
-            node.attributes[name] = ir.AttrInt64(name, int(self.half))
+            node.attributes[name] = ir.AttrInt64(name, int(half))
         elif node.op_type == "ConstantOfShape" and 0 in outputs:
             import numpy as np
 
             given = node.attributes.get("value")
             tensor = given.as_tensor() if given is not None else ir.tensor(np.zeros(1, dtype=np.float32))
-            node.attributes["value"] = ir.AttrTensor("value", in_half(tensor, self.policy, tensor.name or "value"))
+            node.attributes["value"] = ir.AttrTensor("value", in_half(tensor, half, tensor.name or "value"))
 
     def restore(self) -> None:
         """Put back what the file declared, and the half dtype of what turned to half."""
         for value, (kind, shape) in self.declared.items():
             if value in self.turned:
-                value.type = ir.TensorType(self.half) if kind is not None else None
+                value.type = ir.TensorType(self.turned[value]) if kind is not None else None
             else:
                 value.type = kind
             value.shape = shape
@@ -99,38 +109,43 @@ class _Writer:
             if node is None or node.op_type != "Cast" or not self.halves[number] or node.graph is None:
                 continue
             source, target = node.inputs[0], node.outputs[0]
-            if source is not None and source in self.turned and self._is_half(node) and not target.is_graph_output():
+            given = self.turned.get(source) if source is not None else None
+            if source is not None and given is not None and self._goes_to(node, given) and not target.is_graph_output():
                 target.replace_all_uses_with(source)
                 node.graph.remove(node, safe=True)
                 self.written.removed += 1
 
-    def _is_half(self, cast: ir.Node) -> bool:
-        return cast.attributes.get_int("to", 0) == int(self.half)
+    def _goes_to(self, cast: ir.Node, dtype: ir.DataType) -> bool:
+        return cast.attributes.get_int("to", 0) == int(dtype)
 
-    def _uses(self, value: ir.Value, is_half: bool) -> tuple[list[tuple[ir.Node, int]], list[tuple[ir.Node, int]]]:
-        """The uses by nodes that want half, and by those that want float32; a cast takes what is there."""
-        halves, floats = [], []
+    def _uses(self, value: ir.Value, made: ir.DataType) -> dict[ir.DataType, list[tuple[ir.Node, int]]]:
+        """The uses by nodes, by the dtype that each wants; a cast takes what is there, which is `made`."""
+        found: dict[ir.DataType, list[tuple[ir.Node, int]]] = {}
         for use in list(value.uses()):
             node, position = use.node, use.idx
             number = self.program.calls.get((node, position), self.program.numbers.get(node, 0))
             operation = self.program.operations[number]
-            follows = operation.node is None or position in operation.inputs
-            if (self.halves[number] and follows) or (is_half and node.op_type in ANY_INPUT and not follows):
-                halves.append((node, position))
+            if operation.node is None or position in operation.inputs:
+                wanted = self.dtype(number)
             else:
-                floats.append((node, position))
-        return halves, floats
+                wanted = ir.DataType.FLOAT
+            if node.op_type in ANY_INPUT and (wanted is not ir.DataType.FLOAT or position not in operation.inputs):
+                wanted = made if made is not ir.DataType.FLOAT else wanted
+            found.setdefault(wanted, []).append((node, position))
+        return found
 
-    def _was_made_in_half(self, value: ir.Value, uses: list[tuple[ir.Node, int]], ends: list[tuple[Body, int]], *, named: bool) -> None:
+    def _was_made_in_half(
+        self, value: ir.Value, half: ir.DataType, uses: list[tuple[ir.Node, int]], ends: list[tuple[Body, int]], *, named: bool
+    ) -> None:
         """Turn a value to half; its float32 version, where someone needs it, takes its name, unless the name is `named` in an interface."""
         name = value.name or ""
         shape = value.shape
-        self.turned.add(value)
-        value.type = ir.TensorType(self.half)
+        self.turned[value] = half
+        value.type = ir.TensorType(half)
         if named or value.producer() is None:
             fresh = f"{name}_float32"
         else:
-            fresh, value.name = name, self.names.fresh(f"{name}_{self.policy.half}")
+            fresh, value.name = name, self.names.fresh(f"{name}_{half.name.lower()}")
         if not uses and not ends:
             return
         if fresh != name:
@@ -151,13 +166,13 @@ class _Writer:
         self.written.casts += 1
         return insert_cast(value, dtype, name, self.names)
 
-    def _constant(self, value: ir.Value) -> ir.Value | None:
+    def _constant(self, value: ir.Value, dtype: ir.DataType) -> ir.Value | None:
         """The half version of a constant, beside it."""
         tensor = tensor_of(value)
         if tensor is None:
             return None
-        name = self.names.fresh(f"{value.name}_{self.policy.half}")
-        half = in_half(tensor, self.policy, name)
+        name = self.names.fresh(f"{value.name}_{dtype.name.lower()}")
+        half = in_half(tensor, dtype, name)
         producer = value.producer()
         if producer is not None:
             node = ir.node("Constant", [], {"value": half}, outputs=[ir.Value(name=name)], name=self.names.fresh(f"Constant_{name}"))
@@ -166,7 +181,7 @@ class _Writer:
             return node.outputs[0]
         owner = value.graph
         assert isinstance(owner, ir.Graph)
-        other = ir.Value(name=name, shape=half.shape, type=ir.TensorType(self.half), const_value=half)
+        other = ir.Value(name=name, shape=half.shape, type=ir.TensorType(dtype), const_value=half)
         _describe(other, value)
         owner.register_initializer(other)
         return other
