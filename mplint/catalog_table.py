@@ -49,7 +49,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'numerics/half_precision_input.py': (7013, (('MP203', 'half-precision-input', 'WARNING', ('Input',), ('keras',), False, 'HalfPrecisionInput', False, True, True, False),)),
     'numerics/half_precision_reduction.py': (10826, (('MP211', 'half-precision-reduction', 'WARNING', ('autocast', 'float16', 'half()'), ('torch', 'tensorflow'), False, 'HalfPrecisionReduction', False, True, True, False),)),
     'numerics/half_precision_weights.py': (12174, (('MP210', 'half-precision-weights', 'ERROR', ('float16', '.half', '"half"'), ('keras', 'torch'), False, 'HalfPrecisionWeights', False, False, True, False),)),
-    'numerics/hard_coded_dtype_in_layer.py': (22108, (('MP209', 'hard-coded-dtype-in-layer', 'WARNING', (), ('keras',), False, 'HardCodedDtypeInLayer', False, False, True, False),)),
+    'numerics/hard_coded_dtype_in_layer.py': (22201, (('MP209', 'hard-coded-dtype-in-layer', 'WARNING', (), ('keras',), False, 'HardCodedDtypeInLayer', False, False, True, False),)),
     'numerics/integers_in_half.py': (13247, (('MP212', 'integers-in-half', 'WARNING', ('arange', 'range', 'reduce_prod', 'size'), ('torch', 'keras'), False, 'IntegersInHalf', False, False, True, False),)),
     'numerics/loss_on_logits.py': (14820, ()),
     'numerics/manual_cast_in_autocast.py': (3752, (('MP207', 'manual-cast-in-autocast', 'INFO', ('autocast',), ('torch',), False, 'ManualCastInAutocast', False, False, True, False),)),
