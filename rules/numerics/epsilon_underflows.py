@@ -226,7 +226,7 @@ def in_float32(trace: Trace, place: Place, items: Sequence[half.Found]) -> Fix |
         file, step = trace.node(item.event.place) or (None, None)
         if file is None or not by_region or item.event.place.path != place.path:
             return None
-        while isinstance(step, ast.Name | ast.Attribute | ast.keyword) or is_number(step):
+        while step is not None and (isinstance(step, ast.Name | ast.Attribute | ast.keyword) or is_number(step)):
             step = file.syntax.parents.get(step)  # the number, where that is what is known of the step
         operand = guarded_by(step)
         if operand is None:
