@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.engine.installs import LATEST, Installed, container, installs, notebook_installs, plain, script_installs
 from mplint.python.neighbors import ROOT_MARKS
-from mplint.versions import Version
+from mplint.versions import Version, parse_versions
 from mplint.versions import Versions as Versions
-from mplint.versions import parse_versions
 
 if TYPE_CHECKING:
     import ast

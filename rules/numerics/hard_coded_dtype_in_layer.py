@@ -14,6 +14,7 @@ from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import COMPUTE, DTYPE_NAMES, SINGLE, Object, Place, Step, Tensor
 from mplint.python.document import is_test_path
 from mplint.python.file import SourceFile
+from mplint.python.syntax import last_name
 from mplint.rule import Consequence, Rule
 
 FILLS = (
@@ -354,11 +355,6 @@ def is_count(file: SourceFile, node: ast.expr, depth: int = 0) -> bool:
         case ast.Attribute(attr=attr):
             return attr in SIZES or COUNT.search(attr) is not None
     return False
-
-
-def last_name(node: ast.expr) -> str:
-    """The last part of a dotted name."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def named_only_for(trace: Trace, written: Place) -> Span | None:

@@ -164,7 +164,7 @@ class Migration:
         self.forward.need(twin or block, loss)
 
     def _other_backwards(self) -> Iterator[Change]:
-        """Scale the losses beside: apex had unscaled the gradients by then, and what is added to them now is unscaled together with them."""
+        """Scale the losses beside: apex had unscaled the gradients by then, a scaler unscales all of them at the step."""
         scaled = self.calls["scale_loss"]
         inside = {id(n) for call in scaled for n in ast.walk(self.syntax.statement(call))}
         functions = {self.syntax.function(call) for call in scaled}
