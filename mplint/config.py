@@ -116,6 +116,23 @@ def config_in(folder: str) -> Config | None:
     return None
 
 
+def origins(source: str) -> dict[str, str]:
+    """Which file says each setting of a configuration file, itself or one that it extends: the paths by key."""
+    found: dict[str, str] = {}
+    file: str | None = source
+    while file is not None:
+        table = _read(file) or {}
+        found = {**dict.fromkeys(table, file), **found}
+        base = table.get("extend")
+        file = _extended(file, base) if isinstance(base, str) else None
+    return found
+
+
+def _extended(path: str, base: str) -> str:
+    """The path of a configuration file that the one at `path` extends."""
+    return os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(base)))
+
+
 def with_given(config: Config, given: Given) -> Config:
     """A configuration with what the options of the command say laid over it, but for their patterns."""
     if given.select:
@@ -175,7 +192,7 @@ def _with(config: Config, table: dict[str, object], path: str, extending: tuple[
     if base is not None:
         if not isinstance(base, str) or not base.strip():
             raise UsageError(f'{path}: extend must be a path such as "../mplint.toml", not {_kind(base)}')
-        file = os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(base)))
+        file = _extended(path, base)
         if not os.path.isfile(file):
             raise UsageError(f"{path}: extend: {file}: no such configuration file")
         if os.path.realpath(file) in extending:

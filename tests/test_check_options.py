@@ -47,6 +47,23 @@ def test_files_and_settings_are_shown(here: Path, capsys: pytest.CaptureFixture[
     assert (settings["ignore"], settings["fail-on"], settings["severity"]) == (["MP4"], "error", {"MP101": "info"})
 
 
+def test_every_setting_that_is_shown_says_where_it_is_from(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "mplint.toml").write_text('fail-on = "error"\nignore = ["MP4"]\noptions = {MP403 = {least-rows = 5000}}\ntarget = "Tesla T4"\n')
+    (here / "inner").mkdir()
+    (here / "inner" / "b.py").write_text(OLD)
+    (here / "inner" / "mplint.toml").write_text('extend = "../mplint.toml"\nignore = ["MP304"]\n')
+    code, out, _ = run(capsys, "inner", "--show-settings", "--min-confidence", "low", "--target", "8.0")
+    lines = out.splitlines()
+    assert code == 0
+    assert 'ignore = ["MP304"]  # inner/mplint.toml' in lines
+    assert 'fail-on = "error"  # mplint.toml' in lines and "[options.MP403]  # mplint.toml" in lines
+    assert 'min-confidence = "low"  # the command' in lines and 'hardware = "8.0"  # the command' in lines
+    assert "select = []  # default" in lines and "cache = false  # the command" in lines
+    checked, left = out.split("# not checked:")
+    assert "MP302 MP303 MP305" in checked.replace("\n# ", " ") and "MP304" in left
+    assert tomllib.loads(out)["options"] == {"MP403": {"least-rows": 5000}}
+
+
 def test_a_severity_of_ones_own_changes_the_exit_status(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys)[0] == 1
     (here / "mplint.toml").write_text('[severity]\nMP101 = "info"\n')

@@ -118,6 +118,7 @@ def test_no_command_prints_the_help_as_misuse(run: Run) -> None:
         (["src"], 'unknown command "src"; did you mean `mplint check src`?'),
         (["check", "--selct", "MP3"], 'unknown option --selct; did you mean "--select"? (see `mplint check --help`)'),
         (["check", "--apply"], "unknown option --apply; `mplint fix` has it (see `mplint check --help`)"),
+        (["fix", "--diff"], "unknown option --diff; `mplint fix` without `--apply` shows a diff and writes nothing"),
         (["check", "--zzz"], "unknown option --zzz (see `mplint check --help`)"),
         (["check", "--select"], "argument --select: expected one argument (see `mplint check --help`)"),
         (["check", "--fail-on", "x"], "argument --fail-on: invalid choice: 'x' (choose from 'error', 'warning', 'info')"),

@@ -221,7 +221,12 @@ def parse_arguments(name: str, module: Command, argv: Sequence[str]) -> argparse
 
 
 def _hint(name: str, option: str, parser: Parser) -> str:
-    """The command that has an option which `name` has not, or an option of `name` that is written much the same."""
+    """The command that has an option which `name` has not, or an option of `name` that is written much the same.
+
+    What other linters call so, and mplint does without a word, is told first.
+    """
+    if option == "--diff":
+        return "; `mplint fix` without `--apply` shows a diff and writes nothing"
     for other in COMMANDS:
         theirs = options_of(other)
         if other != name and option in theirs._option_string_actions:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mplint.config import Config
+from mplint.config import Config, load_config, origins
 
 if TYPE_CHECKING:
     from mplint.targets import Targets
@@ -21,9 +21,39 @@ SCHEMA = "https://raw.githubusercontent.com/mplint/mplint/main/mplint/data/confi
 
 
 def settings_text(config: Config, targets: Targets) -> str:
-    """Every setting that is in force, as TOML, with the versions that pins give where none is configured."""
+    """Every setting that is in force, as TOML, each with where it is from, and the rules that are checked.
+
+    Where no version is configured, the one that pins give stands in its place.
+    """
     lines = [f"# from {config.source}" if config.source else "# no configuration file"]
-    plain = {
+    said, unchanged = _said(config)
+    before, now = _plain(unchanged), _plain(config)
+    for key, value in now.items():
+        if value is not None:
+            origin = said.get(key, "default") if value == before[key] else "the command"
+            lines.append(f"{key} = {_toml(value)}  # {origin}")
+    for name, entries in _tables(config):
+        origin = said.get(name.partition(".")[0], "the command")
+        lines += _table(name, entries, origin)
+    lines += ["", "[target]"]
+    target = said.get("target", "the command")
+    if config.target is not None:
+        lines.append(f"hardware = {_toml(config.target)}  # {target if config.target == unchanged.target else 'the command'}")
+    configured = {"torch": config.torch, "keras": config.keras, "tensorflow": config.tensorflow}
+    for (library, version), pinned in zip(configured.items(), targets.libraries[:3], strict=True):
+        lines.append(f"{library} = {_toml(version)}  # {target}" if version is not None else f"# {library}: {_pinned(pinned)}")
+    return "\n".join([*lines, "", *_rules(config)]) + "\n"
+
+
+def _said(config: Config) -> tuple[dict[str, str], Config]:
+    """Which file says each setting, and the configuration without what the command says."""
+    if config.source is None:
+        return {}, Config()
+    return origins(config.source), load_config(file=config.source)
+
+
+def _plain(config: Config) -> dict[str, object]:
+    return {
         "select": config.select,
         "extend-select": config.extend_select,
         "ignore": config.ignore,
@@ -36,21 +66,28 @@ def settings_text(config: Config, targets: Targets) -> str:
         "plugins": config.plugins,
         "cache": config.cache,
     }
-    lines += [f"{key} = {_toml(value)}" for key, value in plain.items() if value is not None]
-    lines += _table("per-file-ignores", dict(config.per_file_ignores))
-    lines += _table("severity", {selector: severity.value for selector, severity in config.severities})
+
+
+def _tables(config: Config) -> Iterator[tuple[str, Mapping[str, object]]]:
+    yield "per-file-ignores", dict(config.per_file_ignores)
+    yield "severity", {selector: severity.value for selector, severity in config.severities}
     for rule, numbers in config.options:
-        lines += _table(f"options.{rule}", dict(numbers))
-    configured = {"torch": config.torch, "keras": config.keras, "tensorflow": config.tensorflow}
-    lines.append("\n[target]")
-    if config.target is not None:
-        lines.append(f"hardware = {_toml(config.target)}")
-    for (library, version), pinned in zip(configured.items(), targets.libraries[:3], strict=True):
-        if version is not None:
-            lines.append(f"{library} = {_toml(version)}")
-        else:
-            lines.append(f"# {library}: {_pinned(pinned)}")
-    return "\n".join(lines) + "\n"
+        yield f"options.{rule}", dict(numbers)
+
+
+def _rules(config: Config) -> list[str]:
+    """The rules that are checked, and those that are not, as comments."""
+    from textwrap import wrap
+
+    from mplint.engine.select import known_rules, selected
+
+    known = known_rules(config)
+    checked = sorted(selected(config, known))
+    left = sorted(known.keys() - set(checked))
+    lines = [f"rules: {len(checked)} of {len(known)}:", *wrap(" ".join(checked), 96)]
+    if left:
+        lines += ["not checked:", *wrap(" ".join(left), 96)]
+    return [f"# {line}" for line in lines]
 
 
 def first_configuration(files: Sequence[str], targets: Targets, folder: str) -> str:
@@ -126,8 +163,8 @@ def _frameworks(files: Iterable[str]) -> list[str]:
     return [name for name, used in wanted.items() if used]
 
 
-def _table(name: str, entries: Mapping[str, object]) -> list[str]:
-    return [f"\n[{name}]", *(f"{json.dumps(key)} = {_toml(value)}" for key, value in entries.items())] if entries else []
+def _table(name: str, entries: Mapping[str, object], origin: str) -> list[str]:
+    return [f"\n[{name}]  # {origin}", *(f"{json.dumps(key)} = {_toml(value)}" for key, value in entries.items())] if entries else []
 
 
 def _toml(value: object) -> str:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 PLAIN = 3  # steps that are only timed, before others are looked at
 FIRST = 3  # steps at the beginning that are looked at closely
-SLOWER = 2.5  # so many times its own time may a run take, which leaves something for what is watched in every step
+# So many times the time of its plain steps may a run take. What is watched in every step makes those slower as well: measured up to 1.7
+# times where a step takes few milliseconds.
+SLOWER = 1.7
 
 
 class Sampling:

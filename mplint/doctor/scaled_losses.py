@@ -72,7 +72,7 @@ class ScaledLosses:
     def _reading(self, original: Callable[..., Any], compiling: Callable[[], bool]) -> Callable[..., Any]:
         @wraps(original)
         def reading(this: Any, *args: Any, **options: Any) -> Any:
-            if not compiling() and self._scales and not _ours(sys._getframe(1)):
+            if id(this) in self._scales and not compiling() and not _ours(sys._getframe(1)):
                 self.read(this)
             return original(this, *args, **options)
 
@@ -82,7 +82,7 @@ class ScaledLosses:
         @wraps(original)
         def passing(this: Any, *args: Any, **options: Any) -> Any:
             result = original(this, *args, **options)
-            if not compiling() and self._scales and (scale := self.scale_of(this)) is not None and result is not this:
+            if id(this) in self._scales and not compiling() and (scale := self.scale_of(this)) is not None and result is not this:
                 self.mark(result, scale)
             return result
 

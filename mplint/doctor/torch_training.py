@@ -474,7 +474,13 @@ def after_closure(args: tuple[Any, ...], kwargs: dict[str, Any], call: Callable[
 
 def of_keras(kind: type) -> bool:
     """Whether a kind of module is a layer of Keras, which its own probe watches."""
-    return any(base.__module__.startswith("keras.") for base in kind.__mro__)
+    known = _OF_KERAS.get(kind)
+    if known is None:
+        known = _OF_KERAS[kind] = any(base.__module__.startswith("keras.") for base in kind.__mro__)
+    return known
+
+
+_OF_KERAS: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()  # asked for every call of a module
 
 
 def _zeroing(original: Any, training: Training) -> Any:

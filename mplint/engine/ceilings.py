@@ -11,7 +11,7 @@ from mplint.python.document import InputError
 
 SECONDS = 60.0  # of processor time that a program or a configuration may take by itself
 MODEL_SECONDS = 600.0  # the same of a model
-BYTES = 4 << 30  # that a program or a configuration may take besides what mplint holds already
+BYTES = 4 << 30  # that a program or a configuration, or interpreting all of them, may take besides what mplint holds already
 AGAIN = 1.0  # seconds after which a file that went on is stopped again
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ def within_ceilings(read: Callable[[], T], *, seconds: float, memory: int | None
     Time is bounded in the main thread of systems with timers, memory on Linux; models, which are mapped into memory, are not to be bounded.
     """
     try:
-        with _timer(seconds), _room(memory):
+        with _timer(seconds), room(memory):
             return read()
     except _Exceeded:
         raise InputError(f"takes more than {seconds:g} seconds of processor time to check") from None
@@ -57,7 +57,7 @@ def _timer(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _room(memory: int | None) -> Iterator[None]:
+def room(memory: int | None) -> Iterator[None]:
     """Lets allocations fail that would make this process larger by more than `memory` bytes."""
     if memory is None or sys.platform != "linux":
         yield

@@ -27,8 +27,10 @@ SKIPPED = frozenset(
         *("__pycache__", "__pypackages__", "_build", "build", "buck-out", "dist", "node_modules", "site-packages", "venv"),
         *(".bzr", ".cache", ".direnv", ".eggs", ".git", ".hg", ".hypothesis", ".ipynb_checkpoints", ".mplint_cache", ".mypy_cache"),
         *(".nox", ".pants.d", ".pytest_cache", ".pytype", ".ruff_cache", ".svn", ".tox", ".venv"),
+        *(".hydra", "mlruns", "unsloth_compiled_cache"),  # what runs record, and what a package writes anew for itself
     )
 )
+RECORDED = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-\w+")  # the folder of a run under `wandb`
 # A folder with one of these is a virtual environment.
 ENVIRONMENT_MARKS = frozenset(("pyvenv.cfg", "conda-meta"))
 _MAGIC = re.compile(r"[*?[]")
@@ -161,6 +163,7 @@ class _Walker:
                     if (
                         name not in SKIPPED
                         and not name.endswith(".egg-info")
+                        and RECORDED.fullmatch(name) is None
                         and not self.left_out(inner, ignores, inner_excluded, folder=True)
                     ):
                         stack.append((inner, ignores, inner_excluded))

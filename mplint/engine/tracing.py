@@ -13,7 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from mplint.catalog import Entry
+from mplint.engine import ceilings
 from mplint.engine.cache import Made, ProgramCache, bytes_of
+from mplint.engine.ceilings import room
 from mplint.engine.grounds import weighed
 from mplint.engine.prefilter import speaks_of_matter
 from mplint.engine.results import Fault, FileResult, digest_of
@@ -67,7 +69,8 @@ def traced_findings(
         return known
     with deep_stack():
         try:
-            found = traced(programs, named)
+            with room(ceilings.BYTES):
+                found = traced(programs, named)
             told = ask(found, asking, given, faults)
             if programs.kept is not None:
                 programs.kept.write()
@@ -76,6 +79,9 @@ def traced_findings(
                 others = {path: digest_of(bytes_of(path)) for path in sorted({*programs.others, *looked_up})}
                 remembered.store(Made(facts, digests, frozenset(programs.opened), frozenset(programs.run), programs.answers, others, told))
             return told
+        except MemoryError:
+            faults.add(Fault(given[named[0]], "interpreting the program", f"it takes more than {ceilings.BYTES >> 30} GB of memory"))
+            return {}
         except Exception as error:
             faults.add(Fault(given[named[0]], "interpreting the program", describe(error)))
             return {}

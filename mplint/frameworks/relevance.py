@@ -160,7 +160,12 @@ FOREIGN = frozenset(
 # those of them that drive loops and hold no kernels or optimizers of their own: their sources say what they do
 LAYERED = frozenset(["accelerate", "lightning", "pytorch_lightning"])
 
-MODELS = ("model", "module", "net", "transformer", "backbone", "generator")  # in the names of models
+# in the names of models, and classes whose objects are tensors
+MODELS = (
+    *("model", "module", "net", "transformer", "backbone", "generator", "discriminator", "critic", "encoder", "decoder", "classifier"),
+    *("detector", "vae", "bert", "gpt", "clip", "vgg", "teacher", "student", "policy", "actor"),
+)
+TENSOR_CLASSES = ("Tensor()", "Variable()", "Parameter()")
 
 # calls that choose float16
 OFFERS = (
@@ -241,9 +246,10 @@ def speaks_of_training(words: frozenset[str]) -> bool:
 
 
 def casts_model(word: str) -> bool:
-    """Whether a word is that of a cast of what is called like a model: "model.half(dtype)"."""
-    name = word.partition(".")[0].lower() if word.endswith("(dtype)") else ""
-    return any(part in name for part in MODELS)
+    """Whether a word is that of a cast of what is called like a model, "model.half(dtype)", or of an object that is made there."""
+    name = word.partition(".")[0] if word.endswith("(dtype)") else ""
+    made = name.endswith("()") and name[:1].isupper() and not name.endswith(TENSOR_CLASSES)
+    return made or any(part in name.lower() for part in MODELS)
 
 
 def casts_numbers(words: frozenset[str]) -> bool:

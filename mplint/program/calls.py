@@ -221,7 +221,7 @@ def forget(m: Machine, made: Object) -> None:
     """An object that is made again at its place has none of its old attributes."""
     names = m.read(made.id, "#set")
     if names is not None:
-        for name, _ in m.store.slots.of(made.id):
+        for name in m.store.slots.names_of(made.id):
             m.store.drop(made.id, name)
     m.write(made.id, "#set", NONE)
 

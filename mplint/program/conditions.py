@@ -36,7 +36,7 @@ MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 def extend(path: Path, literals: Iterable[Condition]) -> Path | None:
     """The path with further literals, or None where they contradict it."""
-    if not path and isinstance(literals, frozenset) and len(literals) < 2 and not any(key[0] == "place" for key, _ in literals):
+    if not path and isinstance(literals, frozenset) and len(literals) < 2 and all(is_open(key) for key, _ in literals):
         return literals
     if not isinstance(literals, frozenset):
         return extended(path, literals)
@@ -49,8 +49,19 @@ def extend(path: Path, literals: Iterable[Condition]) -> Path | None:
     return found  # type: ignore[return-value]
 
 
+def is_open(key: Key) -> bool:
+    """Whether a condition alone can hold or not, and nothing follows from either."""
+    return key[0] != "place" and (key[0] != "in" or bool(key[2]))
+
+
 _known: dict[tuple[Path, Path], Path | None] = {}
 MAX_KNOWN = 10_000
+
+
+def forget() -> None:
+    """Forget what was asked before: of what is equal and reads differently, like 1 and True, another project is told its own."""
+    for table in (_known, _subjects, _ordered, _spelled):
+        table.clear()
 
 
 def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
@@ -122,18 +133,41 @@ def chosen(path: Path, choices: Iterable[frozenset[Path]], new: Iterable[Conditi
         return path
     plain = frozenset(literal for literal in path if literal[0][:2] != ("place", "ways"))
     left: list[frozenset[Path]] = []
+    follows: set[Condition] = set()
     for ways in met:
         if any(way <= path for way in ways):
             continue
         open_ways = list(islice((way for way in ways if extend(plain, way) is not None), 2))
-        if len(open_ways) < 2:
-            return extend(path, open_ways[0]) if open_ways else None
-        left.append(ways)
+        if not open_ways:
+            return None
+        if len(open_ways) == 1:
+            follows |= open_ways[0]
+        else:
+            left.append(ways)
+    if follows:
+        return extend(path, follows)
     if not left:
         return path
     asked = frozenset(subject for ways in left for subject in subjects_of(ways))
     left += [ways for ways in choices if ways not in left and not asked.isdisjoint(subjects_of(ways))]
-    return path if len(left) < 2 or fit(plain, sorted(left, key=len), [MAX_FITTED]) else None
+    return (
+        path
+        if len(left) < 2 or fit(plain, sorted(map(in_order, left), key=lambda ways: (len(ways), [text for text, _ in ways])), [MAX_FITTED])
+        else None
+    )
+
+
+def in_order(ways: frozenset[Path]) -> tuple[tuple[str, Path], ...]:
+    """The ways of a test by their texts: which are tried first is the same in every run."""
+    found = _ordered.get(ways)
+    if found is None:
+        if len(_ordered) > MAX_KNOWN:
+            _ordered.clear()
+        found = _ordered[ways] = tuple(sorted(((" ".join(sorted(map(spelled, way))), way) for way in ways), key=lambda told: told[0]))
+    return found
+
+
+_ordered: dict[frozenset[Path], tuple[tuple[str, Path], ...]] = {}
 
 
 def subjects(key: Key) -> frozenset[Hashable]:
@@ -180,8 +214,16 @@ def excluded_by(path: Path) -> frozenset[Condition]:
 
 def spelled(literal: Condition) -> str:
     """A literal as a text that is the same in every run."""
-    key, sense = literal
-    return f"{sense}({', '.join(spelled_part(part) for part in key)})"
+    found = _spelled.get(literal)
+    if found is None:
+        if len(_spelled) > MAX_KNOWN:
+            _spelled.clear()
+        key, sense = literal
+        found = _spelled[literal] = f"{sense}({', '.join(spelled_part(part) for part in key)})"
+    return found
+
+
+_spelled: dict[Condition, str] = {}
 
 
 def spelled_part(part: object) -> str:
@@ -191,11 +233,11 @@ def spelled_part(part: object) -> str:
     return f"{{{', '.join(sorted(spelled(inner) if type(inner) is tuple else spelled_part(inner) for inner in part))}}}"
 
 
-def fit(path: Path, left: Sequence[frozenset[Path]], tries: list[int]) -> bool:
+def fit(path: Path, left: Sequence[Sequence[tuple[str, Path]]], tries: list[int]) -> bool:
     """Whether one way of each test can be taken together, as far as a number of tries shows."""
     if not left:
         return True
-    for way in left[0]:
+    for _, way in left[0]:
         tries[0] -= 1
         if tries[0] < 0:
             return True
@@ -353,15 +395,16 @@ MAX_COUNTED = 8
 
 def propagate(path: Path, clauses: Iterable[Path]) -> Path | None:
     """Literals that follow from the clauses of a path, of which all but one are excluded."""
+    follows: set[Condition] = set()
     for clause in clauses:
-        if clause <= path:
-            return None
         missing = clause - path
+        if not missing:
+            return None
         if len(missing) == 1:
             ((key, sense),) = missing
             if (key, not sense) not in path:
-                return extend(path, [(key, not sense)])
-    return path
+                follows.add((key, not sense))
+    return extend(path, follows) if follows else path
 
 
 def allowed_values(path: Iterable[Condition], symbol: Hashable) -> frozenset[Any] | None:

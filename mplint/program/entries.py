@@ -12,6 +12,7 @@ from functools import partial
 
 from mplint.errors import describe
 from mplint.program.calls import instantiate
+from mplint.program.conditions import forget
 from mplint.program.expressions import ancestors, bind
 from mplint.program.heirs import drivers
 from mplint.program.interpreter import interpreter
@@ -52,6 +53,7 @@ def trace(
     `around`: further programs that matter, with the names by which their functions do. `last`: what runs by itself after all else.
     `tested`: what test code speaks of that is worth running: nothing else is asked of tests than what they do themselves.
     """
+    forget()
     m = interpreter(project, library, OWN_STEPS)
     m.recorder, m.relevant = recorder, relevant
     found = Trace(switches=m.switches, project=project)

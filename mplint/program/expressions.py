@@ -713,10 +713,9 @@ def truths(m: Machine, value: Value, asked: Hashable = None) -> list[tuple[Path,
 def split(found: list[tuple[Path, bool]], path: Path, guards: Path, literal: Condition) -> None:
     """Add both truths of a literal, as far as the path allows them."""
     key, sense = literal
-    if extend(path, [literal]) is not None:
-        found.append((guards | {literal}, True))
-    if extend(path, [(key, not sense)]) is not None:
-        found.append((guards | {(key, not sense)}, False))
+    for truth, told in ((True, frozenset((literal,))), (False, frozenset(((key, not sense),)))):  # the arms of the fork ask the same
+        if extend(path, told) is not None:
+            found.append((guards | told if guards else told, truth))
 
 
 def branches(m: Machine, ir: IR) -> list[tuple[Path, bool]]:

@@ -151,6 +151,10 @@ class Recording(Slots):
         found = {name: value for name, value in self.scanned[owner] if (owner, name) not in self.removed}
         return list((found | dict(super().of(owner))).items())
 
+    def names_of(self, owner: Hashable) -> list[str]:
+        """The names of every slot of an owner."""
+        return [name for name, _ in self.of(owner)]
+
     def every(self) -> Iterator[Slot]:
         """Every slot."""
         self.whole = True

@@ -22,6 +22,7 @@ GENERATOR = 1
 ASYNC = 2
 NESTS = 4  # functions or classes inside, which may read its variables
 CASTING = frozenset({"half", "bfloat16", "to"})  # methods that cast what they are called on
+SAME_OBJECT = frozenset({"cuda", "cpu", "to", "eval", "train", "requires_grad_"})  # methods of a model that give it back
 SECTION_WORDS = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "steps_per_print", "torch_autocast"})  # as keys
 DTYPE_WORDS = frozenset({"float16", "bfloat16", "mixed_float16", "mixed_bfloat16"})  # strings that are words of the code
 
@@ -47,12 +48,23 @@ def lower(tree: ast.Module) -> IR:
 
 
 def cast_words(function: ast.expr, args: Sequence[ast.expr]) -> Iterator[str]:
-    """What is cast to another dtype, as a word of its own: "model.to(dtype)"."""
-    match function:
-        case ast.Attribute(ast.Name(name) | ast.Attribute(attr=name), method):
-            of_dtype = any("dtype" in part or "float16" in part for arg in args for part in names_within(arg))
-            if method != "to" or of_dtype:
-                yield f"{name}.{method}(dtype)"
+    """What is cast to another dtype, as a word of its own: "model.to(dtype)", "Encoder().half(dtype)" of an object that is made there."""
+    if isinstance(function, ast.Attribute) and (name := cast_name(function.value)):
+        of_dtype = any("dtype" in part or "float16" in part for arg in args for part in names_within(arg))
+        if function.attr != "to" or of_dtype:
+            yield f"{name}.{function.attr}(dtype)"
+
+
+def cast_name(node: ast.expr) -> str:
+    """What something that is cast is called: a variable, an attribute, or what is called for it; "" for anything else."""
+    match node:
+        case ast.Name(name) | ast.Attribute(attr=name):
+            return name
+        case ast.Call(ast.Attribute(value, method)) if method in SAME_OBJECT:
+            return cast_name(value)
+        case ast.Call(ast.Name(name) | ast.Attribute(attr=name)):
+            return f"{name}()"
+    return ""
 
 
 def names_within(node: ast.expr) -> Iterator[str]:

@@ -522,7 +522,8 @@ class Machine:
             written = self.store.undo()
             if alive:
                 results.append((self.path, written, value))
-                asked += required(path - base, self.path - path)
+                if self.path is not path:
+                    asked += required(path - base, self.path - path)
         self.path = base
         found = self.rejoin(base, results)
         if asked and len(results) > 1:

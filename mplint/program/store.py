@@ -44,6 +44,19 @@ def settled(held: Held | None) -> Value | None:
     return held.value() if type(held) is Forked else held
 
 
+def unjoined(held: Held | None) -> Iterator[Value]:
+    """The values that the arms of forks have left in a slot, for whoever asks whether any of them matters before they are joined."""
+    pending, seen = [held], set[int]()
+    while pending:
+        part = pending.pop()
+        if type(part) is Forked and part.found is None:
+            if id(part) not in seen:
+                seen.add(id(part))
+                pending += [arm for _, arm in part.arms]
+        elif (value := settled(part)) is not None:
+            yield value
+
+
 Difference: TypeAlias = dict[Slot, Held | None]
 put, take = dict.__setitem__, dict.pop
 
@@ -113,6 +126,10 @@ class Slots(dict[Slot, Held]):
         """Every slot of an owner, by name."""
         names = self.names.get(owner, ()) if type(owner) is not int else [slot[1] for slot in self.keys() if slot[0] == owner]
         return [(name, settled(dict.__getitem__(self, (owner, name)))) for name in names]  # type: ignore[misc]
+
+    def names_of(self, owner: Hashable) -> list[str]:
+        """The names of every slot of an owner but a call, in the same order."""
+        return list(self.names.get(owner, ()))
 
     def every(self) -> Iterator[Slot]:
         """Every slot."""
@@ -272,4 +289,4 @@ def under(value: Value, path: Path) -> list[tuple[Path, Atom]]:
     return found or [(path, value.options[0][1])]
 
 
-__all__ = ["EMPTY", "Difference", "Forked", "Held", "Slot", "Store", "choose", "join", "settled", "under"]
+__all__ = ["EMPTY", "Difference", "Forked", "Held", "Slot", "Store", "choose", "join", "settled", "under", "unjoined"]

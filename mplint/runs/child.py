@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -22,6 +23,7 @@ from typing import NamedTuple, NoReturn
 from mplint.runs.reached import Reached
 from mplint.runs.record import Finished, Recorder
 
+COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # which some errors are written in
 CALLS = 12  # of those that led to an error, which are told
 PACKAGES = ("site-packages", "dist-packages")
 
@@ -226,7 +228,7 @@ def _told(error: BaseException, script: str) -> str:
     """An error with the last line of the user's program that led to it."""
     root = os.path.join(os.path.dirname(os.path.abspath(script)), "")
     own = [frame for frame in _frames(error) if frame.filename == script or _is_own(os.path.abspath(frame.filename), root)]
-    first = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+    first = f"{type(error).__name__}: {COLORS.sub('', str(error)).strip().partition(chr(10))[0][:200]}"
     return f"{own[-1].filename}:{own[-1].lineno}: {first}" if own else first
 
 

@@ -72,8 +72,7 @@ def watch_this(settings: str) -> None:
     def failed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if recorder.made:
             recorder.end()
-        for name, value in {**told_of(error, asked.script), "error_at": time.time()}.items():
-            recorder.fact(name, value)
+        recorder.last_words({**told_of(error, asked.script), "error_at": time.time()})
         if shown is sys.__excepthook__:
             traceback.print_exception(kind, error, trace)
         else:

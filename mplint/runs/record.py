@@ -101,6 +101,11 @@ class Recorder:
         else:
             self._early[name] = value
 
+    def last_words(self, facts: Mapping[str, object]) -> None:
+        """Note what ends this process, though it may have told nothing before."""
+        self._write(facts)
+        self._flush()
+
     def event(self, kind: str, **details: object) -> None:
         """Note something that happened, in the order of events."""
         self._write({"event": [kind, details]})

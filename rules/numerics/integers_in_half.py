@@ -16,7 +16,9 @@ from mplint.python.document import is_test_path
 from mplint.rule import Rule
 
 HALF_WORDS = Words(("float16", "bfloat16", "bf16", "fp16", "autocast(", ".half()"))
-LONGER = re.compile(r" (?:>|<|>=|<=) (?!-?\d{1,2}(?!\d))")  # compared with a length, and not with 0
+LONGER = re.compile(r"^(.*) ([<>])=? (?!-?\d{1,2}(?!\d))(.*)$", re.S)  # compared with a length, and not with 0
+LENGTH = re.compile(r"len|seq|shape\[|size\(|pos|tokens?$|frames?$|(?:^|\.)[tn]$|time$", re.I)  # in what a length of an input is called
+MOST = re.compile(r"max|long|limit|cap|cach|bound|most", re.I)  # and in what the length is called that a table was made for
 WHY = "From 2048 on float16 holds only every second whole number, and bfloat16 from 256 on: neighbouring positions become the same."
 ROUNDED = (
     "Rounded to bfloat16 a frequency is off by up to 0.4 %, to float16 by up to 0.05 %: a thousand positions on its angle is off by some "
@@ -243,6 +245,16 @@ def grown_tables(trace: Trace, kind: str) -> dict[Place, list[bool]]:
     found: dict[Place, list[bool]] = {}
     for entry in trace.entries:
         for event in entry.of(kind):
-            grown = any(key[0] == "true" and LONGER.search(shown_symbol(key[1])) for key, _ in event.path)
+            grown = any(key[0] == "true" and exceeds(shown_symbol(key[1]), sense) for key, sense in event.path)
             found.setdefault(event.place, []).append(grown)
     return found
+
+
+def exceeds(shown: str, sense: bool) -> bool:
+    """Whether a comparison says that a length of an input exceeds the one that a table was made for, and not that it is within bounds."""
+    compared = LONGER.match(shown)
+    if compared is None:
+        return False
+    left, sign, right = compared.groups()
+    longer, shorter = (left, right) if (sign == ">") is sense else (right, left)
+    return LENGTH.search(longer) is not None and (MOST.search(shorter) is not None or MOST.search(longer) is None)

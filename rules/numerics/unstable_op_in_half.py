@@ -18,7 +18,7 @@ from mplint.program.trace import Entry, Trace, tensors_of
 from mplint.program.values import BFLOAT, DTYPE_NAMES, HALF, SINGLE, TRUE, Autocast, Chain, Place, Step, Tensor
 from mplint.python.arguments import quoted, set_keyword
 from mplint.python.document import is_test_path
-from mplint.python.syntax import argument
+from mplint.python.syntax import FUNCTIONS, argument
 from mplint.recipes.float32 import float32_tensor
 from mplint.rule import Consequence, Rule
 
@@ -49,7 +49,8 @@ class UnstableOpInHalf(Rule):
     a softmax or sigmoid under a mixed policy whose result is cast to float32, instead of what it is computed from, and functional losses
     (`keras.losses.mse`) on predictions that a model gives in half precision. In programs that train, log-probabilities
     (`log_softmax`, `logsigmoid`) of what a model that was loaded or cast in half precision gives, and losses of what a model gives that was
-    cast to float16 as a whole.
+    cast to float16 as a whole. Factorizations, inverses and quantiles (`torch.linalg.svd`, `torch.quantile`) of what autocast has computed
+    in half precision, and Fourier transforms of it: CUDA has no kernel for these, or one for some sizes alone.
     In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and results
     that leave the range of the half dtype for inputs within their declared range. In float32 graphs these are advice, or with `--policy`
     warnings about the conversion.
@@ -153,6 +154,7 @@ class UnstableOpInHalf(Rule):
         yield from self.half_model_losses(trace)
         yield from self.cancellations(trace)
         yield from self.log_probabilities(trace)
+        yield from self.refused(trace)
         yield from self.asked(trace)
         yield from self.in_keras(trace)
 
@@ -230,6 +232,27 @@ class UnstableOpInHalf(Rule):
                 steps=(*item.chain(tensor), *((Step(event.place, "the log-probabilities are taken here"),) if beside else ())),
             )
 
+    def refused(self, trace: Trace) -> Iterator[Finding]:
+        """Operations that have no kernel for the half tensors which they get."""
+        for item in half.found(trace, "no half kernel"):
+            event = item.event
+            tensor, name, what = event.data["tensor"], str(event.data["name"]), str(event.data["what"])
+            if not isinstance(tensor, Tensor) or is_test_path(event.place.path) or is_attempted(trace, event.place):
+                continue
+            dtype = "bfloat16" if tensor.dtypes == {BFLOAT} else "float16"
+            sized = what == "transform" and dtype == "float16"
+            raises = " and raises on CUDA unless each size is a power of two" if sized else ", for which it has no kernel, and raises"
+            yield self.at(
+                trace,
+                event.place,
+                f"`{name}` {'factors products in' if what == 'factored' else 'gets'} {dtype}{raises}{item.condition}",
+                why=KERNELS[what],
+                help="leave autocast for it, `with torch.autocast(device, enabled=False)`, and give it `.float()`",
+                severity=Severity.WARNING if sized else Severity.ERROR,
+                confidence=Confidence.MEDIUM if sized else item.confidence,
+                steps=item.chain(tensor),
+            )
+
     def cancellations(self, trace: Trace) -> Iterator[Finding]:
         """Variances as differences of means, of which half precision keeps no digit."""
         for item in half.found(trace, "cancellation in half"):
@@ -266,7 +289,7 @@ class UnstableOpInHalf(Rule):
             if not isinstance(tensor, Tensor) or name not in UNSTABLE | LOSSES or is_test_path(event.place.path):
                 continue
             by_cast = len(tensor.half) == 1 and tensor.half[0].words.startswith("cast to") and not tensor.forward
-            if switched_off(event, tensor):
+            if switched_off(trace, event, tensor):
                 yield self.left_on(trace, item, tensor, name)
                 continue
             if not isinstance(asked, Place) and not by_cast:
@@ -366,6 +389,11 @@ class UnstableOpInHalf(Rule):
         )
 
 
+KERNELS = {
+    "": "Factorizations, inverses and quantiles exist for float32 and float64 alone; autocast on CUDA leaves them the dtype that they get.",
+    "factored": "It multiplies matrices first, which autocast does in half precision; factorizations exist for float32 and float64 alone.",
+    "transform": "cuFFT has no bfloat16, and in float16 only sizes that are powers of two; autocast on CUDA leaves its input as it is.",
+}
 OFF = {
     "bfloat16": "bfloat16 has 8 bits: log-probabilities are off by up to 0.4 %;",
     "float16": "float16 has 11 bits: log-probabilities are off by up to 0.05 %;",
@@ -375,13 +403,35 @@ WRAPS = ("autocast entered", "apex initialized", "trainer made", "trainer precis
 TRAINS = ("optimizer step", "scaler step", "trainer step", "gradients zeroed", "loss scaled")
 
 
-def switched_off(event: Event, tensor: Tensor) -> bool:
-    """Whether autocast is switched off around an operation on what another region, outside, has lowered."""
+def switched_off(trace: Trace, event: Event, tensor: Tensor) -> bool:
+    """Whether autocast is switched off around an operation on what another region, outside, has lowered by another switch."""
     region = event.data["autocast"]
     if not isinstance(region, Autocast) or region.dtype is not None or region.device == "" or not tensor.half:
         return False
     made = region.identity[0] if isinstance(region.identity, tuple) else None  # on or off: conditions that were lost must not make it both
-    return made != tensor.half[0].place and HALF in tensor.forward and SURE in tensor.tags
+    alike = made == tensor.half[0].place or (isinstance(made, Place) and have_one_switch(trace, made, tensor.half[0].place))
+    return not alike and HALF in tensor.forward and SURE in tensor.tags
+
+
+def have_one_switch(trace: Trace, one: Place, other: Place) -> bool:
+    """Whether two regions of a file are enabled by the same expression, which is no constant."""
+    calls = [found[1] for place in (one, other) if (found := trace.node(place)) is not None]
+    given = [argument(call, "enabled") for call in calls if isinstance(call, ast.Call)]
+    switches = [ast.unparse(switch) for switch in given if switch is not None and not isinstance(switch, ast.Constant)]
+    return one.path == other.path and len(switches) == 2 and switches[0] == switches[1]
+
+
+def is_attempted(trace: Trace, place: Place) -> bool:
+    """Whether the exceptions of what stands at a place are caught around it."""
+    file, node = trace.node(place) or (None, None)
+    inner: ast.AST | None = node
+    for around in file.syntax.ancestors(node) if file is not None and node is not None else ():
+        if isinstance(around, FUNCTIONS):
+            return False
+        if isinstance(around, ast.Try | ast.TryStar) and around.handlers and inner in around.body:
+            return True
+        inner = around
+    return False
 
 
 def is_harmful(event: Event) -> bool:
@@ -392,7 +442,9 @@ def is_harmful(event: Event) -> bool:
 def of_half_model(event: Event) -> bool:
     """Whether a loss is taken, with gradients, of what a model gives that a cast of the whole has put in float16."""
     tensor = event.data["tensor"]
-    cast = isinstance(tensor, Tensor) and bool(tensor.half) and tensor.half[0].words.startswith(MODEL_IN_HALF)
+    first = tensor.half[0].words if isinstance(tensor, Tensor) and tensor.half else ""
+    given = isinstance(tensor, Tensor) and first.startswith("cast to float16") and HALF in tensor.forward  # what such a model is given
+    cast = first.startswith(MODEL_IN_HALF) or given
     return cast and event.data["certain"] is True and event.data["trained"] is True
 
 

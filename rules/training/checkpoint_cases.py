@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from mplint.python.document import is_test_path
 ELEMENT = "element "  # beginning of the key of an item of a sequence
 APEX = Object("apex amp", "scaler", "apex.amp")
 RESUMES = re.compile(r"resum|load_checkpoint|load_snapshot|load_ckpt|restore|load_state(?!_dict)|from_checkpoint", re.I)
+RESUMED = re.compile("resum", re.I)
 
 
 class Case(NamedTuple):
@@ -232,8 +234,24 @@ def resumes(trace: Trace, entry: Entry) -> bool:
         return True
     for path in sorted(paths):
         ir = trace.project.ir(path) if trace.project is not None else None
-        if ir is not None and (any(RESUMES.search(word) for word in ir[2]) or restores_optimizer(ir)):
+        if ir is None:
+            continue
+        said = [word for word in ir[2] if RESUMES.search(word)]
+        if restores_optimizer(ir) or (said and not (all(RESUMED.search(word) for word in said) and resumes_weights_alone(trace, path))):
             return True
+    return False
+
+
+def resumes_weights_alone(trace: Trace, path: str) -> bool:
+    """Whether a file reads what it calls a file to resume from, and loads a model's state of it."""
+    loaded = {e.place for entry in trace.entries for e in entry.of("state loaded") if e.data["what"] != "scaler" and e.place.path == path}
+    for place in sorted(loaded):
+        found = trace.node(place)
+        function = found[0].syntax.function(found[1]) or found[0].tree if found is not None else None
+        for node in ast.walk(function) if function is not None else ():
+            match node:
+                case ast.Call(ast.Attribute(attr="load") | ast.Name("load"), [given, *_]) if RESUMED.search(ast.unparse(given)):
+                    return True
     return False
 
 

@@ -160,6 +160,14 @@ def test_the_process_of_torchrun_that_fails_first_is_told(tmp_path: Path, monkey
     assert len(report.run.steps) == 15
 
 
+def test_a_launched_program_that_fails_before_its_first_step_is_told(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise ValueError('\\x1b[1mno data\\x1b[0m at all')\n", encoding="utf-8")
+    settings = Settings("doctor", ("torch",), str(script), "", [], "", 5, 0)
+    found = make_run(settings, tmp_path / "run", 100, launcher=(sys.executable,))
+    assert found.text("error") == f"{script}:1: ValueError: no data at all"
+
+
 def test_a_launcher_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no command torchrn was found"):
         command_of("torchrn --nproc-per-node 2")

@@ -17,12 +17,15 @@ class Clock:
         return self.now
 
 
-def run(steps: int, own: float, slower: float, every: int = 0) -> tuple[float, int]:
-    """The time that a run takes when each step takes `own` seconds, and so many times that where it is looked at; and how many were."""
+def run(steps: int, own: float, slower: float, every: int = 0, always: float = 1.0) -> tuple[float, int]:
+    """The time that a run takes when each step takes `own` seconds, and so many times that where it is looked at; and how many were.
+
+    What is watched in every step makes it `always` times as slow.
+    """
     clock = Clock()
     sampling = Sampling(every, clock)
     for _ in range(steps):
-        clock.now += own * (slower if sampling.close else 1)
+        clock.now += own * always * (slower if sampling.close else 1)
         sampling.done()
     return clock.now, sampling.looked_at
 
@@ -31,6 +34,13 @@ def run(steps: int, own: float, slower: float, every: int = 0) -> tuple[float, i
 def test_a_run_takes_at_most_three_times_its_own_time(slower: float) -> None:
     taken, looked_at = run(100, 0.01, slower)
     assert taken <= 3 * 100 * 0.01
+    assert looked_at >= 3
+
+
+@pytest.mark.parametrize("slower", [2.0, 5.0, 20.0])
+def test_what_is_watched_in_every_step_is_part_of_the_three_times(slower: float) -> None:
+    taken, looked_at = run(500, 0.005, slower, always=1.7)
+    assert taken <= 3 * 500 * 0.005
     assert looked_at >= 3
 
 

@@ -11,7 +11,7 @@ from mplint.rules.api.deprecated_torch_amp import DeprecatedTorchAmp
 
 from mplint.api import check
 from mplint.config import Config
-from mplint.engine import ceilings
+from mplint.engine import ceilings, tracing
 from mplint.engine.ceilings import within_ceilings
 from mplint.python.document import InputError
 
@@ -65,6 +65,15 @@ def test_a_file_that_takes_too_much_memory_is_mp001(files: Path, monkeypatch: py
     result = check([str(files)], CONFIG)
     assert [(Path(f.location.path).name, f.code) for f in result.findings] == [("a.py", "MP101"), ("costly.py", "MP001"), ("z.py", "MP101")]
     assert "more memory" in result.findings[1].message and not result.faults
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded on Linux")
+def test_interpreting_that_takes_too_much_memory_is_told(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "interpret", lambda *_: [bytearray(64 << 20) for _ in range(100)])
+    monkeypatch.setattr(ceilings, "BYTES", 1 << 30)
+    result = check([str(files)], Config(select=("MP101", "MP303"), cache=False, isolated=True))
+    assert {f.code for f in result.findings} == {"MP101"}
+    assert [fault.error for fault in result.faults] == ["it takes more than 1 GB of memory"]
 
 
 def test_what_was_bounded_is_free_afterwards() -> None:

@@ -59,7 +59,20 @@ def test_a_named_file_is_read_whatever_its_suffix_or_folder() -> None:
 
 @pytest.mark.parametrize(
     "folder",
-    ["build", "dist", ".venv", "node_modules", "a.egg-info", ".ipynb_checkpoints", "lib/python3.11/site-packages", ".tox", "__pycache__"],
+    [
+        *(
+            "build",
+            "dist",
+            ".venv",
+            "node_modules",
+            "a.egg-info",
+            ".ipynb_checkpoints",
+            "lib/python3.11/site-packages",
+            ".tox",
+            "__pycache__",
+        ),
+        *("unsloth_compiled_cache", "wandb/run-20250102_030405-ab12cd3e/files", "wandb/offline-run-20250102_030405-ab12cd3e", "out/.hydra"),
+    ],
 )
 def test_folders_that_are_not_source_are_skipped(folder: str) -> None:
     write(f"{folder}/a.py", f"pkg/{folder}/b.py", "pkg/c.py")

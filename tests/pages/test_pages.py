@@ -171,6 +171,7 @@ def test_the_page_of_an_adoption_shows_the_diff_and_what_it_is_for(tmp_path: Pat
     assert "Adopts mixed_float16" in page.text and "Nothing is written yet" in page.text
     assert "scaler.scale(loss).backward()" in page.text and "small gradients do not become 0" in page.text
     assert "p0l8" in page.ids()
+    assert "scaler.step(…)" in page.text and "scaler.update(…)" in page.text and "torch.autocast(…)" in page.text  # as the diff has them
 
 
 def test_what_an_adoption_leaves_comes_first(tmp_path: Path) -> None:

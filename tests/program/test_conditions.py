@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from itertools import product
 
 import pytest
 
-from mplint.program.conditions import EMPTY, Bound, Condition, Path, either_way, extend, has_numbers
+from mplint.program.conditions import EMPTY, Bound, Condition, Path, either_way, extend, forget, has_numbers, spelled
 
 
 def compared(op: str, number: float, sense: bool = True) -> Condition:
@@ -106,3 +109,52 @@ def test_tests_contradict_each_other_where_no_run_meets_them(seed: int) -> None:
     assert (path is not None) == bool(met)
     if path is not None:
         assert [given for given in worlds() if holds(path, given)] == met
+
+
+PATHS = """
+import random
+from mplint.program.conditions import EMPTY, extend, spelled
+
+FLAGS = ("amp", "cuda", "cpu", "resume", "half", "ddp")
+
+def literal(chance):
+    kind, flag = chance.random(), chance.choice(FLAGS)
+    if kind < 0.75:
+        return ("true", flag), chance.random() < 0.5
+    if kind < 0.9:
+        return ("in", flag, frozenset(chance.sample(["a", "b", "c", True], 2))), chance.random() < 0.7
+    return ("all", frozenset((("true", flag), chance.random() < 0.5) for flag in chance.sample(FLAGS, 2))), False
+
+def told(chance):
+    kind = chance.random()
+    if kind < 0.5:
+        return literal(chance)
+    way = lambda: frozenset(literal(chance) for _ in range(chance.randint(1, 3)))
+    if kind < 0.8:
+        return ("place", "ways", frozenset(way() for _ in range(chance.randint(2, 3)))), chance.random() < 0.75
+    return ("place", "test", way()), False
+
+for seed in range(1500):
+    chance, path = random.Random(seed), EMPTY
+    for _ in range(chance.randint(4, 9)):
+        path = extend(path, [told(chance) for _ in range(chance.randint(1, 2))]) or path
+    print(seed, sorted(map(spelled, path)))
+"""
+
+
+def test_paths_are_the_same_whatever_the_order_of_hashes() -> None:
+    command = [sys.executable, "-c", PATHS]
+    runs = [subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": s}, capture_output=True, check=True).stdout for s in "0123"]
+    assert runs[0].count(b"ways") > 100
+    assert runs.count(runs[0]) == len(runs)
+
+
+@pytest.mark.parametrize("first", [True, 1])
+def test_equal_constants_that_read_differently_stay_what_they_are(first: int) -> None:
+    told: list[list[str]] = []
+    for value in (first, 1 if first is True else True):
+        forget()
+        path = extend(frozenset({(("true", "amp"), True)}), frozenset({(("in", "mode", frozenset({value})), True)}))
+        assert path is not None
+        told.append(sorted(map(spelled, path)))
+    assert told[0] != told[1]

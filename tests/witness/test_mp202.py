@@ -31,3 +31,28 @@ def test_a_loss_after_the_region_stays_half_and_overflows_when_scaled() -> None:
     outside = torch.nn.functional.cross_entropy(outputs, labels)
     assert inside.dtype is torch.float32 and outside.dtype is torch.float16
     assert torch.isfinite(inside * 65536.0 * 2) and torch.isinf(outside * 65504.0 * 2)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_factorizations_and_quantiles_have_no_half_kernel(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    matrix = torch.eye(4) + 0.1 * torch.ones(4, 4)
+    half = matrix.to(getattr(torch, dtype))
+    linalg = torch.linalg
+    refused = [linalg.eigh, linalg.svd, linalg.qr, linalg.inv, linalg.cholesky, linalg.det, lambda x: torch.quantile(x, 0.5)]
+    for operation in (*refused, torch.fft.rfft):
+        with pytest.raises(RuntimeError):
+            operation(half)
+        operation(half.float())
+    assert linalg.matrix_exp(half).dtype is half.dtype
+
+
+def test_what_multiplies_before_it_factors_gives_the_factorization_half_under_autocast() -> None:
+    torch = pytest.importorskip("torch")
+    rows = torch.rand(8, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # on the CPU autocast casts back for the factorization; on CUDA nothing does
+        product = rows @ torch.rand(4, 2)
+    assert product.dtype is torch.bfloat16
+    with pytest.raises(RuntimeError):
+        torch.linalg.qr(product)
+    assert torch.svd_lowrank(rows, q=2)[1].dtype is torch.float32

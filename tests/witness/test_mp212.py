@@ -66,3 +66,12 @@ def test_a_number_of_elements_is_infinite_in_float16() -> None:
     count = tf.reduce_prod(tf.constant([64, 64, 16, 2]))
     assert tf.math.is_inf(tf.cast(count, tf.float16))
     assert float(tf.constant(3.0, tf.float16) / tf.cast(count, tf.float16)) == 0
+
+
+@pytest.mark.parametrize(("dtype", "off"), [("float16", 0.05), ("bfloat16", 0.5)])
+def test_powers_by_half_exponents_turn_later_positions_to_other_angles(dtype: str, off: float) -> None:
+    torch = pytest.importorskip("torch")
+    steps = torch.arange(0, 96, 2)
+    exact = 1.0 / 10000.0 ** (steps.float() / 96)
+    rounded = 1.0 / 10000.0 ** (steps.to(getattr(torch, dtype)) / 96).float()
+    assert ((exact - rounded) * 1000).abs().max() > off

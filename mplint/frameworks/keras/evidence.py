@@ -56,6 +56,8 @@ HALF_WORDS = re.compile(
 # what code says that is run with TensorFlow 1 as well: it asks for the version, or has an arm for what only that one has
 OLD = re.compile(rb"\b(?:tf|tensorflow)\.__version__|\btf\.VERSION\b|\b(?:tf|tensorflow)\.contrib\b|\btensorflow\.contrib\b")
 CONVERTER = b"TFLiteConverter"  # what speaks of float16 beside it means files for phones
+# code that gets along with half tensors, as much of Keras does
+GUARDS = re.compile(rb"(?<=dtype)[ \t]*(?:==|!=|(?:not )?in\b)[ \t]*[\[({]?(?:[ \t]*[\"']b?float\d+[\"'],?)+")
 COMMENT = re.compile(rb"(?m)#.*$|^[ \t]*>>>.*$")
 KERAS = re.compile(rb"\b(?:tensorflow|keras)\b")
 TORCH = re.compile(rb"(?m)^\W*(?:from|import) torch\b")
@@ -72,7 +74,9 @@ def speaks_of_half(data: bytes) -> int:
     """Where a program of TensorFlow or Keras says anything of half precision: a packed range, 0 where it does not."""
     if CONVERTER in data:
         return 0
-    return place_in(COMMENT.sub(lines_of, data), HALF_WORDS) if KERAS.search(data) is not None and TORCH.search(data) is None else 0
+    if KERAS.search(data) is None or TORCH.search(data) is not None:
+        return 0
+    return place_in(GUARDS.sub(lines_of, COMMENT.sub(lines_of, data)), HALF_WORDS)
 
 
 def speaks_of_old(data: bytes) -> bool:
@@ -281,6 +285,15 @@ class Programs:
                 found |= runs if runs is not None else self.project.graph.above([home])
         return frozenset(path for path in found if not is_test_path(path))
 
+    @cached_property
+    def stays_in_float32(self) -> bool:
+        """Whether the project has programs of its own, and none of them sets a policy that is half or that nobody knows."""
+        events = (event for entry in self.trace.entries for event in entry.of("policy set"))
+        set_ones = (atom for event in events for _, atom in possible(event.data["policy"], event.path))  # type: ignore[arg-type]
+        if self.policies or any(type(atom) is not State for atom in set_ones):
+            return False
+        return any(self.is_program(path) and not is_test_path(path) for path in sorted(self.loaded))
+
     def is_left_out(self, entry: Entry, event: Event, low: Tensor) -> bool:
         """Whether no program of the project runs in half precision what an entry begins with: those that do set no half policy, while
         others set some, or none runs both what makes a tensor half and what uses it.
@@ -321,9 +334,12 @@ class Programs:
         """Whether the code of a file may meet a mixed policy: its program, or those that run together with it, have one in mind.
 
         Of a library that speaks of half precision anywhere, the layers and models that it offers; `entry`: where it was met, if not there.
+        Nothing of a project whose own programs set no policy, whatever a comment or an option says.
         """
         if self.is_program(path):
             return self.sets_policy(path)
+        if self.stays_in_float32 and not self.is_library(path):
+            return False
         if self.builds_graphs(path):
             return self.mentions(path, MINDFUL - OBLIGING)
         if self.is_beyond_policies(path):

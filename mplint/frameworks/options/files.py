@@ -41,6 +41,7 @@ READ = (*SUFFIXES, ".toml")
 FOLDERS = ("configs", "config", "conf", "cfgs", "cfg", "options", "hparams", "recipes", "experiments")  # of configuration files
 MOST_FILES = 24  # of a folder of configurations
 MOST_VALUES = 5  # of one setting in them
+MOST_SETTINGS = 1_000  # side by side: what holds more is data, as a vocabulary is
 SMALL, LARGE = 1e-5, FLOAT16_MAX  # numbers that half precision holds well
 
 # trees of files as values
@@ -49,7 +50,7 @@ SMALL, LARGE = 1e-5, FLOAT16_MAX  # numbers that half precision holds well
 def section(m: Machine, tree: Mapping[str, object], name: str, identity: str, place: Place) -> Object:
     """A namespace of what files say: each value a default that its user may replace."""
     made = namespace(m, ("file", identity, name), "omegaconf.DictConfig", place, name, rest=True)
-    for key, held in tree.items():
+    for key, held in tree.items() if len(tree) <= MOST_SETTINGS else ():
         value = value_of_file(m, held, f"{name}.{key}" if name else key, identity, place)
         if value is not None:
             put(m, made, key, value)
@@ -60,7 +61,7 @@ def value_of_file(m: Machine, held: object, dotted: str, identity: str, place: P
     """What a file holds under a name: a section, a list, a default; of numbers that are large or small beyond half precision themselves."""
     if isinstance(held, dict):
         return section(m, held, dotted, identity, place)
-    if isinstance(held, Listed):
+    if isinstance(held, Listed) and len(held.items) <= MOST_SETTINGS:
         items = [value_of_file(m, item, f"{dotted}[{n}]", identity, place) for n, item in enumerate(held.items)]
         made = Object(("file list", identity, dotted), "list", "builtins.list", place)
         m.write(made.id, "#items", Items(tuple(value for value in items if value is not None)))

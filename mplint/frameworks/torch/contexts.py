@@ -57,7 +57,10 @@ from mplint.program.values import (
 )
 from mplint.python.document import is_test_path
 
-NUMBERS = re.compile(rb"\d[eE][-+]?\d|\d{5}|0\.0000|finfo|binary_cross_entropy|BCELoss|Function\b|[A-Z]\w*\.apply\(|\.var\(|\.std\(")
+NUMBERS = re.compile(
+    rb"\d[eE][-+]?\d|\d{5}|0\.0000|finfo|binary_cross_entropy|BCELoss|Function\b|[A-Z]\w*\.apply\(|\.var\(|\.std\("
+    rb"|linalg\.(?!\w*norm)|quantile\(|\b(?:svd|qr|pinverse|cholesky\w*)\(|_lowrank|\bfft\.|[gG]ram(?:_|\b|M)"
+)
 CONTEXT_STEPS = 200_000  # of all such runs, and
 FILE_STEPS = 2_000  # more for each file, up to
 MOST_STEPS = 400_000

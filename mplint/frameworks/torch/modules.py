@@ -495,6 +495,7 @@ NUMERIC = frozenset(
         "constant beyond range",
         "epsilon lost",
         "raises under autocast",
+        "no half kernel",
         "unstable in half",
         "reduced in half",
         "loss in half",

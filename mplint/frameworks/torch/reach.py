@@ -67,8 +67,12 @@ class Reach:
         found: set[tuple[str, str]] = set()
         said: set[str] = set()
         methods: list[tuple[str, str, frozenset[str]]] = []  # those that nobody has named yet
+        followed: set[tuple[str, frozenset[str]]] = set()
         while pending:
             path, words = pending.pop()
+            if (path, words) in followed and pending:
+                continue
+            followed.add((path, words))
             said |= words
             top = self.top(path)
             for name in words & top.own.keys():
@@ -124,6 +128,7 @@ class Reach:
         if ir is None:
             return Top({}, {}, (), frozenset())
         own: dict[str, frozenset[str]] = {}
+        shared: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}  # of thousands of names in one statement
         methods: dict[str, tuple[tuple[str, frozenset[str]], ...]] = {}
         said: set[str] = set()
         for statement in parts_at_top(ir[1]):
@@ -133,7 +138,10 @@ class Reach:
             words, names = bound_by(statement)
             said |= words_of(statement) if statement[0] in ("define", "class") else words
             for name in names:
-                own[name] = own.get(name, frozenset()) | words
+                both = own.get(name, words), words
+                if both not in shared:
+                    shared[both] = both[0] | both[1]
+                own[name] = shared[both]
         found = [entry for s in parts(ir[1], "import", "from") for entry in self.imported(path, s)]
         return Top(own, methods, tuple(dict.fromkeys(found)), frozenset(said))
 

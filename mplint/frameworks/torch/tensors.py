@@ -2,7 +2,7 @@
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
 "loss in half", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half",
-"angles in half", "steps in half", "averaged late in half".
+"angles in half", "steps in half", "averaged late in half", "no half kernel".
 Each holds the tensor that it happens to.
 """
 
@@ -79,6 +79,7 @@ INTEGERS = "integers"  # tag: positions that were cast to half
 POSITIONS = "positions"  # tag: whole numbers from 0 to a length that nobody knows
 BUFFER = "buffer"  # tag: a buffer of a module, which is cast with it
 COUNTED = "counted"  # tag: made of whole numbers one after the other
+ENDING = "ends before "  # beginning of a tag: the length that such numbers end before
 NORMALIZED = "normalized"  # tag: such numbers, divided by the last of them as a rule, or between two bounds
 RATES = "rates"  # tag: powers of such numbers, by which positions are multiplied to angles; and these angles
 ANGLES = "angles"  # tag: positions times rates that are powers of a large base, of which a sine and a cosine are taken
@@ -245,6 +246,9 @@ NO_HALF = frozenset(  # operations without a half kernel, which raise
         *("lu_factor", "lu_solve", "ldl_factor", "ldl_solve", "det", "logdet", "slogdet", "matrix_exp", "geqrf", "ormqr"),
     ]
 )
+REFUSED = NO_HALF - {"matrix_exp"} | {"matrix_rank", "cond", "quantile", "nanquantile", "householder_product"}  # on every device
+TRANSFORMS = re.compile(r"i?[rh]?fft[2n]?$|stft$")  # of Fourier: none in bfloat16, in float16 on CUDA of sizes alone that are powers of two
+FACTORED = frozenset({"pca_lowrank", "svd_lowrank", "lobpcg"})  # what multiplies matrices first, and factors the products then
 BANNED = frozenset({"binary_cross_entropy", "BCELoss"})
 LOSS_OPS = ("loss", "Loss", "cross_entropy", "kl_div", "log_softmax", "LogSoftmax")  # ends of the names of what losses are made of
 CALLED_LOSS = re.compile(
@@ -449,7 +453,8 @@ class Operation:
             return frozenset({SINGLE if kind == "float32" else ANY}), ()
         if kind == "float32":
             return frozenset({DOUBLE if any(t.dtypes == {DOUBLE} for t in operands) else SINGLE}), ()
-        if short_of(self.name) in NO_HALF and widest(operands) & HALVES:
+        short = short_of(self.name)
+        if (short in NO_HALF or TRANSFORMS.match(short)) and widest(operands) & HALVES:
             return frozenset({ANY}), ()
         if kind == "same" and not self.meaning.raises_on_mixed:
             follows = self.given[self.meaning.follows] if self.meaning.follows < len(self.given) else None
@@ -521,7 +526,9 @@ class Operation:
         if self.name in ("arange", "range", "linspace"):
             made = made.but(tags=frozenset({COUNTED, NORMALIZED} if self.name == "linspace" else {COUNTED}))
         if self.name in ("arange", "range") and self.is_long():
-            made = made.but(tags=frozenset({COUNTED, POSITIONS, INTEGERS} if letters & HALVES else {COUNTED, POSITIONS}))
+            tags = {COUNTED, POSITIONS, INTEGERS} if letters & HALVES else {COUNTED, POSITIONS}
+            end = self.argument(1, "end") or self.argument(0, "end")
+            made = made.but(tags=frozenset(tags | {f"{ENDING}{end.symbol}"} if type(end) is Unknown else tags))
             dtype = self.named.get("dtype")
             if type(dtype) is Unknown and (of := caller_of(dtype, self.name)):
                 made = borrowed(made, of, self.argument_place(-1, "dtype"))
@@ -658,6 +665,8 @@ class Operation:
             found.add(RATES)
             if (number_of(self.given[0]) or 0) >= BASE:
                 found.add(TURNING)
+            if self.exponents_in_half() is not None:
+                found.add(ROUNDED)
         if any(NORMALIZED in t.tags for t in self.tensors):
             found -= OF_RATES  # angles of a few turns
             if short in TIMES and any((number_of(a) or 0) > COARSE for a in self.given):
@@ -671,9 +680,20 @@ class Operation:
     def rounded(self, made: Tensor) -> Tensor:
         """Angles of rounded rates, with the chain by which these became half, and where."""
         source = next((t for t in self.tensors if ROUNDED in t.tags), None)
-        if source is None:
+        if source is not None:
+            return made.but(made=source.made, half=made.half or source.half)
+        given = self.exponents_in_half()
+        if given is None:
             return made
-        return made.but(made=source.made, half=made.half or source.half)
+        where = Step(self.place, f"frequencies are powers by {named(next(iter(given.dtypes)))} numbers here")
+        return made.but(made=where, half=(*given.half, where))
+
+    def exponents_in_half(self) -> Tensor | None:
+        """Numbers in a row in half precision that this takes powers by: the rates are rounded as much, in whatever dtype they come."""
+        if short_of(self.name) not in POWERS or not self.given:
+            return None
+        held = (t for t in operands_of(self.m, self.given[-1]) if COUNTED in t.tags)
+        return next((t for t in held if t.dtypes in ({HALF}, {BFLOAT}) and t.half), None)
 
     def is_complex(self, short: str) -> bool:
         """Whether the result is complex, because an operand is."""
@@ -768,7 +788,7 @@ class Operation:
             self.check_average(self.given[0], self.given[1])
             below = self.given[1]
             if type(below) is Tensor and below.epsilon is not None:
-                lost(m, below, "division", self.place, self.given[0])
+                lost(m, below, "division", self.place, self.given[0] if kind != "float32" else None)
         if short == "pow" and len(self.given) > 1 and type(self.given[0]) is Tensor and self.given[0].epsilon is not None:
             power = number_of(self.given[1])
             if power is not None and power < 0:
@@ -780,6 +800,7 @@ class Operation:
         if kind == "lower" and type(m.state("autocast")) is Autocast:
             for tensor in self.tensors:
                 note_cast(m, tensor, self.place, self.name)
+        self.check_kernel(kind)
         first = self.tensors[0] if self.tensors else None
         if first is None or self.named.get("dtype") not in (None, NONE):
             return
@@ -804,6 +825,21 @@ class Operation:
             if rates is not None and rates.made is not None:
                 m.emit("frequencies in half", rates.made.place, name=self.name, tensor=rates, used=self.place)
 
+    def check_kernel(self, kind: str) -> None:
+        """Note operations that have no kernel for half tensors, and raise, where they surely get one."""
+        short = short_of(self.name)
+        transform = TRANSFORMS.match(short) is not None
+        if kind == "float32" or not (transform or short in REFUSED | FACTORED):
+            return
+        factored = short in FACTORED and kind == "lower" and not any(t.dtypes == {DOUBLE} for t in self.tensors)
+        if factored and self.region.dtype in HALVES:
+            letters, chain = lowered(self.region, self.name, self.place)
+            self.m.emit("no half kernel", self.place, name=self.name, tensor=Tensor(letters, chain), what="factored")
+            return
+        given = next((t for t in self.tensors if t.dtypes in ({HALF}, {BFLOAT}) and SURE in t.tags), None)
+        if given is not None:
+            self.m.emit("no half kernel", self.place, name=self.name, tensor=given, what="transform" if transform else "")
+
     def check_average(self, above: Atom, below: Atom) -> None:
         """Note sums of products in float16 that are divided by a number of values only afterwards."""
         product = place_tagged(above, SUMMED)
@@ -826,7 +862,7 @@ class Operation:
     def check_positions(self, kind: str) -> None:
         """Note positions that were cast to half before they are multiplied, or that autocast casts for a product."""
         counted = next((t for t in self.tensors if INTEGERS in t.tags), None) or self.borrowed_positions()
-        if any(not t.tags.isdisjoint((DISTRIBUTION, COMPLEX)) for t in self.tensors):
+        if any(not t.tags.isdisjoint((DISTRIBUTION, COMPLEX)) for t in self.tensors) or self.is_share():
             return
         if counted is None and kind == "lower" and self.region.dtype in HALVES and short_of(self.name) in PRODUCTS:
             counted = next((t for t in self.tensors if POSITIONS in t.tags and not t.dtypes & HALVES), None)
@@ -834,6 +870,13 @@ class Operation:
         if counted is not None:
             made = counted.made if not counted.tags.isdisjoint((INTEGERS, FOLLOWING)) else None
             self.m.emit("integers in half", made.place if made is not None else self.place, name=self.name, tensor=counted, used=self.place)
+
+    def is_share(self) -> bool:
+        """Whether whole numbers are divided by the length that they end before: shares of it, and no positions."""
+        if self.name.strip("_") not in QUOTIENTS or len(self.given) != 2 or type(self.given[0]) is not Tensor:
+            return False
+        by = self.given[1]
+        return type(by) is Unknown and f"{ENDING}{by.symbol}" in self.given[0].tags
 
     def borrowed_positions(self) -> Tensor | None:
         """Positions in the dtype of a caller's tensor that are multiplied with frequencies, to angles."""
@@ -1416,7 +1459,8 @@ def binary(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place:
         if op == "-":
             return operate(m, "sub", meaning_of("__sub__"), (left, right), place)
         if op == "/":
-            return operate(m, "truediv", meaning_of("__rtruediv__"), (left, right), place)
+            meaning = torch_method("__rtruediv__") if type(left) is Constant else None  # a number is multiplied by the reciprocal
+            return operate(m, "truediv", meaning or meaning_of("__rtruediv__"), (left, right), place)
     if in_place and type(left) is Tensor:
         return in_place_result(m, op, short, left, right, place)
     return operate(m, short, meaning_of(f"__{short}__"), (left, right), place)

@@ -14,7 +14,7 @@ from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import Path
 from mplint.program.expressions import ancestors, attribute_of_object, external_bases
 from mplint.program.machine import Args, Machine, shown
-from mplint.program.store import under
+from mplint.program.store import under, unjoined
 from mplint.program.values import (
     NONE,
     Atom,
@@ -212,13 +212,20 @@ def dicts(m: Machine) -> None:
         if name != "#entries" or owner in seen or not (isinstance(owner, tuple) and owner and owner[0] == "dict"):
             continue
         seen.add(owner)
+        if not any(configures(value) for value in unjoined(m.store.slots.peek((owner, name)))):
+            continue
         held = m.read(owner, name)
-        if held is None or not any(type(a) is Entries and any(k in DEEPSPEED_SECTIONS for k, _ in a.entries) for a in atoms(held)):
+        if held is None or not configures(held):
             continue
         place = owner[1][0]
         m.frames = m.frames or [m.module_frame(place.path)]
         for guards, section in sections(m, Object(owner, "dict", "builtins.dict", place)):
             m.emit("trainer configured", place, trainer="deepspeed", title="DeepSpeed", settings=section, told=False, guards=guards)
+
+
+def configures(held: Value) -> bool:
+    """Whether the entries of a dict may be a DeepSpeed configuration."""
+    return any(type(a) is Entries and any(k in DEEPSPEED_SECTIONS for k, _ in a.entries) for a in atoms(held))
 
 
 vocabulary.made.append(of_made)

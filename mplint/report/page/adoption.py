@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from mplint.adopt.program import Adoption, Note
@@ -83,7 +84,16 @@ def page(adoption: Adoption, written: str | None) -> str:
 def _purposes(adoption: Adoption) -> list[tuple[str, str]]:
     """What is there more often than before, and what it is for."""
     before, after = (load(adoption.path, data).source for data in (adoption.before, adoption.after))
-    return [(f"{word}…)" if word.endswith("(") else word, why) for word, why in PURPOSES if after.count(word) > before.count(word)]
+    old = set(before.splitlines())
+    new = "\n".join(line for line in after.splitlines() if line not in old)
+    return [(_spelled(word, new), why) for word, why in PURPOSES if after.count(word) > before.count(word)]
+
+
+def _spelled(word: str, text: str) -> str:
+    """A word of `PURPOSES` as a text has it first, with the names before it."""
+    found = re.search(rf"[\w.]*{re.escape(word)}", text)
+    whole = found.group() if found is not None else word
+    return f"{whole}…)" if whole.endswith("(") else whole
 
 
 def _verdict(adoption: Adoption, added: int, gone: int) -> tuple[str, str, str]:
