@@ -1,8 +1,8 @@
 """Which versions of torch, Keras and TensorFlow a project supports, from its own dependency pins.
 
-Three kinds of files speak of them: dependency files (requirements, pyproject.toml, setup.py, conda environments …) say what the project
+Four kinds of files speak of them: dependency files (requirements, pyproject.toml, setup.py, conda environments …) say what the project
 supports; lock files say which version everybody gets; container files and CI jobs say what it is run with, and count for libraries that
-no dependency file bounds.
+no dependency file bounds. Where none of these bounds a library, the lowest version that the README installs or asks for is supported too.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.engine.installs import LATEST, Installed, container, installs, notebook_installs, plain, script_installs
 from mplint.python.neighbors import ROOT_MARKS
+from mplint.versions import Version, parse_versions
 from mplint.versions import Versions as Versions
-from mplint.versions import parse_versions
 
 if TYPE_CHECKING:
     import ast
@@ -90,7 +90,8 @@ def project_pins(start: str) -> LibraryVersions:
 
 @cache
 def _library_versions(folder: str) -> LibraryVersions:
-    return library_versions_of(_inherited(folder))
+    pins = _inherited(folder)
+    return library_versions_of(pins if "torch" in pins else {**_told_by_readme(folder), **pins})
 
 
 def library_versions_of(pins: Pins) -> LibraryVersions:
@@ -168,6 +169,39 @@ def _inherited(folder: str) -> Pins:
     if not _in_repository(parent) and any(_reader(name) for name in names if _may_pin(name)):
         return own  # outside of a repository the first folder with pins is the project
     return _inherited(parent) | own
+
+
+@cache
+def _told_by_readme(folder: str) -> Pins:
+    """What the nearest README upwards in the repository says of torch: the lowest version, for it may tell of others that work."""
+    for name in _listed(folder):
+        if name.lower() in _READMES and (lower := _lowest_in(os.path.join(folder, name))) is not None:
+            return {"torch": Versions(lower, None)}
+    parent = os.path.dirname(folder)
+    if any(os.path.exists(os.path.join(folder, mark)) for mark in ROOT_MARKS) or not _in_repository(parent):
+        return {}
+    return _told_by_readme(parent)
+
+
+def _lowest_in(path: str) -> Version | None:
+    """The lowest torch that the commands and the requirements of a README name."""
+    CONSULTED.add(path)
+    try:
+        with open(path, "rb") as stream:
+            text = stream.read(_MAX_README).decode("utf-8", "replace")
+    except OSError:
+        return None
+    asked = [version for name, version in installs(text) if library_of(name) == "torch" and version != LATEST]
+    asked += [f">={found[1]}" for line in text.splitlines() if _ASKS.search(line) for found in _TORCH.finditer(line)]
+    lowers = [found.lower for version in asked if (found := parse_versions(version)) is not None and found.lower is not None]
+    return min(lowers, default=None)
+
+
+_READMES = frozenset(("readme", "readme.md", "readme.rst", "readme.txt", "install.md"))
+_MAX_README = 400_000
+# A line that asks for something: an entry of a list that begins with it, or a sentence that says so; and the torch that it names.
+_ASKS = re.compile(r"^\W*(?:\d+\W+)?(?:py)?torch\b|\b(?:install|requir|environment|depend|prerequisite|tested|python ?[23])", re.I)
+_TORCH = re.compile(r"(?<![\w/.-])(?:py)?torch\b[\s*_`:(]*(?:version\W*)?(?:==|>=|~=|=|≥|>)?\s*v?([0-3]\.\d{1,2}(?:\.\d+)?)", re.I)
 
 
 @cache

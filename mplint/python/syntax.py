@@ -260,3 +260,8 @@ def is_main_guard(test: ast.expr) -> bool:
 def words_of(text: str) -> set[str]:
     """The lower-case words in an expression's text, identifiers split at underscores."""
     return set("".join(c.lower() if c.isalnum() else " " for c in text).split())
+
+
+def last_name(node: ast.AST) -> str:
+    """The last identifier of a dotted expression, "" for anything else."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

@@ -73,6 +73,8 @@ class ApexAmp(Rule):
     becomes the first value of a scale that adapts. Checkpoints keep the key and hold the state of another scaler: apex's don't load.
     Evaluation, which apex ran in half too, runs in float32. `apex.parallel`, which went with `apex.amp`, becomes torch's own
     DistributedDataParallel and SyncBatchNorm where the call has nothing that they lack. An import that nothing in the file uses is dropped.
+    Where another loss runs backward before the step it is scaled, too; what reads gradients in between, in code that is not in sight, then
+    sees scaled ones. A torch older than 1.10 that the project pins gets `torch.cuda.amp`.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp104.py, for each shape of program by tests/witness/test_mp104_shapes.py

@@ -19,6 +19,7 @@ from mplint.program.machine import Args, Event
 from mplint.program.trace import CALLERS, Trace
 from mplint.program.values import COMPUTE, FALSE, NONE, Constant, Place, Step, Tensor
 from mplint.python.arguments import set_keyword
+from mplint.python.syntax import argument
 from mplint.rule import Consequence, Rule
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ def in_float32(trace: Trace, place: Place, items: Sequence[half.Found]) -> Fix |
         file, step = trace.node(item.event.place) or (None, None)
         if file is None or not by_region or item.event.place.path != place.path:
             return None
-        while isinstance(step, ast.Constant | ast.Name | ast.Attribute | ast.keyword):
+        while step is not None and (isinstance(step, ast.Name | ast.Attribute | ast.keyword) or is_number(step)):
             step = file.syntax.parents.get(step)  # the number, where that is what is known of the step
         operand = guarded_by(step)
         if operand is None:
@@ -249,11 +250,21 @@ def guarded_by(step: ast.AST | None) -> ast.expr | None:
             return left
         case ast.BinOp(op=ast.Add(), left=ast.expr() as number, right=right) if is_epsilon(number):
             return right
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr="clamp"), args=[tensor, *_]):
-            return tensor
-        case ast.Call(func=ast.Attribute(value=tensor, attr="clamp" | "clamp_min")):
-            return tensor
+        case ast.Call(func=ast.Attribute(value=owner, attr="clamp" | "clip" | "clamp_min" | "clamp_max")):
+            return argument(step, "input", 0) if ast.unparse(owner) == "torch" else owner
     return None
+
+
+def is_number(node: ast.AST | None) -> bool:
+    """Whether an expression is a number, or computed of numbers alone: `1 - 1e-6`, `1 - self.eps`."""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return is_number(left) and is_number(right)
+        case ast.UnaryOp(operand=operand):
+            return is_number(operand)
+        case ast.expr():
+            return is_epsilon(node)
+    return False
 
 
 def is_epsilon(node: ast.expr) -> bool:

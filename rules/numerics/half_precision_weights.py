@@ -12,7 +12,8 @@ from mplint.program.machine import Event
 from mplint.program.trace import CALLERS, Entry, Trace, possible
 from mplint.program.values import HALF, TRUE, Atom, Items, Object, Place, State, Step, atoms
 from mplint.python.document import is_test_path
-from mplint.python.syntax import argument
+from mplint.python.file import SourceFile
+from mplint.python.syntax import argument, last_name
 from mplint.rule import Rule
 
 WHY = "A float16 weight loses every update below 1/2048 of its value, and gradients under 6e-8 become 0: training stalls or diverges."
@@ -57,7 +58,8 @@ class HalfPrecisionWeights(Rule):
 
     ## Fix safety
     Unsafe: the weights become float32, which changes the numbers, doubles the memory they take and needs an autocast region around the
-    computation where there was none.
+    computation where there was none. Not offered for a model that is loaded quantized or gets adapters, whose own weights stay frozen, nor
+    where other tensors of the program are made in half and no autocast runs.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp210.py.
@@ -107,7 +109,7 @@ class HalfPrecisionWeights(Rule):
                     help="keep the parameters that are trained in float32: autocast casts them for the computation",
                     confidence=Confidence.HIGH if entry.script and len(verdict.switches) <= 1 else Confidence.MEDIUM,
                     steps=(*chain[:-1], *dict.fromkeys((scaler, Step(event.place, WHERE[str(event.data["how"])])))),  # type: ignore[index]
-                    fix=in_float32(trace, last.place, None),
+                    fix=in_float32(trace, last.place, None) if not stays_half(trace, entry, last.place) else None,
                     cause=last.place,
                 )
 
@@ -138,16 +140,18 @@ class HalfPrecisionWeights(Rule):
     def _created(self, trace: Trace, entry: Entry, path: Path, place: Place, dtype: Place | None, trained: Step | None) -> Finding:
         """The finding for weights that a call creates; `trained`: where they are trained."""
         verdict = self.verdict(trace, entry, path, place)
+        left = trained is not None and stays_half(trace, entry, place)
         return self.at(
             trace,
             place,
             f"`{spelled(trace, place)}` makes weights in float16, which training then updates{verdict.condition()}",
             why=WHY,
-            help="create the weights in float32 and let autocast or the dtype policy cast them for the computation",
+            help="create the weights in float32 and let autocast or the dtype policy cast them for the computation"
+            + ("; what they are computed with is made in half as well, and no autocast runs here" if left else ""),
             severity=Severity.INFO if is_test_path(place.path) else None,
             confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
             steps=(trained,) if trained is not None else (),
-            fix=None if is_test_path(place.path) else in_float32(trace, place, dtype),  # tests ask for the dtype, and assert it
+            fix=None if is_test_path(place.path) or left else in_float32(trace, place, dtype),  # tests ask for the dtype, and assert it
         )
 
 
@@ -214,6 +218,32 @@ def spelled(trace: Trace, place: Place) -> str:
     node = trace.node(place)
     text = node[0].text(node[1].func) if node is not None and isinstance(node[1], ast.Call) else trace.text(place)
     return " ".join(text.split())
+
+
+def stays_half(trace: Trace, entry: Entry, place: Place) -> bool:
+    """Whether float32 weights alone would not do: of a model that is quantized or for the most part frozen, or beside half operands."""
+    file, call = trace.node(place) or (None, None)
+    if file is None or not isinstance(call, ast.Call):
+        return False
+    if any(k.arg in QUANTIZED and not (isinstance(k.value, ast.Constant) and not k.value.value) for k in call.keywords):
+        return True
+    if last_name(call.func) == "from_pretrained":
+        return any(last_name(other.func) in ADAPTED for other in file.syntax.all(ast.Call))
+    if entry.of("autocast entered", "trainer precision"):
+        return False
+    trained = {step.place for other in trace.entries for e in other.of("half parameters") for step in e.data["chain"][-1:]}  # type: ignore[index]
+    known = {id(n) for at in trained if (found := trace.node(at)) is not None for n in ast.walk(found[1])}
+    halves = [n for n in file.syntax.all(ast.Attribute) if n.attr in ("half", "float16") and id(n) not in known]
+    return any(is_made(file, n) for n in halves)
+
+
+def is_made(file: SourceFile, node: ast.Attribute) -> bool:
+    """Whether a dtype is that of something which is made or cast here: no test's."""
+    return isinstance(file.syntax.parents.get(node), ast.keyword | ast.Call)
+
+
+QUANTIZED = ("quantization_config", "load_in_4bit", "load_in_8bit")
+ADAPTED = ("get_peft_model", "LoraConfig", "PeftModel", "prepare_model_for_kbit_training")
 
 
 def in_float32(trace: Trace, place: Place, where: Place | None) -> Fix | None:

@@ -13,6 +13,8 @@ from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import COMPUTE, DTYPE_NAMES, SINGLE, Object, Place, Step, Tensor
 from mplint.python.document import is_test_path
+from mplint.python.file import SourceFile
+from mplint.python.syntax import last_name
 from mplint.rule import Consequence, Rule
 
 FILLS = (
@@ -28,6 +30,8 @@ FILLS = (
     "constant",
 )
 SYMBOLIC = "symbolic"  # tensors of a functional model
+DTYPES = ("dtype", "compute_dtype", "variable_dtype")
+AUTOCAST = ("autocast", "experimental_autocast")  # whether a weight, or an input, is cast to the compute dtype
 BACKENDS = ("jax", "torch")  # those that promote where two float dtypes meet in an operator
 
 
@@ -75,7 +79,9 @@ class HardCodedDtypeInLayer(Rule):
 
     ## Fix safety
     Safe: under a float32 policy `self.compute_dtype` is float32, so nothing changes; under a mixed policy the layer failed before. Not
-    offered for variables, nor where a number that float16 cannot hold takes part. Unsafe where the project supports TensorFlow before 2.4,
+    offered for variables, nor where a number that float16 cannot hold takes part, nor where the function asks for dtypes or the class has
+    weights that autocast leaves in float32. What is computed of a size is cast where it meets half tensors, since float16 ends at 65504.
+    Unsafe where the project supports TensorFlow before 2.4,
     whose layers have no `compute_dtype`: by its pins, or without any by code for TensorFlow 1 that runs together with the layer.
 
     ## Evidence
@@ -277,16 +283,19 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
     source = Surroundings(trace, event.place)
     if source.holds_large_number() or not source.is_method() or source.kind() == "module":
         return None
+    if source.keeps_float32() or Surroundings(trace, step.place).keeps_float32():
+        return None  # what meets there may be float32 on purpose
+    counted = counts(trace, step.place)
     written = made.data["dtype"]
     name = str(made.data["name"])
-    if isinstance(written, Place) and not name.endswith(".range"):  # tf.range knows no half
+    if isinstance(written, Place) and not name.endswith(".range") and not counted:  # tf.range knows no half
         around = Surroundings(trace, step.place)
         known = around.is_method() and around.kind() != "module"  # what is no layer has no compute dtype
         if made.data["sort"] == "variable" or not known or (around.method == "__init__" and not around.initialized()):
             return None
         if meets_float32(trace, step.place):
             return None
-        change = Replace(trace.span(written), "self.compute_dtype")
+        change = Replace(named_only_for(trace, written) or trace.span(written), "self.compute_dtype")
         return Fix("use the compute dtype of the layer", safety(trace, event.place, source), (change,))
     around = Surroundings(trace, step.place)
     if (
@@ -301,7 +310,7 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
             change = Replace(Span(line, column - 1, line, column - 1), ", dtype=self.compute_dtype")
             return Fix("use the compute dtype of the layer", safety(trace, event.place, source), (change,))
     operand = source.operand(int(event.data["side"]))  # type: ignore[call-overload]
-    if operand is None or source.package is None:
+    if operand is None or source.package is None or (counted and within(operand[0], trace.span(step.place))):
         return None
     span, text = operand
     if "\n" in text:
@@ -322,6 +331,55 @@ def meets_float32(trace: Trace, made: Place) -> bool:
     return any(IN_FLOAT32.search(file.text(side)) for pair in met for side in pair)
 
 
+def counts(trace: Trace, made: Place) -> bool:
+    """Whether a tensor is made of a number of things, which float16 may not hold: of a size, or of a name for one."""
+    file, node = trace.node(made) or (None, None)
+    if file is None or not isinstance(node, ast.Call) or not node.args or last_name(node.func) not in OF_NUMBERS:
+        return False
+    return is_count(file, node.args[0])
+
+
+def is_count(file: SourceFile, node: ast.expr, depth: int = 0) -> bool:
+    """Whether an expression gives how many there are of something, as what it is made of tells, or its name."""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return is_count(file, left, depth) or is_count(file, right, depth)
+        case ast.Call(func=func, args=[given]) if last_name(func) in ("int", "float"):
+            return is_count(file, given, depth)
+        case ast.Call(func=func):
+            return last_name(func) in SIZES
+        case ast.Subscript(value=value):
+            return is_count(file, value, depth)
+        case ast.Name():
+            values = [b.value for b in file.names.reaching(node) if b.value is not None]
+            return COUNT.search(node.id) is not None or (depth < 3 and any(is_count(file, v, depth + 1) for v in values))
+        case ast.Attribute(attr=attr):
+            return attr in SIZES or COUNT.search(attr) is not None
+    return False
+
+
+def named_only_for(trace: Trace, written: Place) -> Span | None:
+    """Where the dtype stands that a local name was given for one use alone, which is at a place."""
+    file, node = trace.node(written) or (None, None)
+    if file is None or not isinstance(node, ast.Name):
+        return None
+    function = file.syntax.function(node)
+    uses = [n for n in file.syntax.all(ast.Name) if n.id == node.id and file.syntax.function(n) is function]
+    around = [file.syntax.parents.get(n) for n in uses if n is not node]
+    match around:
+        case [ast.Assign(targets=[_], value=value)] if function is not None:
+            return file.span(value)
+    return None
+
+
+def within(outer: Span, inner: Span) -> bool:
+    """Whether a span holds another."""
+    return outer[:2] <= inner[:2] and inner[2:] <= outer[2:]
+
+
+COUNT = re.compile(r"^fan_|(?:^|_)(?:num|count|n)_|_(?:size|count|length|dim|num)$")
+SIZES = frozenset({"shape", "get_shape", "int_shape", "shape_as_list", "size", "len", "length", "range", "arange", "prod", "reduce_prod"})
+OF_NUMBERS = frozenset({"cast", "to_float", "constant", "convert_to_tensor"})
 IN_FLOAT32 = re.compile(r"\bfloatx\(\)|\bfloat32\b")
 
 
@@ -390,6 +448,15 @@ class Surroundings:
         """Whether `self` is known at the place."""
         functions = self.functions
         return bool(self.owner) and len(functions) == 1 and bool(functions[0].args.args) and functions[0].args.args[0].arg == "self"
+
+    def keeps_float32(self) -> bool:
+        """Whether the function asks for dtypes by itself, or the class has weights that autocast leaves in float32."""
+        tests = [n.test for f in self.functions for n in ast.walk(f) if isinstance(n, ast.If | ast.IfExp)]
+        if any(isinstance(n, ast.Attribute) and n.attr in DTYPES for test in tests for n in ast.walk(test)):
+            return True
+        owners = [node for node in self.chain if isinstance(node, ast.ClassDef)]
+        given = [n for owner in owners for n in ast.walk(owner) if isinstance(n, ast.keyword) and n.arg in AUTOCAST]
+        return any(isinstance(n.value, ast.Constant) and n.value.value is False for n in given)
 
     def initialized(self) -> bool:
         """Whether `super().__init__` runs before the place, so that the layer has a compute dtype."""

@@ -275,3 +275,30 @@ def test_tensorflow_addons_run_with_keras_2_only(repository: Path) -> None:
     found = pins(repository, "requirements.txt", "tensorflow-addons\n")
     assert found.tensorflow == Versions(None, (2, 16, 0))
     assert found.keras == Versions((2, 0, 0), (3, 0, 0))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# Use\n```\npip install torch==1.8.1 torchvision==0.9.1\n```\n",
+        "conda install pytorch==1.8.1 cudatoolkit=11.1 -c pytorch\n",
+        "## Requirements\n- Python 3.7\n- PyTorch 1.8.1\n",
+        "1. Install Python 3.7, **PyTorch** >= 1.8.1 and Tensorboard.\n",
+        "Tested with PyTorch 1.8.1 and PyTorch 2.0.\n",
+    ],
+)
+def test_a_readme_names_the_oldest_torch_and_bounds_nothing_from_above(repository: Path, text: str) -> None:
+    assert pins(repository, "README.md", text).torch == Versions((1, 8, 1), None)
+
+
+@pytest.mark.parametrize("text", ["pip install torch\n", "We beat the PyTorch 1.8 baseline.\n", "Install torchvision 0.9.\n", "torch\n"])
+def test_a_readme_that_asks_for_no_version_pins_nothing(repository: Path, text: str) -> None:
+    assert pins(repository, "README.md", text).torch is None
+
+
+def test_a_readme_counts_where_nothing_else_bounds_torch(repository: Path) -> None:
+    (repository / "README.md").write_text("pip install torch==1.8.1\n")
+    (repository / "demo").mkdir()
+    assert project_pins(str(repository / "demo" / "train.py")).torch == Versions((1, 8, 1), None)
+    (repository / "model").mkdir()
+    assert pins(repository / "model", "requirements.txt", "torch>=2.4\n").torch == Versions((2, 4, 0), None)

@@ -18,7 +18,7 @@ from mplint.findings import (
 )
 from mplint.python.file import SourceFile
 from mplint.python.names import position
-from mplint.python.syntax import argument, has_star
+from mplint.python.syntax import Function, argument, has_star
 from mplint.recipes.scaler.handing import handed_on
 from mplint.recipes.scaler.plan import NoFix, require
 from mplint.recipes.scaler.steps import another_follows
@@ -75,6 +75,7 @@ class Migration:
         yield from self._setup()
         for call in self.calls["scale_loss"]:
             yield from self._backward(call)
+        yield from self._other_backwards()
         yield from self.forward.changes()
         yield from self._steps()
         yield from self._idle_steps()
@@ -161,6 +162,40 @@ class Migration:
             yield Replace(self.file.span(names[0]), scaled)
             yield UnwrapBlock(self.file.span(block))
         self.forward.need(twin or block, loss)
+
+    def _other_backwards(self) -> Iterator[Change]:
+        """Scale the losses beside: apex had unscaled the gradients by then, a scaler unscales all of them at the step."""
+        scaled = self.calls["scale_loss"]
+        inside = {id(n) for call in scaled for n in ast.walk(self.syntax.statement(call))}
+        functions = {self.syntax.function(call) for call in scaled}
+        for call in self.syntax.all(ast.Call):
+            if not isinstance(call.func, ast.Attribute) or call.func.attr != "backward" or id(call) in inside or self.is_plain_arm(call):
+                continue
+            beside = self.syntax.function(call) in functions and not all(self.file.names.exclusive(call, s) for s in scaled)
+            if not beside and self._called_from(call, functions):
+                raise NoFix("another loss runs backward unscaled, in a function that the training loop calls")
+            if not beside:
+                continue
+            statement, loss = self.syntax.statement(call), call.func.value
+            plain = isinstance(statement, ast.Expr) and statement.value is call and isinstance(loss, ast.Name | ast.Attribute)
+            unscaled = f"`{self.file.text(call)}` runs unscaled between the scaled backward pass and the step"
+            require(plain and not self._steps_of_others(call), unscaled)
+            self.needs_scaler.append(call)
+            yield Replace(self.file.span(loss), f"{self.setup.scaler}.scale({self.file.text(loss)})")
+            self.forward.need(statement, loss)
+
+    def _called_from(self, call: ast.Call, functions: set[Function | None]) -> bool:
+        """Whether one of some functions calls the one around a call."""
+        function = self.syntax.function(call)
+        sites = self.apex.definitions.call_sites.get(function, ()) if function is not None else ()
+        return any(self.syntax.function(site) in functions for site in sites if not self.is_plain_arm(site))
+
+    def _steps_of_others(self, call: ast.Call) -> bool:
+        """Whether an optimizer that apex was not given steps in the function around a call."""
+        known, function = self.roles.optimizers(call), self.syntax.function(call)
+        steps = [c.func.value for c in self.syntax.all(ast.Call) if isinstance(c.func, ast.Attribute) and c.func.attr == "step"]
+        owners = {ast.unparse(owner) for owner in steps if self.syntax.function(owner) is function}
+        return any("opt" in owner.lower() and owner not in known for owner in owners)
 
     def _read_after(self, block: ast.With) -> list[ast.Name]:
         """The names that are read in the function after a block, and outside the other blocks that scale a loss."""

@@ -64,7 +64,8 @@ def setup_of(file: SourceFile, apex: Apex, call: ast.Call, scaled: list[ast.Call
     require(not taken and not any(a.attr == last for a in file.syntax.all(ast.Attribute)), f"the file has another `{last}`")
     shown = f", enabled={switch(file, enabled)}" if enabled else ""
     construction = grad_scaler(apex.targets, '"cuda"', [*scale_options(file, apex, call), shown[2:]])
-    autocast = f'torch.autocast("cuda", dtype=torch.float16{shown})'
+    old = apex.targets.torch_lacks("1.10")
+    autocast = f"torch.cuda.amp.autocast({shown[2:]})" if old else f'torch.autocast("cuda", dtype=torch.float16{shown})'
     alone = branch is not None and not branch.orelse and holds_only(file, branch, file.syntax.statement(call))
     return Setup(call, branch, alone, models, optimizers, rebound, scaler, construction, autocast, enabled, aliases)
 
