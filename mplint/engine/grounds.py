@@ -1,6 +1,6 @@
 """What a finding rests on beside what the programs say: guesses, and how sure it can be with them.
 
-Some of what happens in a trace was run on a guess: a model that is chosen at run time is taken for one of the project's classes, a
+Some of what happens in a trace was run on a guess: what is chosen at run time is taken for one of the project's classes, a
 class for one that somebody makes, the way of an exception for one that programs go. A finding that is told without a guess does not
 rest on it. One that needs a weak guess, or two guesses of whatever kind, is of low confidence, and so silent by default; what it needs
 stands in its reason.

@@ -22,6 +22,7 @@ from mplint.frameworks.torch.named import Named
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF
 from mplint.frameworks.torch.published import run_functions
 from mplint.frameworks.torch.reach import Reach, Reached
+from mplint.frameworks.torch.results import is_excluded, unpacked
 from mplint.frameworks.torch.tensors import is_module_name
 from mplint.frameworks.torch.units import Units
 from mplint.frameworks.trainers.queries import with_level
@@ -70,6 +71,7 @@ MOST_STATES = 3  # in which one class is run
 HAZARDS = frozenset({"pow", "square", "var", "std", "var_mean", "finfo"})  # what a cast module is read for, beside numbers beyond half
 RANKS = {HALF: 0, ANY: 1, BFLOAT: 2}
 MODEL = re.compile(r"model|net|module|forward", re.I)
+LOSS = re.compile(r"loss(es)?(?![a-z])[^.]*$|criteri(on|a)[^.]*$", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class Region:
     `cast`: no region, but a model that is cast to the dtype, weights and buffers. `trainer`: who enters it, around what steps a model
     has of its own. `classes`: the only ones that run in it, where these are known. `shape`: what the model is given, where it is called
     in a program that begins in the file `begun`. `callers`: users of a library enter it, of whom nobody knows. `trained`: gradients are
-    computed there, so that a backward may follow. `meant`: what tells that such users run it so.
+    computed there, so that a backward may follow. `meant`: what tells that such users run it so. `results`: how many names take what
+    the model gives, where it is more than one.
     """
 
     autocast: Autocast
@@ -94,6 +97,7 @@ class Region:
     callers: bool = False
     trained: bool = True
     meant: Chain = ()
+    results: int = 0
 
 
 def regions(found: Trace, packages: Packages) -> list[Region]:
@@ -108,14 +112,15 @@ def regions(found: Trace, packages: Packages) -> list[Region]:
                     continue
                 model = event.data["model"]
                 shown = model.symbol.partition(IDENTITY)[0] if type(model) is Unknown else "model"
-                chain = (*region.chain[:1], Step(event.place, "a model that is chosen at run time is called here"))
+                chain = (*region.chain[:1], Step(event.place, f"{kind_of(shown)} that is chosen at run time is called here"))
                 trained = event.data["trained"] is True
                 rank = (RANKS[region.dtype], MODEL.search(shown) is None, not trained, len(path), not entry.script, number)
                 letter = BFLOAT if region.dtype == BFLOAT else HALF
                 shape = shape_of(model, event.data["args"])
                 home = entry.path if entry.script else chain[0].place.path
                 entered = replace(region, dtype=letter, chain=chain)
-                result.append(Region(entered, event.place, path, rank, shape=shape, begun=home, trained=trained))
+                count = unpacked(found.project, event.place)
+                result.append(Region(entered, event.place, path, rank, shape=shape, begun=home, trained=trained, results=count))
         for event in entry.of("trainer precision"):
             given = event.data["dtypes"] if not packages.give(event.data["model"]) else None
             for guards, letter in given if isinstance(given, tuple) else ():
@@ -136,6 +141,13 @@ def regions(found: Trace, packages: Packages) -> list[Region]:
                 result.append(Region(region, event.place, both, rank, begun=begun(entry, event)))
         result += casts(entry, number, packages)
     return sorted(result, key=lambda region: region.rank)
+
+
+def kind_of(shown: str) -> str:
+    """What something unknown that is called is, as its name says."""
+    if LOSS.search(shown):
+        return "a loss"
+    return "a model" if MODEL.search(shown) else "a module"
 
 
 def entered_by(found: Trace, event: Event, title: str, path: Path) -> tuple[Path, Autocast]:
@@ -421,6 +433,13 @@ class Nearby:
         """Whether something may make an instance of a class of a file, and hand it to a region."""
         if region.callers or any(own.path == path and own.name == cls[2] for own in region.classes):
             return True
+        calls = {
+            (other.shape, other.results)
+            for other in self.offered
+            if other.shape is not None and other.results and other.begun == region.begun
+        }
+        if calls and is_excluded(self.candidates, calls, path, cls):
+            return False
         if not self.candidates.scripts(region.begun):
             return self.named.libraries.holds(path) or self.candidates.is_within_reach(region.begun, path)
         if self.candidates.is_partly_out_of_sight(region.begun):
