@@ -11,6 +11,7 @@ from mplint.frameworks.library import Frameworks
 from mplint.frameworks.releases import Supported
 from mplint.frameworks.relevance import FOREIGN, LAYERED, casts_numbers, speaks_of_precision, speaks_of_training
 from mplint.frameworks.torch import vocabulary as torch
+from mplint.frameworks.torch.callers import Callers
 from mplint.frameworks.torch.contexts import run_in_context
 from mplint.program.entries import trace
 from mplint.program.lower import IR
@@ -70,4 +71,5 @@ def interpret(
     after = partial(run_in_context, paths=project.paths, ask=ask)
     leading = [path for path in sorted(project.graph.above(named) - set(named)) if not is_test_path(path)]
     around = partial(parts.users_of_parts, clipping=clipping)
-    return trace(project, frameworks(), relevant, named, after, recorder, leading, around, casts_numbers, speaks_of_precision)
+    offered = Callers(project, ask).libraries.is_distributed
+    return trace(project, frameworks(), relevant, named, after, recorder, leading, around, casts_numbers, speaks_of_precision, offered)

@@ -22,6 +22,7 @@ PACKAGING = {
     "setup.cfg": re.compile(r"^\[(?:options|metadata)\]", re.M),
     "pyproject.toml": re.compile(r"^\[(?:project|tool\.poetry|tool\.flit\.metadata)\](?:(?!^\[).)*?^name\s*=", re.M | re.S),
 }
+SOURCES = (".", "src", "lib", "python")  # folders of a distribution's packages
 REGISTERED = frozenset(["register_keras_serializable", "register_serializable", "keras_serializable"])
 
 
@@ -95,6 +96,11 @@ class Libraries:
             packages.append(os.path.join(folder, "__init__.py"))
             folder = os.path.dirname(folder)
         return folder, packages
+
+    def is_distributed(self, path: str) -> bool:
+        """Whether a library's file lies where distributions have their packages: beside what builds them, or in `src`."""
+        root = self.root_of(os.path.dirname(path)) if self.holds(path) else None
+        return root is not None and os.path.relpath(self.packages(path)[0] or ".", root or ".") in SOURCES
 
     def is_left_aside(self, path: str) -> bool:
         """Whether the packages around a file offer some of their modules and not this one: who wants it, has to know where it is."""

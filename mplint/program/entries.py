@@ -30,6 +30,7 @@ FILE_STEPS = 9_000  # more for each relevant file, up to
 MOST_STEPS = 1_500_000
 LAST_STEPS = 200_000  # of what runs after all else
 REST_STEPS = 8_000  # of each function that the steps of the project did not reach
+OFFERED_STEPS = 120_000  # of what a library offers and its own programs call
 HEIR_STEPS = 30_000  # of each class that replaces a step of its bases, and
 HEIRS_STEPS = 150_000  # of all of them
 RETURNED = 3  # levels of functions that functions return
@@ -46,36 +47,44 @@ def trace(
     around: Callable[[Project], Mapping[str, frozenset[str]]] | None = None,
     last: Callable[[frozenset[str]], bool] | None = None,
     tested: Callable[[frozenset[str]], bool] | None = None,
+    offered: Callable[[str], bool] | None = None,
 ) -> Trace:
     """Run the entries of the relevant programs among `paths`, scripts first; then what `after` makes of what happened.
 
     `leading`: programs that import relevant ones; those that do something when they are run are scripts as well. `recorder` looks on.
     `around`: further programs that matter, with the names by which their functions do. `last`: what runs by itself after all else.
-    `tested`: what test code speaks of that is worth running: nothing else is asked of tests than what they do themselves.
+    `tested`: what test code speaks of that is worth running: nothing else is asked of tests than what they do themselves. `offered`:
+    the files whose functions others than the project's programs call as well.
     """
     forget()
     m = interpreter(project, library, OWN_STEPS)
     m.recorder, m.relevant = recorder, relevant
     found = Trace(switches=m.switches, project=project)
     paths = list(paths)
-    run_all(m, found, project, relevant, paths, list(leading), around, tested)
+    run_all(m, found, project, relevant, paths, list(leading), around, tested, offered)
     if after is not None:
         after(m, found)
     if last is not None:
         run_last(m, found, last, sorted(path for path in paths if not is_test_path(path)))
     found.turned = turned(m, project)
-    found.unset = unset(m, found.turned)
+    found.unset = unset(m, found.turned, offered)
     for entry in found.entries:
         entry.events = [event for event in entry.events if not found.is_dead(event.path)]
     return found
 
 
-def unset(m: Machine, turned: frozenset[str]) -> frozenset[str]:
+def unset(m: Machine, turned: frozenset[str], offered: Callable[[str], bool] | None) -> frozenset[str]:
     """The switches that stay at their defaults: parameters whose functions the project calls, and which no call gives another value,
-    and what the machine, or the version of a package, decides.
+    unless others call these functions as well, and what the machine, or the version of a package, decides.
     """
-    called = (symbol for symbol, code in m.parameters.items() if code in m.callers and symbol not in turned)
+    closed = [(symbol, code) for symbol, code in m.parameters.items() if code in m.callers and symbol not in turned]
+    called = (symbol for symbol, code in closed if offered is None or is_private(code.name) or not offered(code.path))
     return frozenset((*called, *(symbol for symbol, switch in m.switches.items() if switch.kind in ("machine", "release"))))
+
+
+def is_private(name: str) -> bool:
+    """Whether a function's name says that nobody outside calls it."""
+    return name.startswith("_") and not name.endswith("__")
 
 
 def turned(m: Machine, project: Project) -> frozenset[str]:
@@ -118,8 +127,9 @@ def run_all(
     leading: Sequence[str],
     around: Callable[[Project], Mapping[str, frozenset[str]]] | None = None,
     tested: Callable[[frozenset[str]], bool] | None = None,
+    offered: Callable[[str], bool] | None = None,
 ) -> None:
-    """Run the modules of the relevant programs and of those that lead to them, then what they have not called."""
+    """Run the modules of the relevant programs and of those that lead to them, then what they have not called or others call as well."""
     heirs = heirs_of(project, [*paths, *(path for path in leading if not is_test_path(path))], relevant)
     hold_heirs = {path for path, _ in heirs}
     files = [path for path in paths if (ir := project.ir(path)) is not None and (path in hold_heirs or concerns(ir, relevant))]
@@ -147,13 +157,16 @@ def run_all(
         left -= m.limit - max(m.left, 0)
     m.limit = OWN_STEPS
     left -= run_callers(m, found, callers_of(m, project, paths, relevant), left // 4)
-    rest = run_definitions(m, found, uncalled(m, project, files, relevant, helpers, heirs), left)
+    begun = uncalled(m, project, files, relevant, helpers, heirs)
+    rest = run_definitions(m, found, begun, left)
     if rest:
         found.exhausted = True
         m.limit = REST_STEPS
         run_definitions(m, found, sorted(rest, key=lambda begun: "backward" not in words_of(begun[1])), LAST_STEPS)
         m.limit = OWN_STEPS
     run_heirs(m, found, sorted(heirs), relevant)
+    if offered is not None:
+        run_offered(m, found, begun, offered)
 
 
 def silent_tests(project: Project, paths: Iterable[str], tested: Callable[[frozenset[str]], bool]) -> frozenset[str]:
@@ -202,6 +215,29 @@ def run_definitions(m: Machine, found: Trace, begun: Sequence[Begun], left: int)
             run(m, found, Entry(path, statement[2], False), partial(class_, m, path, statement, relevant))
         left -= m.limit - max(m.left, 0)
     return []
+
+
+def run_offered(m: Machine, found: Trace, begun: Iterable[Begun], offered: Callable[[str], bool]) -> None:
+    """Run by themselves what a library offers and its own programs call: users may choose what these leave at its default."""
+    left, m.limit = OFFERED_STEPS, OWN_STEPS // 2
+    alone = {(entry.path, entry.name) for entry in found.entries if not entry.script}
+    for path, statement, relevant in begun:
+        name = statement[2][2] if statement[0] == "define" else statement[2]
+        codes = [s[2] for s in ([statement] if statement[0] == "define" else statement[6]) if s[0] == "define"]
+        chosen = any(Code(path, code) in m.called and leaves_a_choice(code) for code in codes)
+        if left <= 0 or not chosen or (path, name) in alone or is_private(name) or is_test_path(path) or not offered(path):
+            continue
+        before, m.called = m.called, set()
+        start = partial(function, m, path, statement) if statement[0] == "define" else partial(class_, m, path, statement, relevant)
+        run(m, found, Entry(path, name, False), start)
+        m.called |= before
+        left -= m.limit - max(m.left, 0)
+    m.limit = OWN_STEPS
+
+
+def leaves_a_choice(code: IR) -> bool:
+    """Whether a function has a parameter that is off, or nothing, by default."""
+    return any(default is not None and default[0] == "constant" and default[-1] in (None, False) for _, _, default, _ in code[3])
 
 
 def run_heirs(m: Machine, found: Trace, heirs: Iterable[tuple[str, str]], relevant: Callable[[frozenset[str]], bool]) -> None:
