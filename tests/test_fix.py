@@ -19,6 +19,7 @@ from mplint.engine.results import FixResult
 from mplint.findings import AddImport, Applicability, Change, Confidence, Finding, Fix, Location, Replace, Severity, Span
 from mplint.python.document import Document, InputError
 from mplint.python.load import load, parse
+from mplint.python.parse import parse_text
 
 Rule = tuple[str, str, Callable[[Document, Span], tuple[Change, ...]]]
 
@@ -326,7 +327,7 @@ def test_fixing_all_fixtures_leaves_programs_that_parse_and_nothing_to_fix_again
     result = fix([str(tmp_path)], config, unsafe=True, apply=True)
     assert result.applied and not result.faults and not result.failures
     for path in tmp_path.iterdir():
-        compile(path.read_bytes(), path.name, "exec", dont_inherit=True)
+        parse_text(path.read_text(encoding="utf-8"))
     assert fix([str(tmp_path)], config, unsafe=True, apply=True).applied == 0
 
 
