@@ -215,20 +215,30 @@ def _in_repository(folder: str) -> bool:
     return parent != folder and _in_repository(parent)
 
 
+class _Place(NamedTuple):
+    """A file that may pin something, and the folder that speaks of the one above it, if it lies in such a folder."""
+
+    folder: str
+    name: str
+    within: str = ""
+
+
 def _read_folder(folder: str, names: frozenset[str]) -> Pins:
-    places = [(folder, name) for name in sorted(names) if _may_pin(name)]
+    places = [_Place(folder, name) for name in sorted(names) if _may_pin(name)]
     for name in sorted(names & (_REQUIREMENT_FOLDERS | _RUN_FOLDERS)):
-        places += [(os.path.join(folder, name), inner) for inner in _listed(os.path.join(folder, name))]
+        nested = os.path.join(folder, name)
+        places += [_Place(nested, inner, name) for inner in _listed(nested)]
     for inner in sorted(_RUN_FOLDERS) if ".github" in names else ():
         nested = os.path.join(folder, ".github", inner)
-        places += [(nested, name) for name in _listed(nested)]
+        places += [_Place(nested, name, inner) for name in _listed(nested)]
     wanted, locked, run = ([(place, reader) for place in places if (reader := find(place))] for find in (_declares, _locks, _runs))
     pins = _read(wanted)
     for library, versions in _read(locked).items():
         declared = pins.get(library)
         lower = min((v.lower for v in (declared, versions) if v and v.lower), default=None)
         pins[library] = Versions(lower, versions.upper)
-    return {**_read([place for place in run if place[0] not in [place for place, _ in wanted]]), **pins}
+    declaring = [place for place, _ in wanted]
+    return {**_read([(place, reader) for place, reader in run if place not in declaring]), **pins}
 
 
 def _may_pin(name: str) -> bool:
@@ -244,11 +254,11 @@ def _listed(folder: str) -> list[str]:
         return []
 
 
-def _read(places: Iterable[tuple[tuple[str, str], Reader]]) -> Pins:
+def _read(places: Iterable[tuple[_Place, Reader]]) -> Pins:
     """The pins of several files, joined."""
     pins: Pins = {}
     for place, reader in places:
-        for library, versions in _pins_of(os.path.join(*place), reader).items():
+        for library, versions in _pins_of(os.path.join(place.folder, place.name), reader).items():
             pins[library] = pins[library].joined(versions) if library in pins else versions
     return pins
 
@@ -284,9 +294,9 @@ def _reader(name: str) -> Reader | None:
     return {"pyproject.toml": _pyproject, "Pipfile": _pipfile, "setup.cfg": _lines, "setup.py": _setup, "tox.ini": _lines}.get(name)
 
 
-def _declares(place: tuple[str, str]) -> Reader | None:
+def _declares(place: _Place) -> Reader | None:
     """What reads a dependency file; in a folder of requirements every text is one."""
-    folder, name = os.path.basename(place[0]), place[1]
+    folder, name = place.within, place.name
     if folder in _RUN_FOLDERS and name.endswith((".yml", ".yaml", ".toml")):
         return None
     if folder in _REQUIREMENT_FOLDERS and name.endswith((".txt", ".in")):
@@ -294,13 +304,13 @@ def _declares(place: tuple[str, str]) -> Reader | None:
     return _conda if folder in _REQUIREMENT_FOLDERS and name.endswith((".yml", ".yaml")) else _reader(name)
 
 
-def _locks(place: tuple[str, str]) -> Reader | None:
-    return {"poetry.lock": _lock, "uv.lock": _lock, "pdm.lock": _lock, "Pipfile.lock": _pipfile_lock}.get(place[1])
+def _locks(place: _Place) -> Reader | None:
+    return {"poetry.lock": _lock, "uv.lock": _lock, "pdm.lock": _lock, "Pipfile.lock": _pipfile_lock}.get(place.name)
 
 
-def _runs(place: tuple[str, str]) -> Reader | None:
+def _runs(place: _Place) -> Reader | None:
     """What reads a container file or a CI job, or None."""
-    folder, name = os.path.basename(place[0]), place[1]
+    folder, name = place.within, place.name
     if name.lower().startswith("dockerfile") or name.lower().endswith(".dockerfile") or name == "Containerfile":
         return container
     if _CI.fullmatch(name):
