@@ -17,6 +17,6 @@ def test_generated_documentation_is_up_to_date() -> None:
 def test_readme_opens_with_the_two_commands_and_the_check_script_runs_the_second() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "python -m pip install . && mplint check fixtures/quickstart" in readme
-    test_command = 'python -m pip install -e ".[dev]" && python -m pytest'
+    test_command = 'python -m pip install -e ".[dev]" && python -m pytest -n 2 --dist worksteal'
     assert test_command in readme
     assert test_command in (ROOT / ".ci" / "run").read_text()
