@@ -345,7 +345,8 @@ def updates_between(entry: Entry) -> list[tuple[Event, Event, Place]]:
             if later.kind in ("backward", "gradients zeroed", "loss scaled") or later.loops != event.loops:
                 break
             if later.kind == "scaler step" and extend(event.path, later.path) is not None:
-                scaled = [s for s in steps.scaled_at(later) if s.certain and str(later.data["key"]) not in s.unscaled]
+                ways = (s for s in steps.scaled_at(later) if s.certain and extend(event.path, s.path) is not None)
+                scaled = [s for s in ways if str(later.data["key"]) not in s.unscaled]
                 if scaled and later.data["scaler"] == event.data["scaler"]:
                     found.append((event, later, scaled[0].place))
                 break
