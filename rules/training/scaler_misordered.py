@@ -366,7 +366,10 @@ def updates_after_unscale(entry: Entry) -> Iterator[tuple[Event, Event, Place]]:
                 continue
             held = states.get(later.data["key"]) if isinstance(states, dict) else None
             known = steps.states_of(held, extend(event.path, later.path) or event.path) if held is not None else []
-            if known and all(kind == "unscaled" for kind, _ in known) and known[0][1] is not None:
+            reaches = any(
+                kind == "ready" for kind, _ in steps.states_of(later.data["before"], extend(event.path, later.path) or event.path)
+            )
+            if reaches and known and all(kind == "unscaled" for kind, _ in known) and known[0][1] is not None:
                 yield event, later, known[0][1]
             break
 
