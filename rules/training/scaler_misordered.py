@@ -345,7 +345,8 @@ def updates_between(entry: Entry) -> list[tuple[Event, Event, Place]]:
             if later.kind in ("backward", "gradients zeroed", "loss scaled") or later.loops != event.loops:
                 break
             if later.kind == "scaler step" and extend(event.path, later.path) is not None:
-                scaled = [s for s in steps.scaled_at(later) if s.certain and str(later.data["key"]) not in s.unscaled]
+                ways = (s for s in steps.scaled_at(later) if s.certain and extend(event.path, s.path) is not None)
+                scaled = [s for s in ways if str(later.data["key"]) not in s.unscaled]
                 if scaled and later.data["scaler"] == event.data["scaler"]:
                     found.append((event, later, scaled[0].place))
                 break
@@ -365,7 +366,10 @@ def updates_after_unscale(entry: Entry) -> Iterator[tuple[Event, Event, Place]]:
                 continue
             held = states.get(later.data["key"]) if isinstance(states, dict) else None
             known = steps.states_of(held, extend(event.path, later.path) or event.path) if held is not None else []
-            if known and all(kind == "unscaled" for kind, _ in known) and known[0][1] is not None:
+            reaches = any(
+                kind == "ready" for kind, _ in steps.states_of(later.data["before"], extend(event.path, later.path) or event.path)
+            )
+            if reaches and known and all(kind == "unscaled" for kind, _ in known) and known[0][1] is not None:
                 yield event, later, known[0][1]
             break
 

@@ -63,15 +63,27 @@ def following(entry: Entry, event: Event, path: Path) -> Iterator[tuple[Event, P
 
 
 def next_scaler_step(entry: Entry, event: Event, path: Path) -> Event | None:
-    """The scaler's step that uses the gradients of an event, before they are computed anew."""
+    """The scaler's step that uses the gradients of an event, before they are computed anew.
+
+    Where they are zeroed under a condition of its own, like before `continue` where they are not finite, a step that still meets scaled
+    ones is on the other way.
+    """
+    zeroed = False
     for other, _ in following(entry, event, path):
         if other.kind == "scaler step":
-            return other
+            return other if not zeroed or meets_the_same(event, other) else None
         if other.kind in ("optimizer step", "gradients zeroed") and other.path <= path | event.path:
             return None
-        if other.kind == "gradients zeroed":
+        if other.kind == "backward" and zeroed:
             return None
+        zeroed = zeroed or other.kind == "gradients zeroed"
     return None
+
+
+def meets_the_same(event: Event, step: Event) -> bool:
+    """Whether a step of the same function and round can take gradients as they were scaled for an event."""
+    scaled = {(way.scaler, way.place) for way in scaled_at(event)}
+    return (step.frame, step.loops) == (event.frame, event.loops) and any((w.scaler, w.place) in scaled for w in scaled_at(step))
 
 
 def seen_from(event: Event, other: Event) -> Place:
