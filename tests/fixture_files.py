@@ -1,9 +1,9 @@
 """Reads the fixtures: programs with the expected findings written beside the line.
 
 A line that must be reported ends with `# expect: MP304` (several codes separated by commas; `MP304 error` also pins
-the severity). `# expect-above:` on a line of its own speaks of the line before it. The first line may hold
-`# fixture: target=Tesla T4, torch=2.3, keras=3, tensorflow=2.15` to set targets. JSON has no comments: a file `NAME.json.expect`
-beside it holds lines such as `6 MP109 error`.
+the severity, and `MP205 unsure` is a finding of low confidence, silent by default). `# expect-above:` on a line of its own speaks of
+the line before it. The first line may hold `# fixture: target=Tesla T4, torch=2.3, keras=3, tensorflow=2.15` to set targets. JSON has
+no comments: a file `NAME.json.expect` beside it holds lines such as `6 MP109 error`.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from fixture_files import FIXTURES, expectations, targets, without_expectations
 
-from mplint.api import check, check_text, fix_text
+from mplint.api import check, check_text, config_for, fix_text
 from mplint.config import Config
-from mplint.findings import Finding, Severity
+from mplint.engine.run import check_paths
+from mplint.findings import Confidence, Finding, Severity
 from mplint.rule import registry
 
 SUFFIXES = (".py", ".R", ".Rmd", ".qmd")
@@ -26,6 +27,9 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(FIXTURES))
 
 
+UNSURE = "unsure"  # expected where findings of low confidence are asked for
+
+
 def counts(finding: Finding, wanted: set[str]) -> bool:
     """Advice counts only where the fixture asks for that code."""
     return finding.severity is not Severity.INFO or finding.code in wanted
@@ -34,7 +38,8 @@ def counts(finding: Finding, wanted: set[str]) -> bool:
 @pytest.mark.parametrize("path", PROGRAMS, ids=name_of)
 def test_program_gives_the_findings_beside_its_lines(path: Path) -> None:
     text = path.read_text()
-    expected = expectations(text)
+    written = expectations(text)
+    expected = [e for e in written if e.severity != UNSURE]
     wanted = {e.code for e in expected}
     found = [f for f in check_text(text, f"src/{path.name}", targets(text)) if counts(f, wanted)]
     assert sorted((f.location.line, f.code) for f in found) == [(e.line, e.code) for e in expected]
@@ -43,7 +48,12 @@ def test_program_gives_the_findings_beside_its_lines(path: Path) -> None:
         if severity is not None:
             assert by_place[line, code].severity.value == severity
     if path.name.startswith("good_"):
-        assert not expected
+        assert not written
+    unsure = {(e.line, e.code) for e in written if e.severity == UNSURE}
+    if unsure:
+        config = config_for(targets(text), ("ALL",))._replace(min_confidence=Confidence.LOW)
+        asked = check_paths([], config, given={f"src/{path.name}": text.encode()}).findings
+        assert unsure <= {(f.location.line, f.code) for f in asked if f.confidence is Confidence.LOW}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
@@ -63,12 +73,18 @@ def test_notebook_gives_the_findings_beside_its_lines(path: Path) -> None:
 @pytest.mark.parametrize("folder", PROJECTS, ids=name_of)
 def test_files_of_one_folder_give_the_findings_beside_their_lines_together(folder: Path) -> None:
     programs = {str(p): p.read_text() for p in sorted(folder.rglob("*.py"))}
-    expected = sorted((path, e.line, e.code) for path, text in programs.items() for e in expectations(text))
+    written = sorted((path, e.line, e.code, e.severity) for path, text in programs.items() for e in expectations(text))
+    expected = [item[:3] for item in written if item[3] != UNSURE]
+    unsure = {item[:3] for item in written if item[3] == UNSURE}
     wanted = {code for _, _, code in expected}
     result = check([str(folder)], Config(select=("ALL",), cache=False, isolated=True))
     assert not result.faults
     found = [f for f in result.findings if counts(f, wanted)]
     assert sorted((str(Path(f.location.path)), f.location.line, f.code) for f in found) == expected
+    if unsure:
+        asked = check([str(folder)], Config(select=("ALL",), cache=False, isolated=True, min_confidence=Confidence.LOW)).findings
+        low = {(str(Path(f.location.path)), f.location.line, f.code) for f in asked if f.confidence is Confidence.LOW}
+        assert unsure <= low
 
 
 @pytest.mark.parametrize("path", FIXED, ids=name_of)

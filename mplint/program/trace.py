@@ -86,6 +86,7 @@ class Entry:
     guesses: frozenset[Guess] = frozenset()  # what it was run on
     meant: Chain = ()  # what tells that users outside the project run it as it was run
     offered: bool = False  # such users make what it begins with, and give the arguments
+    usual: bool = False  # and the project itself runs what is alike as it was run
     by_kind: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)  # the numbers of the `counted` events
     counted: Sequence[Event] = field(default=(), repr=False, compare=False)
 

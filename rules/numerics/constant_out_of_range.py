@@ -14,7 +14,7 @@ from mplint.frameworks.torch.tensors import IN_PLACE
 from mplint.limits import BFLOAT16_MAX
 from mplint.program.lower import span_of
 from mplint.program.machine import Event
-from mplint.program.trace import Trace
+from mplint.program.trace import CALLERS, Trace
 from mplint.program.values import BFLOAT, COMPUTE, Place, Tensor
 from mplint.rule import Consequence, Rule
 
@@ -154,7 +154,7 @@ class ConstantOutOfRange(Rule):
                 why=f"The largest finite {dtype} is {'65504' if dtype == 'float16' else '3.39e38'}; {shown} is beyond it.",
                 help="use `torch.finfo(x.dtype).min` of the tensor itself, or mask in float32",
                 severity=Severity.ERROR if raises else Severity.WARNING,
-                confidence=item.confidence,
+                confidence=Confidence.MEDIUM if of_cast_module(item, tensor) else item.confidence,
                 steps=item.chain(tensor),
                 fix=program_fix(trace, event, place, value),
             )
@@ -184,7 +184,7 @@ class ConstantOutOfRange(Rule):
                 why=f"The largest finite {dtype} is {'3.39e38' if bfloat else '65504'}; {shown} is beyond it.",
                 help="use the tensor's own `x.dtype.min` (or -3e4), select with `where` instead of multiplying, or mask in float32",
                 severity=Severity.ERROR if op == "*" else Severity.WARNING,
-                confidence=Confidence.MEDIUM if followed else item.confidence,
+                confidence=programs(trace).sureness(place.path) if followed else item.confidence,
                 steps=(*programs(trace).told(place.path, tensor), *item.chain(tensor)),
                 fix=keras_fix(trace, event.place, place, value),
             )
@@ -261,6 +261,14 @@ def covers(outer: Place, inner: Place) -> bool:
     """Whether one range of a file lies within another."""
     one, other = span_of(outer.position), span_of(inner.position)
     return (one.line, one.column) <= (other.line, other.column) and (other.end_line, other.end_column) <= (one.end_line, one.end_column)
+
+
+CAST = "the model is cast to float16 here"
+
+
+def of_cast_module(item: half.Found, tensor: Tensor) -> bool:
+    """Whether a number meets half precision wherever a module is cast, as the models of its library are: no scale of values saves it."""
+    return item.entry.context == CALLERS and len(tensor.half) == 1 and tensor.half[0].words == CAST
 
 
 def in_mind(trace: Trace, item: half.Found) -> bool:

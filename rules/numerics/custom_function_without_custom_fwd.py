@@ -141,7 +141,7 @@ class CustomFunctionWithoutCustomFwd(Rule):
                 f"`{function.name}` breaks when a caller {way}: it has no `custom_fwd` and `custom_bwd`",
                 why=mistake.why,
                 help=mistake.help,
-                confidence=Confidence.MEDIUM,
+                confidence=Confidence.MEDIUM if event.data["usual"] else Confidence.LOW,
                 steps=(reason, *mistake.steps),
             )
 

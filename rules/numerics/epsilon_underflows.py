@@ -334,7 +334,9 @@ def sureness(trace: Trace, items: Sequence[half.Found], first: half.Found) -> Co
         return Confidence.LOW
     tensor = first.event.data["tensor"]
     followed = isinstance(tensor, Tensor) and tensor.dtypes == {COMPUTE}
-    return Confidence.MEDIUM if followed or untold(trace, first.event.path) else first.confidence
+    if followed:
+        return programs(trace).sureness(first.event.place.path)
+    return min(Confidence.MEDIUM, first.confidence, key=lambda c: c.rank) if untold(trace, first.event.path) else first.confidence
 
 
 def is_shown(trace: Trace, place: object) -> bool:

@@ -10,7 +10,7 @@ from mplint.frameworks.keras.evidence import excluded, programs, untold
 from mplint.frameworks.keras.tensors import ELEMENTS
 from mplint.frameworks.torch import half
 from mplint.frameworks.torch.tensors import FOLLOWING
-from mplint.program.trace import Trace, Words, shown_symbol
+from mplint.program.trace import CALLERS, Trace, Words, shown_symbol
 from mplint.program.values import BFLOAT, COMPUTE, DTYPE_NAMES, HALF, Place, Step, Tensor
 from mplint.python.document import is_test_path
 from mplint.rule import Rule
@@ -115,7 +115,7 @@ class IntegersInHalf(Rule):
                 else f"these positions are {dtype} before `{item.event.data['name']}` takes them{under(item)}",
                 why=WHY,
                 help=HELP if item.event.get("what") is None else "keep positions and their angles in float32 and cast the result",
-                confidence=Confidence.MEDIUM if COMPUTE in tensor.dtypes else item.confidence,
+                confidence=sureness(trace, item),
                 steps=(*item.chain(tensor), *(() if used == item.event.place else (Step(used, "they are computed with here"),))),
             )
         lines = {line_of(place) for place in told}
@@ -148,7 +148,7 @@ class IntegersInHalf(Rule):
                     f"these {what} are rounded to {dtype}{item.condition}",
                     why=why,
                     help=help,
-                    confidence=item.confidence if what == "angles" else Confidence.MEDIUM,
+                    confidence=min(sureness(trace, item), Confidence.HIGH if what == "angles" else Confidence.MEDIUM, key=lambda c: c.rank),
                     steps=item.chain(),
                 )
 
@@ -163,7 +163,7 @@ class IntegersInHalf(Rule):
             f"before `{item.event.data['name']}` takes them{item.condition}",
             why=WHY,
             help="make the positions in float32, and cast the cosine and sine",
-            confidence=item.confidence,
+            confidence=sureness(trace, item),
             steps=(*item.chain(), Step(used, "they become angles here")),
         )
 
@@ -176,7 +176,7 @@ class IntegersInHalf(Rule):
             f"this number of elements is float16, which ends at 65504{under(item)}",
             why="A map of 64 x 64 with 16 channels has more elements: the number is inf, and what is divided by it is 0.",
             help="divide in float32, or by a float32 number and cast the result",
-            confidence=Confidence.MEDIUM,
+            confidence=min(sureness(trace, item), Confidence.MEDIUM, key=lambda c: c.rank),
             steps=item.chain(tensor if isinstance(tensor, Tensor) else None),
         )
 
@@ -194,7 +194,7 @@ class IntegersInHalf(Rule):
                 f"these frequencies take the dtype of the input, which rounds them where it is half, {before}{item.condition}",
                 why=ROUNDED,
                 help="multiply the positions with float32 frequencies, and cast the cosine and sine",
-                confidence=item.confidence,
+                confidence=sureness(trace, item),
                 steps=(*item.chain(), Step(used, "their angles are taken here")),
             )
         return self.at(
@@ -203,9 +203,17 @@ class IntegersInHalf(Rule):
             f"these frequencies are rounded to {dtype} {before}{item.condition}",
             why=ROUNDED,
             help=KEEP,
-            confidence=item.confidence,
+            confidence=sureness(trace, item),
             steps=(*item.chain(tensor), Step(used, "their angles are taken here")),
         )
+
+
+def sureness(trace: Trace, item: half.Found) -> Confidence:
+    """How sure a finding is: of a layer that follows the policy as its program is, and not at all where only callers choose half."""
+    tensor = item.event.data["tensor"]
+    if isinstance(tensor, Tensor) and COMPUTE in tensor.dtypes:
+        return programs(trace).sureness(item.event.place.path)
+    return Confidence.LOW if item.entry.context == CALLERS else item.confidence
 
 
 def line_of(place: Place) -> tuple[str, int]:

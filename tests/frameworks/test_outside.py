@@ -6,8 +6,9 @@ from pathlib import Path
 
 from mplint import check
 from mplint.config import Config
-from mplint.findings import Finding
+from mplint.findings import Confidence, Finding
 
+CONFIG = Config(cache=False, isolated=True, min_confidence=Confidence.LOW)
 LAYER = """\
 import torch
 from torch import nn
@@ -33,7 +34,7 @@ with torch.autocast("cuda", dtype=torch.float16):
 
 
 def library(folder: Path, **files: str) -> list[Finding]:
-    """What is found in a library of one layer beside some files."""
+    """What is found in a library of one layer beside some files, however sure it is."""
     package = folder / "evened"
     package.mkdir()
     (folder / "setup.py").write_text("from setuptools import setup\n\nsetup(name='evened')\n")
@@ -41,7 +42,7 @@ def library(folder: Path, **files: str) -> list[Finding]:
     (package / "layers.py").write_text(LAYER)
     for name, text in files.items():
         (folder / name.replace("_", ".")).write_text(text)
-    return [found for found in check([str(folder)], Config(cache=False, isolated=True)).findings if found.code == "MP205"]
+    return [found for found in check([str(folder)], CONFIG).findings if found.code == "MP205"]
 
 
 def test_a_place_in_a_program_is_shown_by_its_line(tmp_path: Path) -> None:
@@ -55,6 +56,14 @@ def test_a_text_is_named_where_the_region_is_supposed(tmp_path: Path) -> None:
     assert found.related[0].message.endswith(
         "a caller runs this module under float16 autocast, of which " + str(tmp_path / "README.md") + " speaks"
     )
+
+
+def test_who_runs_the_library_itself_is_surer_than_who_speaks_of_it(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").mkdir()
+    (spoken,) = library(tmp_path / "one", README_md="# Evened\n\nWorks with fp16.\n")
+    (run,) = library(tmp_path / "other", example_py=EXAMPLE)
+    assert (spoken.confidence, run.confidence) == (Confidence.LOW, Confidence.MEDIUM)
 
 
 def test_nothing_is_said_where_nothing_speaks_of_half_precision(tmp_path: Path) -> None:

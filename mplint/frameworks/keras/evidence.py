@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from mplint.findings import Confidence
 from mplint.frameworks.keras.policies import GUARD, MIXED, compute_letter
 from mplint.frameworks.keras.running import CALLED_BACK, Uses
 from mplint.frameworks.libraries import Libraries
@@ -55,6 +56,8 @@ HALF_WORDS = re.compile(
 )
 # what code says that is run with TensorFlow 1 as well: it asks for the version, or has an arm for what only that one has
 OLD = re.compile(rb"\b(?:tf|tensorflow)\.__version__|\btf\.VERSION\b|\b(?:tf|tensorflow)\.contrib\b|\btensorflow\.contrib\b")
+# code that follows the policy that its users set, or names one
+FOLLOWS = re.compile(rb"\bglobal_policy\(\)|\bdtype_policy\(\)|\bcompute_dtype\b|[\"']mixed_b?float16[\"']")
 CONVERTER = b"TFLiteConverter"  # what speaks of float16 beside it means files for phones
 # code that gets along with half tensors, as much of Keras does
 GUARDS = re.compile(rb"(?<=dtype)[ \t]*(?:==|!=|(?:not )?in\b)[ \t]*[\[({]?(?:[ \t]*[\"']b?float\d+[\"'],?)+")
@@ -82,6 +85,11 @@ def speaks_of_half(data: bytes) -> int:
 def speaks_of_old(data: bytes) -> bool:
     """Whether a program of TensorFlow may be run with TensorFlow 1 as well."""
     return OLD.search(COMMENT.sub(b"", data)) is not None
+
+
+def follows_policy(data: bytes) -> bool:
+    """Whether a program of TensorFlow or Keras follows the policy that is set."""
+    return FOLLOWS.search(data) is not None and FOLLOWS.search(COMMENT.sub(b"", data)) is not None
 
 
 class Policy(NamedTuple):
@@ -152,6 +160,7 @@ class Programs:
         self.policies = policies(trace)
         self.libraries = Libraries(self.project, self.is_program)
         self.spoken: dict[str, Sign | None] = {}
+        self.sure: dict[str, Confidence] = {}
         self.running = Uses(trace.project, lambda path, word: trace.ask is None or trace.ask(path, Words((word,))))
 
     def meant(self, path: str, module: str, level: int, names: tuple[str, ...]) -> list[str]:
@@ -232,6 +241,32 @@ class Programs:
             signs = (Sign(other, place) for other, place in said if place and self.uses_packaged(other))
             self.spoken[root] = next(signs, None) or said_in_texts(self.project, root)
         return self.spoken[root]
+
+    def sureness(self, path: str) -> Confidence:
+        """How sure it is that what follows the policy in a file meets half precision.
+
+        Low where nothing of the project sets a half policy, nor follows the one that is set: that users do both is a guess.
+        """
+        if path not in self.sure:
+            met = any(not policy.verdict.dead for policy in self.policies) or self.follows(path)
+            self.sure[path] = Confidence.MEDIUM if met else Confidence.LOW
+        return self.sure[path]
+
+    def follows(self, path: str) -> bool:
+        """Whether the library that a file belongs to, or what runs together with the file, follows the policy that is set.
+
+        So does a library whose tests run its layers in half precision.
+        """
+        if self.is_library(path):
+            root = self.libraries.root_of(os.path.dirname(path)) or ""
+            beside = [other for other in self.project.paths if not root or other.startswith(f"{root}/")]
+        else:
+            beside = sorted(self.connected(path))
+        ask = self.trace.ask
+        if ask is None:
+            return False
+        tests = (other for other in beside if is_test_path(other) and self.uses_packaged(other))
+        return any(ask(other, follows_policy) for other in beside) or any(ask(other, speaks_of_half) for other in tests)
 
     def told(self, path: str, tensor: object) -> Chain:
         """What findings show of the users who choose the precision, where no policy of the project gives a tensor its dtype."""

@@ -39,6 +39,11 @@ SCALER = re.compile(rb"\bGradScaler\(")
 # a function or class at the top of a program, with the lines that are indented below it, or close its parameters
 DEFINITION = re.compile(rb"(?m)^(?:async )?(?:def|class) (\w+).*\n(?:(?:[ \t)\]].*)?\n)*")
 AUTOCAST = re.compile(rb"(?<!\bdef )\bautocast\(|\bis_autocast_enabled\(|\bcustom_fwd\b")
+# a region that may be on, or a trainer that makes one
+REGION = re.compile(
+    rb"(?<!\bdef )\bautocast\((?![^()\n]*\benabled[ \t]*=[ \t]*False)|[\"']16-mixed[\"']|\bfp16[ \t]*=[ \t]*True\b"
+    rb"|\bprecision[ \t]*=[ \t]*[\"']?16\b"
+)
 BFLOAT16 = re.compile(rb"\bbfloat16\b|\bbf16\b")
 PARTS = (
     b"float16",
@@ -59,7 +64,7 @@ MODULES = re.compile(rb"\btorch\b")
 @dataclass(frozen=True, slots=True)
 class Spoken:
     """Where a part of a program speaks of what computes in float16, of models cast to it, of its names, of a loss scaler, of autocast, of
-    bfloat16: packed ranges, 0 where it does not.
+    bfloat16, and of regions that may be on: packed ranges, 0 where it does not.
     """
 
     half: int
@@ -68,15 +73,16 @@ class Spoken:
     scaler: int
     autocast: int
     bfloat: int
+    region: int
 
     @classmethod
     def of(cls, code: bytes, begun: int = 0) -> Spoken:
         """What code speaks of, its comments left out, where `begun` lines stand before it."""
-        found = (place_in(code, words) for words in (FLOAT16, CAST, NAMED, SCALER, AUTOCAST, BFLOAT16))
+        found = (place_in(code, words) for words in (FLOAT16, CAST, NAMED, SCALER, AUTOCAST, BFLOAT16, REGION))
         return cls(*(place + begun if place else 0 for place in found))
 
 
-SILENT = Spoken(0, 0, 0, 0, 0, 0)
+SILENT = Spoken(0, 0, 0, 0, 0, 0, 0)
 
 
 def speaks_of_float16(data: bytes) -> tuple[tuple[str, Spoken], ...]:
@@ -103,6 +109,11 @@ def defines_modules(data: bytes) -> bool:
     return DEFINES.search(data) is not None
 
 
+def runs(path: str, said: Spoken) -> int:
+    """Where a part of a program runs modules in float16, or tests them so; 0 where it does not."""
+    return (said.half or said.named or said.region) if is_test_path(path) else said.region
+
+
 @dataclass(slots=True)
 class Callers:
     """Tells which files hold modules that users of a library run in float16."""
@@ -112,6 +123,7 @@ class Callers:
     libraries: Libraries = field(init=False)
     known: dict[str, Sign | None] = field(default_factory=dict)
     casting: dict[str, bool] = field(default_factory=dict)
+    running: dict[str, bool] = field(default_factory=dict)
     entered: dict[str, bool] = field(default_factory=dict)
     uses: dict[str, frozenset[str]] = field(default_factory=dict)
     importers: dict[str, list[str]] = field(default_factory=dict)
@@ -146,6 +158,18 @@ class Callers:
         if root not in self.casting:
             self.casting[root] = self.meant(self.spoken(root), lambda _, said: said.cast) is not None
         return self.casting[root]
+
+    def runs_itself(self, path: str) -> bool:
+        """Whether a file belongs to a library that itself runs modules in float16, whichever they are: its trainers, or its tests.
+
+        What only names the dtype of a tensor, or a text that speaks of it, does not tell that somebody runs these.
+        """
+        if not self.run_in_half(path):
+            return False
+        root = self.libraries.root_of(os.path.dirname(path)) or ""
+        if root not in self.running:
+            self.running[root] = self.meant(self.spoken(root), runs) is not None
+        return self.running[root]
 
     def uses_autocast(self, path: str) -> bool:
         """Whether a file belongs to a library whose own code or tests use autocast."""

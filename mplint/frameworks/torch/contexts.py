@@ -254,6 +254,7 @@ def run_modules(m: Machine, found: Trace, known: list[str], ask: Ask, callers: C
             entry = Entry(path, statement[2], False, context=CALLERS if region.callers else "autocast")
             entry.guesses = frozenset(nearby.guesses(region, path, statement))
             entry.meant, entry.offered = region.meant, nearby.is_offered(path, statement)
+            entry.usual = region.callers and callers.runs_itself(path)
             one = Run(entry, region.cast)
             run(m, found, one.entry, partial(forward, m, path, statement, region, one), home=path)
             if m.left > 0:  # what a run that ran out of steps has reached, it has not seen through

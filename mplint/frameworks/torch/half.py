@@ -37,9 +37,15 @@ class Found:
 
     @property
     def confidence(self) -> Confidence:
-        """High where it holds as the program stands; medium where somebody has to turn a switch or call library code, or for a guess."""
+        """High where it holds as the program stands, medium where somebody has to turn a switch, or for a guess.
+
+        Low where only users outside the project may run it in half precision, whose own trainers and tests run nothing so.
+        """
         tensor = self.event.get("tensor")
-        if isinstance(tensor, Tensor) and not tensor.tags.isdisjoint((GUESSED, FOLLOWING)):
+        tags: frozenset[str] = tensor.tags if isinstance(tensor, Tensor) else frozenset()
+        if FOLLOWING in tags or (self.entry.context == CALLERS and not self.entry.usual):
+            return Confidence.LOW
+        if GUESSED in tags:
             return Confidence.MEDIUM
         return Confidence.HIGH if self.verdict.proven and not self.entry.context else Confidence.MEDIUM
 

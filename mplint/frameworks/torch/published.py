@@ -59,7 +59,8 @@ def run_functions(m: Machine, found: Trace, paths: Iterable[str], ask: Ask, call
             if left <= 0:
                 return
             entry = Entry(path, statement[2], False, context=CALLERS)
-            run(m, found, entry, partial(run_function, m, path, statement, reason, told), home=path)
+            usual = reason.beside or callers.runs_itself(path)
+            run(m, found, entry, partial(run_function, m, path, statement, reason, told, usual), home=path)
             left -= m.limit - max(m.left, 0)
 
 
@@ -162,8 +163,8 @@ def work_in(ir: object) -> Iterator[str]:
             yield part[2][2][2]
 
 
-def run_function(m: Machine, path: str, statement: IR, reason: Reason, told: set[object]) -> None:
-    """One Function under autocast: with float32 tensors, and with one that autocast has made half."""
+def run_function(m: Machine, path: str, statement: IR, reason: Reason, told: set[object], usual: bool) -> None:
+    """One Function under autocast: with float32 tensors, and with one that autocast has made half; `usual`: the project does so itself."""
     frame = m.enter_module(Module(path, path))
     value = m.read(frame.id, statement[2])
     cls = next((a for a in atoms(value) if type(a) is Class), None) if value is not None else None
@@ -181,7 +182,8 @@ def run_function(m: Machine, path: str, statement: IR, reason: Reason, told: set
     kernel = kernel_met(m, cls, forward, begun) if product is None and reason.beside and 0 not in without_gradient(backward) else None
     m.events.clear()
     if product is not None or kernel is not None:
-        m.emit("function breaks under autocast", begun, function=cls, forward=begun, product=product, kernel=kernel, reason=reason.step)
+        told_of = {"function": cls, "forward": begun, "product": product, "kernel": kernel, "reason": reason.step}
+        m.emit("function breaks under autocast", begun, **told_of, usual=usual)
     m.frames.pop()
 
 
