@@ -74,7 +74,9 @@ class DataParallelLosesAutocastDtype(Rule):
         for entry in trace.entries:
             for event in entry.of("replicas run"):
                 made = event.data["made"]
-                for path, region in steps.replicas_in_float16(event) if isinstance(made, Place) else ():
+                if not isinstance(made, Place):
+                    continue
+                for path, region in steps.replicas_in_float16(event):
                     verdict = self.verdict(trace, entry, path, made)
                     chosen = tuple(Step(step.place, "bfloat16 is chosen here") for step in region.chain[:1])
                     what = "`DataParallel` runs its replicas in float16, not in the bfloat16 of the autocast around them"
