@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, possible, shown_symbol
-from mplint.program.values import Autocast, Place, State
+from mplint.program.values import BFLOAT, Autocast, Class, Place, State
 
 
 class Scaled(NamedTuple):
@@ -111,6 +111,15 @@ def in_half(value: object, path: Path) -> list[tuple[Path, Autocast]]:
         if type(atom) is Autocast and atom.dtype is not None:
             found.append((both, atom))
     return found
+
+
+def replicas_in_float16(event: Event) -> list[tuple[Path, Autocast]]:
+    """The bfloat16 regions around a DataParallel's replicas, which run in float16 there: they get no dtype."""
+    cls = getattr(event.data["module"], "type", None)
+    if type(cls) is Class and "autocast" in cls.ir_words:
+        return []  # it enters autocast itself
+    # the replicas enter the autocast of CUDA devices, and no other
+    return [(path, r) for path, r in in_half(event.data["autocast"], event.path) if r.dtype == BFLOAT and r.device in ("cuda", "")]
 
 
 TPU = re.compile(r"(?<![a-z])(?:tpus?|xla)(?![a-z])", re.I)
