@@ -16,6 +16,8 @@ from mplint.program.values import FALSE, NONE, Constant, Object, Place, State, S
 from mplint.python.file import SourceFile
 from mplint.rule import Rule
 
+from .needless_scalers import is_needless, or_left_out
+
 
 class ClipBeforeUnscale(Rule):
     """Gradients clipped or measured before they are unscaled
@@ -121,10 +123,10 @@ class ClipBeforeUnscale(Rule):
             f"`{name}` {'clips' if clips else 'measures'} gradients that are still multiplied by the loss scale{verdict.condition()}",
             severity=Severity.ERROR if clips else Severity.WARNING,
             why=CLIPPED if clips else MEASURED,
-            help=f"call `{unscale_text(trace, step)}` before it",
+            help=or_left_out(entry, step, f"call `{unscale_text(trace, step)}` before it"),
             confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
             steps=(*chain, Step(step.place, UNSCALED_LATE if step.kind == "scaler step" else NOT_UNSCALED)),
-            fix=unscale_first(trace, entry, event, step, path) if told == seen else None,
+            fix=unscale_first(trace, entry, event, step, path) if told == seen and not is_needless(entry, step) else None,
         )
 
 
