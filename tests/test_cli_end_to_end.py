@@ -118,6 +118,15 @@ def test_fix_shows_a_diff_and_apply_writes_it_once(project: Path, capsys: pytest
     assert capsys.readouterr().out.endswith("Nothing to fix.\n") and (project / "train.py").read_text() == fixed
 
 
+def test_a_fix_that_could_not_be_written_is_told_on_both_streams(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "train.py").chmod(0o444)
+    assert main(["fix", "--apply"]) == 2
+    out, err = capsys.readouterr()
+    assert err == "mplint: error: train.py: it is read-only; nothing was changed\n"
+    assert "Not fixed: train.py: it is read-only; nothing was changed\nNothing was fixed.\n" in out
+    assert (project / "train.py").read_text() == OLD_API
+
+
 def test_configuration_selects_and_ignores_by_file(project: Path) -> None:
     (project / "pyproject.toml").write_text('[tool.mplint.per-file-ignores]\n"train.py" = ["deprecated-torch-amp"]\n')
     assert main(["check"]) == 0

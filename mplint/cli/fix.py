@@ -57,7 +57,8 @@ def run(options: Namespace) -> int:
         sys.stdout.flush()
         style = style_of(options, stream)
         done = mended_report(result.mended) + models_report(result.models, style)
-        stream.write(done + remaining_report(result.remaining, sources, style) + shown_report(result.shown, style) + summary)
+        untouched = "" if given else "".join(f"Not fixed: {failure}\n" for failure in result.failures)
+        stream.write(done + remaining_report(result.remaining, sources, style) + shown_report(result.shown, style) + untouched + summary)
     for reason in result.unproven:
         tell(f"Not proven, and not written: {reason}\n")
     for refusal in result.refused:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mplint.doctor.uses import REFUTING
+from mplint.doctor.ranges import SPOKEN_OF, judged
+from mplint.doctor.uses import REFUTING, Judgment, judged_optimizer
 from mplint.doctor.values import CASTING
-from mplint.findings import Finding
+from mplint.findings import Finding, Location
 from mplint.graph.model import HALF
 from mplint.runs.record import Event, Run
 
@@ -85,6 +86,7 @@ ALIKE = {
 }
 SIZES = ("MP401", "MP402", "MP403")  # rules on sizes of products: a run sees the product, not whose size it is
 SINGULAR = ("log", "log2", "log10", "div", "reciprocal", "rsqrt")  # operations that zero makes infinite
+NUMBERS = ("MP204", "MP205")  # rules on a number, which may stand elsewhere than what computes with it
 INFINITE = ("constant-becomes-infinite", "number-is-infinite")
 GROWING = ("exp", "expm1", "exp2", "cosh", "sinh", "softmax", "_softmax", "log_softmax", "_log_softmax", "logsumexp", "pow")
 # Errors of torch that tell a mistake: what they say, and the rule.
@@ -348,11 +350,35 @@ def _verdict(finding: Finding, found: Sequence[Diagnosis], reached: set[tuple[st
     refuting = REFUTING.get(finding.code)
     if refuting is not None and len(run.steps) >= ENOUGH and not run.text("error") and (why := refuting(run, at, NEAR)):
         return Verdict(finding, "refuted", why)
+    if finding.code in SPOKEN_OF:
+        return _number_at_a_line(finding, run)
     if finding.code in SIZES:
         return _sizes(finding, at, run)
     if finding.code == "MP207":
         return _cast(finding, at, run)
     return Verdict(finding, "undecided", "the line ran; a run of this length can't tell")
+
+
+def _number_at_a_line(finding: Finding, run: Run) -> Verdict:
+    """The verdict on a finding on numbers, by the operations at its lines, or at those that it names besides."""
+    enough = len(run.steps) >= ENOUGH and not run.text("error")
+    own, *besides = [place for place in (finding.location, *(each.location for each in finding.related)) if place.line is not None]
+    told = _judged(finding.code, run, own, enough=enough)
+    if told is not None:
+        return Verdict(finding, *told)
+    others = [told for place in besides if (told := _judged(finding.code, run, place, enough=enough, named=True)) is not None]
+    confirmed = next((each for each in others if each.verdict == "confirmed"), None)
+    if confirmed is not None:
+        return Verdict(finding, *confirmed)
+    if others and finding.code in NUMBERS and all(each.verdict == "refuted" for each in others):
+        return Verdict(finding, *others[0])
+    return Verdict(finding, "undecided", "the line ran, and no operation on numbers was seen at it in the steps that were looked at")
+
+
+def _judged(code: str, run: Run, place: Location, *, enough: bool, named: bool = False) -> Judgment | None:
+    path, line = os.path.abspath(place.path), place.line or 0
+    told = judged(code, run, path, range(line, max(line, place.end_line or 0) + 1), enough=enough, named=named)
+    return told if told is not None or code != "MP205" else judged_optimizer(run, (path, line), enough=enough)
 
 
 def _sizes(finding: Finding, at: tuple[str, int], run: Run) -> Verdict:

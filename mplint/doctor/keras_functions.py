@@ -14,13 +14,17 @@ IDLE = 3  # calls of a function without a step, after which it is none that trai
 
 
 class Watch(Protocol):
-    """Who watches: `inside` counts the functions that run, `fitting` says that `fit` notes the steps."""
+    """Who watches.
+
+    `inside` counts the functions that run; `fitting`: `fit` notes the steps; `spent`: no more of this step is looked at.
+    """
 
     backend: Any
     training: KerasTraining
     sampling: Sampling
     inside: int
     fitting: bool
+    spent: bool
 
     @property
     def made(self) -> int:
@@ -52,7 +56,7 @@ def _called(watch: Watch, call: Callable[..., Any]) -> Callable[..., Any]:
         if watch.inside or watch.backend.symbolic():
             return call(this, *args, **options)
         made = watch.made
-        eager = watch.sampling.close and idle.get(id(this), 0) < IDLE
+        eager = watch.sampling.close and not watch.spent and idle.get(id(this), 0) < IDLE
         watch.inside += 1
         try:
             if eager:

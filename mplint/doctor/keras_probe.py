@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from mplint.doctor.gradients import Gradients
 from mplint.doctor.keras_training import KerasTraining
 from mplint.doctor.places import Places
-from mplint.doctor.sampling import Sampling
+from mplint.doctor.ranges import Ranges
+from mplint.doctor.sampling import Sampling, Share
 from mplint.doctor.scaled_losses import ScaledLosses
 from mplint.doctor.values import Operation, Seen, Situation, Tensors, Values
 from mplint.doctor.work import Product, Work
@@ -89,7 +90,7 @@ class _TensorFlow:
         """Tell the instruments of every operation inside."""
         from mplint.doctor.tf_values import Operations
 
-        with Operations(watch.looked, watch.values).entered():
+        with Operations(watch.looked, watch.values, watch.took).entered():
             yield
 
 
@@ -144,7 +145,7 @@ class _Torch:
         from mplint.doctor.torch_values import Instruments, Operations
 
         layer = watch.training.layers.layer
-        with Operations(Instruments(watch.values, watch.work, watch.training.units, watch.at, layer, watch.why)):
+        with Operations(Instruments(watch.values, watch.work, watch.training.units, watch.at, layer, watch.why, took=watch.took)):
             yield
 
 
@@ -162,8 +163,12 @@ class _Watch:
         self.training = KerasTraining(recorder, places, backend.tensors, backend.number)
         self.at = Situation(self.training.layers.path, self.training.place, self.state)
         self.gradients = Gradients(recorder)
-        self.values = Values(recorder, backend.tensors, self.at)
+        self.ranges = Ranges(recorder)
+        self.values = Values(recorder, backend.tensors, self.at, self.ranges.add)
         self.work = Work(recorder)
+        self._share = Share()
+        self._in_part = 0  # steps in which looking ended before they did
+        self.spent = False  # no more of this step is looked at
         self._looking = ExitStack()
         self._looks = False
         self._applying = 0
@@ -191,9 +196,16 @@ class _Watch:
         made = self.values.look(operation)
         self.work.add(operation, made, product, self.training.layers.layer(), self.why(operation, made))
 
+    def took(self, seconds: float) -> bool:
+        """Looking at an operation took so long; where all took too long, the rest of this step is not looked at."""
+        self._share.took(seconds)
+        self.spent = self._share.used_up
+        self._in_part += self.spent
+        return not self.spent
+
     def look(self) -> None:
         """Look at every operation from here on."""
-        if not self._looks and self.sampling.close and not self.backend.symbolic():
+        if not self._looks and not self.spent and self.sampling.close and not self.backend.symbolic():
             self._looks = True
             self._looking.enter_context(self.backend.watched(self))
 
@@ -329,6 +341,7 @@ class _Watch:
             if self._recorder.made > made:
                 self.stop_looking()
                 self.sampling.done()
+                self.spent = False
 
     @property
     def made(self) -> int:
@@ -400,7 +413,9 @@ class _Watch:
         self.stop_looking()
         self.gradients.end()
         self.work.end()
+        self.ranges.end()
         headroom = sorted(self.values.headroom.items(), key=lambda item: -item[1])[:SHOWN]
         self._recorder.fact("headroom", headroom)
         self._recorder.fact("operations", self.values.counts)
         self._recorder.fact("looked_at", self.sampling.looked_at)
+        self._recorder.fact("looked_in_part", self._in_part)

@@ -10,6 +10,28 @@ FIRST = 3  # steps at the beginning that are looked at closely
 # So many times the time of its plain steps may a run take. What is watched in every step makes those slower as well: measured up to 1.7
 # times where a step takes few milliseconds.
 SLOWER = 1.7
+# So many seconds may looking at operations take in any run, and this part of all the other time of a run beyond these.
+GRACE = 2.0
+SHARE = 0.7
+
+
+class Share:
+    """How much of the time of a run looking at operations takes: a step may be so long that it is looked at in part alone."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._taken = 0.0
+
+    def took(self, seconds: float) -> None:
+        """Looking at an operation took so long, without the operation itself."""
+        self._taken += seconds
+
+    @property
+    def used_up(self) -> bool:
+        """Looking has taken more than it may, until the run itself has gone on for longer."""
+        beyond = self._taken - GRACE
+        return beyond > 0 and beyond > SHARE * (self._clock() - self._began - self._taken)
 
 
 class Sampling:

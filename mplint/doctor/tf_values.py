@@ -84,10 +84,15 @@ TENSORS = Tensors(dtype_of, lambda value: tuple(int(size) for size in value.shap
 
 
 class Operations:
-    """Calls `look` with every operation while it is entered; the values pass through those that only give another view."""
+    """Calls `look` with every operation while it is entered; the values pass through those that only give another view.
 
-    def __init__(self, look: Callable[[Operation, Product | None], None], values: Values) -> None:
+    `took` is told how long that took, and is false where no more is to be looked at.
+    """
+
+    def __init__(self, look: Callable[[Operation, Product | None], None], values: Values, took: Callable[[float], bool]) -> None:
         self._look = look
+        self._took = took
+        self._off = False
         self._pass_on = values.pass_on
         self._is_made = values.of
         self._lost: dict[int, tuple[Any, float]] = {}
@@ -103,7 +108,7 @@ class Operations:
 
         def converting(value: Any, context: Any, dtype: Any = None) -> Any:
             result = original(value, context, dtype)
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if isinstance(value, int | float) and not isinstance(value, bool) and not self._off:
                 self._converted(float(value), result)
             return result
 
@@ -131,7 +136,10 @@ class Operations:
     def _called(
         self, op_type: str | bytes, inputs: Sequence[Any], attributes: Any, outputs: Sequence[Any], op_name: Any = None, graph: Any = None
     ) -> None:
-        seconds = time.perf_counter() - self._before
+        if self._off:
+            return
+        entered = time.perf_counter()
+        seconds = entered - self._before
         kind = op_type.decode() if isinstance(op_type, bytes) else op_type
         name = NAMES.get(kind, kind.lower())
         if graph is not None or self._within or name.startswith(UNWATCHED):
@@ -152,6 +160,7 @@ class Operations:
         finally:
             self._within = False
             self._before = time.perf_counter()
+        self._off = not self._took(self._before - entered)
 
 
 def _product(name: str, given: Sequence[Any], results: Sequence[Any], attributes: Sequence[Any]) -> Product | None:

@@ -11,8 +11,9 @@ import torch
 
 from mplint.doctor.gradients import Gradients, Parameter
 from mplint.doctor.places import Places
+from mplint.doctor.ranges import Ranges
 from mplint.doctor.regions import Regions
-from mplint.doctor.sampling import Sampling
+from mplint.doctor.sampling import Sampling, Share
 from mplint.doctor.torch_training import Training, after_closure, of_keras
 from mplint.doctor.torch_training import install as install_training
 from mplint.doctor.torch_values import TENSORS, Instruments, Operations
@@ -109,13 +110,18 @@ class _Watch:
         self.training = Training(recorder, places, self.step_done, lambda: self.modules.gradients)
         at = Situation(self.modules.path, places.here, self.state)
         self.gradients = Gradients(recorder)
-        self.values = Values(recorder, TENSORS, at)
+        self.ranges = Ranges(recorder)
+        self.values = Values(recorder, TENSORS, at, self.ranges.add)
         self.work = Work(recorder)
         self.units: Units = self.training.units
         self.regions = Regions(recorder, self.region, self.training.tell, _exact, self.training.uses, places.here)
-        instruments = Instruments(self.values, self.work, self.units, at, self.modules.layer, self.why, self.regions.look)
+        self._share = Share()
+        layer, noted = self.modules.layer, self.regions.look
+        instruments = Instruments(self.values, self.work, self.units, at, layer, self.why, noted, self._took)
         self._operations = Operations(instruments)
         self._looking = False
+        self._forked_off = False
+        self._in_part = 0  # steps in which looking ended before they did
 
     def state(self) -> Mapping[str, object]:
         """What the training is doing, for events."""
@@ -166,18 +172,27 @@ class _Watch:
 
     def _forked(self) -> None:
         """This process was forked: what goes on here is a step of its own, or the work of a loader."""
-        self._operations.off = True
+        self._operations.off = self._forked_off = True
 
     def _enter(self, module: torch.nn.Module, args: Any) -> None:
         if of_keras(type(module)):
             return
-        if self.modules.idle and self._sampling.close and torch.is_grad_enabled():
+        if self._looking and self._operations.off and self._operations.innermost:
+            self._stop_looking()
+        if self.modules.idle and self._sampling.close and torch.is_grad_enabled() and not self._operations.off:
             self.look()
         self.modules.enter(module)
 
     def _leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         if not of_keras(type(module)):
             self.modules.leave()
+
+    def _took(self, seconds: float) -> bool:
+        """Looking at an operation took so long; where all took too long, the rest of this step is not looked at."""
+        self._share.took(seconds)
+        used_up = self._share.used_up
+        self._in_part += used_up
+        return not used_up
 
     def look(self) -> None:
         """Look at every operation from here on."""
@@ -225,6 +240,8 @@ class _Watch:
         """A step is over, or was skipped: decide whether the next one is looked at."""
         self._stop_looking()
         self._sampling.done()
+        if not self._forked_off:
+            self._operations.off = False
 
     def end(self) -> None:
         """Tell what was summed up."""
@@ -235,10 +252,12 @@ class _Watch:
         self.work.end()
         self.regions.end()
         self.training.uses.end()
+        self.ranges.end()
         headroom = sorted(self.values.headroom.items(), key=lambda item: -item[1])[:SHOWN]
         self._recorder.fact("headroom", headroom)
         self._recorder.fact("operations", self.values.counts)
         self._recorder.fact("looked_at", self._sampling.looked_at)
+        self._recorder.fact("looked_in_part", self._in_part)
         self._operations.off = False
 
 

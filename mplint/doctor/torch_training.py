@@ -16,7 +16,7 @@ from mplint.doctor.places import Places
 from mplint.doctor.scaled_losses import ScaledLosses
 from mplint.doctor.torch_values import TENSORS
 from mplint.doctor.units import Units
-from mplint.doctor.uses import BACKWARD, FUNCTION, SCALED, Uses
+from mplint.doctor.uses import BACKWARD, FUNCTION, OPTIMIZER, SCALED, Uses
 from mplint.doctor.values import Place
 from mplint.runs.record import Recorder
 
@@ -54,6 +54,7 @@ class Training:
         # By their parameters: gradients that were divided by the scale, and those that a scaled backward pass was added to after that.
         self._divided: dict[int, Divided] = {}
         self._mixed: dict[int, tuple[weakref.ref[torch.Tensor], Place | None]] = {}
+        self._made: weakref.WeakKeyDictionary[Any, Place | None] = weakref.WeakKeyDictionary()  # where optimizers were made
         self._first: object = None
         self._inside_scaler: object = None
         self._unscaled: set[int] = set()
@@ -256,10 +257,16 @@ class Training:
         scale = float(self.scaler.get_scale())
         self.tell("clip-before-unscale", norm=norm, scale=scale, real=norm / scale, limit=float(value))
 
+    def made_optimizer(self, optimizer: Any) -> None:
+        """An optimizer is made."""
+        self._made[optimizer] = self._places.here()
+
     def stepping(self, optimizer: Any) -> None:
         """An optimizer is about to step."""
         self.phase = "update"
         self._used(optimizer)
+        half = any(each.dtype == torch.float16 for group in optimizer.param_groups for each in group["params"])
+        self.uses.add(OPTIMIZER, self._made.get(optimizer), wrong=half)
         if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
             self.tell("step-inside-autocast")
         enabled = self.scaler is not None and self.scaler.is_enabled()
@@ -445,6 +452,13 @@ def _patch_gradients(training: Training) -> None:
         optimizer._mplint_steps = getattr(optimizer, "_mplint_steps", 0) + 1
         training.stepped(optimizer, skipped=False)
 
+    make = optimizers.Optimizer.__init__
+
+    def making(self: Any, *args: Any, **options: Any) -> None:
+        make(self, *args, **options)
+        training.made_optimizer(self)
+
+    optimizers.Optimizer.__init__ = making
     optimizers.Optimizer.zero_grad = _zeroing(optimizers.Optimizer.zero_grad, training)
     torch.nn.Module.zero_grad = _zeroing(torch.nn.Module.zero_grad, training)  # type: ignore[method-assign]
     optimizers.register_optimizer_step_pre_hook(before)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from mplint.doctor.units import Units
 from mplint.doctor.values import Ends, Operation, Place, Seen, Situation, Tensors, Values
@@ -28,6 +28,7 @@ class Instruments(NamedTuple):
     layer: Callable[[], Place | None]
     why: Callable[[Operation, list[Seen]], str]
     noted: Callable[[Operation, list[Seen], Product | None], None] = lambda operation, made, product: None
+    took: Callable[[float], bool] = lambda seconds: True  # looking took so long, the operation left out; False: look at no more
 
 
 class Operations(TorchDispatchMode):
@@ -39,9 +40,15 @@ class Operations(TorchDispatchMode):
         self.leaves: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
         self.off = False
 
+    @property
+    def innermost(self) -> bool:
+        """No other mode was entered since this one."""
+        return _get_current_dispatch_mode() is self
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.off:
             return func(*args, **(kwargs or {}))
+        entered = time.perf_counter()
         name = func._schema.name.partition("::")[2]
         given = list(tensors_in(args))
         before = [ends(value) for value in given] if name.endswith("_") else []
@@ -57,6 +64,7 @@ class Operations(TorchDispatchMode):
         elif not name.startswith(UNWATCHED):
             numbers = [float(value) for value in args if isinstance(value, int | float) and not isinstance(value, bool)]
             self._look(Operation(name, given, numbers, results, before, seconds))
+        self.off = not self._to.took(time.perf_counter() - entered - seconds)
         return result
 
     def _look(self, operation: Operation) -> None:

@@ -13,6 +13,7 @@ FUNCTION = "autograd function"
 BACKWARD = "its backward pass"
 SCALED = "loss given to a scaler"
 READ = "scaled loss that is read"
+OPTIMIZER = "step of an optimizer"
 SHOWN = 500
 
 
@@ -91,6 +92,23 @@ def refuted_reading(run: Run, at: Place, near: int) -> str:
     if read.times and not read.wrong:
         return f"the number was read here {often(read.times)}, each time beside the scale that it is divided by"
     return ""
+
+
+class Judgment(NamedTuple):
+    """What was counted at a line says of a finding: a verdict, and why."""
+
+    verdict: str
+    evidence: str
+
+
+def judged_optimizer(run: Run, at: Place, *, enough: bool) -> Judgment | None:
+    """What a run says of a finding on an optimizer over half parameters that is made at a line; None where none made there stepped."""
+    ran = counted_in(run, OPTIMIZER, at)
+    if ran is None or not ran.times:
+        return None
+    if ran.wrong:
+        return Judgment("confirmed", f"the optimizer that is made here stepped {often(ran.wrong)} over parameters in float16")
+    return Judgment("refuted" if enough else "undecided", f"the optimizer that is made here stepped {often(ran.times)}, never over float16")
 
 
 def often(number: int) -> str:

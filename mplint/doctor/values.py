@@ -19,6 +19,7 @@ RANDOM = ("random", "uniform", "normal", "rand")
 ADDING = ("add", "clamp", "clamp_min", "maximum", "sub")
 MULTIPLYING = ("mul", "add", "sub")
 CASTING = ("_to_copy", "cast")
+MAGNITUDE_DECIDES = ("exp", "log", "softmax", "pow", "square", "div", "sqrt", "rsqrt", "reciprocal", "add", "clamp", "where", "mul")
 SINGULAR = ("log", "log2", "log10", "div", "reciprocal", "rsqrt", "pow", "sqrt")  # operations that look at how small a value is
 
 Ends = tuple[float, float]  # the least and the most of magnitudes; nan where an element is no number
@@ -83,13 +84,18 @@ class Situation(NamedTuple):
     state: Callable[[], Mapping[str, object]]
 
 
+# Told of each result of the forward pass: the operation, the dtype it worked in, the line, and the ends of what it was given and gave.
+Counted = Callable[[str, str, Place | None, Sequence[Ends], Ends], None]
+
+
 class Values:
     """Looks at every operation that it is told of."""
 
-    def __init__(self, recorder: Recorder, tensors: Tensors, situation: Situation) -> None:
+    def __init__(self, recorder: Recorder, tensors: Tensors, situation: Situation, counted: Counted) -> None:
         self._recorder = recorder
         self._tensors = tensors
         self._at = situation
+        self._counted = counted
         self._records: dict[int, tuple[weakref.ref[Any], Seen]] = {}
         self._told: set[tuple[object, ...]] = set()
         self.headroom: dict[str, float] = {}
@@ -132,7 +138,19 @@ class Values:
                     given = operation.before or [self._tensors.ends(value) for value in operation.given]
                 self._broken(seen, operation, given)
             found.append(seen)
+        if found and self._at.state().get("phase") == "forward":
+            self._count_at_line(operation, found[0])
         return found
+
+    def _count_at_line(self, operation: Operation, made: Seen) -> None:
+        """Tell what an operation was given and gave; what nothing is known of is looked at where its magnitude decides."""
+        floats = [value for value in operation.given if self._tensors.dtype(value).startswith(("float", "bfloat"))]
+        worked = next((dtype for value in floats if (dtype := self._tensors.dtype(value)) in HALF_MAX), made.dtype)
+        decides = operation.name.strip("_").startswith(MAGNITUDE_DECIDES) and not operation.before
+        ends = [(seen.least, seen.most) for value in floats if (seen := self.of(value)) is not None and seen is not made]
+        if decides and not ends:
+            ends = [self._tensors.ends(value) for value in floats]
+        self._counted(operation.name, worked, made.place, operation.before[: len(floats)] or ends, (made.least, made.most))
 
     def _count(self, seen: Seen) -> None:
         self.counts[seen.dtype] = self.counts.get(seen.dtype, 0) + 1

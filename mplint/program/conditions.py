@@ -112,6 +112,13 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
     return settled if settled is None or not choices else chosen(settled, choices, new)
 
 
+def tells_ways(key: Key) -> bool:
+    """Whether a condition is that a test came out by one of several ways, or a clause from which that follows."""
+    if key[0] == "place":
+        return key[1] == "ways" or (key[1] == "test" and type(key[2]) is frozenset and any(tells_ways(inner) for inner, _ in key[2]))
+    return key[0] == "all" and any(tells_ways(inner) for inner, _ in key[1])
+
+
 def none_of(ways: Iterable[Path]) -> Iterator[Condition]:
     """That a test came out by none of several ways."""
     for way in ways:
@@ -131,7 +138,7 @@ def chosen(path: Path, choices: Iterable[frozenset[Path]], new: Iterable[Conditi
     met = [ways for ways in choices if not asked.isdisjoint(subjects_of(ways))]
     if not met:
         return path
-    plain = frozenset(literal for literal in path if literal[0][:2] != ("place", "ways"))
+    plain = frozenset(literal for literal in path if not tells_ways(literal[0]))
     left: list[frozenset[Path]] = []
     follows: set[Condition] = set()
     for ways in met:

@@ -158,6 +158,7 @@ def run_all(
     m.limit = OWN_STEPS
     left -= run_callers(m, found, callers_of(m, project, paths, relevant), left // 4)
     begun = uncalled(m, project, files, relevant, helpers, heirs)
+    called = frozenset(m.called)
     rest = run_definitions(m, found, begun, left)
     if rest:
         found.exhausted = True
@@ -166,7 +167,8 @@ def run_all(
         m.limit = OWN_STEPS
     run_heirs(m, found, sorted(heirs), relevant)
     if offered is not None:
-        run_offered(m, found, begun, offered)
+        around_them = [(path, statement, relevant) for path, statement in users_of(m, project, begun, offered)]
+        run_offered(m, found, [*around_them, *begun], called, offered)
 
 
 def silent_tests(project: Project, paths: Iterable[str], tested: Callable[[frozenset[str]], bool]) -> frozenset[str]:
@@ -217,15 +219,20 @@ def run_definitions(m: Machine, found: Trace, begun: Sequence[Begun], left: int)
     return []
 
 
-def run_offered(m: Machine, found: Trace, begun: Iterable[Begun], offered: Callable[[str], bool]) -> None:
-    """Run by themselves what a library offers and its own programs call: users may choose what these leave at its default."""
+def run_offered(m: Machine, found: Trace, begun: Iterable[Begun], called: frozenset[Code], offered: Callable[[str], bool]) -> None:
+    """Run by themselves what a library offers and its own programs call: users may choose what these leave at its default.
+
+    `called`: what programs had called before anything was run by itself. Of a class, that is all that was not run.
+    """
     left, m.limit = OFFERED_STEPS, OWN_STEPS // 2
     alone = {(entry.path, entry.name) for entry in found.entries if not entry.script}
     for path, statement, relevant in begun:
         name = statement[2][2] if statement[0] == "define" else statement[2]
         codes = [s[2] for s in ([statement] if statement[0] == "define" else statement[6]) if s[0] == "define"]
-        chosen = any(Code(path, code) in m.called and leaves_a_choice(code) for code in codes)
-        if left <= 0 or not chosen or (path, name) in alone or is_private(name) or is_test_path(path) or not offered(path):
+        known = called if statement[0] == "class" and (path, name) in alone else m.called
+        chosen = any(Code(path, code) in known and leaves_a_choice(code) for code in codes)
+        ran = statement[0] == "define" and (path, name) in alone
+        if left <= 0 or not chosen or ran or is_private(name) or is_test_path(path) or not offered(path):
             continue
         before, m.called = m.called, set()
         start = partial(function, m, path, statement) if statement[0] == "define" else partial(class_, m, path, statement, relevant)
@@ -233,6 +240,20 @@ def run_offered(m: Machine, found: Trace, begun: Iterable[Begun], offered: Calla
         m.called |= before
         left -= m.limit - max(m.left, 0)
     m.limit = OWN_STEPS
+
+
+def users_of(m: Machine, project: Project, begun: Sequence[Begun], offered: Callable[[str], bool]) -> list[tuple[str, IR]]:
+    """The functions beside offered ones that call these, for the loops around them, and that programs call as well."""
+    held = {(path, s[2][2]) for path, s, _ in begun if s[0] == "define" and Code(path, s[2]) in m.called and leaves_a_choice(s[2])}
+    started = {(path, s[2][2]) for path, s, _ in begun if s[0] == "define"}
+    found: list[tuple[str, IR]] = []
+    for path in sorted({path for path, _ in held}):
+        ir = project.ir(path)
+        names = {name for where, name in held if where == path}
+        if ir is not None and offered(path):
+            functions = (s for s in definitions(ir[1]) if s[0] == "define" and (path, s[2][2]) not in started)
+            found += [(path, s) for s in functions if Code(path, s[2]) in m.called and not names.isdisjoint(s[2][8])]
+    return found
 
 
 def leaves_a_choice(code: IR) -> bool:

@@ -364,7 +364,10 @@ def words_of(switch: Switch, truth: bool | None, allowed: Iterable[Hashable] | N
     name = f"`{switch.name}`"
     values = [str(truth).lower()] if allowed is None and truth is not None else [shown_values([v]).strip("`") for v in allowed or ()]
     if file and len(values) == 1 and not switch.test:
-        return f"{file} says `{switch.name}: {values[0]}`"
+        default = constant_of(switch.default)
+        shown = shown_values(default).strip("`") if default is not None else ""
+        now = f" (now `{shown.lower() if isinstance(default[0], bool) else shown}`)" if default is not None and shown else ""
+        return f"{file} says `{switch.name}: {values[0]}`{now}"
     if switch.test:
         return name if truth else f"not {name}"
     if allowed is not None:

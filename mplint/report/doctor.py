@@ -108,8 +108,9 @@ def doctor_text(report: Report, script: str, style: Style) -> str:
 
 
 def _looked(run: Run) -> str:
-    looked = run.number("looked_at")
-    return f"{looked:g} looked at closely" if looked is not None else "none looked at closely"
+    looked, in_part = run.number("looked_at"), run.number("looked_in_part")
+    part = f", {in_part:g} of these in part, since all of it would take too long" if looked and in_part else ""
+    return f"{looked:g} looked at closely{part}" if looked is not None else "none looked at closely"
 
 
 def _told(each: Diagnosis, style: Style) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.frameworks.torch import steps
 from mplint.program.trace import Trace
-from mplint.program.values import BFLOAT, Class, Place, Step
+from mplint.program.values import Place, Step
 from mplint.rule import Rule
 
 
@@ -73,13 +73,10 @@ class DataParallelLosesAutocastDtype(Rule):
         """Report each DataParallel whose replicas run under bfloat16 autocast."""
         for entry in trace.entries:
             for event in entry.of("replicas run"):
-                made, module = event.data["made"], event.data["module"]
-                cls = getattr(module, "type", None)
-                if not isinstance(made, Place) or (type(cls) is Class and "autocast" in cls.ir_words):
-                    continue  # it enters autocast itself
-                for path, region in steps.in_half(event.data["autocast"], event.path):
-                    if region.dtype != BFLOAT or region.device not in ("cuda", ""):
-                        continue  # the replicas enter the autocast of CUDA devices, and no other
+                made = event.data["made"]
+                if not isinstance(made, Place):
+                    continue
+                for path, region in steps.replicas_in_float16(event):
                     verdict = self.verdict(trace, entry, path, made)
                     chosen = tuple(Step(step.place, "bfloat16 is chosen here") for step in region.chain[:1])
                     what = "`DataParallel` runs its replicas in float16, not in the bfloat16 of the autocast around them"
@@ -87,7 +84,8 @@ class DataParallelLosesAutocastDtype(Rule):
                         trace,
                         made,
                         what + verdict.condition(),
-                        why="each replica runs in a thread that gets no dtype; float16 ends at 65504, and no loss scaling is there",
+                        why="each replica runs in a thread that gets no dtype; float16 ends at 65504"
+                        + ("" if entry.of("loss scaled") else ", and no loss scaling is there"),
                         help="use `DistributedDataParallel`, or enter autocast with its dtype in the module's own `forward`",
                         confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                         steps=(Step(event.place, "the replicas run from here"), *chosen),

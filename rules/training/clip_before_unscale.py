@@ -12,9 +12,11 @@ from mplint.frameworks.trainers.queries import scaled_by_apex, with_level
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import NONE, Constant, Object, Place, State, Step, Tensor, atoms
+from mplint.program.values import FALSE, NONE, Constant, Object, Place, State, Step, Tensor, atoms
 from mplint.python.file import SourceFile
 from mplint.rule import Rule
+
+from .needless_scalers import is_needless, or_left_out
 
 
 class ClipBeforeUnscale(Rule):
@@ -84,7 +86,7 @@ class ClipBeforeUnscale(Rule):
         for entry in trace.entries:
             for event in entry.of("clip", "gradients read"):
                 case = clipped_while_scaled(entry, event)
-                if case is not None:
+                if case is not None and not does_nothing(trace, event):
                     yield self._told(trace, entry, event, *case)
                 elif event.kind == "clip":
                     yield from self._beside_masters(trace, entry, event)
@@ -107,7 +109,7 @@ class ClipBeforeUnscale(Rule):
             )
 
     def _told(self, trace: Trace, entry: Entry, event: Event, path: Path, scaled: Place | None, step: Event) -> Finding:
-        clips = event.kind == "clip" and not is_measure(event)
+        clips = event.kind == "clip" and (not is_measure(event) or (is_thrown_away(trace, event) and limit_of(event) < OUT_OF_REACH))
         chain = [Step(scaled, "the loss is scaled here")] if scaled is not None else []
         seen = steps.seen_from(event, step)
         if seen != event.place:
@@ -121,10 +123,10 @@ class ClipBeforeUnscale(Rule):
             f"`{name}` {'clips' if clips else 'measures'} gradients that are still multiplied by the loss scale{verdict.condition()}",
             severity=Severity.ERROR if clips else Severity.WARNING,
             why=CLIPPED if clips else MEASURED,
-            help=f"call `{unscale_text(trace, step)}` before it",
+            help=or_left_out(entry, step, f"call `{unscale_text(trace, step)}` before it"),
             confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
             steps=(*chain, Step(step.place, UNSCALED_LATE if step.kind == "scaler step" else NOT_UNSCALED)),
-            fix=unscale_first(trace, entry, event, step, path) if told == seen else None,
+            fix=unscale_first(trace, entry, event, step, path) if told == seen and not is_needless(entry, step) else None,
         )
 
 
@@ -134,6 +136,7 @@ UNSCALED_LATE = "the gradients are unscaled only here"
 NOT_UNSCALED = "nothing unscales them for this step"
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 HUGE = 1e5  # a threshold from here on measures, and clips nothing
+OUT_OF_REACH = 1e8  # nor does it clip gradients that are multiplied by a scale of 65536
 
 
 def clipped_while_scaled(entry: Entry, event: Event) -> tuple[Path, Place | None, Event] | None:
@@ -202,9 +205,27 @@ def plain_step(entry: Entry, event: Event, scaled: steps.Scaled) -> Event | None
 
 def is_measure(event: Event) -> bool:
     """Whether a clip has so large a threshold that it only measures."""
+    return limit_of(event) >= HUGE
+
+
+def limit_of(event: Event) -> float:
+    """The threshold of a clip, as far as the program says it."""
     threshold = event.data.get("threshold")
-    value = threshold.value if isinstance(threshold, Constant) else None
-    return isinstance(value, (int, float)) and value >= HUGE
+    value = threshold.value if isinstance(threshold, Constant) else 0
+    return value if isinstance(value, (int, float)) else 0
+
+
+def does_nothing(trace: Trace, event: Event) -> bool:
+    """Whether a clip has a threshold that even scaled gradients stay below, and nobody reads its norm or asks it to raise."""
+    strict = event.data.get("strict")
+    asked = strict is not None and strict != FALSE
+    return limit_of(event) >= OUT_OF_REACH and not asked and is_thrown_away(trace, event)
+
+
+def is_thrown_away(trace: Trace, event: Event) -> bool:
+    """Whether nothing reads what a clip returns: the call is a statement."""
+    found = trace.node(event.place)
+    return event.kind == "clip" and found is not None and isinstance(found[0].syntax.parents.get(found[1]), ast.Expr)
 
 
 def unscale_text(trace: Trace, step: Event) -> str:

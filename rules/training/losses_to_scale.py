@@ -13,7 +13,7 @@ from mplint.program.trace import Trace, possible
 from mplint.program.values import HALF, Constant, Object, Place, State, Step, Value, atoms
 from mplint.python.file import SourceFile
 from mplint.python.names import position
-from mplint.python.syntax import FUNCTIONS, argument
+from mplint.python.syntax import FUNCTIONS, Function, argument
 from mplint.recipes.scaler.insertion import Forward, Training, scale_the_losses
 from mplint.recipes.scaler.looks import gradients_read
 
@@ -63,8 +63,18 @@ def scaler_put_in(trace: Trace, path: str, cases: Sequence[tuple[Event, Step]]) 
         looks=[node for node in looks if file.syntax.function(node) not in apart - own],  # the others are of another training
         made=lambda node: [*made.get(ast.unparse(node), {})] or [node],
         forwards=forwards,
+        repeated={function for event in stepped if (function := called_in_a_loop(trace, file, event)) is not None},
     )
     return scale_the_losses(file, training, trace.targets(path)) if forwards else None
+
+
+def called_in_a_loop(trace: Trace, file: SourceFile, step: Event) -> Function | None:
+    """The function of a step, where a loop outside of it calls it."""
+    found = trace.node(step.place)
+    function = file.syntax.function(found[1]) if found is not None and found[0] is file else None
+    around = [trace.node(place) for place, _ in step.loops]
+    outside = any(node is None or node[0] is not file or file.syntax.function(node[1]) is not function for node in around)
+    return function if outside else None
 
 
 def steps_of(trace: Trace, places: set[Place]) -> list[Event]:

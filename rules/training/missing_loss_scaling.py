@@ -153,14 +153,16 @@ class MissingLossScaling(Rule):
         for entry, event, region, path in found:
             verdict = self.verdict(trace, entry, path, event.place)
             text = trace.text(event.place)
+            chosen = is_chosen(entry, region)
+            forward = "a forward pass that may be in float16" if chosen and verdict.proven else "a float16 forward pass"
             yield self.at(
                 trace,
                 event.place,
-                f"`{text}` computes gradients of a float16 forward pass, and nothing scales the loss{verdict.condition()}",
+                f"`{text}` computes gradients of {forward}, and nothing scales the loss{verdict.condition()}",
                 why="float16 gradients below 6e-8 become 0; a loss scale, 65536 to begin with, would lift them",
                 help="scale the loss with `torch.amp.GradScaler`, and step and update through it",
-                severity=Severity.INFO if measures(event.place.path) else Severity.WARNING if is_chosen(entry, region) else None,
-                confidence=Confidence.HIGH if verdict.proven and entry.script else Confidence.MEDIUM,
+                severity=Severity.INFO if measures(event.place.path) else Severity.WARNING if chosen else None,
+                confidence=Confidence.HIGH if verdict.proven and entry.script and not chosen else Confidence.MEDIUM,
                 steps=region,
                 fix=fixes[event.place],
                 cause=sharded.get(event.place),  # type: ignore[arg-type]

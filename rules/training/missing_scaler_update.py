@@ -13,6 +13,8 @@ from mplint.program.trace import Entry, Trace
 from mplint.program.values import Place, Step, Unknown
 from mplint.rule import Rule
 
+from .needless_scalers import is_needless, or_left_out
+
 
 class MissingScalerUpdate(Rule):
     """scaler.step without scaler.update
@@ -91,10 +93,10 @@ class MissingScalerUpdate(Rule):
                     step.place,
                     f"`{text}` is not followed by `{scaler}.update()`{verdict.condition()}",
                     why="the next step() raises RuntimeError, and the scale, 65536 to begin with, never adapts",
-                    help=f"call `{scaler}.update()` once after the last step of each round",
+                    help=or_left_out(entry, step, f"call `{scaler}.update()` once after the last step of each round"),
                     confidence=Confidence.HIGH if verdict.proven and not (late and is_counted(trace, step)) else Confidence.MEDIUM,
                     steps=(Step(late.place, "the scaler is updated only here"),) if late is not None else (),
-                    fix=update_after(trace, entry, step, late),
+                    fix=update_after(trace, entry, step, late) if not is_needless(entry, step) else None,
                 )
 
     def _by_caller(self, trace: Trace, entry: Entry, step: Event, path: Path, seen: Place) -> Finding:
@@ -107,10 +109,10 @@ class MissingScalerUpdate(Rule):
             seen,
             f"`{called(trace, seen)}` calls `{text}`, and no `{scaler}.update()` follows here{verdict.condition()}",
             why="the next step() raises RuntimeError, and the scale, 65536 to begin with, never adapts",
-            help=f"call `{scaler}.update()` once after the last step of each round, as the other callers do",
+            help=or_left_out(entry, step, f"call `{scaler}.update()` once after the last step of each round, as the other callers do"),
             confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
             steps=(Step(step.place, "the optimizer is stepped here"),),
-            fix=update_after_call(trace, step, seen),
+            fix=update_after_call(trace, step, seen) if not is_needless(entry, step) else None,
         )
 
 

@@ -15,6 +15,7 @@ from mplint.python.document import is_test_path
 from mplint.rule import Consequence, Rule
 
 from .clip_before_unscale import unscale_text
+from .needless_scalers import or_left_out
 
 NOISE, PENALTY, NAN, THRESHOLD = "noise", "penalty", "nan", "threshold"
 MESSAGES = {
@@ -145,7 +146,7 @@ class ScaledGradientsModified(Rule):
                 event.place,
                 f"{text}{verdict.condition()}",
                 why=WHYS.get(what, "what is added or cut off is measured against gradients that are 65536 times too large to begin with"),
-                help=f"call `{unscale_text(trace, step)}` before it, or change them by as much as the scale",
+                help=or_left_out(entry, step, f"call `{unscale_text(trace, step)}` before it, or change them by as much as the scale"),
                 confidence=Confidence.HIGH if known and verdict.proven else Confidence.MEDIUM,
                 steps=(Step(scaled.place, "the loss is scaled here"), Step(step.place, "the gradients are unscaled only here")),
             )

@@ -16,6 +16,7 @@ from mplint.program.values import Place, State, Step
 from mplint.rule import Rule
 
 from .calls_in_order import left_out, moved_behind, moved_to_the_step
+from .needless_scalers import or_left_out
 
 
 class ScalerMisordered(Rule):
@@ -108,7 +109,7 @@ class ScalerMisordered(Rule):
                     event.place,
                     message.format(call=text) + verdict.condition(),
                     why=why,
-                    help=help_text,
+                    help=or_left_out(entry, event, help_text),
                     confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                     steps=(Step(before, "it was called here, and nothing has updated the scaler since"),) if before != event.place else (),
                     fix=once(trace, entry, event, before),
@@ -127,7 +128,7 @@ class ScalerMisordered(Rule):
                 event.place,
                 message.format(call=trace.text(event.place)),
                 why=why,
-                help=help_text,
+                help=or_left_out(entry, event, help_text),
                 steps=(
                     Step(scaled, "gradients are multiplied by the scale here"),
                     Step(late.place, "they are applied here, after the update"),
@@ -141,7 +142,7 @@ class ScalerMisordered(Rule):
                 event.place,
                 f"`{trace.text(event.place)}` comes between `unscale_` and the step{verdict.condition()}",
                 why="behind an update the step divides the gradients by the scale a second time, and nothing looks for infinities",
-                help="call `update()` once, after the step",
+                help=or_left_out(entry, event, "call `update()` once, after the step"),
                 confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                 steps=(Step(before, "the gradients are unscaled here"), Step(late.place, "they are applied here, after the update")),
                 fix=moved_behind(trace, event.place, late.place),
@@ -155,7 +156,7 @@ class ScalerMisordered(Rule):
                 severity=Severity.WARNING,
                 why="the scale grows and backs off once for each update: two in a round count every batch twice, and gradients that "
                 "accumulate over rounds mix two scales",
-                help="call `update()` once a round, after the last optimizer's step",
+                help=or_left_out(entry, first, "call `update()` once a round, after the last optimizer's step"),
                 confidence=Confidence.MEDIUM,
                 steps=(Step(second.place, "the same scaler is updated again here"),),
                 fix=left_out(trace, first.place, second.place),
@@ -188,7 +189,7 @@ class ScalerMisordered(Rule):
                 f"`{trace.text(event.place)}` runs in every round, but `{trace.text(other.place)}` does not{verdict.condition()}",
                 why="the next backward adds gradients that carry the scale to those that no longer do; unscaled together, the earlier ones "
                 "are divided by the scale twice and count for nothing",
-                help="unscale, clip and update under the condition of the step",
+                help=or_left_out(entry, event, "unscale, clip and update under the condition of the step"),
                 confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                 steps=(
                     Step(other.place, "the optimizer is stepped only here"),
@@ -345,7 +346,8 @@ def updates_between(entry: Entry) -> list[tuple[Event, Event, Place]]:
             if later.kind in ("backward", "gradients zeroed", "loss scaled") or later.loops != event.loops:
                 break
             if later.kind == "scaler step" and extend(event.path, later.path) is not None:
-                scaled = [s for s in steps.scaled_at(later) if s.certain and str(later.data["key"]) not in s.unscaled]
+                ways = (s for s in steps.scaled_at(later) if s.certain and extend(event.path, s.path) is not None)
+                scaled = [s for s in ways if str(later.data["key"]) not in s.unscaled]
                 if scaled and later.data["scaler"] == event.data["scaler"]:
                     found.append((event, later, scaled[0].place))
                 break
@@ -365,7 +367,10 @@ def updates_after_unscale(entry: Entry) -> Iterator[tuple[Event, Event, Place]]:
                 continue
             held = states.get(later.data["key"]) if isinstance(states, dict) else None
             known = steps.states_of(held, extend(event.path, later.path) or event.path) if held is not None else []
-            if known and all(kind == "unscaled" for kind, _ in known) and known[0][1] is not None:
+            reaches = any(
+                kind == "ready" for kind, _ in steps.states_of(later.data["before"], extend(event.path, later.path) or event.path)
+            )
+            if reaches and known and all(kind == "unscaled" for kind, _ in known) and known[0][1] is not None:
                 yield event, later, known[0][1]
             break
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
@@ -153,7 +153,9 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
             yield Renewed(made, step, "batch" if len(step.loops) == len(made.loops) else "epoch", again, path)
         elif outer or entry.script or is_constructed(trace, entry, made) or is_set_beside(trace, made.place, step.place):
             continue
-        elif all(b.calls[:1] != made.calls[:1] for b in known):
+        elif all(b.calls[:1] != made.calls[:1] for b in known) and not is_called_once(entry, made, known):
+            if not known and is_called_once_by_all(trace, entry, made, step):
+                continue
             lasting = bool(known) or any("." in shown_symbol(o.symbol) for o in owners if type(o) is Unknown)
             period = period_of(made, step, lasting)
             if period is not None:
@@ -194,6 +196,31 @@ def birth_of(optimizer: Atom, made: Event | None) -> Birth | None:
     made_as = optimizer.id if type(optimizer) is Object and optimizer.kind == "instance" else None
     identity = made_as[-1] if isinstance(made_as, tuple) else None
     return Birth((), identity[1]) if isinstance(identity, tuple) and len(identity) == 4 and not identity[2] else None
+
+
+def is_called_once(entry: Entry, made: Event, births: Sequence[Birth]) -> bool:
+    """Whether the function that makes the optimizer calls once, and in no loop, what makes the scaler: both are made together."""
+    if not births or not all(b.loops == made.loops and b.calls == made.calls[: len(b.calls)] for b in births):
+        return False
+    return len({event.calls for event in entry.of("scaler made") if event.place == made.place}) == 1
+
+
+def is_called_once_by_all(trace: Trace, entry: Entry, made: Event, step: Event) -> bool:
+    """Whether all of the program that comes to a scaler's making by calls makes the optimizer, and calls once."""
+    if len(made.calls) > 1:
+        return False
+    found = False
+    for other in trace.entries:
+        there = [event for event in other.of("scaler made") if event.place == made.place and event.calls[-1:] != made.calls[-1:]]
+        if not there or is_test_path(other.path):
+            continue
+        optimizers = {key_of(e.data["optimizer"]): e for e in other.of("optimizer made")}  # type: ignore[arg-type]
+        stepped = [e.data["optimizer"] for e in other.of("scaler step") if e.place == step.place]
+        births = [birth_of(o, optimizers.get(key_of(o))) for value in stepped for o in atoms(value) if type(o) is not Constant]  # type: ignore[arg-type]
+        if not all(birth is not None for birth in births) or not is_called_once(other, there[0], [b for b in births if b is not None]):
+            return False
+        found = True
+    return found
 
 
 def is_given_before(trace: Trace, optimizer: Atom, loop: Place) -> bool:

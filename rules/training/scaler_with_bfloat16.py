@@ -7,6 +7,7 @@ import re
 from collections.abc import Container, Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
+from mplint.frameworks.torch import steps
 from mplint.program.conditions import Condition, Path, allowed_values, extend, tells_arms_apart, unsettled
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible, shown_symbol
@@ -185,10 +186,12 @@ class ScalerWithBfloat16(Rule):
             region = next((e for e in regions if e.data["autocast"].device != "cpu" and extend(path, e.path) is not None), None)  # type: ignore[attr-defined]
             if regions and region is None:
                 continue  # what runs on the CPU has bfloat16 by default
+            if any(e.path <= path | scaling.path and steps.replicas_in_float16(e) for e in entry.of("replicas run")):
+                continue  # the replicas compute in float16, and need the scale
             seen.add(id(origin))
             where = place_of(entry, origin, region)
             verdict = self.verdict(trace, entry, path, where)
-            steps = [Step(region.data["autocast"].chain[0].place, "autocast runs in bfloat16 here")] if region is not None else []  # type: ignore[attr-defined]
+            chain = [Step(region.data["autocast"].chain[0].place, "autocast runs in bfloat16 here")] if region is not None else []  # type: ignore[attr-defined]
             yield self.at(
                 trace,
                 where,
@@ -196,7 +199,7 @@ class ScalerWithBfloat16(Rule):
                 why=WHY,
                 help="leave the scaler out, or enable it for float16 only",
                 confidence=Confidence.HIGH if verdict.proven and is_settled(trace, entry, path - scaling.path) else Confidence.MEDIUM,
-                steps=(*steps, Step(scaling.place, "the loss is scaled here")),
+                steps=(*chain, Step(scaling.place, "the loss is scaled here")),
                 fix=switched_off(trace, origin, region, is_always(origin, scaling, path)),
             )
 

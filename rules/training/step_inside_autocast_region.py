@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.frameworks.torch import steps
-from mplint.program.trace import Trace
+from mplint.program.machine import Event
+from mplint.program.trace import Entry, Trace
 from mplint.program.values import Step
 from mplint.rule import Rule
 
@@ -75,7 +76,7 @@ class StepInsideAutocastRegion(Rule):
             for event in entry.of("optimizer step", "scaler step"):
                 for path, region in steps.in_half(event.data["autocast"], event.path):
                     start = entered.get(region.chain[:1])
-                    if start is None or not region.cache or len(start.loops) >= len(event.loops):
+                    if start is None or not region.cache or len(start.loops) >= len(event.loops) or is_in_half(entry, event):
                         continue
                     around = [place for place, _ in event.loops[len(start.loops) :]]
                     if not any(place in {p for p, _ in other.loops} for other in entry.of(*BACKWARDS) for place in around):
@@ -91,6 +92,11 @@ class StepInsideAutocastRegion(Rule):
                         confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                         steps=(Step(event.place, "the optimizer is stepped here, inside the region"),),
                     )
+
+
+def is_in_half(entry: Entry, step: Event) -> bool:
+    """Whether a step updates weights in half precision alone: only casts of float32 weights are kept."""
+    return any(e.place == step.place and e.frame == step.frame and e.path <= step.path for e in entry.of("nothing to cast stepped"))
 
 
 BACKWARDS = ("backward", "backward handed on")

@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from forks import Forks
 from training_scripts import LOOP
 
 from mplint.doctor.diagnosis import diagnose
 from mplint.doctor.uses import BACKWARD, FUNCTION, PROBABILITIES, READ, SCALED
-from mplint.findings import Confidence, Finding, Location, Severity
+from mplint.findings import Confidence, Finding, Location, Related, Severity
 from mplint.runs.record import Event, Run, StepLine
 
 MISTAKEN = LOOP.replace("    scaler.unscale_(optimizer)\n", "").replace('"scaler": scaler.state_dict()', '"step": step')
@@ -136,6 +137,99 @@ def test_findings_under_a_switch_that_is_off_are_refuted_with_numbers(tmp_path: 
     told = {each["code"]: (each["verdict"], each["evidence"]) for each in json.loads(on.stdout)["findings"]}
     assert told["MP208"][0] == "confirmed"  # its backward pass ends the run
     assert "refuted" not in {verdict for verdict, _ in told.values()}
+
+
+NUMBERS = """
+import torch
+from torch import nn
+
+dtype = torch.float32
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = nn.Linear(16, 8).to(device)
+head = nn.Linear(8, 8).to(device).to(dtype)
+optimizer = torch.optim.Adam([*model.parameters(), *head.parameters()], lr=1e-7)
+for step in range(24):
+    inputs, mask = torch.randn(32, 16, device=device), torch.rand(32, 8, device=device) > 0.5
+    optimizer.zero_grad()
+    outputs = head(model(inputs).to(dtype))
+    scores = torch.where(mask, outputs, -1e9)
+    weights = scores.softmax(dim=-1)
+    normed = outputs / (outputs.abs().mean(dim=-1, keepdim=True) + 1e-8)
+    loss = (weights * normed).float().square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.framework
+@pytest.mark.timeout(240)
+def test_findings_on_numbers_are_judged_by_what_ran_at_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    lines = NUMBERS.splitlines()
+    findings = [finding(code, path, number) for number, line in enumerate(lines, 1) for text, code in MARKS if text in line]
+    reached = ran(path, *(each.location.line or 0 for each in findings)).facts
+    forks = Forks("torch")
+    runs = [forks.watch(tmp_path, text, 12, every=1) for text in (NUMBERS, NUMBERS.replace("float32", "float16"))]
+    forks.close()
+    wide, half = (run._replace(facts={**run.facts, **reached}) for run in runs)
+    off = [(each.finding.code, each.verdict, each.evidence) for each in diagnose(wide, findings).verdicts]
+    assert [(code, verdict) for code, verdict, _ in off] == [(code, "refuted") for code in ("MP205", "MP204", "MP202", "MP205")]
+    assert off[0][2] == "the optimizer that is made here stepped 12 times, never over float16"
+    assert off[2][2] == "`softmax` ran 12 times here, each time in float32"
+    on = diagnose(half, findings).verdicts
+    assert [each.verdict for each in on] == ["confirmed"] * 4
+    assert on[0].evidence == "the optimizer that is made here stepped 12 times over parameters in float16"
+    assert on[1].evidence == "a number that is written here became infinite in float16, 12 times"
+    assert on[3].evidence == "1e-08 is 0 in float16"
+
+
+MARKS = (("optim.Adam(", "MP205"), ("torch.where(", "MP204"), ("softmax(", "MP202"), ("1e-8)", "MP205"))
+
+
+def ranges(path: Path, *rows: tuple[str, int, str, int, int]) -> list[dict[str, object]]:
+    return [
+        {
+            "place": [str(path), line],
+            "operation": name,
+            "dtype": dtype,
+            "times": times,
+            "given": [0.5, 9.0],
+            "infinite": infinite,
+            "undefined": 0,
+            "zero": 0,
+        }
+        for name, line, dtype, times, infinite in rows
+    ]
+
+
+def test_counts_at_a_line_decide_by_the_dtype_and_by_what_came_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    run = ran(path, 10, 20, 30, 40, 50)
+    rows = ranges(
+        path, ("softmax", 10, "float16", 9, 0), ("exp", 20, "float16", 9, 2), ("where", 30, "float16", 9, 0), ("mm", 40, "float16", 9, 0)
+    )
+    run = run._replace(facts={**run.facts, "ranges": [*rows, *ranges(path, ("softmax", 40, "float32", 9, 0))]})
+    found = diagnose(
+        run, [finding(code, path, line) for code, line in (("MP202", 10), ("MP202", 20), ("MP204", 30), ("MP202", 40))]
+    ).verdicts
+    assert [each.verdict for each in found] == ["confirmed", "confirmed", "undecided", "refuted"]
+    assert found[0].evidence.startswith(
+        "`softmax` ran 9 times here in float16, on magnitudes from 0.5 to 9; nothing finite became infinite"
+    )
+    assert found[1].evidence.endswith("a result was infinite in 2 of them")
+    (short,) = diagnose(run._replace(steps=run.steps[:2]), [finding("MP202", path, 40)]).verdicts
+    assert short.verdict == "undecided"
+
+
+def test_a_number_with_a_name_is_judged_where_it_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    run = ran(path, 10, 20)
+    run = run._replace(facts={**run.facts, "ranges": ranges(path, ("div", 20, "float32", 9, 0), ("mm", 21, "float16", 9, 0))})
+    used = tuple(Related(Location(str(path), line, 1, line, 2), "it guards this") for line in (20, 21))
+    (verdict,) = diagnose(run, [finding("MP205", path, 10)._replace(related=used)]).verdicts
+    assert (verdict.verdict, verdict.evidence) == ("refuted", "`div` ran 9 times here, each time in float32")
+    (verdict,) = diagnose(run, [finding("MP202", path, 10)._replace(related=used)]).verdicts
+    assert verdict.verdict == "undecided"
 
 
 def uses(path: Path, *rows: tuple[str, int, int, int]) -> dict[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mplint.doctor.sampling import Sampling
+from mplint.doctor.sampling import GRACE, Sampling, Share
 
 
 class Clock:
@@ -51,3 +51,25 @@ def test_cheap_steps_are_all_looked_at() -> None:
 def test_every_nth_step_is_looked_at_where_that_is_asked_for() -> None:
     assert run(100, 0.01, 50.0, every=10)[1] == 10
     assert run(20, 0.01, 50.0, every=1)[1] == 20
+
+
+@pytest.mark.parametrize("operations", [50_000, 2_000_000])
+def test_looking_ends_within_a_step_that_is_too_long(operations: int) -> None:
+    own, looking = 0.0001, 0.002
+    clock = Clock()
+    share = Share(clock)
+    looked_at = 0
+    for _ in range(operations):
+        clock.now += own
+        if not share.used_up:
+            clock.now += looking
+            share.took(looking)
+            looked_at += 1
+    assert looked_at * looking >= GRACE
+    assert clock.now <= 2 * operations * own + GRACE + 0.1
+
+
+def test_short_steps_are_looked_at_as_a_whole() -> None:
+    share = Share(Clock())
+    share.took(GRACE)
+    assert not share.used_up

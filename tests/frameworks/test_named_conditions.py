@@ -94,7 +94,7 @@ for batch in torch.load("batches"):
     )
     monkeypatch.chdir(tmp_path)
     (found,) = check(["train.py"], Config(select=("MP301",), cache=False, isolated=True)).findings
-    assert found.message.endswith("nothing scales the loss when conf/train.yaml says `train.amp: true`")
+    assert found.message.endswith("nothing scales the loss when conf/train.yaml says `train.amp: true` (now `false`)")
 
 
 def test_flags_of_a_base_are_options_and_the_deciding_one_is_named() -> None:

@@ -158,3 +158,21 @@ def test_equal_constants_that_read_differently_stay_what_they_are(first: int) ->
         assert path is not None
         told.append(sorted(map(spelled, path)))
     assert told[0] != told[1]
+
+
+def test_a_clause_that_tells_of_tests_within_tests_is_settled_once() -> None:
+    a, b, c, e, f, h = ((("true", name), True) for name in "abcefh")
+
+    def other(literal: Condition) -> Condition:
+        return literal[0], not literal[1]
+
+    inner = ("place", "ways", frozenset({frozenset({other(e), h}), frozenset({e, f})}))
+    outer = ("place", "ways", frozenset({frozenset({other(c), (inner, True)}), frozenset({other(b), c})}))
+    told = extend(frozenset({a}), frozenset({(("all", frozenset({a, (outer, False)})), False)}))
+    assert told is not None
+    assert (outer, True) in told
+    assert extend(told, frozenset({other(c), other(f), other(h)})) is None
+    assert extend(told, frozenset({b, c})) is None
+    narrower = extend(told, frozenset({b}))
+    assert narrower is not None
+    assert (inner, True) in narrower

@@ -250,4 +250,4 @@ def test_hydra_and_yaml_files_give_the_defaults(tmp_path: Path, monkeypatch: pyt
                     S("cuda")
         main()
     """
-    assert conditions(program) == ["`amp` is set", "", "`train.precision` is `bf16`", "conf/config.yaml says `amp: true`"]
+    assert conditions(program) == ["`amp` is set", "", "`train.precision` is `bf16`", "conf/config.yaml says `amp: true` (now `false`)"]

@@ -37,6 +37,7 @@ from mplint.frameworks.torch.tensors import (
 from mplint.frameworks.trainers.managed import manager_of
 from mplint.frameworks.trainers.weights import CLASS, CONVERSIONS, OWN, groups_of, owner_of, watch, weights
 from mplint.frameworks.vocabulary import Entered, Vocabulary
+from mplint.program.conditions import extend
 from mplint.program.expressions import INSTANCE, ancestors, bind, class_member, external_bases
 from mplint.program.machine import IDENTITY, STATE, Args, Machine
 from mplint.program.store import choose, join
@@ -264,18 +265,25 @@ def data_parallel(m: Machine, name: str, args: Args, place: Place) -> Value:
     module = args.get(0, "module")
     for atom in atoms(module) if module is not None else ():
         if type(atom) in (Object, Unknown):
-            m.write(owner_of(atom), "#replicas", Constant(place))
+            m.write(owner_of(atom), REPLICAS, Constant(place))
     return module if module is not None else External("builtins.identity")
+
+
+REPLICAS = "#replicas"  # the slot that says where a module was made to run in replicas
 
 
 def note_replicas(m: Machine, module: Atom, place: Place) -> None:
     """Note that a module runs in replicas under a region."""
-    held = m.read(owner_of(module), "#replicas")
+    held = m.read(owner_of(module), REPLICAS)
     if held is None:
         return
-    for made in atoms(held):
-        if type(made) is Constant:
+    base = m.path
+    for guards, made in options(held):
+        path = extend(base, guards)
+        if type(made) is Constant and isinstance(made.value, Place) and path is not None:
+            m.path = path
             m.emit("replicas run", place, module=module, made=made.value, autocast=m.state("autocast"))
+    m.path = base
 
 
 def module_made(m: Machine, made: Object, bases: Sequence[str], args: Args, place: Place) -> None:
@@ -382,8 +390,8 @@ def compute_in(m: Machine, module: Atom, dtype: Atom, chain: Chain, depth: int =
 
 
 def computes_as_it_is(m: Machine, owner: Hashable, name: str) -> Value | None:
-    """What a module computes in where only the other arm of a branch has sharded it: nothing but its own dtype."""
-    return NONE if name in (COMPUTES, TAKES) else None
+    """What a module computes in, and where, where only the other arm of a branch has sharded or replicated it: in its own dtype, here."""
+    return NONE if name in (COMPUTES, TAKES, REPLICAS) else None
 
 
 vocabulary.unset.append(computes_as_it_is)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, possible, shown_symbol
-from mplint.program.values import Autocast, Place, State
+from mplint.program.values import BFLOAT, Autocast, Class, Place, State
 
 
 class Scaled(NamedTuple):
@@ -63,15 +63,27 @@ def following(entry: Entry, event: Event, path: Path) -> Iterator[tuple[Event, P
 
 
 def next_scaler_step(entry: Entry, event: Event, path: Path) -> Event | None:
-    """The scaler's step that uses the gradients of an event, before they are computed anew."""
+    """The scaler's step that uses the gradients of an event, before they are computed anew.
+
+    Where they are zeroed under a condition of its own, like before `continue` where they are not finite, a step that still meets scaled
+    ones is on the other way.
+    """
+    zeroed = False
     for other, _ in following(entry, event, path):
         if other.kind == "scaler step":
-            return other
+            return other if not zeroed or meets_the_same(event, other) else None
         if other.kind in ("optimizer step", "gradients zeroed") and other.path <= path | event.path:
             return None
-        if other.kind == "gradients zeroed":
+        if other.kind == "backward" and zeroed:
             return None
+        zeroed = zeroed or other.kind == "gradients zeroed"
     return None
+
+
+def meets_the_same(event: Event, step: Event) -> bool:
+    """Whether a step of the same function and round can take gradients as they were scaled for an event."""
+    scaled = {(way.scaler, way.place) for way in scaled_at(event)}
+    return (step.frame, step.loops) == (event.frame, event.loops) and any((w.scaler, w.place) in scaled for w in scaled_at(step))
 
 
 def seen_from(event: Event, other: Event) -> Place:
@@ -99,6 +111,15 @@ def in_half(value: object, path: Path) -> list[tuple[Path, Autocast]]:
         if type(atom) is Autocast and atom.dtype is not None:
             found.append((both, atom))
     return found
+
+
+def replicas_in_float16(event: Event) -> list[tuple[Path, Autocast]]:
+    """The bfloat16 regions around a DataParallel's replicas, which run in float16 there: they get no dtype."""
+    cls = getattr(event.data["module"], "type", None)
+    if type(cls) is Class and "autocast" in cls.ir_words:
+        return []  # it enters autocast itself
+    # the replicas enter the autocast of CUDA devices, and no other
+    return [(path, r) for path, r in in_half(event.data["autocast"], event.path) if r.dtype == BFLOAT and r.device in ("cuda", "")]
 
 
 TPU = re.compile(r"(?<![a-z])(?:tpus?|xla)(?![a-z])", re.I)

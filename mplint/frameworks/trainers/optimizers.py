@@ -2,7 +2,7 @@
 
 `optimizer.param_groups` shows one group, in which one tensor stands for the parameters of each model. What a program puts in their place
 is what the optimizer steps from there on. The events: "half parameters", where an optimizer gets or steps parameters that are in float16,
-at the place that made them so.
+at the place that made them so, and "nothing to cast stepped", where all that it steps is in half precision.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from mplint.program.machine import IDENTITY, Event, Machine
 from mplint.program.store import join
 from mplint.program.values import (
     ANY,
+    BFLOAT,
     HALF,
     NONE,
     TRUE,
@@ -146,6 +147,22 @@ def stepped(m: Machine, event: Event) -> None:
         put = put_in_place(m, atom)
         chosen = given_to(m, atom) if put is None else selected(m, put)
         note_half(m, chosen, atom, event.place, event.kind)
+        if chosen and dtypes_of(m, chosen) <= {HALF, BFLOAT}:
+            m.emit("nothing to cast stepped", event.place, optimizer=atom)
+
+
+def dtypes_of(m: Machine, chosen: Sequence[tuple[Atom, str]]) -> frozenset[str]:
+    """The dtypes that the parameters may have of which an optimizer trains some."""
+    found: set[str] = set()
+    for model, wanted in chosen:
+        if type(model) is Tensor:
+            found |= model.dtypes
+            continue
+        for part in parts(m, model) if not wanted else [model]:
+            states = (state for guards, state in options(weights(m, part)) if extend(m.path, guards) is not None)
+            of = [group for state in states for group in groups_of(state) if group.trained is not False and wanted in ("", group.name)]
+            found |= {group.dtype for group in of}
+    return frozenset(found) or frozenset({ANY})
 
 
 def note_half(m: Machine, chosen: Sequence[tuple[Atom, str]], optimizer: Object, place: Place, how: str, only_added: bool = False) -> None:

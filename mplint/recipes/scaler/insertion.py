@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mplint.python.file import SourceFile
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+COUNTER = ROUND | {"current", "cur", "this", "index", "idx", "number", "i"}  # the words of a caller's counter
 
 
 class Place(NamedTuple):
@@ -48,7 +49,8 @@ class Forward(NamedTuple):
 class Training(NamedTuple):
     """What losses are trained by: the backward passes to scale, those beside them, and the steps that apply their gradients.
 
-    `looks`: what may clip, measure or read gradients; `made`: what makes an optimizer, or hands it in.
+    `looks`: what may clip, measure or read gradients; `made`: what makes an optimizer, or hands it in; `repeated`: the functions that
+    loops outside of them call.
     """
 
     backwards: Sequence[ast.Call]
@@ -57,6 +59,7 @@ class Training(NamedTuple):
     looks: Sequence[ast.expr]
     made: Callable[[ast.expr], Sequence[ast.AST]]
     forwards: Sequence[Forward] = ()
+    repeated: Collection[Function] = ()
 
 
 def scale_the_losses(file: SourceFile, training: Training, targets: Targets) -> Fix | None:
@@ -260,11 +263,28 @@ class Insertion:
                 if isinstance(origin, ast.Call):
                     if self.syntax.function(origin) is not owner or position(origin) > position(anchor):
                         return None
-                elif owner is None or self.definitions.call_sites.get(owner) or words_of(owner.name) & ROUND:
+                elif owner is None or self.definitions.call_sites.get(owner) or self._is_one_round(owner):
                     return None
                 elif (kept := self._in_constructor(owner)) is not None:
                     return kept
         return Place(anchor, self.name, after=False)
+
+    def _is_one_round(self, function: Function) -> bool:
+        """Whether a function runs once for each epoch or batch of the same training: what it builds, it builds anew."""
+        if words_of(function.name) & ROUND or function in self.training.repeated:
+            return True
+        given = [a for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs) if not words_of(a.arg) - COUNTER]
+        return any(words_of(a.arg) & ROUND and not self._is_counted_to(function, a.arg) for a in given)
+
+    def _is_counted_to(self, function: Function, name: str) -> bool:
+        """Whether a function counts to a number that it is given, or counts with it: then it is none of the caller's rounds."""
+        loops = [n for n in ast.walk(function) if isinstance(n, ast.For | ast.AsyncFor)]
+        ends = [node for loop in loops for node in (*ast.walk(loop.iter), *ast.walk(loop.target))]
+        return any(isinstance(n, ast.Name) and n.id == name and not self._is_told(n) for n in ends)
+
+    def _is_told(self, name: ast.Name) -> bool:
+        """Whether a name stands in the text that a progress bar shows."""
+        return any(isinstance(parent, ast.JoinedStr | ast.keyword) for parent in self.syntax.ancestors(name))
 
     def _in_constructor(self, method: Function) -> Place | None:
         """On the object whose method trains what it is given: it may do so once for each epoch."""
@@ -286,7 +306,7 @@ class Insertion:
         home = next(iter(homes), None)
         if home is None or len(homes) > 1 or not all(isinstance(origin, ast.arg) for origin in given):
             return None
-        if home in self._owners or self.definitions.call_sites.get(home) or words_of(home.name) & ROUND:
+        if home in self._owners or self.definitions.call_sites.get(home) or self._is_one_round(home):
             return None
         around = [[p for p in self.syntax.ancestors(use) if isinstance(p, LOOPS)] for use in self._uses(home)]
         outermost = {chain[-1] if chain else None for chain in around}
