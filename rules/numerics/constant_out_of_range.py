@@ -52,7 +52,7 @@ class ConstantOutOfRange(Rule):
     `torch.finfo(torch.float32).min` still exceeds.
     Modules that a distribution (setup.py, pyproject.toml) offers, and whose own code or tests speak of float16, are read as a caller runs
     them: under float16 autocast, with a first input that may be half, and cast to float16 where its code, tests or examples cast models;
-    such findings say so and have medium confidence.
+    such findings say so, and have medium confidence where the library runs or tests modules in half itself, low confidence elsewhere.
     In model graphs: initializers, numbers written into operations, fills and constant expressions beyond the range, at the node that
     computes with them: also divisors that become infinite, and factors that become 0. A float32 graph is right as it is: there the finding
     is advice, or with `--policy mixed_float16` a warning about the conversion.

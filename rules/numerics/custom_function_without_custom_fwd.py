@@ -10,7 +10,7 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Se
 from mplint.frameworks.torch import half
 from mplint.program.conditions import Path
 from mplint.program.machine import Event
-from mplint.program.trace import Trace, possible
+from mplint.program.trace import Trace, Verdict, possible
 from mplint.program.values import Autocast, Class, Place, Step
 from mplint.python.syntax import FUNCTIONS
 from mplint.rule import Rule
@@ -116,7 +116,7 @@ class CustomFunctionWithoutCustomFwd(Rule):
                 f"`{function.name}` runs under {without}{verdict.condition()}",
                 why=mistake.why,
                 help=mistake.help,
-                confidence=item.confidence if verdict.proven and event.kind != "kernel called" else Confidence.MEDIUM,
+                confidence=sureness(item, verdict),
                 steps=(*region.chain, *mistake.steps),
                 fix=decorators(trace, forward, region.device) if mistake.fixable and region.device else None,
             )
@@ -156,6 +156,13 @@ class Mistake(NamedTuple):
 
 
 DECORATE = "decorate `forward` with `torch.amp.custom_fwd` and `backward` with `torch.amp.custom_bwd`"
+
+
+def sureness(item: half.Found, verdict: Verdict) -> Confidence:
+    """How sure a finding is: what a compiled function takes, nobody knows where its sources are not at hand."""
+    if item.event.kind == "kernel called":
+        return Confidence.MEDIUM if item.event.data["known"] else Confidence.LOW
+    return item.confidence if verdict.proven else min(item.confidence, Confidence.MEDIUM, key=lambda c: c.rank)
 
 
 def is_trained(event: Event) -> bool:

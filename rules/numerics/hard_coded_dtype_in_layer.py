@@ -46,7 +46,8 @@ class HardCodedDtypeInLayer(Rule):
     then.
     Silent in a program that never sets a mixed policy, and in code that has no half precision in mind: neither its file, nor those that
     run together with it. Layers that a distribution (setup.py, setup.cfg, pyproject.toml) offers to others are run under the policies
-    of its users, and are reported at medium confidence, if its code, tests or examples speak of half precision under Keras anywhere.
+    of its users, if its code, tests or examples speak of half precision under Keras anywhere: at medium confidence where something that
+    uses them sets a policy, or where no policy is set and the library follows it elsewhere, else at low confidence.
 
     ## Why is this bad?
     Under `mixed_float16` a layer's inputs and weights are float16 inside `call`, and TensorFlow does not mix dtypes: "cannot compute

@@ -288,6 +288,8 @@ class UnstableOpInHalf(Rule):
             tensor, name, asked = event.data["tensor"], str(event.data["name"]), event.data["asked"]
             if not isinstance(tensor, Tensor) or name not in UNSTABLE | LOSSES or is_test_path(event.place.path):
                 continue
+            if is_bounded(trace, event):
+                continue
             by_cast = len(tensor.half) == 1 and tensor.half[0].words.startswith("cast to") and not tensor.forward
             if switched_off(trace, event, tensor):
                 yield self.left_on(trace, item, tensor, name)
@@ -437,6 +439,47 @@ def is_attempted(trace: Trace, place: Place) -> bool:
 def is_harmful(event: Event) -> bool:
     """Whether float16 takes more than digits: kernels add up norms in float32, and where nothing learns no gradient is lost either."""
     return event.data["name"] != "norm" or event.get("learns") is not False
+
+
+def is_bounded(trace: Trace, event: Event) -> bool:
+    """Whether an operation brings nothing out of range: a root, `exp` of what is never positive, or a square of which nothing learns."""
+    _, node = trace.node(event.place) or (None, None)
+    match node:
+        case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=int() | float() as power)):
+            return 0 < power <= 1 or (power == 2 and event.get("learns") is False)
+        case ast.Call(func=ast.Attribute(value=owner, attr="exp" | "exp_"), args=[]):
+            return is_never_positive(owner)
+        case ast.Call(func=ast.Attribute(attr="exp"), args=[given]):
+            return is_never_positive(given)
+    return False
+
+
+def is_never_positive(node: ast.expr) -> bool:
+    """Whether an expression is a square or a magnitude with a minus before it, whatever it is scaled by."""
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return is_never_negative(operand)
+        case ast.BinOp(op=ast.Div() | ast.Mult(), left=left, right=right):
+            one, other = is_never_positive(left), is_never_positive(right)
+            return (one and is_never_negative(right)) or (other and is_never_negative(left))
+    return False
+
+
+def is_never_negative(node: ast.expr) -> bool:
+    """Whether an expression is a positive number, a square, a magnitude, or a product or quotient of such."""
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return value >= 0
+        case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=0.5 | 2 | 4)):
+            return True
+        case ast.BinOp(op=ast.Div() | ast.Mult() | ast.Add(), left=left, right=right):
+            return is_never_negative(left) and is_never_negative(right)
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name in MAGNITUDES
+    return False
+
+
+MAGNITUDES = frozenset({"abs", "square", "cdist", "norm", "relu", "sigmoid"})
 
 
 def of_half_model(event: Event) -> bool:

@@ -245,12 +245,27 @@ class Programs:
     def sureness(self, path: str) -> Confidence:
         """How sure it is that what follows the policy in a file meets half precision.
 
-        Low where nothing of the project sets a half policy, nor follows the one that is set: that users do both is a guess.
+        Low where the half policies of the project are set elsewhere, or where it sets none, nor follows the one that is set: that users
+        run this in half precision is a guess.
         """
         if path not in self.sure:
-            met = any(not policy.verdict.dead for policy in self.policies) or self.follows(path)
+            set_here = (policy for policy in self.policies if self.is_live(policy) and self.is_beside(policy, path))
+            met = any(set_here) if self.policies else self.follows(path)
             self.sure[path] = Confidence.MEDIUM if met else Confidence.LOW
         return self.sure[path]
+
+    def is_live(self, policy: Policy) -> bool:
+        """Whether somebody may set a policy: a parameter that decides it is given by some call, or by users of a library."""
+        verdict = policy.verdict
+        if verdict.dead:
+            return False
+        left = [switch for s in verdict.symbols - self.trace.turned if (switch := self.trace.switch(s)) is not None]
+        return all(switch.kind != "parameter" for switch in left) or self.is_library(policy.place.path)
+
+    def is_beside(self, policy: Policy, path: str) -> bool:
+        """Whether a policy is set where a file may be used: not by a program or test that never imports it."""
+        home = policy.entry.path
+        return not (policy.entry.script or is_test_path(home)) or path in self.project.graph.below([home])
 
     def follows(self, path: str) -> bool:
         """Whether the library that a file belongs to, or what runs together with the file, follows the policy that is set.

@@ -12,7 +12,7 @@ from mplint.frameworks.torch.kernels import takes_both
 from mplint.frameworks.torch.modules import bounded, has_custom_fwd, with_inputs_cast
 from mplint.frameworks.torch.promotion import HALVES, SCALAR
 from mplint.frameworks.torch.protocol import gradients_off
-from mplint.frameworks.torch.tensors import NO_GRADIENT, SURE, inherit
+from mplint.frameworks.torch.tensors import NO_GRADIENT, PARAMETER, SURE, inherit
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import extend
 from mplint.program.expressions import ancestors, class_member
@@ -34,6 +34,7 @@ from mplint.program.values import (
     Unknown,
     Value,
     Wrapped,
+    atoms,
 )
 
 vocabulary = Vocabulary()
@@ -219,9 +220,11 @@ def kernel_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | N
     if type(running) is not State or not isinstance(running.data, tuple) or not is_kernel(atom):
         return None
     low = mixed(m, args)
-    if low is not None and not takes_both(m.project, place.path, kernel_name(atom)):
+    both = takes_both(m.project, place.path, kernel_name(atom)) if low is not None else True
+    if not both:
         function, forward, decorated = running.data
-        m.emit("kernel called", place, function=function, forward=forward, decorated=decorated, tensor=low, autocast=m.state("autocast"))
+        given = {"function": function, "forward": forward, "decorated": decorated, "tensor": low, "autocast": m.state("autocast")}
+        m.emit("kernel called", place, **given, known=both is False or computed_in_float32(args))
     return None
 
 
@@ -242,6 +245,12 @@ def mixed(m: Machine, args: Args) -> Tensor | None:
                 if any(is_full(full) and extend(path, beside) is not None for beside, full in other):
                     return low
     return None
+
+
+def computed_in_float32(args: Args) -> bool:
+    """Whether something that was computed under autocast is float32: not a weight alone, which a kernel may take so on purpose."""
+    given = (atom for value in args.all() for atom in atoms(value))
+    return any(type(a) is Tensor and is_full(a) and a.forward and PARAMETER not in a.tags for a in given)
 
 
 def is_full(tensor: Tensor) -> bool:

@@ -19,8 +19,11 @@ ROOTS = (".git", "setup.py", "pyproject.toml")
 KEPT = "sources of kernels"
 
 
-def takes_both(project: Project, path: str, name: str) -> bool:
-    """Whether a compiled function, called in the program of a path, takes half tensors beside float32 ones, as its sources say."""
+def takes_both(project: Project, path: str, name: str) -> bool | None:
+    """Whether a compiled function, called in the program of a path, takes half tensors beside float32 ones, as its sources say.
+
+    None where the repository does not hold them: kernels of other packages may take weights in float32 beside half inputs on purpose.
+    """
     held = project.kept.setdefault(KEPT, {})
     assert isinstance(held, dict)
     root = root_around(path)
@@ -30,6 +33,8 @@ def takes_both(project: Project, path: str, name: str) -> bool:
     stem = DIRECTION.sub("", last).strip("_")
     homes = {os.path.dirname(source) for source, text in held[root] if last in text}
     near = [text for source, text in held[root] if stem in text and any(is_below(source, home) for home in homes)]
+    if not near:
+        return None
     return any(TWO_TYPES.search(text) or (HALF_TYPE.search(text) and READ_AS_FLOAT.search(text)) for text in near)
 
 
