@@ -25,6 +25,8 @@ ENTRANCES = {
     "mplint.frameworks.known": "the way into the frameworks: the engine knows none of them",
     "mplint.frameworks.keras.vocabulary": "the way into what Keras means: the list of all vocabularies asks each framework's room",
     "mplint.frameworks.torch.vocabulary": "the way into what torch means, likewise",
+    "mplint.frameworks.trainers.vocabulary": "the way into what trainers mean, likewise",
+    "mplint.frameworks.options.vocabulary": "the way into what options mean, likewise",
     "mplint.frameworks.torch.contexts": "a way of reading programs that only torch has, run behind the others",
     "mplint.dev.facts": "what the interpreter saw, for who works on mplint by `mplint dev facts` and for who hovers over a line",
     "mplint.server.server": "the way into the editor server: the command that starts it is only a check that pygls is there",
@@ -101,6 +103,21 @@ def room_of(module: str) -> str:
 
 def test_no_circle_of_modules() -> None:
     assert circle(imports()) == []
+
+
+def test_no_circle_through_the_packages_that_hold_them() -> None:
+    users: dict[str, frozenset[str]] = {}
+    for module, used in imports().items():
+        run_before = {package for other in used for package in holders(other) if not module.startswith(package)}
+        users[module] = used | run_before
+    assert circle(users) == []
+
+
+def holders(module: str) -> Iterator[str]:
+    """The packages that hold a module: their own code runs before it."""
+    while module := module.rpartition(".")[0]:
+        if module in modules():
+            yield module
 
 
 def test_no_circle_of_rooms() -> None:

@@ -129,9 +129,9 @@ class AnswerCache:
 
     def store(self, files: Sequence[str], others: Iterable[str], begun: int, result: CheckResult) -> None:
         """Keep a result, unless a file has changed since a run `begun` then, or just before."""
-        from mplint.engine.pins import CONSULTED
+        from mplint.engine.pins import consulted
 
-        more = sorted({*others, *self.more, *CONSULTED})
+        more = sorted({*others, *self.more, *consulted(files)})
         looks = look_of(files, more, begun - SETTLED)
         if looks:
             write(self.path, pickle.dumps((looks, more), pickle.HIGHEST_PROTOCOL) + pickle.dumps(result, pickle.HIGHEST_PROTOCOL))

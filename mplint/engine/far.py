@@ -49,7 +49,7 @@ def carried_out(module: str, data: bytes, what: str) -> bytes:
 def answer_to(data: bytes, top: str) -> Answer:
     """The answer to a parcel whose files are laid out below the folder `top`."""
     from mplint.engine.job import Job
-    from mplint.engine.pins import CONSULTED
+    from mplint.engine.pins import consulted
     from mplint.engine.targets import TargetResolver
 
     parcel = opened(data)
@@ -64,7 +64,7 @@ def answer_to(data: bytes, top: str) -> Answer:
     parcel = moved_in(parcel, top)
     job = Job.of(parcel.config)._replace(named=parcel.named)
     found, others = parcel.part.examine(job, TargetResolver(job.config, job.scopes))
-    back = moved((found, frozenset({*others, *CONSULTED})), top)
+    back = moved((found, frozenset({*others, *consulted(parcel.part.files)})), top)
     assert isinstance(back, tuple)
     return Answer(*back)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -65,8 +66,9 @@ _RUN_FOLDERS = frozenset(
     )
 )
 _MAX_SIZE = 4_000_000
-# The files and folders that were looked into for pins, whether they are there or not: what has been read once is known for the run.
-CONSULTED: set[str] = set()
+# By the folder that they speak of, the files and folders that were looked into for pins, whether they are there or not: what has been
+# read once is known for the run.
+_CONSULTED: defaultdict[str, set[str]] = defaultdict(set)
 
 
 class LibraryVersions(NamedTuple):
@@ -155,9 +157,19 @@ def library_of(distribution: str) -> str | None:
     return LIBRARIES.get(re.sub(r"[._-]+", "-", distribution).lower())
 
 
+def consulted(files: Iterable[str]) -> set[str]:
+    """The files and folders in which the pins of some files were looked for, whether they are there or not."""
+    pending = {os.path.dirname(os.path.abspath(path)) for path in files}
+    seen: set[str] = set()
+    while pending:
+        seen |= pending
+        pending = {os.path.dirname(folder) for folder in pending} - seen
+    return {path for folder in seen & _CONSULTED.keys() for path in _CONSULTED[folder]}
+
+
 @cache
 def _inherited(folder: str) -> Pins:
-    CONSULTED.add(folder)
+    _CONSULTED[folder].add(folder)
     try:
         names = frozenset(os.listdir(folder))
     except OSError:
@@ -174,8 +186,8 @@ def _inherited(folder: str) -> Pins:
 @cache
 def _told_by_readme(folder: str) -> Pins:
     """What the nearest README upwards in the repository says of torch: the lowest version, for it may tell of others that work."""
-    for name in _listed(folder):
-        if name.lower() in _READMES and (lower := _lowest_in(os.path.join(folder, name))) is not None:
+    for name in _listed(folder, folder):
+        if name.lower() in _READMES and (lower := _lowest_in(folder, name)) is not None:
             return {"torch": Versions(lower, None)}
     parent = os.path.dirname(folder)
     if any(os.path.exists(os.path.join(folder, mark)) for mark in ROOT_MARKS) or not _in_repository(parent):
@@ -183,9 +195,10 @@ def _told_by_readme(folder: str) -> Pins:
     return _told_by_readme(parent)
 
 
-def _lowest_in(path: str) -> Version | None:
+def _lowest_in(folder: str, name: str) -> Version | None:
     """The lowest torch that the commands and the requirements of a README name."""
-    CONSULTED.add(path)
+    path = os.path.join(folder, name)
+    _CONSULTED[folder].add(path)
     try:
         with open(path, "rb") as stream:
             text = stream.read(_MAX_README).decode("utf-8", "replace")
@@ -210,27 +223,29 @@ def _in_repository(folder: str) -> bool:
     marks = [os.path.join(folder, mark) for mark in sorted(ROOT_MARKS)]
     if any(os.path.exists(mark) for mark in marks):
         return True
-    CONSULTED.update(marks)
+    _CONSULTED[folder].update(marks)
     parent = os.path.dirname(folder)
     return parent != folder and _in_repository(parent)
 
 
 class _Place(NamedTuple):
-    """A file that may pin something, and the folder that speaks of the one above it, if it lies in such a folder."""
+    """A file that may pin something for a folder; `within`: the folder in it that speaks of it, if the file lies in one."""
 
     folder: str
     name: str
     within: str = ""
 
+    @property
+    def path(self) -> str:
+        """Where the file lies."""
+        return os.path.join(self.folder, self.within, self.name)
+
 
 def _read_folder(folder: str, names: frozenset[str]) -> Pins:
     places = [_Place(folder, name) for name in sorted(names) if _may_pin(name)]
-    for name in sorted(names & (_REQUIREMENT_FOLDERS | _RUN_FOLDERS)):
-        nested = os.path.join(folder, name)
-        places += [_Place(nested, inner, name) for inner in _listed(nested)]
-    for inner in sorted(_RUN_FOLDERS) if ".github" in names else ():
-        nested = os.path.join(folder, ".github", inner)
-        places += [_Place(nested, name, inner) for name in _listed(nested)]
+    within = sorted(names & (_REQUIREMENT_FOLDERS | _RUN_FOLDERS))
+    within += [os.path.join(".github", inner) for inner in sorted(_RUN_FOLDERS)] if ".github" in names else []
+    places += [_Place(folder, name, inner) for inner in within for name in _listed(os.path.join(folder, inner), folder)]
     wanted, locked, run = ([(place, reader) for place in places if (reader := find(place))] for find in (_declares, _locks, _runs))
     pins = _read(wanted)
     for library, versions in _read(locked).items():
@@ -246,8 +261,8 @@ def _may_pin(name: str) -> bool:
     return not name.endswith(".py") or name == "setup.py" or name.lower().startswith("dockerfile")
 
 
-def _listed(folder: str) -> list[str]:
-    CONSULTED.add(folder)
+def _listed(folder: str, home: str) -> list[str]:
+    _CONSULTED[home].add(folder)
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -258,13 +273,14 @@ def _read(places: Iterable[tuple[_Place, Reader]]) -> Pins:
     """The pins of several files, joined."""
     pins: Pins = {}
     for place, reader in places:
-        for library, versions in _pins_of(os.path.join(place.folder, place.name), reader).items():
+        for library, versions in _pins_of(place, reader).items():
             pins[library] = pins[library].joined(versions) if library in pins else versions
     return pins
 
 
-def _pins_of(path: str, reader: Reader) -> Pins:
-    CONSULTED.add(path)
+def _pins_of(place: _Place, reader: Reader) -> Pins:
+    path = place.path
+    _CONSULTED[place.folder].add(path)
     try:
         if os.path.getsize(path) > _MAX_SIZE:
             return {}
@@ -296,7 +312,7 @@ def _reader(name: str) -> Reader | None:
 
 def _declares(place: _Place) -> Reader | None:
     """What reads a dependency file; in a folder of requirements every text is one."""
-    folder, name = place.within, place.name
+    folder, name = os.path.basename(place.within), place.name
     if folder in _RUN_FOLDERS and name.endswith((".yml", ".yaml", ".toml")):
         return None
     if folder in _REQUIREMENT_FOLDERS and name.endswith((".txt", ".in")):
@@ -310,7 +326,7 @@ def _locks(place: _Place) -> Reader | None:
 
 def _runs(place: _Place) -> Reader | None:
     """What reads a container file or a CI job, or None."""
-    folder, name = place.within, place.name
+    folder, name = os.path.basename(place.within), place.name
     if name.lower().startswith("dockerfile") or name.lower().endswith(".dockerfile") or name == "Containerfile":
         return container
     if _CI.fullmatch(name):

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
-from mplint.frameworks import batches, filepaths, options, packages, parts, python, registries, releases, trainers
+from mplint.frameworks import batches, filepaths, packages, parts, python, registries, releases
 from mplint.frameworks.keras import vocabulary as keras
 from mplint.frameworks.library import Frameworks
+from mplint.frameworks.options import vocabulary as options
 from mplint.frameworks.releases import Supported
 from mplint.frameworks.relevance import FOREIGN, LAYERED, casts_numbers, speaks_of_precision, speaks_of_training
 from mplint.frameworks.torch import vocabulary as torch
 from mplint.frameworks.torch.callers import Callers
 from mplint.frameworks.torch.contexts import run_in_context
+from mplint.frameworks.trainers import vocabulary as trainers
 from mplint.program.entries import trace
 from mplint.program.lower import IR
 from mplint.program.machine import Recorder

@@ -134,9 +134,8 @@ def test_the_nearest_pin_wins_up_to_the_root(repository: Path) -> None:
 def test_a_project_may_have_the_name_of_a_folder_of_jobs(tmp_path: Path, name: str) -> None:
     (tmp_path / name / ".git").mkdir(parents=True)
     (tmp_path / name / "notes.txt").write_text("torch==1.2\n")
-    assert pins(tmp_path / name, "pyproject.toml", '[project]\ndependencies = ["keras>=3"]\n') == LibraryVersions(
-        keras=Versions((3, 0, 0), None)
-    )
+    found = pins(tmp_path / name, "pyproject.toml", '[project]\ndependencies = ["keras>=3"]\n')
+    assert found == LibraryVersions(keras=Versions((3, 0, 0), None))
 
 
 def test_pins_above_the_repository_are_a_strangers(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ import pytest
 
 from mplint.config import Config
 from mplint.engine import run
+from mplint.engine.pins import project_pins
 from mplint.engine.repositories import by_repository
 from mplint.engine.run import check_paths
 from mplint.findings import Finding
+from mplint.versions import parse_versions
 
 STEPS = """\
 import torch
@@ -84,6 +86,19 @@ def test_an_edit_checks_only_its_own_repository_again(shelf: Path, monkeypatch: 
     (shelf / "second" / "steps.py").write_text(STEPS.replace("    torch.nn", "    scaler.unscale_(optimizer)\n    torch.nn"))
     assert [finding.location.path for finding in checked(".", cache=True)] == ["first/steps.py"]
     assert sorted(again) == ["second/steps.py", "second/train.py"]
+
+
+def test_what_was_read_for_one_repository_is_nothing_that_the_answer_of_another_stands_on(
+    shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mplint.engine.cache.SETTLED", -(10**12))
+    pins = shelf / "second" / "requirements.txt"
+    pins.write_text("torch>=2.0\n")
+    assert project_pins("second").torch == parse_versions(">=2.0")
+    expected = checked("first", cache=True)
+    pins.write_text("torch>=2.4\n")
+    monkeypatch.setattr(run, "examine_files", None)  # nothing is examined again
+    assert checked("first", cache=True) == expected
 
 
 def test_a_repository_within_another_belongs_to_it(tmp_path: Path) -> None:
