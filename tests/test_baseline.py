@@ -48,6 +48,13 @@ def test_create_writes_what_check_reports_and_check_then_is_silent(run: Run, tmp
     assert run("check")[0] == 1
 
 
+def test_create_names_the_configuration_that_is_there(run: Run, tmp_path: Path) -> None:
+    assert "in [tool.mplint] of pyproject.toml" in " ".join(run("baseline", "create")[1].split())
+    (tmp_path / FILE).unlink()
+    (tmp_path / "mplint.toml").write_text("# nothing is set\n")
+    assert f'`baseline = "{FILE}"` in mplint.toml' in " ".join(run("baseline", "create")[1].split())
+
+
 def test_configuration_names_a_baseline_beside_itself(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mplint.toml").write_text('baseline = "known.json"\n')
     run("baseline", "create")

@@ -65,7 +65,8 @@ def run(options: Namespace) -> int:
     changes = "" if creates else f" ({fresh.total()} new, {gone.total()} gone)"
     sys.stdout.write(f"{file}: {sizes}{changes}.\n")
     if creates and config.baseline is None:
-        setting = f'`baseline = "{os.path.basename(file)}"` in [tool.mplint]'
+        where = "mplint.toml" if os.path.isfile("mplint.toml") else "[tool.mplint] of pyproject.toml"
+        setting = f'`baseline = "{os.path.basename(file)}"` in {where}'
         told = style_of(options, sys.stdout).wrap(f"`mplint check --baseline {file}` reports what is new; so does {setting}.")
         sys.stdout.write("".join(f"{line}\n" for line in told))
     unread = [finding for finding in result.findings if finding.code == UnreadableInput.code]
