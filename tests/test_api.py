@@ -42,5 +42,5 @@ def test_a_graph_is_shown_by_its_size_and_not_by_its_weights() -> None:
 
     graph = Graph("g", constants={"w": Tensor("w", "float32", (2, 2))})
     assert repr(ModelGraph("m.onnx", "onnx", graph, policy="mixed_float16")) == (
-        "<ModelGraph 'm.onnx': onnx, 0 nodes, 1 constants, policy='mixed_float16'>"
+        "<ModelGraph 'm.onnx': format='onnx', nodes=0, constants=1, policy='mixed_float16'>"
     )

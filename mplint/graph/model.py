@@ -219,7 +219,8 @@ class ModelGraph:
     def __repr__(self) -> str:
         nodes = sum(1 for _ in self.nodes())
         policy = f", policy={self.policy!r}" if self.policy else ""
-        return f"<ModelGraph {self.path!r}: {self.format}, {nodes} nodes, {sum(1 for _ in self.constants())} constants{policy}>"
+        constants = sum(1 for _ in self.constants())
+        return f"<ModelGraph {self.path!r}: format={str(self.format)!r}, nodes={nodes}, constants={constants}{policy}>"
 
     def nodes(self) -> Iterator[Node]:
         """Every node of the graph, its bodies and the functions."""
