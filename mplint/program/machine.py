@@ -343,6 +343,7 @@ class Machine:
         self.limit = steps
         self.home = ""
         self.left = steps
+        self.broken_off = False  # the entry went deeper than Python's stack holds
         self.counter = 0
         self.tests: dict[Hashable, int] = {}  # numbers of tests that literals can't tell
         self.left_out = False  # whether a test has more ways than are told
@@ -674,12 +675,17 @@ class Machine:
         self.frames, self.calls, self.loops, self.log = [], [], [], []
         self.events = []
         self.left = self.limit
+        self.broken_off = False
         self.running = {}
         self.bounds = 0
         self.own = set()
         self.places.clear()
-        with suppress(Exhausted, RecursionError):
+        try:
             entry()
+        except Exhausted:
+            pass
+        except RecursionError:
+            self.broken_off = True
         left = self.left
         with suppress(Exhausted, RecursionError):
             self.library.finished(self)

@@ -9,10 +9,11 @@ import pytest
 
 from mplint.frameworks.known import frameworks
 from mplint.program import entries
+from mplint.program.interpreter import interpreter
 from mplint.program.lower import IR, lower
 from mplint.program.machine import Machine
 from mplint.program.project import Project
-from mplint.program.trace import Trace
+from mplint.program.trace import Entry, Trace
 from mplint.program.values import Constant
 
 LONG = "".join(f"    a{n} = {n} + 1\n" for n in range(300))  # some 1,000 steps
@@ -43,6 +44,19 @@ def test_function_that_is_cut_off_begins_by_itself(monkeypatch: pytest.MonkeyPat
     program = f"import torch\ndef train():\n{LONG}    torch.amp.GradScaler('cuda')\ndef main():\n{LONG}    train()\nmain()\n"
     assert makers(run(monkeypatch, {"m.py": program})) == ["<module>"]
     assert makers(run(monkeypatch, {"m.py": program}, OWN_STEPS=1500, SCRIPT_STEPS=1500)) == ["train"]
+
+
+def test_what_goes_deeper_than_the_stack_is_not_taken_for_read_to_its_end() -> None:
+    def deeper() -> None:
+        deeper()
+
+    project = Project(["m.py"], lambda path: lower(ast.parse("")), frozenset())
+    m, found = interpreter(project, frameworks(), 1000), Trace(switches={}, project=project)
+    for start, complete in ((deeper, False), (lambda: None, True)):
+        entry = Entry("m.py", "<module>", True)
+        entries.run(m, found, entry, start)
+        assert entry.complete is complete
+    assert not found.faults
 
 
 OPTIONS = """
