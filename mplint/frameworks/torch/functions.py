@@ -223,8 +223,16 @@ def kernel_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | N
     both = takes_both(m.project, place.path, kernel_name(atom)) if low is not None else True
     if not both:
         function, forward, decorated = running.data
-        given = {"function": function, "forward": forward, "decorated": decorated, "tensor": low, "autocast": m.state("autocast")}
-        m.emit("kernel called", place, **given, known=both is False or computed_in_float32(args))
+        m.emit(
+            "kernel called",
+            place,
+            function=function,
+            forward=forward,
+            decorated=decorated,
+            tensor=low,
+            autocast=m.state("autocast"),
+            known=both is False or computed_in_float32(args),
+        )
     return None
 
 

@@ -182,8 +182,16 @@ def run_function(m: Machine, path: str, statement: IR, reason: Reason, told: set
     kernel = kernel_met(m, cls, forward, begun) if product is None and reason.beside and 0 not in without_gradient(backward) else None
     m.events.clear()
     if product is not None or kernel is not None:
-        told_of = {"function": cls, "forward": begun, "product": product, "kernel": kernel, "reason": reason.step}
-        m.emit("function breaks under autocast", begun, **told_of, usual=usual)
+        m.emit(
+            "function breaks under autocast",
+            begun,
+            function=cls,
+            forward=begun,
+            product=product,
+            kernel=kernel,
+            reason=reason.step,
+            usual=usual,
+        )
     m.frames.pop()
 
 
