@@ -37,6 +37,10 @@ class Confidence(str, Enum):
         """Order for comparisons: low 0, medium 1, high 2."""
         return _CONFIDENCE_RANK[self.value]
 
+    def at_most(self, most: Confidence) -> Confidence:
+        """This confidence, or another one that is less."""
+        return min(self, most, key=lambda confidence: confidence.rank)
+
 
 class Applicability(str, Enum):
     """Whether `mplint fix` may apply a fix."""

@@ -34,11 +34,11 @@ def weighed(trace: Trace, told: Callable[[Trace], list[Finding]]) -> list[Findin
 def lowered(finding: Finding, guesses: Sequence[Guess]) -> Finding:
     """A finding that rests on guesses: on all of some, or (where none is named) on one of several."""
     if not guesses:
-        return finding._replace(confidence=min(finding.confidence, Confidence.MEDIUM, key=lambda c: c.rank))
+        return finding._replace(confidence=finding.confidence.at_most(Confidence.MEDIUM))
     most = Confidence.LOW if len(guesses) > 1 or guesses[0].weak else Confidence.MEDIUM
     words = f"It is taken for granted that {' and that '.join(guess.value for guess in guesses)}."
     return finding._replace(
-        confidence=min(finding.confidence, most, key=lambda confidence: confidence.rank),
+        confidence=finding.confidence.at_most(most),
         why=f"{finding.why} {words}".strip(),
     )
 

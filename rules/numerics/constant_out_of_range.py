@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
 from mplint.frameworks.keras.evidence import excluded, programs
 from mplint.frameworks.torch import half
+from mplint.frameworks.torch.promotion import is_of_cast_model
 from mplint.frameworks.torch.tensors import IN_PLACE
 from mplint.limits import BFLOAT16_MAX
 from mplint.program.lower import span_of
@@ -154,7 +155,7 @@ class ConstantOutOfRange(Rule):
                 why=f"The largest finite {dtype} is {'65504' if dtype == 'float16' else '3.39e38'}; {shown} is beyond it.",
                 help="use `torch.finfo(x.dtype).min` of the tensor itself, or mask in float32",
                 severity=Severity.ERROR if raises else Severity.WARNING,
-                confidence=Confidence.MEDIUM if of_cast_module(item, tensor) else item.confidence,
+                confidence=Confidence.MEDIUM if meets_cast_module(item, tensor) else item.confidence,
                 steps=item.chain(tensor),
                 fix=program_fix(trace, event, place, value),
             )
@@ -263,12 +264,9 @@ def covers(outer: Place, inner: Place) -> bool:
     return (one.line, one.column) <= (other.line, other.column) and (other.end_line, other.end_column) <= (one.end_line, one.end_column)
 
 
-CAST = "the model is cast to float16 here"
-
-
-def of_cast_module(item: half.Found, tensor: Tensor) -> bool:
+def meets_cast_module(item: half.Found, tensor: Tensor) -> bool:
     """Whether a number meets half precision wherever a module is cast, as the models of its library are: no scale of values saves it."""
-    return item.entry.context == CALLERS and len(tensor.half) == 1 and tensor.half[0].words == CAST
+    return item.entry.context == CALLERS and is_of_cast_model(tensor)
 
 
 def in_mind(trace: Trace, item: half.Found) -> bool:

@@ -162,7 +162,7 @@ def sureness(item: half.Found, verdict: Verdict) -> Confidence:
     """How sure a finding is: what a compiled function takes, nobody knows where its sources are not at hand."""
     if item.event.kind == "kernel called":
         return Confidence.MEDIUM if item.event.data["known"] else Confidence.LOW
-    return item.confidence if verdict.proven else min(item.confidence, Confidence.MEDIUM, key=lambda c: c.rank)
+    return item.confidence if verdict.proven else item.confidence.at_most(Confidence.MEDIUM)
 
 
 def is_trained(event: Event) -> bool:

@@ -336,7 +336,7 @@ def sureness(trace: Trace, items: Sequence[half.Found], first: half.Found) -> Co
     followed = isinstance(tensor, Tensor) and tensor.dtypes == {COMPUTE}
     if followed:
         return programs(trace).sureness(first.event.place.path)
-    return min(Confidence.MEDIUM, first.confidence, key=lambda c: c.rank) if untold(trace, first.event.path) else first.confidence
+    return first.confidence.at_most(Confidence.MEDIUM) if untold(trace, first.event.path) else first.confidence
 
 
 def is_shown(trace: Trace, place: object) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
 from mplint.frameworks.torch import half
 from mplint.frameworks.torch.callers import CALLERS_TENSOR
+from mplint.frameworks.torch.promotion import is_of_cast_model
 from mplint.frameworks.torch.tensors import PRODUCT
 from mplint.program.machine import Event
 from mplint.program.trace import CALLERS, Trace
@@ -159,7 +160,7 @@ def made_half(tensor: Tensor) -> bool:
 
 def of_cast_module(tensor: Tensor) -> bool:
     """Whether a tensor is half because of a module that was cast: its input, or what its weights made of that."""
-    return len(tensor.half) == 1 and tensor.half[0].words in (CALLERS_TENSOR, "the model is cast to float16 here")
+    return is_of_cast_model(tensor) or (len(tensor.half) == 1 and tensor.half[0].words == CALLERS_TENSOR)
 
 
 TURNED = frozenset({"transpose", "permute", "t", "T", "mT", "contiguous", "clone", "swapaxes"})

@@ -148,7 +148,7 @@ class IntegersInHalf(Rule):
                     f"these {what} are rounded to {dtype}{item.condition}",
                     why=why,
                     help=help,
-                    confidence=min(sureness(trace, item), Confidence.HIGH if what == "angles" else Confidence.MEDIUM, key=lambda c: c.rank),
+                    confidence=sureness(trace, item).at_most(Confidence.HIGH if what == "angles" else Confidence.MEDIUM),
                     steps=item.chain(),
                 )
 
@@ -176,7 +176,7 @@ class IntegersInHalf(Rule):
             f"this number of elements is float16, which ends at 65504{under(item)}",
             why="A map of 64 x 64 with 16 channels has more elements: the number is inf, and what is divided by it is 0.",
             help="divide in float32, or by a float32 number and cast the result",
-            confidence=min(sureness(trace, item), Confidence.MEDIUM, key=lambda c: c.rank),
+            confidence=sureness(trace, item).at_most(Confidence.MEDIUM),
             steps=item.chain(tensor if isinstance(tensor, Tensor) else None),
         )
 

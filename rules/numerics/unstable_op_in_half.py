@@ -51,6 +51,8 @@ class UnstableOpInHalf(Rule):
     (`log_softmax`, `logsigmoid`) of what a model that was loaded or cast in half precision gives, and losses of what a model gives that was
     cast to float16 as a whole. Factorizations, inverses and quantiles (`torch.linalg.svd`, `torch.quantile`) of what autocast has computed
     in half precision, and Fourier transforms of it: CUDA has no kernel for these, or one for some sizes alone.
+    Silent where the form of an expression keeps it within range: roots, `exp` of a square or magnitude with a minus before it, and squares
+    of which nothing learns.
     In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and results
     that leave the range of the half dtype for inputs within their declared range. In float32 graphs these are advice, or with `--policy`
     warnings about the conversion.

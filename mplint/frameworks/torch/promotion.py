@@ -129,6 +129,16 @@ def named(letter: str) -> str:
     return NAMES.get(letter, "half precision")
 
 
+def cast_of_model(letter: str) -> str:
+    """What is said of the place that casts a model to a dtype."""
+    return f"{MODEL_IN_HALF[0]} {named(letter)} here"
+
+
+def is_of_cast_model(tensor: Tensor) -> bool:
+    """Whether a tensor is float16 by the cast of a model alone."""
+    return len(tensor.half) == 1 and tensor.half[0].words == cast_of_model(HALF)
+
+
 def half_chain(sources: Sequence[Tensor], letters: Letters) -> tuple[Step, ...]:
     """The chain of the operand that made a result half."""
     if not letters & HALVES:
