@@ -102,8 +102,9 @@ def _parse_cell(program: str) -> None:
 
 
 def _json(text: str) -> dict[str, object]:
+    """A notebook's JSON; an empty file is a notebook without cells, as an empty module is a program without statements."""
     if not text.strip():
-        raise InputError("the notebook is empty", 1, 1)
+        return {"cells": []}
     try:
         value = json.loads(_PICTURE.sub('""', text) if len(text) > 1_000_000 else text)
     except RecursionError:

@@ -169,6 +169,12 @@ def test_a_notebook_in_another_language_is_an_empty_program(metadata: dict[str, 
     assert (document.text, document.cells, document.problems) == ("", (), ())
 
 
+@pytest.mark.parametrize("data", [b"", b"\n"])
+def test_an_empty_file_is_an_empty_program(data: bytes) -> None:
+    document = load("n.ipynb", data)
+    assert (document.text, document.cells, document.problems) == ("", (), ())
+
+
 @pytest.mark.parametrize("metadata", [{"kernelspec": {"name": "iron-env"}}, {"language_info": {"name": "ipython"}}, {"kernelspec": 3}])
 def test_any_other_kernel_is_python(metadata: dict[str, object]) -> None:
     assert read("x = 1", **metadata).text == "x = 1"
@@ -177,7 +183,6 @@ def test_any_other_kernel_is_python(metadata: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("data", "line", "column"),
     [
-        (b"", 1, 1),
         (b'{"cells": [\n  {"a": 1,}\n]}', 2, 11),
         (b"{'cells': []}", 1, 2),
         (b"[" * 100_000, 1, 1),
