@@ -75,7 +75,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/mixed_layers.py': (3407, ()),
     'training/needless_scalers.py': (1123, ()),
     'training/optimizers_to_wrap.py': (5267, ()),
-    'training/replaced_steps.py': (4190, ()),
+    'training/replaced_steps.py': (4611, ()),
     'training/scaled_gradients_modified.py': (8538, (('MP314', 'scaled-gradients-modified', 'WARNING', ('.scale(', 'scale_loss', 'get_scaled_loss'), ('torch', 'keras'), False, 'ScaledGradientsModified', False, False, True, False),)),
     'training/scaled_loss_reported.py': (7350, (('MP315', 'scaled-loss-reported', 'INFO', ('.scale(', '.get_scaled_loss(', '.scale_loss('), ('torch', 'keras'), False, 'ScaledLossReported', False, False, True, False),)),
     'training/scaler_misordered.py': (25315, (('MP310', 'scaler-misordered', 'ERROR', ('.scale(',), ('torch',), False, 'ScalerMisordered', False, False, True, False),)),
