@@ -15,6 +15,7 @@ from mplint.program.machine import IDENTITY, Args, Frame, Machine, derived
 from mplint.program.store import Forked, choose, join, under
 from mplint.program.values import (
     FALSE,
+    MANY,
     NONE,
     SEVERAL,
     TRUE,
@@ -1145,8 +1146,14 @@ def e_subscript(m: Machine, ir: IR) -> Value:
     _, position, receiver, index = ir
     held, key = evaluate(m, receiver), evaluate(m, index)
     if type(held) is Alternatives or type(key) is Alternatives:
-        return m.each(held, lambda a: m.each(key, lambda b: item(m, a, b, position)))
-    return item(m, held, key, position)
+        found = m.each(held, lambda a: m.each(key, lambda b: item(m, a, b, position)))
+        return an_item(found, position)
+    return an_item(item(m, held, key, position), position)
+
+
+def an_item(value: Value, position: int) -> Value:
+    """An item that may be too many things to list: which one it is, its index decides."""
+    return Unknown(f"item{IDENTITY}{position}") if type(value) is Unknown and value.symbol.startswith(MANY) else value
 
 
 def item(m: Machine, receiver: Atom, index: Value, position: int) -> Value:
