@@ -8,15 +8,16 @@ What puts half precision in force must still be so there: values that a run has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from mplint.program.conditions import Condition, Path, extend
-from mplint.program.event import Event
 from mplint.program.trace import Entry, Trace, Verdict, constant_of, possible, speaks_of_precision
 from mplint.program.values import Alternatives, Atom, Place
 
 MAX_SUPPOSED = 12  # runs for one mistake
+MAX_HELD = 64  # literals for which an entry's paths are kept
 
 CHOOSING = (  # events that choose the precision
     "autocast entered",
@@ -38,6 +39,7 @@ Happens = Callable[[Entry], Iterable[Verdict]]
 def settled(trace: Trace, entry: Entry, path: Path, happens: Happens) -> Verdict:
     """How sure a mistake on a path is, without the switches that have no part in it."""
     before = frozenset[str]()
+    choices = Choices.of(trace, entry)
     runs = MAX_SUPPOSED
     while (verdict := trace.verdict(entry, path)).symbols and verdict.symbols != before:
         before = verdict.symbols
@@ -49,7 +51,7 @@ def settled(trace: Trace, entry: Entry, path: Path, happens: Happens) -> Verdict
             turned = frozenset(literal for literal in rest if any(speaks_of(literal, other) for other in others))
             for literals in dict.fromkeys((*at_default(trace, symbol, told), *opposites(told))):
                 supposed = extend(turned, literals)
-                if supposed is None or not runs or not is_kept(entry, path, supposed, each=precise):
+                if supposed is None or not runs or not is_kept(choices, path, supposed, each=precise):
                     continue
                 runs -= 1
                 if any(other.symbols <= others and not other.dead for other in happens(supposing(entry, supposed))):
@@ -58,34 +60,92 @@ def settled(trace: Trace, entry: Entry, path: Path, happens: Happens) -> Verdict
     return verdict
 
 
-def is_kept(entry: Entry, path: Path, supposed: Path, each: bool) -> bool:
+class Choice(NamedTuple):
+    """What chooses the precision in an event, or tells what is in force: the event's kind, place and path, and what is open in it."""
+
+    kind: str
+    place: Place
+    path: Path
+    values: tuple[Alternatives, ...]
+
+
+class Choices:
+    """Those of an entry, each once, and what their paths become with further literals."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        found: dict[Choice, None] = {}
+        for event in entry.events:
+            chooses = event.kind in CHOOSING
+            if not chooses and event.data.keys().isdisjoint(IN_FORCE):
+                continue
+            values = event.data.values() if chooses else [event.data[name] for name in IN_FORCE if name in event.data]
+            kind = event.kind if chooses else "in force"
+            found[Choice(kind, event.place, event.path, tuple(value for value in values if type(value) is Alternatives))] = None
+        self.all = tuple(found)
+        self._known: dict[Path, Extended] = {}
+
+    @classmethod
+    def of(cls, trace: Trace, entry: Entry) -> Choices:
+        """Those of an entry, made once for all who ask of it."""
+        known = trace.held.setdefault("choices", {})
+        assert isinstance(known, dict)
+        found = known.get(id(entry))
+        if found is None:
+            found = known[id(entry)] = cls(entry)
+        assert isinstance(found, Choices) and found.entry is entry
+        return found
+
+    def with_literals(self, literals: Path) -> Extended:
+        """The paths on which they happen if literals hold as well."""
+        if len(self._known) > MAX_HELD:
+            self._known.clear()
+        found = self._known.get(literals)
+        if found is None:
+            found = self._known[literals] = Extended(literals)
+        return found
+
+
+class Extended(dict[Path, Path | None]):
+    """What paths become with further literals."""
+
+    def __init__(self, literals: Path) -> None:
+        super().__init__()
+        self.literals = literals
+
+    def __missing__(self, path: Path) -> Path | None:
+        found = self[path] = extend(path, self.literals)
+        return found
+
+
+def is_kept(choices: Choices, path: Path, supposed: Path, each: bool) -> bool:
     """Whether what chooses the precision on a path does so on another one as well: at each place where it is chosen, or one of a kind."""
     lost: set[tuple[str, Place]] = set()
     left: set[tuple[str, Place]] = set()
     others: set[str] = set()
-    for event in entry.events:
-        kind = event.kind if event.kind in CHOOSING else "" if event.data.keys().isdisjoint(IN_FORCE) else "in force"
-        if not kind:
-            continue
-        before, after = chosen(event, path), chosen(event, supposed)
-        if after is not None and before is None:
-            left.add((kind, event.place))
+    before, after = choices.with_literals(path), choices.with_literals(supposed)
+    for kind, place, where, values in choices.all:
+        was, now = before[where], after[where]
+        if was is None:
+            if now is not None:
+                left.add((kind, place))
+                others.add(kind)
+        elif now is not None and (not values or is_among(open_in(values, was), open_in(values, now))):
             others.add(kind)
-        elif before is not None and after is not None and all(atom in after for atom in before):
-            others.add(kind)
-        elif before is not None:
-            lost.add((kind, event.place))
+        else:
+            lost.add((kind, place))
     lost -= left
     return not lost if each else all(kind in others for kind, _ in lost)
 
 
-def chosen(event: Event, path: Path) -> list[Atom] | None:
-    """What an event chooses on a path, or what is in force there, where it is open otherwise; None where it does not happen."""
-    both = extend(event.path, path)
-    if both is None:
-        return None
-    values = event.data.values() if event.kind in CHOOSING else [event.data[name] for name in IN_FORCE if name in event.data]
-    return [atom for value in values if type(value) is Alternatives for _, atom in possible(value, both)]
+def open_in(values: Iterable[Alternatives], path: Path) -> list[Atom]:
+    """What values may be on a path."""
+    return [atom for value in values for _, atom in possible(value, path)]
+
+
+def is_among(few: Iterable[Atom], many: Collection[Atom]) -> bool:
+    """Whether each of a few atoms is one of many."""
+    return all(atom in many for atom in few)
 
 
 def speaks_of(literal: Condition, symbol: str) -> bool:
@@ -116,8 +176,9 @@ def opposites(told: Path) -> Iterator[Path]:
 def supposing(entry: Entry, literals: Path) -> Entry:
     """What happens in an entry where literals hold."""
     events = []
+    paths = Extended(literals)
     for event in entry.events:
-        path = extend(event.path, literals)
+        path = paths[event.path]
         if path is not None:
             events.append(event._replace(path=path))
     return replace(entry, events=events)
