@@ -472,6 +472,8 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
         for atom, guards in kept.items():
             return Alternatives(((guards, atom),)) if guards else atom
         return Unknown("nothing")
+    if len(kept) > Alternatives.LIMIT:
+        join_same(kept)
     for alike in ALIKE:
         if len(kept) > Alternatives.LIMIT:
             join_alike(kept, alike)
@@ -480,7 +482,7 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
         guards = frozenset.intersection(*(kept.pop(u) for u in unknown))
         hints = {u.hint for u in unknown}
         kept[Unknown(min(u.symbol for u in unknown) + JOINED, hints.pop() if len(hints) == 1 else "")] = guards
-    if len(kept) > Alternatives.LIMIT * (2 if all(type(a) is State for a in kept) else 1):
+    if len(kept) > Alternatives.LIMIT * (2 if all(type(a) is State for a in kept) or are_states(kept) else 1):
         return Unknown(MANY + ",".join(sorted({type(a).__name__ for a in kept})))
     if len(kept) == 1:
         atom, guards = next(iter(kept.items()))
@@ -488,6 +490,23 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
     if sum(len(ways.get(atom, ())) or 1 for atom in kept) <= Alternatives.LIMIT:
         return Alternatives(tuple((guards, atom) for atom, all_of in kept.items() for guards in ways.get(atom, (all_of,))))
     return Alternatives(tuple((either_way(ways[atom])[0] if atom in ways else guards, atom) for atom, guards in kept.items()))
+
+
+def are_states(kept: Iterable[Atom]) -> bool:
+    """Whether all of some values are what optimizers and models gave of their state, whole or put together anew."""
+    kinds = {a.kind if type(a) is Object else "" for a in kept}
+    return "state_dict" in kinds and kinds <= {"state_dict", "dict"}
+
+
+def join_same(kept: dict[Atom, frozenset[Condition]]) -> None:
+    """Make one of all that is the same object, and was taken at several places: an optimizer's state in either arm of a fork."""
+    groups: dict[Hashable, list[Object]] = {}
+    for atom in kept:
+        if type(atom) is Object:
+            groups.setdefault((atom.kind, atom.id), []).append(atom)
+    for same in groups.values():
+        if len(same) > 1:
+            kept[same[0]] = either_way([kept.pop(atom) for atom in same])[0]
 
 
 def join_alike(kept: dict[Atom, frozenset[Condition]], of: Callable[[Tensor], Hashable]) -> None:
