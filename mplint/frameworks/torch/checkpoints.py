@@ -16,7 +16,7 @@ from mplint.frameworks.torch.protocol import base_names, is_optimizer_name, is_s
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.calls import call_method
 from mplint.program.conditions import EMPTY, Path, extend
-from mplint.program.expressions import ancestors, bind, class_member, entries_of
+from mplint.program.expressions import SIFTED, ancestors, bind, class_member, entries_of
 from mplint.program.machine import IDENTITY, Args, Exhausted, Machine
 from mplint.program.statements import put
 from mplint.program.values import (
@@ -104,7 +104,7 @@ class Content:
         """Look into the entries of a dict; what else it may hold matters in the checkpoint itself, not in a part that has a name."""
         for name, value in entries.entries:
             self.add(value, path, str(name), depth + 1)
-        if entries.rest is not None:
+        if entries.rest is not None and not is_sifted(entries.rest):
             self.add(entries.rest, path, key, depth + 1)
 
     def add_object(self, atom: Object, path: Path, key: str, depth: int) -> None:
@@ -139,6 +139,11 @@ class Content:
             else:
                 for name, value in attributes_of(m, atom):
                     self.add(value, path, name, depth + 2)
+
+
+def is_sifted(rest: Value) -> bool:
+    """Whether what else a dict may hold is nothing: it lacks some of its entries, perhaps."""
+    return type(rest) is Unknown and rest.symbol.partition(IDENTITY)[0] == SIFTED
 
 
 def entries_key(state: Object) -> Hashable:
