@@ -17,6 +17,7 @@ from mplint.program.values import (
     FALSE,
     NONE,
     SEVERAL,
+    SIFTED,
     TRUE,
     Alternatives,
     Atom,
@@ -588,13 +589,14 @@ LOGICAL = ("&", "|")
 UNROLLED = 4  # items of a literal sequence that a loop runs one by one
 FEW = 12
 RARE = frozenset({"optimizer", "scaler"})
-SIFTED = "left out"  # the symbol of what a dict does not have, that holds at most some known entries, begins so
 
 
 def merged(m: Machine, left: Object, right: Object, position: int) -> Value:
     """`left | right` of dicts."""
     one, other = entries_of(m, left), entries_of(m, right)
-    both = Entries(rest=Unknown(f"item{IDENTITY}{position}")) if one is None or other is None else Entries(rest=either(one.rest, other.rest))
+    both = (
+        Entries(rest=Unknown(f"item{IDENTITY}{position}")) if one is None or other is None else Entries(rest=either(one.rest, other.rest))
+    )
     for key, value in (*(one or Entries()).entries, *(other or Entries()).entries):
         both = both.put(key, value)
     return new_dict(m, both, position)

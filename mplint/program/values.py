@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, dataclass_transform, final
 
-from mplint.program.conditions import MAX_WEIGHT, add_way, either_way
+from mplint.program.conditions import MAX_WEIGHT, add_way, either_way, extend
 
 if TYPE_CHECKING:
     from mplint.program.conditions import Condition, Key
@@ -75,6 +75,7 @@ class Constant:
         return f"Constant({self.value!r})"
 
 
+SIFTED = "left out"  # the symbol of what a dict does not have, that holds at most some known entries, begins so
 MANY = "many\0"  # the symbol of what may be too many things to list begins so
 SEVERAL = "#several"  # the slot of an object that stands for as many as a comprehension makes
 NONE = Constant(None)
@@ -474,6 +475,8 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
         return Unknown("nothing")
     if len(kept) > Alternatives.LIMIT:
         join_same(kept)
+    if len(kept) > Alternatives.LIMIT and all(type(atom) is Entries for atom in kept):
+        join_entries(kept)
     for alike in ALIKE:
         if len(kept) > Alternatives.LIMIT:
             join_alike(kept, alike)
@@ -490,6 +493,28 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
     if sum(len(ways.get(atom, ())) or 1 for atom in kept) <= Alternatives.LIMIT:
         return Alternatives(tuple((guards, atom) for atom, all_of in kept.items() for guards in ways.get(atom, (all_of,))))
     return Alternatives(tuple((either_way(ways[atom])[0] if atom in ways else guards, atom) for atom, guards in kept.items()))
+
+
+def join_entries(kept: dict[Atom, frozenset[Condition]]) -> None:
+    """Make one of the entries that a dict has in many ways: what all have, and what some have under their conditions."""
+    ways = [(guards, atom) for atom, guards in kept.items() if type(atom) is Entries]
+    entries: list[tuple[Hashable, Value]] = []
+    sifted = False
+    for key in dict.fromkeys(key for _, held in ways for key, _ in held.entries):
+        found = [(guards, value) for guards, held in ways if (value := held.get(key)) is not None]
+        sifted |= len(found) < len(ways)
+        if len(found) == len(ways) and all(value == found[0][1] for _, value in found):
+            entries.append((key, found[0][1]))
+        else:
+            arms = [(extend(guards, own), atom) for guards, value in found for own, atom in options(value)]
+            entries.append((key, alternatives((both, atom) for both, atom in arms if both is not None)))
+    rest = next(
+        (held.rest for _, held in ways if held.rest is not None),
+        Unknown(f"{SIFTED}\0{[key for key, _ in entries]!r:.200}") if sifted else None,
+    )
+    guards = either_way([guards for guards, _ in ways])[0]
+    kept.clear()
+    kept[Entries(tuple(entries), rest)] = guards
 
 
 def are_states(kept: Iterable[Atom]) -> bool:

@@ -80,7 +80,7 @@ def steps_of(entry: Entry) -> list[Stepped]:
     scalers = {key_of(e.data["scaler"]): e for e in entry.of("scaler made")}  # type: ignore[arg-type]
     optimizers = {key_of(e.data["optimizer"]): e for e in entry.of("optimizer made")}  # type: ignore[arg-type]
     for event in entry.of("scaler step"):
-        keys = keys_of(event.data["optimizer"])
+        keys = keys_of(event.data["optimizer"]).union(*map(keys_of, event.data["parts"]))  # type: ignore[call-overload]
         scaler = event.data["scaler"]
         made = scalers.get(key_of(scaler))  # type: ignore[arg-type]
         opt = next((optimizers[k] for k in sorted(keys) if k in optimizers), None)
@@ -161,7 +161,7 @@ def missing_scalers(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Itera
                 continue
             pair, path = meeting(trace, held.path, pairs)
             if pair is not None and path is not None and may_resume(trace, loads, held.owner, path):
-                place = asked_at(trace, event, held.place or event.place) or held.place or event.place
+                place = asked_at(trace, event) or (event.place if held.place is None or is_of_whole(pair, held.place) else held.place)
                 by_place.setdefault(place, []).append((event, held, pair, path))
     for place, cases in by_place.items():
         yield from at_place(place, sorted(cases, key=lambda case: len(trace.verdict(entry, case[3]).switches)))
@@ -183,10 +183,17 @@ def only_of_others(pair: Stepped, saved: list[Held]) -> bool:
     return known and not pair.foreign and keys_of(pair.scaler).isdisjoint(frozenset[str]().union(*(keys_of(a) for a in owners)))
 
 
-def asked_at(trace: Trace, event: Event, place: Place) -> Place | None:
+def is_of_whole(pair: Stepped, place: Place) -> bool:
+    """Whether an optimizer that is put together of others takes the state of one of them at a place: it is asked for it elsewhere."""
+    types = [atom.type for atom in atoms(pair.event.data.get("optimizer", NONE)) if type(atom) is Object]  # type: ignore[arg-type]
+    homes = [cls.id[1] for cls in types if type(cls) is Class and isinstance(cls.id, tuple)]
+    return any(isinstance(home, Place) and inside(place, home) for home in homes)
+
+
+def asked_at(trace: Trace, event: Event) -> Place | None:
     """The call of a saver which would save a scaler's state, too, if it were given the scaler; None where the saver has no room for it."""
     asked: Place | None = None
-    inner = place
+    inner = event.place
     for call in reversed(event.calls):
         found = trace.node(inner)
         function = found[0].syntax.function(found[1]) if found is not None else None

@@ -16,11 +16,12 @@ from mplint.frameworks.torch.protocol import base_names, is_optimizer_name, is_s
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.calls import call_method
 from mplint.program.conditions import EMPTY, Path, extend
-from mplint.program.expressions import SIFTED, ancestors, bind, class_member, entries_of
+from mplint.program.expressions import ancestors, bind, class_member, entries_of
 from mplint.program.machine import IDENTITY, Args, Exhausted, Machine
 from mplint.program.statements import put
 from mplint.program.values import (
     NONE,
+    SIFTED,
     Atom,
     Class,
     Constant,
@@ -340,6 +341,8 @@ def saver_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | No
         return None
     for value in args.all():
         for inner in atoms(value):
+            if type(inner) is Object and inner.kind == "instance" and gathers(m, inner):
+                continue  # it is asked for what is to be saved
             if type(inner) is Object and inner.kind in ("dict", "state_dict", "instance", "list"):
                 save(m, inner, None, place)
             elif type(inner) is Object and (inner.kind == "optimizer" or is_scaler(m, inner)):
@@ -428,6 +431,20 @@ def gathered_by_owner(m: Machine, owner: Object, cls: Class, scaler: Value) -> N
         if content is not None and first is not None and first.place is not None:
             saves = Place(function.code.path, function.code.place)
             note_owner(m, owner, scaler, tuple(content.held), first.place, saves, cls, inherited=False, by=function.code.name)
+
+
+def gathering(m: Machine, cls: Class) -> list[tuple[Class, Function]]:
+    """The methods of a class that give states and need nothing for it, each with the class that has it."""
+    classes = [c for c in ancestors(m, cls) if type(c) is Class]
+    members = [(c, value) for c in classes for _, value in m.store.slots.of(c.id) if type(value) is Function]
+    found = [(c, f) for c, f in members if "state_dict" in f.code.words and needs_nothing(f)]
+    return [(c, f) for c, f in found if class_member(m, cls, f.code.name) == (f, c)]
+
+
+def gathers(m: Machine, instance: Object) -> bool:
+    """Whether an instance has a method of its own that gives its optimizer's state to whoever saves it."""
+    own = gathering(m, instance.type) if type(instance.type) is Class else ()
+    return any(any("optim" in word for word in function.code.words) for _, function in own)
 
 
 def needs_nothing(function: Function) -> bool:
