@@ -58,7 +58,7 @@ def steps_of(entry: Entry) -> Iterator[Step]:
     for scaling in entry.of("loss scaled") if scalers else ():
         scaler = scalers.get(repr(scaling.data["scaler"]))
         for called in called_before(entry, scaling) if scaler is not None else ():
-            region = next(iter(regions_of(called)), None)
+            region = next((state for state in regions_of(called) if state.dtype is not None), None)
             if region is not None and scaler is not None:
                 yield Step(scaler, scaling.place, called, region)
 
@@ -88,10 +88,19 @@ def has_forward(scaling: Event) -> bool:
 
 
 def stands_for(trace: Trace, called: Event, other: Event) -> bool:
-    """Whether a model is called in a method of the same name as another one that the same call leads to, and no region is there."""
+    """Whether a model is called in a method that replaces another one, to which the same call leads, and no region is there."""
     if called.function != other.function or not called.calls or called.calls[-1:] != other.calls[-1:]:
+        return False
+    if not inherits(called, other):
         return False
     one, two = trace.node(called.place), trace.node(other.place)
     if one is None or two is None or Numbers(trace).in_region(called.place):
         return False
     return one[0].syntax.function(one[1]) is not two[0].syntax.function(two[1])
+
+
+def inherits(called: Event, other: Event) -> bool:
+    """Whether the class whose method calls a model derives from the one whose method calls another."""
+    own, base = called.data["classes"], other.data["classes"]
+    assert isinstance(own, tuple) and isinstance(base, tuple)
+    return bool(base) and base[0] in own[1:]

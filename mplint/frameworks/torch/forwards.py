@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from mplint.frameworks.torch.tensors import is_module_name
+from mplint.program.expressions import ancestors
 from mplint.program.machine import IDENTITY, Args, Machine
-from mplint.program.values import NONE, TRUE, Atom, Object, Place, Unknown, Value, atoms
+from mplint.program.values import NONE, TRUE, Atom, Class, Object, Place, Unknown, Value, atoms
 
 FROM_ELSEWHERE = re.compile(r"[\w.]+\.[A-Z]\w*\([^)]*\)")
 PLAIN = ("torch.", "torchvision.", "torchmetrics.")
@@ -23,7 +24,8 @@ def trains(m: Machine, module: Atom | Value) -> None:
 def note_called(m: Machine, module: Atom, args: Args, place: Place, cut_off: bool = False) -> None:
     """Note that a model is called, once at each place.
 
-    `followed`: what its forward does is known, or as good as known; `weights`: what it was loaded with, None for what was not loaded.
+    `followed`: what its forward does is known, or as good as known; `weights`: what it was loaded with, None for what was not loaded;
+    `classes`: the class whose method calls it and its bases, by path and name.
     """
     if m.store.get("scalers", "#made") is None or not is_model(m, module, args):
         return
@@ -32,7 +34,22 @@ def note_called(m: Machine, module: Atom, args: Args, place: Place, cut_off: boo
         m.write(*slot, NONE)
         followed = not cut_off and is_followed(m, module)
         held = m.read(module.id, "@weights") if is_loaded(module) else None  # type: ignore[union-attr]
-        m.emit("model called", place, model=module, autocast=m.state("autocast"), followed=followed, weights=held)
+        m.emit(
+            "model called",
+            place,
+            model=module,
+            autocast=m.state("autocast"),
+            followed=followed,
+            weights=held,
+            classes=classes_of(m),
+        )
+
+
+def classes_of(m: Machine) -> tuple[tuple[str, str], ...]:
+    """The class whose method runs, and its bases in the project in the order of lookup, by path and name."""
+    owner = next((frame.owner for frame in reversed(m.frames) if frame.owner is not None), None)
+    line = ancestors(m, owner) if owner is not None else []
+    return tuple((cls.path, cls.name) for cls in line if type(cls) is Class)
 
 
 def is_model(m: Machine, module: Atom, args: Args) -> bool:
