@@ -27,6 +27,7 @@ from mplint.program.values import (
     INTEGER,
     NONE,
     SEVERAL,
+    SIFTED,
     SINGLE,
     TRUE,
     Alternatives,
@@ -489,7 +490,7 @@ def by_index(value: object) -> bool:
 def is_several(m: Machine, optimizer: Atom) -> bool:
     """Whether a value stands for all that a comprehension makes, or a loop that has ended by now, or for any item of a container."""
     if type(optimizer) is not Object:
-        return type(optimizer) is Unknown and optimizer.symbol.startswith(f"item{IDENTITY}")
+        return type(optimizer) is Unknown and optimizer.symbol.startswith((f"item{IDENTITY}", SIFTED))
     made = m.read(optimizer.id, "#loops")
     loops = made.data if type(made) is State and isinstance(made.data, tuple) else ()
     return m.read(optimizer.id, SEVERAL) is not None or tuple(place for place, _ in m.loops)[: len(loops)] != loops
