@@ -650,11 +650,34 @@ def fields_of(m: Machine, name: str, args: Args, place: Place) -> Value:
     return Items(tuple(found))
 
 
+RUN = (Function, Wrapped, Partial, External)
+POOLS = frozenset({"submit", "apply_async", "run_in_executor", "call_soon_threadsafe"})
+
+
+def handed_to_a_pool(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """`pool.submit(write, state, path)`: what threads and processes run, where it is handed to them."""
+    if name not in POOLS or type(atom) is not Unknown:
+        return None
+    if name == "apply_async":
+        target, given = args.get(0, "func"), items_of(m, args.get(1, "args") or Items(()), place.position)
+        named = entries_of(m, args.get(2, "kwds") or NONE)
+    else:
+        target, *others = args.positional[1 if name == "run_in_executor" else 0 :] or (NONE,)
+        given, named = others, Entries(tuple(args.named.items()))
+    if type(target) not in RUN or given is None or named is None:
+        return None
+    m.call(target, Args(tuple(given), {str(k): v for k, v in named.entries}, opaque=args.opaque), place.position)  # type: ignore[arg-type]
+    return derived(atom, f".{name}()", f"{place.path}:{place.position}")
+
+
+vocabulary.atom_methods.append(handed_to_a_pool)
+
+
 @call("threading.Thread", "multiprocessing.Process", "torch.multiprocessing.Process", "multiprocessing.context.Process")
 def started(m: Machine, name: str, args: Args, place: Place) -> Value:
     """What a thread or process runs, where it is made."""
     target = args.get(-1, "target")
-    if type(target) in (Function, Wrapped, Partial):
+    if type(target) in RUN:
         given = items_of(m, args.named["args"], place.position) if "args" in args.named else []
         others = entries_of(m, args.named["kwargs"]) if "kwargs" in args.named else Entries()
         named = {str(k): v for k, v in others.entries} if others is not None else {}
@@ -930,6 +953,11 @@ def of_dict(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
 vocabulary.atom_attributes.append(of_dict)
 
 
+def is_table(value: Value) -> bool:
+    """Whether a value is a dict that the program has put together."""
+    return type(value) is Object and value.kind == "dict"
+
+
 def of_string(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
     """Methods of strings and numbers."""
     if type(atom) is Constant and isinstance(atom.value, str):
@@ -957,7 +985,15 @@ def of_string(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Va
         test = name.endswith("with") or name.startswith("is")
         m.follow(made.symbol, atom.symbol, "{}" + text, lambda value: getattr(value, name)(*given), test)
         return made
+    if type(atom) is Unknown and name == "update" and args.all() and all(map(is_table, args.positional)):
+        given_entries = [e for a in args.positional for e in (entries_of(m, a) or Entries()).entries]
+        for key, value in (*given_entries, *args.named.items()):
+            m.write(atom, f"[{key!r}]", value)  # as one that is set
+        return NONE
     if type(atom) is Unknown and name == "get" and args.positional and type(args.positional[0]) is Constant:
+        held = m.read(atom, f"[{args.positional[0].value!r}]")
+        if held is not None:
+            return held
         return derived(atom, f".get({args.positional[0].value!r})")
     if type(atom) is Unknown and name in ("items", "values", "keys") and not args.all():
         return derived(atom, f".{name}()")

@@ -18,6 +18,7 @@ from mplint.program.values import (
     MANY,
     NONE,
     SEVERAL,
+    SIFTED,
     TRUE,
     Alternatives,
     Atom,
@@ -567,6 +568,8 @@ def combine_atoms(m: Machine, op: str, left: Atom, right: Atom, position: int, i
             return both
     if op == "+" and type(left) is Items and type(right) is Items and left.rest is None and right.rest is None:
         return Items((*left.items, *right.items))
+    if op == "|" and type(left) is Object and left.kind == "dict" and type(right) is Object and right.kind == "dict":
+        return merged(m, left, right, position)
     if op == "*" and type(left) is Object and left.kind == "list" and type(right) is Constant and isinstance(right.value, int):
         held = m.read(left.id, "#items")
         if type(held) is Items and 0 < right.value * len(held.items) <= 16:
@@ -584,6 +587,20 @@ def combine_atoms(m: Machine, op: str, left: Atom, right: Atom, position: int, i
 
 
 LOGICAL = ("&", "|")
+UNROLLED = 4  # items of a literal sequence that a loop runs one by one
+FEW = 12
+RARE = frozenset({"optimizer", "scaler"})
+
+
+def merged(m: Machine, left: Object, right: Object, position: int) -> Value:
+    """`left | right` of dicts."""
+    one, other = entries_of(m, left), entries_of(m, right)
+    both = (
+        Entries(rest=Unknown(f"item{IDENTITY}{position}")) if one is None or other is None else Entries(rest=either(one.rest, other.rest))
+    )
+    for key, value in (*(one or Entries()).entries, *(other or Entries()).entries):
+        both = both.put(key, value)
+    return new_dict(m, both, position)
 
 
 def is_truth(atom: Atom) -> bool:
@@ -1362,6 +1379,7 @@ def e_lambda(m: Machine, ir: IR) -> Value:
 def e_comprehension(m: Machine, ir: IR) -> Value:
     _, position, kind, generators, elements = ir
     collected: list[Value] = []
+    undecided: list[bool] = []  # of each condition that may hold, whether it may fail, too
 
     def inner(depth: int) -> None:
         if depth == len(generators):
@@ -1375,20 +1393,23 @@ def e_comprehension(m: Machine, ir: IR) -> Value:
             m.assign(target, element)
             path = m.path
             for condition in conditions:
-                true = [literals for literals, truth in branches(m, condition) if truth]
+                ways = branches(m, condition)
+                true = [literals for literals, truth in ways if truth]
                 if not true:
                     break
+                undecided.append(len(true) < len(ways))
                 m.path = extend(m.path, true[0]) or m.path
             else:
                 inner(depth + 1)
             m.path = path
 
     inner(0)
-    exact = len(generators) == 1 and not generators[0][2] and is_exact(m, generators[0][1])
-    if not exact:
+    each = len(generators) == 1 and is_exact(m, generators[0][1])
+    exact = each and not any(undecided)
+    if not each:
         stand_for_several(m, collected)
     if kind == "dict":
-        entries = Entries(rest=None if exact else Unknown(f"item{IDENTITY}{position}"))
+        entries = Entries(rest=None if exact else Unknown(f"{SIFTED if each else 'item'}{IDENTITY}{position}"))
         for pair in collected:
             key, value = pair.items  # type: ignore[union-attr]
             entries = entries.put(key.value, value) if type(key) is Constant else Entries(entries.entries, value)
@@ -1414,7 +1435,13 @@ def stand_for_several(m: Machine, values: Iterable[Value]) -> None:
 def is_exact(m: Machine, ir: IR) -> bool:
     """Whether an iterable has a small, known number of items."""
     items = items_of(m, evaluate(m, ir), ir[1])
-    return items is not None and len(items) <= 4
+    return items is not None and len(items) <= most_items(items)
+
+
+def most_items(items: Sequence[Value]) -> int:
+    """How many items of a literal sequence are seen one by one: more, where there are things among them of which programs have few."""
+    parts = [atom for item in items for atom in (item.items if type(item) is Items else (item,))]
+    return FEW if any(type(atom) is Object and atom.kind in RARE for atom in parts) else UNROLLED
 
 
 def e_format(m: Machine, ir: IR) -> Value:

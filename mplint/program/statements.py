@@ -11,6 +11,7 @@ from mplint.program.expressions import (
     HANDLERS as EXPRESSIONS,
 )
 from mplint.program.expressions import (
+    UNROLLED,
     bind,
     branches,
     class_member,
@@ -21,6 +22,7 @@ from mplint.program.expressions import (
     items_of,
     keep_test,
     longest,
+    most_items,
     narrow_subjects,
     new_list,
     truths,
@@ -56,7 +58,6 @@ from mplint.program.values import (
     atoms,
 )
 
-UNROLLED = 4  # items of a literal sequence that a loop runs one by one
 TESTS = frozenset({"compare", "and", "or", "unary", "call"})  # expressions that may ask what a variable is
 ROUNDS = 2  # of a loop over unknown items
 YIELDS = 4  # of a generator context, on as many paths
@@ -556,12 +557,13 @@ def items_seen(m: Machine, atom: Atom, position: int, rounds: int) -> list[Value
         atom = next(iter(atoms(made)))
         if type(atom) is Object and type(atom.type) is Class:
             return [m.call_method(atom, "__next__", Args(), position, position) for _ in range(rounds)]
-    items = longest(m, atom, position)
+    items, most = longest(m, atom, position), 0
     if items is None and type(atom) is Object and atom.kind == "dict":
         held = m.read(atom.id, "#entries")
         if type(held) is Entries and held.rest is None:
             items = [Constant(k) if not isinstance(k, External) else k for k, _ in held.entries]
-    if items is not None and len(items) <= max(UNROLLED, rounds):
+            most = most_items([value for _, value in held.entries])
+    if items is not None and len(items) <= max(most or most_items(items), rounds):
         return items
     if items:
         return items[:UNROLLED]

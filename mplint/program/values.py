@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, dataclass_transform, final
 
-from mplint.program.conditions import MAX_WEIGHT, add_way, either_way
+from mplint.program.conditions import MAX_WEIGHT, add_way, either_way, extend
 
 if TYPE_CHECKING:
     from mplint.program.conditions import Condition, Key
@@ -75,6 +75,7 @@ class Constant:
         return f"Constant({self.value!r})"
 
 
+SIFTED = "left out"  # the symbol of what a dict does not have, that holds at most some known entries, begins so
 MANY = "many\0"  # the symbol of what may be too many things to list begins so
 SEVERAL = "#several"  # the slot of an object that stands for as many as a comprehension makes
 NONE = Constant(None)
@@ -472,6 +473,10 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
         for atom, guards in kept.items():
             return Alternatives(((guards, atom),)) if guards else atom
         return Unknown("nothing")
+    if len(kept) > Alternatives.LIMIT:
+        join_same(kept)
+    if len(kept) > Alternatives.LIMIT and all(type(atom) is Entries for atom in kept):
+        join_entries(kept)
     for alike in ALIKE:
         if len(kept) > Alternatives.LIMIT:
             join_alike(kept, alike)
@@ -480,7 +485,7 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
         guards = frozenset.intersection(*(kept.pop(u) for u in unknown))
         hints = {u.hint for u in unknown}
         kept[Unknown(min(u.symbol for u in unknown) + JOINED, hints.pop() if len(hints) == 1 else "")] = guards
-    if len(kept) > Alternatives.LIMIT * (2 if all(type(a) is State for a in kept) else 1):
+    if len(kept) > Alternatives.LIMIT * (2 if all(type(a) is State for a in kept) or are_states(kept) else 1):
         return Unknown(MANY + ",".join(sorted({type(a).__name__ for a in kept})))
     if len(kept) == 1:
         atom, guards = next(iter(kept.items()))
@@ -488,6 +493,45 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
     if sum(len(ways.get(atom, ())) or 1 for atom in kept) <= Alternatives.LIMIT:
         return Alternatives(tuple((guards, atom) for atom, all_of in kept.items() for guards in ways.get(atom, (all_of,))))
     return Alternatives(tuple((either_way(ways[atom])[0] if atom in ways else guards, atom) for atom, guards in kept.items()))
+
+
+def join_entries(kept: dict[Atom, frozenset[Condition]]) -> None:
+    """Make one of the entries that a dict has in many ways: what all have, and what some have under their conditions."""
+    ways = [(guards, atom) for atom, guards in kept.items() if type(atom) is Entries]
+    entries: list[tuple[Hashable, Value]] = []
+    sifted = False
+    for key in dict.fromkeys(key for _, held in ways for key, _ in held.entries):
+        found = [(guards, value) for guards, held in ways if (value := held.get(key)) is not None]
+        sifted |= len(found) < len(ways)
+        if len(found) == len(ways) and all(value == found[0][1] for _, value in found):
+            entries.append((key, found[0][1]))
+        else:
+            arms = [(extend(guards, own), atom) for guards, value in found for own, atom in options(value)]
+            entries.append((key, alternatives((both, atom) for both, atom in arms if both is not None)))
+    rest = next(
+        (held.rest for _, held in ways if held.rest is not None),
+        Unknown(f"{SIFTED}\0{[key for key, _ in entries]!r:.200}") if sifted else None,
+    )
+    guards = either_way([guards for guards, _ in ways])[0]
+    kept.clear()
+    kept[Entries(tuple(entries), rest)] = guards
+
+
+def are_states(kept: Iterable[Atom]) -> bool:
+    """Whether all of some values are what optimizers and models gave of their state, whole or put together anew."""
+    kinds = {a.kind if type(a) is Object else "" for a in kept}
+    return "state_dict" in kinds and kinds <= {"state_dict", "dict"}
+
+
+def join_same(kept: dict[Atom, frozenset[Condition]]) -> None:
+    """Make one of all that is the same object, and was taken at several places: an optimizer's state in either arm of a fork."""
+    groups: dict[Hashable, list[Object]] = {}
+    for atom in kept:
+        if type(atom) is Object:
+            groups.setdefault((atom.kind, atom.id), []).append(atom)
+    for same in groups.values():
+        if len(same) > 1:
+            kept[same[0]] = either_way([kept.pop(atom) for atom in same])[0]
 
 
 def join_alike(kept: dict[Atom, frozenset[Condition]], of: Callable[[Tensor], Hashable]) -> None:

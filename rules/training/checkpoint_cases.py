@@ -22,6 +22,7 @@ ELEMENT = "element "  # beginning of the key of an item of a sequence
 APEX = Object("apex amp", "scaler", "apex.amp")
 RESUMES = re.compile(r"resum|load_checkpoint|load_snapshot|load_ckpt|restore|load_state(?!_dict)|from_checkpoint", re.I)
 RESUMED = re.compile("resum", re.I)
+SCALER_NAME = re.compile(r"(?:^|_)(?:(?:grad|loss|amp)_?)?scaler$", re.I)
 
 
 class Case(NamedTuple):
@@ -35,6 +36,7 @@ class Case(NamedTuple):
     name: str = ""
     scaler: Value = NONE
     optimizers: frozenset[str] = frozenset()
+    by: str = ""
 
 
 class Stepped(NamedTuple):
@@ -78,7 +80,7 @@ def steps_of(entry: Entry) -> list[Stepped]:
     scalers = {key_of(e.data["scaler"]): e for e in entry.of("scaler made")}  # type: ignore[arg-type]
     optimizers = {key_of(e.data["optimizer"]): e for e in entry.of("optimizer made")}  # type: ignore[arg-type]
     for event in entry.of("scaler step"):
-        keys = keys_of(event.data["optimizer"])
+        keys = keys_of(event.data["optimizer"]).union(*map(keys_of, event.data["parts"]))  # type: ignore[call-overload]
         scaler = event.data["scaler"]
         made = scalers.get(key_of(scaler))  # type: ignore[arg-type]
         opt = next((optimizers[k] for k in sorted(keys) if k in optimizers), None)
@@ -159,7 +161,8 @@ def missing_scalers(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Itera
                 continue
             pair, path = meeting(trace, held.path, pairs)
             if pair is not None and path is not None and may_resume(trace, loads, held.owner, path):
-                by_place.setdefault(held.place or event.place, []).append((event, held, pair, path))
+                place = asked_at(trace, event) or (event.place if held.place is None or is_of_whole(pair, held.place) else held.place)
+                by_place.setdefault(place, []).append((event, held, pair, path))
     for place, cases in by_place.items():
         yield from at_place(place, sorted(cases, key=lambda case: len(trace.verdict(entry, case[3]).switches)))
 
@@ -180,17 +183,55 @@ def only_of_others(pair: Stepped, saved: list[Held]) -> bool:
     return known and not pair.foreign and keys_of(pair.scaler).isdisjoint(frozenset[str]().union(*(keys_of(a) for a in owners)))
 
 
+def is_of_whole(pair: Stepped, place: Place) -> bool:
+    """Whether an optimizer that is put together of others takes the state of one of them at a place: it is asked for it elsewhere."""
+    types = [atom.type for atom in atoms(pair.event.data.get("optimizer", NONE)) if type(atom) is Object]  # type: ignore[arg-type]
+    homes = [cls.id[1] for cls in types if type(cls) is Class and isinstance(cls.id, tuple)]
+    return any(isinstance(home, Place) and inside(place, home) for home in homes)
+
+
+def asked_at(trace: Trace, event: Event) -> Place | None:
+    """The call of a saver which would save a scaler's state, too, if it were given the scaler; None where the saver has no room for it."""
+    asked: Place | None = None
+    inner = event.place
+    for call in reversed(event.calls):
+        found = trace.node(inner)
+        function = found[0].syntax.function(found[1]) if found is not None else None
+        if function is None or not any(is_room_for_scaler(parameter) for parameter in parameters_of(function)):
+            return asked
+        asked = inner = call
+    return asked
+
+
+def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
+    """The parameters of a function that have names."""
+    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def is_room_for_scaler(parameter: ast.arg) -> bool:
+    """Whether a parameter of a saver takes the loss scaler."""
+    return SCALER_NAME.search(parameter.arg) is not None
+
+
 def at_place(place: Place, cases: list[tuple[Event, Held, Stepped, Path]]) -> Iterator[Case]:
     """The finding at a saver's place; at its calls where it saves one optimizer after the other."""
     owners = {ids_of(held.owner) for _, held, _, _ in cases}
     event, _, pair, path = cases[0]
     sure = type(pair.scaler) is Object and not pair.foreign
-    if len(owners) > 1:
-        others = [other for other, held, _, _ in cases[1:] if ids_of(held.owner) != ids_of(cases[0][1].owner)]
+    if len(owners) > 1 and place not in event.calls:
+        others = [
+            other
+            for other, held, _, otherwise in cases[1:]
+            if ids_of(held.owner) != ids_of(cases[0][1].owner) and extend(path, otherwise) is not None
+        ]
         depth = next((n for n, call in enumerate(event.calls) if others and others[0].calls[n : n + 1] != (call,)), None)
         if depth is not None:
             yield Case(event.calls[depth], path, sure, pair.event.place, (Step(place, "the optimizer's state is saved here"),))
             return
+    if place in event.calls:  # of a saver that is not given the scaler
+        saved = Step(cases[0][1].place or event.place, "the optimizer's state is saved here")
+        yield Case(place, path, sure, pair.event.place, (saved,), "", pair.scaler)
+        return
     steps = (Step(event.calls[-1], "this call saves it"),) if event.calls and event.calls[-1].path != place.path else ()
     yield Case(place, path, sure, pair.event.place, steps, "", pair.scaler, pair.optimizers)
 
@@ -279,6 +320,8 @@ def lost_by_owners(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Iterat
     if any(holds(e, "scaler") for e in saved):
         return
     for event in entry.of("owner saved"):
+        if event.data["by"] != "state_dict" and not is_gathered(entry, event):
+            continue
         owner = event.data["owner"]
         cls = owner.type if type(owner) is Object and type(owner.type) is Class else None
         if cls is None or holds(event, "scaler"):
@@ -293,7 +336,19 @@ def lost_by_owners(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Iterat
         saver = event.data["saves"]
         steps = (Step(saver, "it is saved by this"),) if saver != event.place and type(saver) is Place else ()
         step = Step(pair.event.place, "the scaler steps the optimizer here")
-        yield Case(event.place, pair.event.path, bool(own), pair.event.place, (*steps, step), str(event.data["name"]))
+        yield Case(
+            event.place, pair.event.path, bool(own), pair.event.place, (*steps, step), str(event.data["name"]), by=str(event.data["by"])
+        )
+
+
+def is_gathered(entry: Entry, event: Event) -> bool:
+    """Whether what an owner's method gives is written by somebody else, as far as its program shows, and its optimizer is restored."""
+    written = any(h.place == event.place for e in saves(entry) for h in holds(e, "optimizer"))
+    if written or any(holds(e, "scaler") for e in entry.of("owner saved") if e.data["owner"] == event.data["owner"]):
+        return False
+    optimizers = frozenset[str]().union(*(keys_of(h.owner) for h in holds(event, "optimizer")))
+    loads = [e for e in entry.of("state loaded") if e.data["what"] == "optimizer"]
+    return any(keys_of(e.data["object"]) & optimizers for e in loads)
 
 
 def not_restored(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Iterator[Case]:

@@ -153,9 +153,9 @@ class ScalerStateNotSaved(Rule):
         return self.at(
             trace,
             case.place,
-            f"`{case.name}` holds a loss scaler, and its `state_dict` does not save the scaler's state{verdict.condition()}",
+            f"`{case.name}` holds a loss scaler, and its `{case.by}` does not save the scaler's state{verdict.condition()}",
             why=WHY,
-            help="add the scaler's state to `state_dict`, and load it in `load_state_dict`",
+            help=f"add the scaler's state to `{case.by}`, and load it where the optimizer's is loaded",
             confidence=Confidence.HIGH if verdict.proven and case.sure else Confidence.MEDIUM,
             steps=case.steps,
         )
@@ -205,7 +205,7 @@ def is_on(trace: Trace, entry: Entry, case: Case) -> bool:
 def save_it(trace: Trace, entry: Entry, case: Case) -> Fix | None:
     """Add the scaler's state to the dict, and load it after the optimizer's where that is in sight."""
     saved, stepped = trace.node(case.place), trace.node(case.step)
-    if saved is None or stepped is None or saved[0] is not stepped[0]:
+    if saved is None or stepped is None or saved[0] is not stepped[0] or not case.optimizers:
         return None
     (file, call), (_, step) = saved, stepped
     scaler = scaler_of(step)

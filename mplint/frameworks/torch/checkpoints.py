@@ -1,6 +1,7 @@
 """Checkpoints: what is written to disk, and whose state it holds; owners of scalers that save themselves.
 
-Events: "checkpoint saved" (path, holds, keys, unknown, handed) and "owner saved" (owner, scaler, holds, place of what saves it).
+Events: "checkpoint saved" (path, holds, keys, unknown, handed) and "owner saved" (owner, scaler, holds, where and
+by which method).
 `holds` are `Held`; `keys` what the checkpoint has, None where it may have others; `unknown` says that it may hold more states;
 `handed`: the objects themselves are given to something that nobody can read.
 """
@@ -15,11 +16,12 @@ from mplint.frameworks.torch.protocol import base_names, is_optimizer_name, is_s
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.calls import call_method
 from mplint.program.conditions import EMPTY, Path, extend
-from mplint.program.expressions import bind, class_member, entries_of
+from mplint.program.expressions import ancestors, bind, class_member, entries_of
 from mplint.program.machine import IDENTITY, Args, Exhausted, Machine
 from mplint.program.statements import put
 from mplint.program.values import (
     NONE,
+    SIFTED,
     Atom,
     Class,
     Constant,
@@ -103,7 +105,7 @@ class Content:
         """Look into the entries of a dict; what else it may hold matters in the checkpoint itself, not in a part that has a name."""
         for name, value in entries.entries:
             self.add(value, path, str(name), depth + 1)
-        if entries.rest is not None:
+        if entries.rest is not None and not is_sifted(entries.rest):
             self.add(entries.rest, path, key, depth + 1)
 
     def add_object(self, atom: Object, path: Path, key: str, depth: int) -> None:
@@ -138,6 +140,11 @@ class Content:
             else:
                 for name, value in attributes_of(m, atom):
                     self.add(value, path, name, depth + 2)
+
+
+def is_sifted(rest: Value) -> bool:
+    """Whether what else a dict may hold is nothing: it lacks some of its entries, perhaps."""
+    return type(rest) is Unknown and rest.symbol.partition(IDENTITY)[0] == SIFTED
 
 
 def entries_key(state: Object) -> Hashable:
@@ -249,6 +256,28 @@ def torch_load(m: Machine, name: str, args: Args, place: Place) -> Value:
     return Unknown(f"checkpoint{IDENTITY}{place.path}:{place.position}")
 
 
+SHARDED = "torch.distributed.checkpoint.state_dict."
+
+
+@vocabulary.call(f"{SHARDED}get_optimizer_state_dict", f"{SHARDED}get_state_dict", f"{SHARDED}get_model_state_dict")
+def sharded_state(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """`get_optimizer_state_dict(model, optimizer)`: the states of what is given, whole or of one rank."""
+    model = call_method(m, args.get(0, "model") or NONE, "state_dict", Args(), place.position, place.position)
+    if name.endswith("get_model_state_dict"):
+        return model
+    optimizers = call_method(m, args.get(1, "optimizers") or NONE, "state_dict", Args(), place.position, place.position)
+    return optimizers if name.endswith("get_optimizer_state_dict") else Items((model, optimizers))
+
+
+@vocabulary.call(f"{SHARDED}set_optimizer_state_dict", f"{SHARDED}set_state_dict")
+def sharded_state_loaded(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """`set_optimizer_state_dict(model, optimizer, optim_state_dict=…)`."""
+    state = args.get(2, "optim_state_dict")
+    given = Args((state,), places=(place.position,)) if state is not None else Args()
+    call_method(m, args.get(1, "optimizers") or NONE, "load_state_dict", given, place.position, place.position)
+    return NONE
+
+
 def save_states(m: Machine, objects: Entries, path: Value | None, place: Place) -> None:
     """Note that a checkpoint of the states of objects is written, each by its `state_dict()`."""
     states = Object(("states", m.identity(place)), "dict", "builtins.dict", place)
@@ -312,6 +341,8 @@ def saver_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | No
         return None
     for value in args.all():
         for inner in atoms(value):
+            if type(inner) is Object and inner.kind == "instance" and gathers(m, inner):
+                continue  # it is asked for what is to be saved
             if type(inner) is Object and inner.kind in ("dict", "state_dict", "instance", "list"):
                 save(m, inner, None, place)
             elif type(inner) is Object and (inner.kind == "optimizer" or is_scaler(m, inner)):
@@ -371,6 +402,7 @@ vocabulary.attribute_assigned.append(state_on_attribute)
 
 # owners of scalers
 
+MAX_GATHERING = 3  # methods of an owner that are asked what they give
 SAVES_ITSELF = ("state_dict", "__getstate__", "get_state", "get_state_dict", "dump_state", "save_state")
 
 
@@ -382,6 +414,56 @@ def owners(m: Machine) -> None:
         owner, scaler, where = pair.items if type(pair) is Items else (NONE, NONE, NONE)
         if type(owner) is Object and type(owner.type) is Class and type(where) is State and isinstance(where.data, Place):
             owner_saved(m, owner, owner.type, scaler, where.data)
+            if all(class_member(m, owner.type, name) is None for name in SAVES_ITSELF):
+                gathered_by_owner(m, owner, owner.type, scaler)
+
+
+def gathered_by_owner(m: Machine, owner: Object, cls: Class, scaler: Value) -> None:
+    """What an owner's methods give that gather states for others to save: `def _states(self)`, which a trainer of a package calls."""
+    classes = [c for c in ancestors(m, cls) if type(c) is Class]
+    members = [(c, value) for c in classes for _, value in m.store.slots.of(c.id) if type(value) is Function]
+    gathering = [
+        (c, f) for c, f in members if "state_dict" in f.code.words and needs_nothing(f) and class_member(m, cls, f.code.name) == (f, c)
+    ]
+    for home, function in gathering[:MAX_GATHERING]:
+        content = given_by(m, owner, cls, home, function)
+        first = next((held for held in content.held if held.what in ("optimizer", "scaler") and held.place), None) if content else None
+        if content is not None and first is not None and first.place is not None:
+            saves = Place(function.code.path, function.code.place)
+            note_owner(m, owner, scaler, tuple(content.held), first.place, saves, cls, inherited=False, by=function.code.name)
+
+
+def gathering(m: Machine, cls: Class) -> list[tuple[Class, Function]]:
+    """The methods of a class that give states and need nothing for it, each with the class that has it."""
+    classes = [c for c in ancestors(m, cls) if type(c) is Class]
+    members = [(c, value) for c in classes for _, value in m.store.slots.of(c.id) if type(value) is Function]
+    found = [(c, f) for c, f in members if "state_dict" in f.code.words and needs_nothing(f)]
+    return [(c, f) for c, f in found if class_member(m, cls, f.code.name) == (f, c)]
+
+
+def gathers(m: Machine, instance: Object) -> bool:
+    """Whether an instance has a method of its own that gives its optimizer's state to whoever saves it."""
+    own = gathering(m, instance.type) if type(instance.type) is Class else ()
+    return any(any("optim" in word for word in function.code.words) for _, function in own)
+
+
+def needs_nothing(function: Function) -> bool:
+    """Whether a method may be called with its instance alone, and gives something."""
+    required = [p for p in function.code.parameters if p[1] in ("positional", "keyword") and p[2] is None]
+    return len(required) == 1 and any(part[0] == "return" and part[2] is not None for part in function.code.body)
+
+
+def given_by(m: Machine, owner: Object, cls: Class, home: Class, function: Function) -> Content | None:
+    """What a method of an owner gives, if that can be seen as a whole."""
+    m.left = 3000
+    m.path, m.calls, m.loops = EMPTY, [], []
+    m.frames = [m.module_frame(cls.path)]
+    content = Content(m)
+    try:
+        content.add(m.call(bind(m, function, owner, cls, home, function.code.place), Args(), function.code.place), EMPTY)
+    except (Exhausted, RecursionError):
+        return None
+    return None if content.unknown or content.opaque else content
 
 
 def owner_saved(m: Machine, owner: Object, cls: Class, scaler: Value, made: Place) -> None:
@@ -396,15 +478,8 @@ def owner_saved(m: Machine, owner: Object, cls: Class, scaler: Value, made: Plac
         return
     if type(member[0]) is not Function:
         return
-    m.left = 3000
-    m.path, m.calls, m.loops = EMPTY, [], []
-    m.frames = [m.module_frame(cls.path)]
-    content = Content(m)
-    try:
-        content.add(m.call(bind(m, member[0], owner, cls, member[1], member[0].code.place), Args(), member[0].code.place), EMPTY)
-    except (Exhausted, RecursionError):
-        return
-    if content.unknown or content.opaque:
+    content = given_by(m, owner, cls, member[1], member[0])
+    if content is None:
         return
     own = member[1] == cls or member[1].path == cls.path
     place = Place(member[0].code.path, member[0].code.place)
@@ -412,11 +487,20 @@ def owner_saved(m: Machine, owner: Object, cls: Class, scaler: Value, made: Plac
 
 
 def note_owner(
-    m: Machine, owner: Object, scaler: Value, holds: Iterable[Held], place: Place, saves: Place, cls: Class, inherited: bool
+    m: Machine,
+    owner: Object,
+    scaler: Value,
+    holds: Iterable[Held],
+    place: Place,
+    saves: Place,
+    cls: Class,
+    inherited: bool,
+    by: str = "state_dict",
 ) -> None:
     """Note what an owner saves of itself."""
     m.frames = m.frames or [m.module_frame(cls.path)]
-    m.emit("owner saved", place, owner=owner, scaler=scaler, holds=tuple(holds), saves=saves, name=cls.name, inherited=inherited)
+    told = {"owner": owner, "scaler": scaler, "holds": tuple(holds), "saves": saves, "name": cls.name, "by": by, "inherited": inherited}
+    m.emit("owner saved", place, **told)
 
 
 vocabulary.finished.append(owners)

@@ -8,7 +8,7 @@ the keys of the optimizers whose gradients a scaler has unscaled since. A scaler
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 
 from mplint.frameworks.packages import note
@@ -27,6 +27,7 @@ from mplint.program.values import (
     INTEGER,
     NONE,
     SEVERAL,
+    SIFTED,
     SINGLE,
     TRUE,
     Alternatives,
@@ -489,7 +490,7 @@ def by_index(value: object) -> bool:
 def is_several(m: Machine, optimizer: Atom) -> bool:
     """Whether a value stands for all that a comprehension makes, or a loop that has ended by now, or for any item of a container."""
     if type(optimizer) is not Object:
-        return type(optimizer) is Unknown and optimizer.symbol.startswith(f"item{IDENTITY}")
+        return type(optimizer) is Unknown and optimizer.symbol.startswith((f"item{IDENTITY}", SIFTED))
     made = m.read(optimizer.id, "#loops")
     loops = made.data if type(made) is State and isinstance(made.data, tuple) else ()
     return m.read(optimizer.id, SEVERAL) is not None or tuple(place for place, _ in m.loops)[: len(loops)] != loops
@@ -653,6 +654,7 @@ def scaler_step(m: Machine, scaler: Atom, optimizer: Value | None, place: Place)
         place,
         scaler=scaler,
         optimizer=optimizer,
+        parts=parts_of(m, optimizer),
         key=key,
         before=before,
         gradients=m.state("gradients"),
@@ -662,6 +664,34 @@ def scaler_step(m: Machine, scaler: Atom, optimizer: Value | None, place: Place)
     remember(m, owner, own)
     mark_unscaled(m, owner, key, place)
     return NONE
+
+
+def parts_of(m: Machine, optimizer: Value | None) -> tuple[Atom, ...]:
+    """The optimizers that one of the project's own is put together of."""
+    found: dict[Atom, None] = {}
+    for whole in atoms(optimizer) if optimizer is not None else ():
+        if type(whole) is Object and whole.kind == "instance":
+            for name, value in m.store.slots.of(whole.id):
+                if not name.startswith(("#", "@")):
+                    found.update((atom, None) for atom in parts_in(m, value, 0) if atom != whole)
+    return tuple(found)
+
+
+def parts_in(m: Machine, value: Value, depth: int) -> Iterator[Atom]:
+    """The optimizers that an attribute holds, itself or in a list or table."""
+    for atom in atoms(value):
+        if type(atom) is Object and atom.kind == "optimizer":
+            yield atom
+        elif type(atom) is Object and atom.kind in ("list", "dict") and depth < 2:
+            held = m.read(atom.id, "#items" if atom.kind == "list" else "#entries")
+            if held is not None:
+                yield from parts_in(m, held, depth + 1)
+        elif type(atom) is Items and depth < 3:
+            for item in (*atom.items, *([atom.rest] if atom.rest is not None else [])):
+                yield from parts_in(m, item, depth + 1)
+        elif type(atom) is Entries and depth < 3:
+            for _, item in atom.entries:
+                yield from parts_in(m, item, depth + 1)
 
 
 def disabled_step(m: Machine, scaler: Atom, optimizer: Value | None, place: Place) -> Value:
