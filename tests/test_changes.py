@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 import mplint
 from mplint.cli.main import main
+from mplint.program.trace import Trace
 
 OLD = "with torch.cuda.amp.autocast():\n    pass\n"
 PROGRAM = f"import torch\n\n{OLD}"
@@ -118,6 +119,57 @@ def test_a_change_elsewhere_brings_a_finding_to_an_unchanged_line(run: Run, tmp_
     assert run("--staged")[1] == []
     git("add", "--all")
     assert run("--staged")[1] == ["loss.py:5:12 MP206"]
+
+
+@pytest.fixture
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many programs were named in each interpretation."""
+    from mplint.engine import tracing
+
+    traced, found = tracing.traced, []
+
+    def counted(programs: tracing.Programs, named: Sequence[str]) -> Trace:
+        found.append(len(named))
+        return traced(programs, named)
+
+    monkeypatch.setattr(tracing, "traced", counted)
+    return found
+
+
+def test_what_unchanged_files_show_by_themselves_asks_for_no_second_look(run: Run, tmp_path: Path, interpreted: list[int]) -> None:
+    (tmp_path / "c.py").write_text(PROGRAM)
+    assert run("--since", "HEAD")[1] == ["c.py:3:6 MP101"]
+    assert len(interpreted) == 1
+    for name, text in (("net.py", MODEL), ("loss.py", LOSS), ("train.py", TRAIN.replace(", enabled=False", ""))):
+        (tmp_path / name).write_text(text)
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "second")
+    (tmp_path / "d.py").write_text(PROGRAM)
+    del interpreted[:]
+    assert run("--since", "HEAD")[1] == ["d.py:3:6 MP101"]
+    assert len(interpreted) == 2  # that MP206 was there before can't be told from its file alone
+
+
+def test_the_state_before_is_kept_from_the_run_that_led_to_it(run: Run, tmp_path: Path, interpreted: list[int]) -> None:
+    def check(*argv: str) -> list[str]:
+        main(["check", "--output-format", "concise", "--output-file", "found.txt", *argv])
+        return [line.rpartition("[")[0] for line in (tmp_path / "found.txt").read_text().splitlines()]
+
+    for name, text in (("net.py", MODEL), ("loss.py", LOSS), ("train.py", TRAIN.replace(", enabled=False", ""))):
+        (tmp_path / name).write_text(text)
+    git("add", "--all")
+    assert "loss.py:5:12: MP206" in check("--staged")
+    git("commit", "--quiet", "--message", "second")
+    (tmp_path / "train.py").write_text(TRAIN.replace(", enabled=False", "").replace("lr=0.1", "lr=0.2"))
+    git("add", "--all")
+    del interpreted[:]
+    assert check("--staged") == []
+    assert len(interpreted) == 1
+    assert check("--staged") == []
+    assert len(interpreted) == 1
+    (tmp_path / "train.py").write_text(TRAIN)  # not staged: what is kept of the index says nothing of it
+    assert "loss.py:5:12: MP206" not in check(".")
+    assert len(interpreted) == 2
 
 
 def test_a_file_that_was_moved_or_deleted_is_no_riddle(run: Run, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from errno import EACCES
 
 from mplint.errors import UsageError
 
@@ -31,9 +32,36 @@ def ensure_text_file(path: str) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a file, in UTF-8. Raises UsageError where it can't."""
+    """Write a file, in UTF-8; one that lies there stays as it is where that fails. Raises UsageError where it can't."""
+    target, data = os.path.realpath(path), text.encode("utf-8", "replace")
     try:
-        with open(path, "w", encoding="utf-8", errors="replace", newline="\n") as stream:
-            stream.write(text)
+        if os.path.exists(target) and (not os.path.isfile(target) or os.stat(target).st_nlink > 1):
+            with open(target, "wb") as stream:  # a device, or a file with other names
+                stream.write(data)
+        else:
+            _replace(target, data)
     except OSError as error:
         raise UsageError(f"{path} can't be written: {(error.strerror or str(error)).lower()}") from None
+
+
+def _replace(path: str, data: bytes) -> None:
+    """Put data in the place of a file, if any, as a whole, with its mode; raises OSError."""
+    import tempfile
+
+    if os.path.exists(path):
+        mode = os.stat(path).st_mode & 0o7777
+        if not os.access(path, os.W_OK):
+            raise PermissionError(EACCES, os.strerror(EACCES))
+    else:
+        mask = os.umask(0o022)
+        os.umask(mask)
+        mode = 0o666 & ~mask
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path))
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

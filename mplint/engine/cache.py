@@ -174,7 +174,7 @@ class Made(NamedTuple):
                 return False
         if any(path in self.run and not same(path, self.digests[path]) for path in changed):
             return False
-        return all(digest_of(bytes_of(path)) == old for path, old in self.others.items())
+        return all(digest_of(bytes_of(path, read)) == old for path, old in self.others.items())
 
 
 def place_of(kind: str, config: Config, codes: frozenset[str], *more: str) -> str:
@@ -244,10 +244,10 @@ def stamp(path: str, others: Sequence[str]) -> bytes:
     return "\n".join(parts).encode("utf-8", "surrogateescape")
 
 
-def bytes_of(path: str) -> bytes:
+def bytes_of(path: str, read: Callable[[str], bytes] = read_file) -> bytes:
     """The bytes of a file, none where it can't be read."""
     try:
-        return read_file(path)
+        return read(path)
     except OSError:
         return b""
 

@@ -13,7 +13,7 @@ from mplint.engine.discovery import kept
 from mplint.engine.git import changes_since, changes_staged
 from mplint.engine.job import Job
 from mplint.engine.progress import SILENT, Progress
-from mplint.engine.run import CheckResult, conclude, examine, files_of
+from mplint.engine.run import CheckResult, conclude, examine, files_of, spot
 from mplint.engine.targets import TargetResolver
 from mplint.engine.texts import Texts
 from mplint.findings import Finding
@@ -35,18 +35,20 @@ def check_changes(
     results = examine(paths, job, resolver, given)
     left = frozenset(path for path, data in changes.now.items() if data is None) | changes.strangers
     results = [result for result in results if os.path.abspath(result.path) not in left]
-    now = conclude(results, job, given)
+    now = conclude(results, job, given, keep=True)
     old = {result.path: changes.before[path] for result in results if (path := os.path.abspath(result.path)) in changes.before}
     texts = Texts(given)
     touched = {path: changed_lines(path, data, texts) for path, data in old.items()}
     here = [finding for finding in now.findings if _touches(finding, touched, texts)]
-    if len(here) == len(now.findings):
-        return now, given
+    own = {spot(finding) for result in results if result.path not in old for finding in result.findings}
+    by_itself = {finding for finding in now.findings if spot(finding) in own and not job.scopes.rules[finding.code].program}
+    if by_itself.issuperset(set(now.findings).difference(here)):  # what files that did not change show by themselves was there before
+        return now._replace(findings=tuple(here), older=len(now.findings) - len(here)), given
     contents = given | _texts(changes.before, shown, job)
     then = [result for result in results if result.path not in old]
     others = contents.keys() - {result.path for result in then}
     then += [check_data(path, contents[path], resolver.targets(path), job.rules(path)) for path in sorted(others)]
-    before = conclude(then, job._replace(config=config._replace(baseline=None)), contents)
+    before = conclude(then, job._replace(config=config._replace(baseline=None)), contents, keep=True)
     entries = Keys(".", Texts(contents)).count(before.findings)
     fresh = compare(now.findings, entries, Keys(".", texts)).fresh
     wanted = {*here, *fresh}

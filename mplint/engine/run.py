@@ -383,11 +383,15 @@ def size_of(files: Iterable[str], most: float = PARALLEL_BYTES) -> int:
     return total
 
 
-def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, bytes], others: set[str] | None = None) -> CheckResult:
+def conclude(
+    results: Sequence[FileResult], job: Job, contents: Mapping[str, bytes], others: set[str] | None = None, *, keep: bool | None = None
+) -> CheckResult:
     """Ask the whole program, suppress and sort what the files gave; `contents` are texts checked in the place of files on disk.
 
-    What else was read or looked for to answer is added to `others`.
+    What else was read or looked for to answer is added to `others`. `keep`: whether what the whole program says is kept, and looked up
+    in what was kept; unless told, it is where there are no `contents`.
     """
+    keep = not contents if keep is None else keep
     job.progress("running the programs")
     rules = job.scopes.rules
     names = {code: rule.name for code, rule in rules.items()}
@@ -411,7 +415,7 @@ def conclude(results: Sequence[FileResult], job: Job, contents: Mapping[str, byt
             caches.append(ProgramCache(job.config, job.codes, repository))
             return caches[-1]
 
-        remembered = remember if job.config.cache and len(programs) > 1 and not contents else None
+        remembered = remember if job.config.cache and len(programs) > 1 and keep else None
         targets = TargetResolver(job.config, job.scopes).targets
         read = partial(bytes_of, contents=contents)
         for path, more in program_findings(programs, read, asking, faults, remembered, targets).items():

@@ -76,7 +76,7 @@ def traced_findings(
                 programs.kept.write()
             if remembered is not None and not faults:
                 looked_up = found.project.looked_up if found.project is not None else set()
-                others = {path: digest_of(bytes_of(path)) for path in sorted({*programs.others, *looked_up})}
+                others = {path: digest_of(bytes_of(path, programs.data)) for path in sorted({*programs.others, *looked_up})}
                 remembered.store(Made(facts, digests, frozenset(programs.opened), frozenset(programs.run), programs.answers, others, told))
             return told
         except MemoryError:
