@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, InsertStatements, MoveStatement, Severity
 from mplint.frameworks.torch import steps
+from mplint.frameworks.torch.protocol import by_index
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace
@@ -226,7 +227,7 @@ def is_counted(trace: Trace, step: Event) -> bool:
 def varies(entry: Entry, step: Event) -> bool:
     """Whether each round of the loop around a step is for another optimizer."""
     same = (e for e in entry.of("scaler step") if e.place == step.place and e.loops[:-1] == step.loops[:-1] and e.frame == step.frame)
-    return len({e.data["key"] for e in same}) > 1
+    return by_index(step.data["optimizer"]) or len({e.data["key"] for e in same}) > 1
 
 
 def update_after_call(trace: Trace, step: Event, seen: Place) -> Fix | None:

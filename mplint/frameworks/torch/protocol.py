@@ -25,7 +25,6 @@ from mplint.program.values import (
     FLOAT8,
     HALF,
     INTEGER,
-    MANY,
     NONE,
     SEVERAL,
     SINGLE,
@@ -476,13 +475,21 @@ def key_of(value: Value | None) -> str:
 def slot_key_of(m: Machine, optimizer: Value | None) -> str:
     """The key of what a scaler knows of an optimizer: where one object stands for several, each round of a loop may take another one."""
     key = key_of(optimizer)
-    return f"{key}{m.round()}" if m.loops and optimizer is not None and any(is_several(m, atom) for atom in atoms(optimizer)) else key
+    if optimizer is None or not m.loops:
+        return key
+    several = by_index(optimizer) or any(is_several(m, atom) for atom in atoms(optimizer))
+    return f"{key}{m.round()}" if several else key
+
+
+def by_index(value: object) -> bool:
+    """Whether it depends on an index which item of a container a value is."""
+    return any(key[0] == "in" and str(key[1]).startswith("[") for guards, _ in options(value) for key, _ in guards)  # type: ignore[arg-type]
 
 
 def is_several(m: Machine, optimizer: Atom) -> bool:
     """Whether a value stands for all that a comprehension makes, or a loop that has ended by now, or for any item of a container."""
     if type(optimizer) is not Object:
-        return type(optimizer) is Unknown and optimizer.symbol.startswith((MANY, f"item{IDENTITY}"))
+        return type(optimizer) is Unknown and optimizer.symbol.startswith(f"item{IDENTITY}")
     made = m.read(optimizer.id, "#loops")
     loops = made.data if type(made) is State and isinstance(made.data, tuple) else ()
     return m.read(optimizer.id, SEVERAL) is not None or tuple(place for place, _ in m.loops)[: len(loops)] != loops
