@@ -20,7 +20,8 @@ class Measured(NamedTuple):
 
     `memory` and `device_memory` are bytes at most; `loss` is the mean of the last quarter of the steps, `losses` the curve of the first
     repeat; `scales` the loss scale by step, `times` the seconds, `skips` the steps that the scaler skipped, all of that repeat; `medians`
-    are those of every repeat; `nonfinite` steps had a loss that was no number; `skipped` ones were skipped by the scaler.
+    are those of every repeat; `nonfinite` steps had a loss that was no number; `skipped` ones were skipped by the scaler; `refused`: why a
+    library of the program does not train in that policy, where it has said so.
     """
 
     policy: str
@@ -42,6 +43,7 @@ class Measured(NamedTuple):
     half: bool
     error: str
     output: str
+    refused: str = ""
 
     @property
     def spread(self) -> float | None:
@@ -118,6 +120,7 @@ def _measured(policy: str, runs: list[Run]) -> Measured:
         half=any(run.facts.get("half") is True for run in runs),
         error=failed.text("error") if failed is not None else "",
         output=failed.text("output") if failed is not None else "",
+        refused=next((run.text("refused") for run in runs if run.text("refused")), ""),
     )
 
 
@@ -148,7 +151,7 @@ def _verdict(each: Measured, between: tuple[float, float] | None, repeated: bool
     if each.error:
         return "failed"
     if not each.half:
-        return "nothing ran in half precision"
+        return f"nothing ran in half precision{f': {each.refused}' if each.refused else ''}"
     worse = loss is not None and abs(loss) > SAME_LOSS
     broken = each.nonfinite > each.skipped
     training = (

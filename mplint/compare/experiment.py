@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from mplint.compare.lightning_probe import MODULES
 from mplint.runs.child import Settings
 from mplint.runs.devices import environment
 from mplint.runs.process import INTERRUPTED, make_run
@@ -45,7 +46,7 @@ def carry_out(experiment: Experiment, progress: Callable[[str], None]) -> Outcom
     shown = environment(experiment.device)
     settings = Settings(
         "compare",
-        ("torch", "keras"),
+        ("torch", "keras", "accelerate", *MODULES),
         experiment.script,
         experiment.source,
         list(experiment.arguments),

@@ -150,7 +150,8 @@ def diagnose(run: Run, findings: Sequence[Finding]) -> Report:
     found = [*_broken(run), *_protocol(run), *_stopped(run), *_scaler(run), *_gradients(run), *_headroom(run)]
     reached = {(os.path.abspath(path), line) for path, line in _places(run.facts.get("reached"))}
     remarks = [*_remarks(run), *_products(run)]
-    verdicts = tuple(_verdict(finding, [*found, *remarks], reached, run) for finding in findings)
+    spoken_of = {(each.code, os.path.abspath(each.location.path), each.location.line) for each in findings}
+    verdicts = tuple(_verdict(each, _beside_others([*found, *remarks], each, spoken_of), reached, run) for each in findings)
     return Report(run, tuple(dict.fromkeys(found)), verdicts, tuple(dict.fromkeys(remarks)))
 
 
@@ -327,6 +328,17 @@ def _headroom(run: Run) -> Iterator[Diagnosis]:
 def _places(value: object) -> Iterator[tuple[str, int]]:
     for each in value if isinstance(value, list) else ():
         yield str(each[0]), int(each[1])
+
+
+def _beside_others(found: Sequence[Diagnosis], finding: Finding, spoken_of: set[tuple[str, str, int | None]]) -> list[Diagnosis]:
+    """What may be told of a finding: not what the finding of another line says already."""
+    line = finding.location.line or 0
+    own = range(line, max(line, finding.location.end_line or 0) + 1)
+    return [
+        each
+        for each in found
+        if each.path is None or each.line in own or (each.code, os.path.abspath(each.path), each.line) not in spoken_of
+    ]
 
 
 def _verdict(finding: Finding, found: Sequence[Diagnosis], reached: set[tuple[str, int]], run: Run) -> Verdict:

@@ -32,7 +32,7 @@ class Settings(NamedTuple):
     """One run: which probes are set, the user's script, the source to run in its place, its arguments, and where to write what is seen.
 
     `probes` is a package of mplint that has a module `torch_probe` or `keras_probe` for each of the `frameworks`, with
-    `install(module, settings, recorder)`.
+    `install(module, settings, recorder)`; of a module inside a package that of the package.
     `every` so manieth step is looked at closely, 0 for as many as the time allows.
     `lines` are places of the program, a file and a line each: it is noted which of them were run.
     """
@@ -163,7 +163,8 @@ def _end_with_parent() -> None:
 def _watch_imports(settings: Settings, recorder: Recorder) -> None:
     def starting(framework: str) -> Callable[[ModuleType], None]:
         def install(module: ModuleType) -> None:
-            import_module(f"mplint.{settings.probes}.{framework}_probe").install(module, settings, recorder)
+            probe = framework.partition(".")[0].removeprefix("pytorch_").removesuffix("_fabric")
+            import_module(f"mplint.{settings.probes}.{probe}_probe").install(module, settings, recorder)
 
         return install
 

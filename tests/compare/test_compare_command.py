@@ -267,6 +267,60 @@ def test_a_trainer_of_another_package_is_adopted_and_timed(tmp_path: Path, packa
     assert policies["float32"]["losses"] == pytest.approx(policies["mixed_bfloat16"]["losses"], rel=0.1)
 
 
+ACCELERATED = """
+import torch
+from accelerate import Accelerator
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+accelerator = Accelerator(cpu=True)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.randn(256, 16), torch.randint(0, 3, (256,))), batch_size=16)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for _ in range(4):
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_an_accelerator_that_has_no_float16_on_a_cpu_is_compared_in_bfloat16(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    (tmp_path / "train.py").write_text(ACCELERATED, encoding="utf-8")
+    done = mplint("train.py", "--steps", "20", "--repeats", "1", "--output-format", "json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    policies = json.loads(done.stdout)["policies"]
+    assert [(name, each["half"]) for name, each in policies.items()] == [
+        ("float32", False),
+        ("mixed_float16", False),
+        ("mixed_bfloat16", True),
+    ]
+    assert policies["float32"]["losses"] == pytest.approx(policies["mixed_bfloat16"]["losses"], rel=0.1)
+
+
+FABRIC = (
+    ACCELERATED.replace("from accelerate import Accelerator", "import lightning")
+    .replace("accelerator = Accelerator(cpu=True)", 'fabric = lightning.Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")')
+    .replace(
+        "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)", "model, optimizer = fabric.setup(model, optimizer)"
+    )
+    .replace("accelerator.backward", "fabric.backward")
+)
+
+
+def test_a_fabric_casts_what_the_model_is_given_as_the_policy_wants(tmp_path: Path) -> None:
+    pytest.importorskip("lightning")
+    (tmp_path / "train.py").write_text(FABRIC, encoding="utf-8")
+    done = mplint("train.py", "--steps", "20", "--repeats", "1", "--output-format", "json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    policies = json.loads(done.stdout)["policies"]
+    assert [each["half"] for each in policies.values()] == [False, True, True]
+    assert [each["scales"][-1] for each in policies.values()] == [None, 65536, None]
+
+
 def test_a_device_that_is_not_there_is_misuse(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TORCH, encoding="utf-8")
     options = ("--steps", "5", "--repeats", "1", "--policies", "float32")

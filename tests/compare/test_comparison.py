@@ -5,12 +5,16 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from mplint.compare.accelerate_probe import install
 from mplint.compare.comparison import compare, step_time
+from mplint.compare.lightning_probe import install as install_in_lightning
 from mplint.report.compare import compare_json, compare_text
 from mplint.report.style import Style
+from mplint.runs.child import Settings
 from mplint.runs.record import Finished, Recorder, Run, StepLine, read_run
 
 CURVES = (("float32", (1.0,) * 40), ("mixed_float16", (1.5,) * 40))
@@ -34,6 +38,86 @@ def test_a_gain_is_told_with_the_range_that_repeats_leave() -> None:
     assert beside.verdict == "faster"
     assert (beside.least, beside.most) == (pytest.approx(20 / 11), pytest.approx(2.4))
     assert found.measured[0].spread == pytest.approx(4 / 22)
+
+
+def test_a_policy_that_a_library_refuses_is_told_with_the_reason() -> None:
+    refused = run("mixed_float16", 20, half=False, refused="accelerate trains in float16 on a GPU only")
+    found = compare([run("float32", 20), refused, run("mixed_bfloat16", 20)])
+    assert found.compared[0].verdict == "nothing ran in half precision: accelerate trains in float16 on a GPU only"
+    assert "refused" not in found.compared[1].verdict and "GPU" not in found.compared[1].verdict
+
+
+@pytest.mark.parametrize(
+    ("policy", "asked", "given"),
+    [
+        ("mixed_bfloat16", {"mixed_precision": "fp16"}, "bf16"),
+        ("mixed_float16", {"mixed_precision": "bf16"}, "fp16"),
+        ("float32", {"mixed_precision": "fp16"}, "no"),
+        ("mixed_float16", {"mixed_precision": "no"}, "no"),
+        ("mixed_float16", {"mixed_precision": "fp8"}, "fp8"),
+        ("mixed_float16", {}, None),
+    ],
+)
+def test_an_accelerator_follows_the_policy_where_the_program_asks_for_half(policy: str, asked: dict[str, str], given: str | None) -> None:
+    module, made = accelerator()
+    recorder = Recorder(None, 10, "")
+    install(module, settings(policy), recorder)
+    module.Accelerator(**asked)
+    assert made == [given]
+
+
+@pytest.mark.parametrize(
+    ("policy", "precision", "made"),
+    [
+        ("mixed_float16", "bf16-mixed", ("16-mixed", None, "half")),
+        ("mixed_float16", "16-mixed", ("16-mixed", "a scaler", "half")),
+        ("mixed_bfloat16", "16-mixed", ("bf16-mixed", None, "half")),
+        ("float32", "16-mixed", ("16-mixed", "a scaler", "torch.float32")),
+    ],
+)
+def test_a_precision_of_lightning_follows_the_policy(policy: str, precision: str, made: tuple[str, str | None, str]) -> None:
+    class MixedPrecision:
+        """The interface of the plugin of Lightning, which not every machine has."""
+
+        def __init__(self, precision: str, device: str, scaler: str | None = None) -> None:
+            self.precision, self.scaler = precision, scaler
+            self._desired_input_dtype = "half"
+
+    module = ModuleType("amp")
+    module.MixedPrecision = MixedPrecision  # type: ignore[attr-defined]
+    install_in_lightning(module, settings(policy), Recorder(None, 10, ""))
+    plugin = MixedPrecision(precision, "cpu", scaler="a scaler" if precision == "16-mixed" else None)
+    assert (plugin.precision, plugin.scaler, str(plugin._desired_input_dtype)) == made
+
+
+def test_an_accelerator_is_told_its_policy_by_place_and_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    module, made = accelerator()
+    install(module, settings("mixed_bfloat16"), Recorder(None, 10, ""))
+    module.Accelerator(True, False, "fp16")
+    module.Accelerator()
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    module.Accelerator()
+    assert made == ["bf16", None, "bf16"]
+
+
+def accelerator() -> tuple[ModuleType, list[str | None]]:
+    """A module with the interface of accelerate, which not every machine has, and the precisions that were asked of it."""
+    made: list[str | None] = []
+
+    class Accelerator:
+        native_amp = False
+
+        def __init__(self, device_placement: bool = True, split_batches: bool = False, mixed_precision: str | None = None) -> None:
+            made.append(mixed_precision)
+
+    module = ModuleType("accelerate")
+    module.Accelerator = Accelerator  # type: ignore[attr-defined]
+    return module, made
+
+
+def settings(policy: str) -> Settings:
+    return Settings("compare", ("accelerate",), "train.py", "", [], policy, 10, 0)
 
 
 def test_overlapping_runs_tell_nothing() -> None:

@@ -232,6 +232,59 @@ def test_a_number_with_a_name_is_judged_where_it_is_used(tmp_path: Path) -> None
     assert verdict.verdict == "undecided"
 
 
+def test_what_is_seen_at_the_line_of_another_finding_of_the_rule_is_not_told_of_its_neighbor(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    run = ran(path, 10, 11)
+    event = Event("constant-becomes-zero", {"place": [str(path), 10], "value": 1e-8, "dtype": "float16"})
+    run = run._replace(events=(event,), facts={**run.facts, "ranges": ranges(path, ("maximum", 11, "float32", 9, 0))})
+    first, second = diagnose(run, [finding("MP205", path, 10), finding("MP205", path, 11)]).verdicts
+    assert (first.verdict, first.evidence) == ("confirmed", "1e-08 is 0 in float16")
+    assert (second.verdict, second.evidence) == ("refuted", "`maximum` ran 9 times here, each time in float32")
+    (alone,) = diagnose(run, [finding("MP205", path, 11)]).verdicts
+    assert alone.verdict == "confirmed"  # a call may go over several lines
+
+
+KERAS_NUMBERS = """
+import keras
+import tensorflow as tf
+
+
+class Shares(keras.layers.Layer):
+    def call(self, inputs):
+        scores = tf.where(inputs > 0, inputs, -1e9)
+        shares = tf.nn.softmax(inputs)
+        return shares / (tf.abs(inputs) + 1e-8) + tf.exp(-tf.nn.relu(scores))
+
+
+model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(8), Shares(dtype="POLICY"), keras.layers.Dense(4, dtype="float32")])
+model.compile(optimizer="adam", loss="mse")
+model.fit(tf.random.normal((384, 16)), tf.zeros((384, 4)), batch_size=32, verbose=0)
+"""
+
+
+@pytest.mark.framework
+@pytest.mark.timeout(240)
+def test_findings_on_numbers_in_keras_are_judged_by_what_ran_at_their_lines(tmp_path: Path) -> None:
+    pytest.importorskip("keras")
+    path = tmp_path / "train.py"
+    marks = (("tf.where(", "MP204"), ("tf.nn.softmax(", "MP202"), ("1e-8)", "MP205"))
+    findings = [
+        finding(code, path, number) for number, line in enumerate(KERAS_NUMBERS.splitlines(), 1) for text, code in marks if text in line
+    ]
+    reached = ran(path, *(each.location.line or 0 for each in findings)).facts
+    forks = Forks("tensorflow", "keras", KERAS_BACKEND="tensorflow")
+    texts = [KERAS_NUMBERS.replace("POLICY", policy) for policy in ("float32", "mixed_float16")]
+    runs = [forks.watch(tmp_path, text, 12, every=4) for text in texts]
+    forks.close()
+    wide, half = (diagnose(run._replace(facts={**run.facts, **reached}), findings).verdicts for run in runs)
+    assert [(each.finding.code, each.verdict) for each in wide] == [(code, "refuted") for _, code in marks]
+    assert wide[1].evidence.startswith("`softmax` ran") and wide[1].evidence.endswith("each time in float32")
+    assert [(each.finding.code, each.verdict) for each in half] == [(code, "confirmed") for _, code in marks]
+    assert "a result was infinite in" in half[0].evidence or "became infinite" in half[0].evidence
+    assert "here in float16, on magnitudes from" in half[1].evidence
+    assert half[2].evidence == "1e-08 is 0 in float16"
+
+
 def uses(path: Path, *rows: tuple[str, int, int, int]) -> dict[str, object]:
     return {"uses": [{"kind": kind, "place": [str(path), line], "times": times, "wrong": wrong} for kind, line, times, wrong in rows]}
 
