@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,8 @@ import pytest
 
 from mplint.cli.output import write_text
 from mplint.errors import UsageError
+
+ROOT = Path(__file__).parent.parent
 
 
 @contextmanager
@@ -46,3 +50,13 @@ def test_a_file_keeps_its_mode_and_links(tmp_path: Path) -> None:
     other.hardlink_to(old)
     write_text(str(old), "newer")
     assert other.read_text() == "newer"
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="no /dev/stdout here")
+def test_standard_output_can_be_named(tmp_path: Path) -> None:
+    program = "from mplint.cli.output import write_text; write_text('/dev/stdout', 'new'); print('more')"
+    piped = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT, check=True)
+    assert piped.stdout == b"newmore\n"
+    with open(tmp_path / "log", "a+b") as log:
+        subprocess.run([sys.executable, "-c", program], stdout=log, cwd=ROOT, check=True)
+    assert b"more" in (tmp_path / "log").read_bytes()

@@ -35,13 +35,18 @@ def write_text(path: str, text: str) -> None:
     """Write a file, in UTF-8; one that lies there stays as it is where that fails. Raises UsageError where it can't."""
     target, data = os.path.realpath(path), text.encode("utf-8", "replace")
     try:
-        if os.path.exists(target) and (not os.path.isfile(target) or os.stat(target).st_nlink > 1):
-            with open(target, "wb") as stream:  # a device, or a file with other names
+        if os.path.exists(path) and (not os.path.isfile(path) or os.stat(path).st_nlink > 1 or is_opened(path)):
+            with open(path, "wb") as stream:  # a device, a pipe, or a file with other names
                 stream.write(data)
         else:
             _replace(target, data)
     except OSError as error:
         raise UsageError(f"{path} can't be written: {(error.strerror or str(error)).lower()}") from None
+
+
+def is_opened(path: str) -> bool:
+    """Whether a path means what a process has open already, such as /dev/stdout."""
+    return os.path.abspath(path).startswith(("/dev/", "/proc/"))
 
 
 def _replace(path: str, data: bytes) -> None:
