@@ -1,11 +1,12 @@
 """What many repositories cost: made ones, or trees of real ones, checked in one run by one process, without a cache.
 
     python benchmarks/many.py made 1000
-    python benchmarks/many.py real 100 FOLDER     # FOLDER holds bare repositories, one to a folder or below one
+    python benchmarks/many.py real 100 FOLDER        # FOLDER holds bare repositories, one to a folder or below one
+    python benchmarks/many.py real 100 FOLDER 2.5    # with up to 2.5 MB of programs each
 
 Prints the number of files and bytes, the findings, processor seconds of the run, the clock, and the memory at its highest. A made
 repository is small: a training script, a model, a loss and helpers that differ from one to the next by a number; every third holds a
-mistake over two files. Of real ones those are taken whose programs are less than a megabyte together, by name.
+mistake over two files. Of real ones those are taken whose programs are at most a megabyte together, or what is given, by name.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-MOST = 1_000_000  # bytes of programs in a real repository
+LARGEST_FILE = 1_000_000  # bytes of a file that is laid out
 HELPERS = 16
 MODEL = """\
 import torch
@@ -122,14 +123,14 @@ def made(number: int, folder: Path) -> None:
         (package / f"{name}.py").write_text(text)
 
 
-def real(shelf: Path, number: int, folder: Path) -> None:
-    """Lay out the programs of so many real repositories."""
+def real(shelf: Path, number: int, folder: Path, most: float) -> None:
+    """Lay out the programs of so many real repositories, each with at most so many bytes of them."""
     found = 0
     for git in bare_below(shelf):
         listed = subprocess.run(["git", "-C", git, "ls-tree", "-r", "-l", "HEAD"], capture_output=True, text=True, errors="replace")
         rows = [row.split(None, 4) for row in listed.stdout.splitlines() if row.endswith((".py", ".ipynb"))]
         sizes = [int(row[3]) for row in rows if len(row) == 5 and row[3].isdecimal()]
-        if listed.returncode or not sizes or sum(sizes) > MOST:
+        if listed.returncode or not sizes or sum(sizes) > most:
             continue
         packed = subprocess.run(["git", "-C", git, "archive", "--format=tar", "HEAD"], capture_output=True)
         if packed.returncode:
@@ -137,7 +138,7 @@ def real(shelf: Path, number: int, folder: Path) -> None:
         root = folder / f"repository{found:04}"
         (root / ".git").mkdir(parents=True)
         with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as tar:
-            members = [member for member in tar if member.isfile() and member.size < MOST and member.name.endswith(TEXTS)]
+            members = [member for member in tar if member.isfile() and member.size < LARGEST_FILE and member.name.endswith(TEXTS)]
             tar.extractall(root, members, filter="data")
         found += 1
         if found == number:
@@ -166,7 +167,7 @@ def main() -> None:
             for at in range(number):
                 made(at, folder)
         else:
-            real(Path(sys.argv[3]), number, folder)
+            real(Path(sys.argv[3]), number, folder, 1e6 * float(sys.argv[4] if len(sys.argv) > 4 else 1))
         command = [sys.executable, "-m", "mplint", "check", ".", "--isolated", "--no-cache", "--jobs", "1", "--output-format", "json"]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         begun = time.monotonic()
