@@ -420,12 +420,7 @@ def owners(m: Machine) -> None:
 
 def gathered_by_owner(m: Machine, owner: Object, cls: Class, scaler: Value) -> None:
     """What an owner's methods give that gather states for others to save: `def _states(self)`, which a trainer of a package calls."""
-    classes = [c for c in ancestors(m, cls) if type(c) is Class]
-    members = [(c, value) for c in classes for _, value in m.store.slots.of(c.id) if type(value) is Function]
-    gathering = [
-        (c, f) for c, f in members if "state_dict" in f.code.words and needs_nothing(f) and class_member(m, cls, f.code.name) == (f, c)
-    ]
-    for home, function in gathering[:MAX_GATHERING]:
+    for home, function in gathering(m, cls)[:MAX_GATHERING]:
         content = given_by(m, owner, cls, home, function)
         first = next((held for held in content.held if held.what in ("optimizer", "scaler") and held.place), None) if content else None
         if content is not None and first is not None and first.place is not None:
@@ -499,8 +494,17 @@ def note_owner(
 ) -> None:
     """Note what an owner saves of itself."""
     m.frames = m.frames or [m.module_frame(cls.path)]
-    told = {"owner": owner, "scaler": scaler, "holds": tuple(holds), "saves": saves, "name": cls.name, "by": by, "inherited": inherited}
-    m.emit("owner saved", place, **told)
+    m.emit(
+        "owner saved",
+        place,
+        owner=owner,
+        scaler=scaler,
+        holds=tuple(holds),
+        saves=saves,
+        name=cls.name,
+        by=by,
+        inherited=inherited,
+    )
 
 
 vocabulary.finished.append(owners)
