@@ -242,7 +242,7 @@ def call_function(m: Machine, function: Function, args: Args, position: int) -> 
     m.called.add(code)
     if code.flags & GENERATOR:
         return generator(m, function, args, position)
-    if m.leads_away(code):
+    if m.leads_away(function, args):
         found = m.within(m.left // 3, lambda: run_function(m, function, args, position))
         return found if found is not None else out_of_reach(m, function, args, position)
     return run_function(m, function, args, position)

@@ -139,6 +139,7 @@ def run_all(
         helpers[path] = helpers.get(path, frozenset()) | names
     files = sorted({*files, *(path for path in helpers if not is_test_path(path))})
     above = project.graph.above(files) - set(files)
+    m.spine = frozenset(project.graph.above([path for path in files if (ir := project.ir(path)) is not None and "backward" in ir[2]]))
     users = {*leading, *(path for path in paths if path in above and not is_test_path(path))}
     scripts = [path for path in sorted(users - set(files)) if (ir := project.ir(path)) is not None and begins(ir)]
     left = min(PROJECT_STEPS + FILE_STEPS * len(files), MOST_STEPS)

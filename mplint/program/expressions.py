@@ -261,9 +261,10 @@ def attribute_of_object(m: Machine, receiver: Object, name: str, position: int) 
             return known
         getter = class_member(m, receiver.type, "__getattr__")
         if getter is not None and type(getter[0]) is Function:
-            return m.call(
-                bind(m, getter[0], receiver, receiver.type, getter[1], position), Args((Constant(name),), places=(position,)), position
-            )
+            function = bind(m, getter[0], receiver, receiver.type, getter[1], position)
+            given = m.call(function, Args((Constant(name),), places=(position,)), position)
+            if not (type(given) is Unknown and given.symbol.startswith(f"__getattr__(){IDENTITY}")):
+                return given  # else it raises for all that is known of the instance: each name stands for something of its own
         if external_bases(m, receiver.type):
             return Method(receiver, name)
         return Unknown(f"{receiver.type.name}.{name}{IDENTITY}{at_home(receiver)}{receiver.id!r}")
@@ -1210,6 +1211,8 @@ def item(m: Machine, receiver: Atom, index: Value, position: int) -> Value:
         return value if value is not None else derived(receiver, text, extra)
     if type(receiver) in (Class, External):
         return receiver  # list[int], Optional[Tensor]
+    if type(receiver) is Object and type(receiver.type) is Class and type(index) is Constant:
+        return Unknown(f"[{index.value!r}]{IDENTITY}{at_home(receiver)}{receiver.id!r}")  # the same wherever a class reads it for others
     return Unknown(f"item{IDENTITY}{identity_of(receiver)}{position}")
 
 

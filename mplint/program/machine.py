@@ -36,6 +36,7 @@ from mplint.program.values import (
     Step,
     Unknown,
     Value,
+    atoms,
 )
 
 MAX_DEPTH = 14  # of calls
@@ -312,6 +313,15 @@ class Recorder(Protocol):
         ...
 
 
+def home_of(atom: Atom) -> str:
+    """The file of a function, a class or an instance of one; "" of anything else."""
+    if type(atom) is Object:
+        return atom.type.path if type(atom.type) is Class else ""
+    if type(atom) is Function:
+        return atom.code.path
+    return atom.path if type(atom) is Class else ""
+
+
 class Machine:
     """One run over a project: entries are run one after the other, each undone at its end."""
 
@@ -358,6 +368,7 @@ class Machine:
         self.relevant: Callable[[frozenset[str]], bool] = bool  # whether words speak of what matters
         self.bounds = 0  # calls on the stack that have a part of the steps
         self.matters: dict[Code | str, bool] = {}  # functions and files
+        self.spine: frozenset[str] = frozenset()  # the files that train, and those that lead to them by their imports
         self.cut: dict[Code, Cut] = {}  # functions that were cut off, as they were called
 
     # budget and identity
@@ -398,10 +409,19 @@ class Machine:
         self.left += total - steps
         return result
 
-    def leads_away(self, code: Code) -> bool:
-        """Whether a call leads from a file that matters into a function of another one that does not speak of the matter."""
-        path = self.frames[-1].path
-        return path != code.path and self.is_of_matter(path) and not self.is_of_matter(code)
+    def leads_away(self, function: Function, args: Args) -> bool:
+        """Whether a call leads into a function of another file that does not speak of the matter: from a file that does, or from one that
+        leads to training into one that does not, and that is given nothing of what does.
+        """
+        path, code = self.frames[-1].path, function.code
+        if path == code.path or self.is_of_matter(code):
+            return False
+        if self.is_of_matter(path):
+            return True
+        if path not in self.spine or code.path in self.spine:
+            return False
+        given = [function.bound, *args.all()] if function.bound is not None else args.all()
+        return all(home_of(atom) not in self.spine for value in given for atom in atoms(value))
 
     def is_of_matter(self, part: Code | str) -> bool:
         """Whether a function, or the file of a path, speaks of what matters."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 
 import pytest
@@ -20,7 +21,7 @@ LONG = "".join(f"    a{n} = {n} + 1\n" for n in range(300))  # some 1,000 steps
 LIMITS = ("OWN_STEPS", "SCRIPT_STEPS", "PROJECT_STEPS", "FILE_STEPS", "MOST_STEPS", "LAST_STEPS", "REST_STEPS")
 
 
-def run(monkeypatch: pytest.MonkeyPatch, files: dict[str, str], **limits: int) -> Trace:
+def run(monkeypatch: pytest.MonkeyPatch, files: dict[str, str], leading: tuple[str, ...] = (), **limits: int) -> Trace:
     for name, steps in limits.items():
         assert name in LIMITS
         monkeypatch.setattr(entries, name, steps)
@@ -29,8 +30,9 @@ def run(monkeypatch: pytest.MonkeyPatch, files: dict[str, str], **limits: int) -
     def lowered(path: str) -> IR | None:
         return lower(ast.parse(texts[path])) if path in texts else None
 
-    project = Project(list(texts), lowered, frozenset({"torch"}))
-    found = entries.trace(project, frameworks(), lambda words: "GradScaler" in words, list(texts))
+    imports = {path: tuple(re.findall("from (\\w+) import", text)) for path, text in texts.items()}
+    project = Project(list(texts), lowered, frozenset({"torch"}), imports=imports)
+    found = entries.trace(project, frameworks(), lambda words: "GradScaler" in words, list(texts), leading=leading)
     assert not found.faults
     return found
 
@@ -129,3 +131,21 @@ def test_call_that_is_given_up_takes_back_what_it_wrote(monkeypatch: pytest.Monk
     run(monkeypatch, {"m.py": program, "models.py": other}, OWN_STEPS=800, SCRIPT_STEPS=800)
     box = machines[0].read("m.py", "box")
     assert box is not None and machines[0].read(box.id, "n") == Constant(1)  # type: ignore[union-attr]
+
+
+def test_large_call_leaves_steps_for_training_that_the_program_only_leads_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "from models import build\nfrom engine import train\ndef main():\n    model = build()\n    train(model)\nmain()\n"
+    built = f"def build():\n{LONG}    return 1\n"
+    train = "import torch\ndef train(model):\n    scaler = torch.amp.GradScaler('cuda')\n    scaler.scale(model()).backward()\n"
+    texts = {"main.py": program, "models.py": built, "engine.py": train}
+    found = run(monkeypatch, texts, ("main.py",), OWN_STEPS=800, SCRIPT_STEPS=800)
+    assert makers(found) == ["<module>"]
+    assert found.entries[0].complete
+
+
+def test_call_is_not_cut_short_that_is_given_what_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "from engine import Trainer\nfrom runner import run\nrun(Trainer())\n"
+    runner = f"def run(trainer):\n{LONG}    trainer.train()\n"
+    train = "import torch\nclass Trainer:\n    def train(self):\n        torch.amp.GradScaler('cuda').scale(self.loss()).backward()\n"
+    texts = {"main.py": program, "runner.py": runner, "engine.py": train}
+    assert makers(run(monkeypatch, texts, ("main.py",), OWN_STEPS=1700, SCRIPT_STEPS=1700)) == ["<module>"]
