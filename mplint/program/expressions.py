@@ -923,17 +923,24 @@ def e_and_or(m: Machine, ir: IR) -> Value:
             m.path = path
             value = evaluate(m, part)
             if last:
-                found.append((way, value))
+                found.append((way, m.each(value, lambda atom: truth_of(m, atom))))
             else:
                 for literals, truth in truths(m, value):
                     if truth is stop:
-                        decided = choose(value, extend(path, literals) or path)
+                        decided = truth_of(m, choose(value, extend(path, literals) or path))
                         found.append((way | literals, decided if type(decided) is not Test else (TRUE if stop else FALSE)))
                     else:
                         following.append(way | literals)
             m.path = base
         open_ways = following
     return choose(join(found), base) if found else Unknown(f"{kind}{IDENTITY}{position}")
+
+
+def truth_of(m: Machine, value: Value) -> Value:
+    """A switch that is on or off as the condition that it is: two of them, joined, are told apart."""
+    switch = m.switches.get(value.symbol) if type(value) is Unknown else None
+    is_on_or_off = switch is not None and type(switch.default) is Constant and isinstance(switch.default.value, bool)
+    return Test(("true", value.symbol), True) if type(value) is Unknown and is_on_or_off else value
 
 
 def e_compare(m: Machine, ir: IR) -> Value:

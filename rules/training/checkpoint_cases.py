@@ -37,6 +37,7 @@ class Case(NamedTuple):
     scaler: Value = NONE
     optimizers: frozenset[str] = frozenset()
     by: str = ""
+    saver: Place | None = None  # where the checkpoint is written
 
 
 class Stepped(NamedTuple):
@@ -233,7 +234,7 @@ def at_place(place: Place, cases: list[tuple[Event, Held, Stepped, Path]]) -> It
         yield Case(place, path, sure, pair.event.place, (saved,), "", pair.scaler)
         return
     steps = (Step(event.calls[-1], "this call saves it"),) if event.calls and event.calls[-1].path != place.path else ()
-    yield Case(place, path, sure, pair.event.place, steps, "", pair.scaler, pair.optimizers)
+    yield Case(place, path, sure, pair.event.place, steps, "", pair.scaler, pair.optimizers, saver=event.place)
 
 
 def together(trace: Trace, path: Path, other: Path) -> Path | None:

@@ -94,7 +94,8 @@ class ScalerStateNotSaved(Rule):
 
     ## Fix safety
     Unsafe: the fix adds the key `"scaler"` to the checkpoint and, where the optimizer's state is loaded in sight, loads the scaler's state
-    where the checkpoint has it. Code that checks the keys of a checkpoint may object. There is no fix where the scaler may be missing.
+    where the checkpoint has it. Code that checks the keys of a checkpoint may object. There is no fix where the scaler may be missing,
+    nor where the function that writes the checkpoint picks the keys which it takes.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp307.py
@@ -209,7 +210,7 @@ def save_it(trace: Trace, entry: Entry, case: Case) -> Fix | None:
         return None
     (file, call), (_, step) = saved, stepped
     scaler = scaler_of(step)
-    if scaler is None or not isinstance(call, ast.Call):
+    if scaler is None or not isinstance(call, ast.Call) or picks_keys(trace, case, file, call):
         return None
     here = name_at(trace, entry, case, file, scaler, call)
     handed = handed_to(trace, entry, case, file, scaler, call) if here is None else ()
@@ -219,6 +220,27 @@ def save_it(trace: Trace, entry: Entry, case: Case) -> Fix | None:
     loaded = (*handed, *loading(trace, entry, case, file, scaler))
     rest = " and load it" if len(loaded) > len(handed) else "; loading it, where training resumes, is left to you"
     return Fix(f"Save the scaler's state too{rest}", Applicability.UNSAFE, (added, *loaded))
+
+
+def picks_keys(trace: Trace, case: Case, file: SourceFile, call: ast.Call) -> bool:
+    """Whether another function writes the checkpoint and names the optimizer's key: it would pass over a key of the scaler's."""
+    written = trace.node(case.saver) if case.saver is not None else None
+    saver = written[0].syntax.function(written[1]) if written is not None else None
+    if saver is None or saver is file.syntax.function(call):
+        return False
+    named = {node.value for node in ast.walk(saver) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return key_of(file.syntax.parents[call], call) in named
+
+
+def key_of(store: ast.AST, call: ast.Call) -> str | None:
+    """The key under which the result of a call is kept."""
+    match store:
+        case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]) | ast.keyword(arg=str(key)):
+            return key
+        case ast.Dict(keys=keys, values=values) if call in values:
+            key = keys[values.index(call)]
+            return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
+    return None
 
 
 def scaler_of(step: ast.AST) -> ast.expr | None:

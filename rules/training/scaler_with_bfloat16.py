@@ -107,6 +107,8 @@ class ScalerWithBfloat16(Rule):
 
     def _made_for_bfloat16(self, trace: Trace, entry: Entry, event: Event) -> Iterator[Finding]:
         """A scaler that is on where an option says bfloat16."""
+        if serves(entry, event.data["scaler"], HALF):  # type: ignore[arg-type]
+            return  # whatever the option is called, its regions compute in float16
         for literals in ways_on(event.data["enabled"]):  # type: ignore[arg-type]
             path = extend(event.path, literals)
             if path is None:
@@ -339,6 +341,11 @@ def path_in_bfloat16(trace: Trace, scaling: Event, origin: Event) -> Path | None
 
 def serves_bfloat16(entry: Entry, scaler: Value) -> bool:
     """Whether all that a scaler scales, wherever it is on, was computed in bfloat16: what is wrong is then the scaler itself."""
+    return serves(entry, scaler, BFLOAT)
+
+
+def serves(entry: Entry, scaler: Value, dtype: str) -> bool:
+    """Whether all that a scaler scales, wherever it is on, was computed in one dtype."""
     made = [event for event in entry.of("scaler made") if event.data["scaler"] == scaler]
     on = [event.path | literals for event in made for literals in ways_on(event.data["enabled"])]  # type: ignore[arg-type]
     losses = [
@@ -348,7 +355,7 @@ def serves_bfloat16(entry: Entry, scaler: Value) -> bool:
         for path, atom in possible(event.data["loss"], event.path)  # type: ignore[arg-type]
         if any(extend(path, way) is not None for way in on)
     ]
-    return bool(losses) and all(type(loss) is Tensor and loss.forward == {BFLOAT} for loss in losses)
+    return bool(losses) and all(type(loss) is Tensor and loss.forward == {dtype} for loss in losses)
 
 
 def is_settled(trace: Trace, entry: Entry, literals: Path) -> bool:

@@ -103,6 +103,7 @@ class Region:
 def regions(found: Trace, packages: Packages) -> list[Region]:
     """The half regions in which models run that nobody knows, float16 and the surest first."""
     result: list[Region] = []
+    told = {event.place for entry in found.entries for event in entry.of("module cast", "cast to half") if is_called(entry, event)}
     for number, entry in enumerate(found.entries):
         for event in entry.of("unknown model called"):
             if is_test_path(event.place.path) or packages.give(event.data["model"]) or is_unbound(event):
@@ -139,7 +140,7 @@ def regions(found: Trace, packages: Packages) -> list[Region]:
                 region = Autocast("cuda", HALF, (Step(event.place, f"{event.data['title']} runs the model in float16"),))
                 rank = (0, False, False, len(both), not entry.script, number)
                 result.append(Region(region, event.place, both, rank, begun=begun(entry, event)))
-        result += casts(entry, number, packages)
+        result += casts(entry, number, packages, told)
     return sorted(result, key=lambda region: region.rank)
 
 
@@ -196,12 +197,22 @@ def begun(entry: Entry, event: Event) -> str:
     return entry.path if entry.script else event.place.path
 
 
-def casts(entry: Entry, number: int, packages: Packages) -> Iterable[Region]:
-    """The casts to half precision of models that nobody knows, or whose parts are known and may run where nobody looks."""
+def is_called(entry: Entry, event: Event) -> bool:
+    """Whether a function of the program, not the run of an entry by itself, leads to an event."""
+    return entry.script or len(event.calls) > 1
+
+
+def casts(entry: Entry, number: int, packages: Packages, told: set[Place]) -> Iterable[Region]:
+    """The casts to half precision of models that nobody knows, or whose parts are known and may run where nobody looks.
+
+    `told`: the casts of which callers tell what is cast, so that a helper which is run by itself adds nothing.
+    """
     trained = bool(entry.of("backward", "trainer backward", "optimizer made", "trainer precision")) or not entry.script
     for event in entry.of("module cast"):
         letters, model, classes = event.data["dtypes"], event.data["module"], event.data["classes"]
         assert isinstance(classes, frozenset)
+        if event.place in told and not is_called(entry, event):
+            continue
         known = bool(classes) or (type(model) is Unknown and not packages.give(model) and not packages.is_narrowed(model, event.path))
         if known and letters in ({HALF}, {BFLOAT}) and not is_test_path(event.place.path):
             letter = HALF if letters == {HALF} else BFLOAT

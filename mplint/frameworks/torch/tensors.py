@@ -248,6 +248,7 @@ NO_HALF = frozenset(  # operations without a half kernel, which raise
 )
 REFUSED = NO_HALF - {"matrix_exp"} | {"matrix_rank", "cond", "quantile", "nanquantile", "householder_product"}  # on every device
 TRANSFORMS = re.compile(r"i?[rh]?fft[2n]?$|stft$")  # of Fourier: none in bfloat16, in float16 on CUDA of sizes alone that are powers of two
+WINDOWED = frozenset({"stft", "istft"})
 FACTORED = frozenset({"pca_lowrank", "svd_lowrank", "lobpcg"})  # what multiplies matrices first, and factors the products then
 BANNED = frozenset({"binary_cross_entropy", "BCELoss"})
 LOSS_OPS = ("loss", "Loss", "cross_entropy", "kl_div", "log_softmax", "LogSoftmax")  # ends of the names of what losses are made of
@@ -837,8 +838,14 @@ class Operation:
             self.m.emit("no half kernel", self.place, name=self.name, tensor=Tensor(letters, chain), what="factored")
             return
         given = next((t for t in self.tensors if t.dtypes in ({HALF}, {BFLOAT}) and SURE in t.tags), None)
-        if given is not None:
+        if given is not None and not (short in WINDOWED and self.is_windowed()):
             self.m.emit("no half kernel", self.place, name=self.name, tensor=given, what="transform" if transform else "")
+
+    def is_windowed(self) -> bool:
+        """Whether the frames of a signal are multiplied by a window that may be in float32, which they are then in, too."""
+        window = self.named.get("window") or (self.given[4] if len(self.given) > 4 else NONE)
+        held = [a for a in atoms(window) if a != NONE]
+        return bool(held) and not all(type(a) is Tensor and a.dtypes <= HALVES for a in held)
 
     def check_average(self, above: Atom, below: Atom) -> None:
         """Note sums of products in float16 that are divided by a number of values only afterwards."""

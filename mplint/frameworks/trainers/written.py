@@ -13,7 +13,7 @@ from mplint.findings import Change, Replace, Span
 from mplint.frameworks.trainers.settings import Held, Made, Section, Setting
 from mplint.program.conditions import Path, allowed_values, extend
 from mplint.program.machine import IDENTITY, Event
-from mplint.program.trace import Entry, Trace, Verdict, constant_of, shown_symbol
+from mplint.program.trace import Entry, Trace, Verdict, constant_of, shown_symbol, speaks_of_precision
 from mplint.program.values import Constant, Place, Test, Unknown
 from mplint.python.arguments import drop_argument, drop_entry
 
@@ -159,7 +159,7 @@ class WrittenOptions:
             return (held.value if plain else OPEN), ""  # type: ignore[return-value]
         if isinstance(held, Test):
             senses = {sense for key, sense in self.path if key == held.key}
-            return ((held.sense in senses) if len(senses) == 1 else OPEN), ""
+            return ((held.sense in senses) if len(senses) == 1 and self.is_decided(held) else OPEN), ""
         if isinstance(held, Section):
             return WrittenOptions(self.trace, self.file, held, self.path), ""
         switch = self.trace.switches.get(held.symbol) if isinstance(held, Unknown) else None
@@ -172,6 +172,11 @@ class WrittenOptions:
             return OPEN, ""
         value = chosen[0]
         return (value, switch.name) if isinstance(value, bool | int | float | str) else (OPEN, "")
+
+    def is_decided(self, test: Test) -> bool:
+        """Whether a default decides a test, or a setting that speaks of precision, which its condition then names."""
+        switch = self.trace.switch(test.key[1]) if test.key[0] in ("true", "in") else None
+        return switch is not None and (switch.default is not None or speaks_of_precision(switch.name, ()))
 
     def written(self, setting: Setting) -> Written | None:
         """Where a setting is written in this file, by its name."""
