@@ -110,7 +110,7 @@ class Switch(NamedTuple):
     name: str
     default: Value | None
     place: Place | None
-    kind: str  # "option", "setting", "parameter", or "machine" and "release" for what the machine and the version of a package decide
+    kind: str  # "option", "setting", "parameter"; "machine", "card" and "release": what machine, GPU and version of a package decide
     choices: tuple[Hashable, ...] = ()
     off: str = ""
     test: bool = False

@@ -167,7 +167,7 @@ class InvalidAutocastCall(Rule):
             device = option_for(trace, path, chooses_device)
             if device is not None and all(device_is(event, "cuda") for event in here):
                 for event in here:
-                    if event.data["name"] == NEW and event.data["enabled"] is None and not is_guarded(trace, event):
+                    if event.data["name"] == NEW and event.data["enabled"] is None and not is_spared(trace, event):
                         yield self._fixed_device(trace, event, device)
             dtype = option_for(trace, path, chooses_bfloat16, symbols)
             if dtype is not None and not any(event.data["dtype"] is not None or args_of(event).opaque for event in here):
@@ -232,6 +232,13 @@ def option_for(
             if values and (symbols is None or symbol in symbols) and fits(named(switch), values):
                 return switch
     return None
+
+
+def is_spared(trace: Trace, event: Event) -> bool:
+    """Whether nothing is lost where a region for CUDA alone is off: it is meant for CUDA, or its models are cast to its dtype anyway."""
+    dtype = event.data["dtype"]
+    casts = [e for entry in trace.entries for e in entry.of("module cast") if e.place.path == event.place.path]
+    return is_guarded(trace, event) or (type(dtype) is DType and any(cast.data["dtypes"] == {dtype.letter} for cast in casts))
 
 
 def is_guarded(trace: Trace, event: Event) -> bool:

@@ -606,3 +606,24 @@ def test_one_switch_over_files_is_silent(name: str, tmp_path: Path, monkeypatch:
 def test_two_switches_are_told(name: str) -> None:
     text, code = BAD[name]
     assert codes(text) == {code}
+
+
+def test_what_happens_on_cards_without_bfloat16_is_said_of_these_alone() -> None:
+    text = """
+import torch
+from torch import nn
+
+dtype = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+scaler = torch.amp.GradScaler("cuda", enabled=dtype == torch.float16)
+model = nn.Sequential(nn.Linear(64, 8)).cuda().to(dtype)
+optimizer = torch.optim.AdamW(model.parameters())
+for x in torch.load("batches"):
+    with torch.autocast("cuda", dtype=dtype):
+        loss = model(x).mean()
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+    (finding,) = (finding for finding in check_text(text, "train.py") if finding.code == "MP210")
+    assert finding.message.endswith("when `torch.cuda.is_bf16_supported()` is false")

@@ -63,6 +63,14 @@ def available(m: Machine, name: str, args: Args, place: Place) -> Value:
     return decided_by_the_machine(m, f"{name}()", TRUE)
 
 
+@vocabulary.call("torch.cuda.is_bf16_supported")
+def has_bfloat16(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """Whether the GPU has bfloat16, as those since Ampere do; what happens on an older one is said of these alone."""
+    symbol = f"{name}()"
+    m.switches.setdefault(symbol, Switch(symbol, TRUE, None, "card"))
+    return Unknown(symbol)
+
+
 vocabulary.atom_attributes.append(read)
 
 
