@@ -122,11 +122,12 @@ class Verdict:
         return not self.switches
 
     def condition(self) -> str:
-        """ " when `--amp` is given", or "" where nothing has to be turned; of many switches those that choose the precision."""
+        """ " when `--amp` is given", or "" where nothing has to be turned; of more than two switches those that choose the precision."""
         if not self.switches:
             return ""
-        chosen = [words for words in self.switches if PRECISION.search(words)]
-        chosen = chosen or [words for words in self.switches if not words.endswith(GIVEN)][:2] or list(self.switches[:2])
+        telling = [words for words in self.switches if not words.endswith(GIVEN)] or list(self.switches)
+        chosen = [words for words in telling if PRECISION.search(words)] if len(telling) > 2 else telling
+        chosen = chosen or telling[:2]
         return f" when {' and '.join(chosen)}"
 
 

@@ -627,3 +627,35 @@ for x in torch.load("batches"):
 """
     (finding,) = (finding for finding in check_text(text, "train.py") if finding.code == "MP210")
     assert finding.message.endswith("when `torch.cuda.is_bf16_supported()` is false")
+
+
+def test_a_setting_that_leads_to_a_mistake_is_named_beside_the_one_that_chooses_the_precision() -> None:
+    text = """
+import argparse
+import torch
+import yaml
+from torch import nn
+
+
+class Frames(nn.Module):
+    def __init__(self, settings):
+        super().__init__()
+        self.framed = settings.get("framed", False)
+        self.mix = nn.Linear(3, 3)
+
+    def forward(self, x):
+        x = self.mix(x)
+        return torch.linalg.eigh(x.T @ x)[0] if self.framed else x
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--amp", action="store_true")
+parser.add_argument("--config")
+args = parser.parse_args()
+net = Frames(yaml.safe_load(open(args.config)))
+for x in torch.load("batches"):
+    with torch.autocast("cuda", enabled=args.amp):
+        net(x)
+"""
+    (finding,) = (finding for finding in check_text(text, "train.py") if finding.code == "MP202")
+    assert "`--amp` is given and " in finding.message and "framed` is set" in finding.message
