@@ -287,6 +287,10 @@ UNKNOWN_RECEIVERS = frozenset(
         "double",
         "to",
         "sigmoid",
+        "pow",
+        "exp",
+        "log1p",
+        "rsqrt",
     ]
 )
 MODULE_WORDS = ("model", "net", "module", "encoder", "decoder", "unet", "vae", "backbone", "transformer", "generator", "discriminator")
