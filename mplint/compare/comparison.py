@@ -80,8 +80,14 @@ def compare(runs: Sequence[Run]) -> Comparison:
     measured = [_measured(policy, [run for run in runs if run.policy == policy]) for policy in policies]
     reference = next((each for each in measured if each.policy == REFERENCE), None)
     compared = [_beside(each, reference, runs) for each in measured if reference is not None and each is not reference]
-    versions = next((", ".join(f"{name} {run.text(name)}" for name in ("torch", "keras") if run.text(name)) for run in runs), "")
+    versions = next((_versions(run) for run in runs if run.steps), "")
     return Comparison(tuple(measured), tuple(compared), next((run.text("device") for run in runs if run.text("device")), "CPU"), versions)
+
+
+def _versions(run: Run) -> str:
+    """The frameworks of a run; where it trains with torch, Keras is imported alone."""
+    names = ("torch",) if run.text("trained") == "torch" else ("torch", "keras")
+    return ", ".join(f"{name} {run.text(name)}" for name in names if run.text(name))
 
 
 def step_time(run: Run) -> float | None:

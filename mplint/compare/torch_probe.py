@@ -113,6 +113,8 @@ class _Probe:
         self._first = self._first or optimizer
         if optimizer is not self._first:
             return
+        if self.steps == 1:
+            self._recorder.fact("trained", "torch")
         weight = next((each for group in optimizer.param_groups for each in group["params"]), None)  # type: ignore[attr-defined]
         if weight is not None:
             self._device.torch(self._torch, weight)

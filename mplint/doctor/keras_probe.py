@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from mplint.runs.child import Settings
 
-SHOWN = 12
+SHOWN = 200
 
 
 def install(keras: ModuleType, settings: Settings, recorder: Recorder) -> None:
@@ -169,6 +169,7 @@ class _Watch:
         self._share = Share()
         self._in_part = 0  # steps in which looking ended before they did
         self.spent = False  # no more of this step is looked at
+        self._stepped = False
         self._looking = ExitStack()
         self._looks = False
         self._applying = 0
@@ -339,6 +340,7 @@ class _Watch:
             self.training.stepped()
         finally:
             if self._recorder.made > made:
+                self._stepped = True
                 self.stop_looking()
                 self.sampling.done()
                 self.spent = False
@@ -411,6 +413,8 @@ class _Watch:
     def end(self) -> None:
         """Tell what was summed up."""
         self.stop_looking()
+        if not self._stepped and not self.values.counts:
+            return  # Keras is imported alone, as by what writes for TensorBoard, and another probe watches
         self.gradients.end()
         self.work.end()
         self.ranges.end()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mplint.runs.child import Settings
 
-SHOWN = 12
+SHOWN = 200
 
 
 def install(framework: ModuleType, settings: Settings, recorder: Recorder) -> None:
@@ -107,7 +107,7 @@ class _Watch:
         self._device = Device(recorder)
         self._sampling = Sampling(settings.every)
         self.modules = Modules(places)
-        self.training = Training(recorder, places, self.step_done, lambda: self.modules.gradients)
+        self.training = Training(recorder, places, self.step_done, lambda: self.modules.gradients, self.skipped)
         at = Situation(self.modules.path, places.here, self.state)
         self.gradients = Gradients(recorder)
         self.ranges = Ranges(recorder)
@@ -223,6 +223,11 @@ class _Watch:
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._sampling.close:
             self.gradients.after(self._trained(optimizer))
+
+    def skipped(self, optimizer: Any) -> None:
+        """A scaler has skipped a step of an optimizer, which no hook of it saw."""
+        self._stop_looking()
+        self.gradients.skipped(self._trained(optimizer))
 
     def _trained(self, optimizer: Any) -> Iterator[Parameter]:
         for group in optimizer.param_groups:

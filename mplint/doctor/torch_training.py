@@ -37,12 +37,18 @@ class Training:
     """The state of one training loop between its steps, and the mistakes that are seen in it. Each is told once for its place."""
 
     def __init__(
-        self, recorder: Recorder, places: Places, step_done: Callable[[], None], gradients: Callable[[], list[torch.Tensor]]
+        self,
+        recorder: Recorder,
+        places: Places,
+        step_done: Callable[[], None],
+        gradients: Callable[[], list[torch.Tensor]],
+        skipped: Callable[[Any], None],
     ) -> None:
         self._recorder = recorder
         self._places = places
         self._step_done = step_done
         self._gradients = gradients
+        self._skipped = skipped
         self._regions: list[bool] = []
         self._quiet = 0  # how many functions run that may touch scaled gradients
         self.units = Units(self._told_units, TENSORS)
@@ -282,6 +288,11 @@ class Training:
         if optimizer is not None:
             self._used(optimizer)
 
+    def skipped(self, optimizer: object) -> None:
+        """A scaler has skipped a step, since a gradient was not finite."""
+        self._skipped(optimizer)
+        self.stepped(optimizer, skipped=True)
+
     def stepped(self, optimizer: object, *, skipped: bool) -> None:
         """An optimizer has stepped, or was skipped: the first one's steps are those of the training."""
         self._first = self._first or optimizer
@@ -405,7 +416,7 @@ def _patch_scaler(training: Training) -> None:
         finally:
             training.through_scaler(None)
         if self.is_enabled() and getattr(optimizer, "_mplint_steps", 0) == steps:
-            training.stepped(optimizer, skipped=True)
+            training.skipped(optimizer)
         return result
 
     scaler.__init__, scaler.scale, scaler.unscale_, scaler.step = making, scaling, unscaling, stepping  # type: ignore[method-assign]

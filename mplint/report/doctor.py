@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mplint.about import VERSION
@@ -24,6 +24,11 @@ from mplint.runs.record import Run
 
 NO_STEP = "No step of an optimizer was seen."
 SHOWN = 8
+SHOWN_SCALES = 6  # changes of the loss scale
+FEW = 4
+WHOLE = 1e12  # below which a loss scale is written with all its digits
+LEAST_REACHED = 0.001  # part of the range of a half dtype from which on it is told of
+MOST = 12  # parameters whose gradients are told of
 LEAST_SHOWN = 0.05  # part of a layer's gradients from which on they are told of
 
 
@@ -35,6 +40,12 @@ def doctor_json(report: Report) -> str:
         "tool": {"name": "mplint", "version": VERSION},
         "steps": len(run.steps),
         "ended": run.text("ended"),
+        "history": {
+            "seconds": [step.seconds for step in run.steps],
+            "loss": [step.loss for step in run.steps],
+            "scale": [step.scale for step in run.steps],
+            "skipped": [number for number, step in enumerate(run.steps) if step.skipped],
+        },
         "diagnoses": [each._asdict() for each in report.diagnoses],
         "remarks": [each._asdict() for each in report.remarks],
         "findings": _findings(report),
@@ -126,7 +137,11 @@ def _tables(report: Report) -> Iterator[tuple[str, list[str]]]:
     run = report.run
     gradients = [row for each in _rows(run, "gradients") if (row := _gradients(each))]
     if gradients:
-        yield "gradients that are zero or subnormal in their dtype:", gradients
+        more = [f"and {len(gradients) - MOST} more parameters"] if len(gradients) > MOST else []
+        yield "gradients that are zero or subnormal in their dtype:", gradients[:MOST] + more
+    near = [f"{name or 'outside of all modules'}: {part:.1%}" for name, part in _headroom(run)]
+    if near:
+        yield "nearest to the end of their half dtype's range, in the forward pass:", near[:FEW]
     if report.remarks:
         yield "worth knowing:", [f"{_at(each.path, each.line)}{each.message}" for each in report.remarks[:SHOWN]]
     undone = [
@@ -152,6 +167,13 @@ def _gradients(row: Mapping[str, Any]) -> str:
     return f"{row['name']} ({row['computed']}): {zero:.0%} zero, {small:.0%} subnormal with the scale, {without:.0%} without{lost}"
 
 
+def _headroom(run: Run) -> list[tuple[str, float]]:
+    """The modules whose values in half precision were the largest, with the part of the range that they reached."""
+    value = run.facts.get("headroom")
+    found = [(str(name), float(part)) for name, part in value] if isinstance(value, list) else []
+    return [each for each in found if each[1] >= LEAST_REACHED]
+
+
 def _rows(run: Run, name: str) -> list[Mapping[str, Any]]:
     value = run.facts.get(name)
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
@@ -159,6 +181,33 @@ def _rows(run: Run, name: str) -> list[Mapping[str, Any]]:
 
 def _at(path: str | None, line: int | None) -> str:
     return f"{os.path.relpath(path)}:{line}: " if path else ""
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Numbers in order, those that follow each other as one span."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][-1] == number - 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    told = [" to ".join(map(str, span)) for span in spans[:FEW]]
+    return ", ".join([*told, "..."] if len(spans) > FEW else told)
+
+
+def _scale(scale: float) -> str:
+    return f"{scale:.0f}" if scale.is_integer() and scale < WHOLE else f"{scale:g}"
+
+
+def _changes(run: Run) -> list[str]:
+    """The loss scale at first, and every other one with the step from which on it was used."""
+    changes: list[str] = []
+    before = None
+    for number, step in enumerate(run.steps):
+        if step.scale is not None and step.scale != before:
+            changes.append(_scale(step.scale) + (f" from step {number}" if changes else ""))
+            before = step.scale
+    return changes
 
 
 def _figures(run: Run) -> Iterator[tuple[str, str]]:
@@ -172,7 +221,15 @@ def _figures(run: Run) -> Iterator[tuple[str, str]]:
         if broken:
             yield "steps without a finite loss", str(broken)
     if scales:
-        yield "loss scale", f"{scales[0]:g} to {scales[-1]:g}, {sum(1 for step in run.steps if step.skipped)} steps skipped"
+        skipped = [number for number, step in enumerate(run.steps) if step.skipped]
+        at = f": {_spans(skipped)}" if skipped else ""
+        yield "loss scale", f"{_scale(scales[0])} to {_scale(scales[-1])}, {len(skipped)} steps skipped{at}"
+        if len(changes := _changes(run)) > 2:
+            yield "scale over time", ", ".join(changes if len(changes) <= SHOWN_SCALES else [*changes[:2], "...", *changes[-2:]])
+    infinite = sorted(((row["infinite"], row["name"]) for row in _rows(run, "gradients") if row.get("infinite")), key=lambda row: -row[0])
+    if infinite:
+        more = f" and {len(infinite) - FEW} more" if len(infinite) > FEW else ""
+        yield "infinite gradients in", ", ".join(f"{name} ({counted(steps, 'step')})" for steps, name in infinite[:FEW]) + more
     for label, name in (("operations by dtype", "operations"), ("work of products by dtype", "work"), ("time by dtype", "seconds")):
         parts = run.facts.get(name)
         whole = sum(parts.values()) if isinstance(parts, dict) else 0

@@ -79,6 +79,56 @@ def test_findings_on_regions_and_scaled_losses_get_a_verdict(tmp_path: Path) -> 
     assert "multiplied by the scale of 65536" in verdicts["MP315"][1]
 
 
+
+OVERFLOWING = """
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24, growth_interval=10)
+for step in range(24):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.cross_entropy(model(torch.randn(32, 16)), torch.randint(0, 4, (32,)))
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+@pytest.mark.framework
+@pytest.mark.timeout(180)
+def test_the_scale_is_told_over_time_with_the_steps_and_layers_that_overflowed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(OVERFLOWING, encoding="utf-8")
+    done = doctor("train.py", "--steps", "24", "--output-format", "json", "--output-file", "run.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    history, skipped = found["history"], found["history"]["skipped"]
+    assert (len(history["scale"]), history["scale"][0], skipped[0]) == (24, 2.0**24, 0)
+    for step, (before, after) in enumerate(zip(history["scale"], history["scale"][1:], strict=False)):
+        assert after == before / 2 if step in skipped else after >= before
+    infinite = {row["name"]: row["infinite"] for row in found["facts"]["gradients"]}
+    assert max(infinite.values()) <= len(skipped) <= sum(infinite.values())
+    text = " ".join(done.stdout.split())
+    assert f"loss scale 16777216 to {history['scale'][-1]:.0f}, {len(skipped)} steps skipped: 0 to " in text
+    assert "scale over time 16777216, 8388608 from step 1" in text
+    assert "infinite gradients in 2." in text
+
+
+@pytest.mark.framework
+@pytest.mark.timeout(180)
+def test_a_torch_program_that_imports_keras_is_watched_as_one_of_torch(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")  # which torch.utils.tensorboard imports, and Keras with it
+    (tmp_path / "train.py").write_text(f"import keras\n{MISTAKEN}", encoding="utf-8")
+    done = doctor("train.py", "--steps", "24", "--output-format", "json", cwd=tmp_path)
+    facts = json.loads(done.stdout)["facts"]
+    assert facts["looked_at"] > 0
+    assert facts["operations"]["float16"] > 0
+    (tmp_path / "train.py").write_text(f"import os\nos.environ['KERAS_BACKEND'] = 'numpy'\nimport keras\n{MISTAKEN}", encoding="utf-8")
+    assert doctor("train.py", "--steps", "24", cwd=tmp_path).returncode == 1  # Keras on NumPy trains nothing here
+
+
 SPARED = """
 import argparse
 import torch
