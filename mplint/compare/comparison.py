@@ -126,7 +126,7 @@ def _measured(policy: str, runs: list[Run]) -> Measured:
         half=any(run.facts.get("half") is True for run in runs),
         error=failed.text("error") if failed is not None else "",
         output=failed.text("output") if failed is not None else "",
-        refused=next((run.text("refused") for run in runs if run.text("refused")), ""),
+        refused=next((text for run in runs if (text := run.text("refused") or run.text("without_half"))), ""),
     )
 
 

@@ -14,19 +14,22 @@ if TYPE_CHECKING:
 
     from mplint.runs.child import Settings
 
+OFF = "the program turns its regions of autocast off here"
+NO_REGION = "the program enters no region of autocast"
+
 
 def install(torch: ModuleType, settings: Settings, recorder: Recorder) -> None:
     """Patch torch for one run: regions of autocast and gradient scalers follow the policy, every step of the first optimizer is noted."""
     torch.manual_seed(settings.seed)
-    _force_autocast(torch, settings.policy, recorder)
     probe = _Probe(torch, recorder)
+    _force_autocast(torch, settings.policy, recorder, probe)
     _force_scaler(torch, settings.policy, probe)
     _watch_backward(torch, probe)
     import_module("torch.optim.optimizer").register_optimizer_step_post_hook(probe.stepped)
     recorder.fact("torch", str(torch.__version__))
 
 
-def _force_autocast(torch: ModuleType, policy: str, recorder: Recorder) -> None:
+def _force_autocast(torch: ModuleType, policy: str, recorder: Recorder, probe: _Probe) -> None:
     """Regions that the program turns on take the dtype of the policy, or are off for float32; islands that it turns off stay off."""
     region = torch.amp.autocast_mode.autocast
     original = region.__init__
@@ -34,13 +37,19 @@ def _force_autocast(torch: ModuleType, policy: str, recorder: Recorder) -> None:
     told: list[bool] = []
 
     def forced(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None) -> None:
+        probe.regions += 1
         wanted = enabled and dtype is not torch.float32
         original(self, device_type, half if wanted and half is not None else None, wanted and half is not None, cache_enabled)
         if not told and getattr(self, "_enabled", False):
             told.append(True)
             recorder.fact("half", True)
 
+    def why_not() -> None:
+        if not told and probe.steps:
+            recorder.fact("without_half", OFF if probe.regions else NO_REGION)
+
     region.__init__ = forced
+    recorder.at_end(why_not)
 
 
 def _force_scaler(torch: ModuleType, policy: str, probe: _Probe) -> None:
@@ -92,6 +101,7 @@ class _Probe:
         self.unscaled: dict[int, Any] = {}
         self.scaler: Any = None
         self.steps = 0
+        self.regions = 0  # of autocast that the program has made, on or off
 
     def backward(self, tensors: Any) -> None:
         """Keep what a backward pass begins with, as it was before it was scaled."""

@@ -205,7 +205,8 @@ def _execute(settings: Settings, recorder: Recorder, reached: Reached) -> int:
         recorder.fact("ended", "error")
         for name, value in told_of(error, settings.script).items():
             recorder.fact(name, value)
-        traceback.print_exc()
+        own = error.__traceback__.tb_next if error.__traceback__ is not None else None  # without what runs the program
+        traceback.print_exception(type(error), error, own or error.__traceback__)
         return 1
     else:
         recorder.fact("ended", "program")

@@ -47,6 +47,27 @@ def test_a_policy_that_a_library_refuses_is_told_with_the_reason() -> None:
     assert "refused" not in found.compared[1].verdict and "GPU" not in found.compared[1].verdict
 
 
+def test_a_policy_in_which_nothing_is_in_half_says_why_and_tells_no_speed() -> None:
+    off = run("mixed_float16", 20, half=False, without_half="the program turns its regions of autocast off here")
+    found = compare([run("float32", 10), off])
+    shown = compare_text(found, "train.py", Style())
+    assert "mixed_float16: nothing ran in half precision: the program turns its regions of autocast off here." in " ".join(shown.split())
+    assert "times the speed" not in shown
+
+
+def test_the_framework_that_trains_is_named() -> None:
+    both = {"torch": "2.13", "keras": "3.15 on tensorflow"}
+    assert compare([run("float32", 10, trained="torch", **both)]).versions == "torch 2.13"
+    assert compare([run("float32", 10, **both)]).versions == "torch 2.13, keras 3.15 on tensorflow"
+
+
+def test_of_runs_that_fail_at_once_nothing_but_that_is_shown() -> None:
+    failed = Run("float32", 0, (), {"ended": "error", "error": "train.py:3: no data", "output": "Traceback"})
+    assert compare_text(compare([failed]), "train.py", Style()) == (
+        "train.py on CPU\n\nfloat32 failed: train.py:3: no data\n  | Traceback\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("policy", "asked", "given"),
     [
