@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mplint.doctor.gradients import Gradients, Parameter
-from mplint.doctor.places import Places
+from mplint.doctor.places import MadeAt, Places
 from mplint.doctor.ranges import Ranges
 from mplint.doctor.regions import Regions
 from mplint.doctor.sampling import Sampling, Share
@@ -49,14 +48,14 @@ class Modules:
         self._places = places
         self._names: dict[int, str] = {}
         self._running: list[int] = []
-        self._made: weakref.WeakKeyDictionary[torch.nn.Module, Place | None] = weakref.WeakKeyDictionary()
+        self._made = MadeAt()
         self._parameters: dict[int, str] = {}
         self._leaves: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
         self._inside: list[torch.nn.Module] = []
 
     def made(self, module: torch.nn.Module) -> None:
         """A module is made."""
-        self._made[module] = self._places.here()
+        self._made.note(module, self._places.here())
 
     def enter(self, module: torch.nn.Module) -> None:
         """A module begins to run; where none runs, it is a model."""
@@ -91,7 +90,7 @@ class Modules:
 
     def layer(self) -> Place | None:
         """Where the module that runs was made."""
-        return self._made.get(self._inside[-1]) if self._inside else None
+        return self._made.of(self._inside[-1]) if self._inside else None
 
     def parameter(self, parameter: torch.Tensor) -> str:
         """The name of a parameter."""
@@ -102,7 +101,7 @@ class _Watch:
     """Looks closely at some steps: operation by operation up to the optimizer, whose gradients and weights it looks at then."""
 
     def __init__(self, settings: Settings, recorder: Recorder) -> None:
-        places = Places(os.path.dirname(os.path.abspath(settings.script)))
+        places = Places(settings.script)
         self._recorder = recorder
         self._device = Device(recorder)
         self._sampling = Sampling(settings.every)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mplint.doctor.places import Places
+from mplint.doctor.places import MadeAt, Places
 from mplint.doctor.scaled_losses import ScaledLosses
 from mplint.doctor.torch_values import TENSORS
 from mplint.doctor.units import Units
@@ -60,7 +60,7 @@ class Training:
         # By their parameters: gradients that were divided by the scale, and those that a scaled backward pass was added to after that.
         self._divided: dict[int, Divided] = {}
         self._mixed: dict[int, tuple[weakref.ref[torch.Tensor], Place | None]] = {}
-        self._made: weakref.WeakKeyDictionary[Any, Place | None] = weakref.WeakKeyDictionary()  # where optimizers were made
+        self._made = MadeAt()  # of optimizers
         self._first: object = None
         self._inside_scaler: object = None
         self._unscaled: set[int] = set()
@@ -265,14 +265,14 @@ class Training:
 
     def made_optimizer(self, optimizer: Any) -> None:
         """An optimizer is made."""
-        self._made[optimizer] = self._places.here()
+        self._made.note(optimizer, self._places.here())
 
     def stepping(self, optimizer: Any) -> None:
         """An optimizer is about to step."""
         self.phase = "update"
         self._used(optimizer)
         half = any(each.dtype == torch.float16 for group in optimizer.param_groups for each in group["params"])
-        self.uses.add(OPTIMIZER, self._made.get(optimizer), wrong=half)
+        self.uses.add(OPTIMIZER, self._made.of(optimizer), wrong=half)
         if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
             self.tell("step-inside-autocast")
         enabled = self.scaler is not None and self.scaler.is_enabled()

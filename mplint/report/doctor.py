@@ -135,9 +135,12 @@ def _told(each: Diagnosis, style: Style) -> Iterator[str]:
 def _tables(report: Report) -> Iterator[tuple[str, list[str]]]:
     """What is worth knowing, each under a title."""
     run = report.run
-    gradients = [row for each in _rows(run, "gradients") if (row := _gradients(each))]
-    if gradients:
+    rows = _rows(run, "gradients")
+    gradients = [row for each in rows if (row := _gradients(each))]
+    zeros = sorted(((each["zero"] / max(1, each["number"]), each["name"]) for each in rows if _zeros_alone(each)), reverse=True)
+    if gradients or zeros:
         more = [f"and {len(gradients) - MOST} more parameters"] if len(gradients) > MOST else []
+        more += [_of_zeros(zeros)] if zeros else []
         yield "gradients that are zero or subnormal in their dtype:", gradients[:MOST] + more
     near = [f"{name or 'outside of all modules'}: {part:.1%}" for name, part in _headroom(run)]
     if near:
@@ -158,13 +161,24 @@ def _tables(report: Report) -> Iterator[tuple[str, list[str]]]:
 
 
 def _gradients(row: Mapping[str, Any]) -> str:
-    """How much of a layer's gradients is lost, or nearly, with the scale and without; "" where nothing is."""
+    """How much of a layer's gradients is subnormal, or nearly lost, with the scale and without; "" where nothing is."""
     number = max(1, row["number"])
     small, without, zero = row["small"] / number, row["small_without"] / number, row["zero"] / number
-    if max(small, without) < LEAST_SHOWN and (zero < LEAST_SHOWN or row["computed"] not in HALF_MAX):
+    if max(small, without) < LEAST_SHOWN:
         return ""
     lost = f", {row['lost'] / number:.0%} would be zero without" if row["lost"] else ""
     return f"{row['name']} ({row['computed']}): {zero:.0%} zero, {small:.0%} subnormal with the scale, {without:.0%} without{lost}"
+
+
+def _of_zeros(zeros: Sequence[tuple[float, str]]) -> str:
+    part, name = zeros[0]
+    among = ", most in" if len(zeros) > 1 else " in"
+    return f"zeros alone, such as a ReLU makes, too: {counted(len(zeros), 'parameter')}{among} {name} ({part:.0%})"
+
+
+def _zeros_alone(row: Mapping[str, Any]) -> bool:
+    """Whether gradients in half precision are zero, and hardly any is near to it."""
+    return row["computed"] in HALF_MAX and row["zero"] >= LEAST_SHOWN * max(1, row["number"]) and not _gradients(row)
 
 
 def _headroom(run: Run) -> list[tuple[str, float]]:

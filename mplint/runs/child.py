@@ -20,12 +20,12 @@ from threading import Thread
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
+from mplint.runs.project import is_own, project_of
 from mplint.runs.reached import Reached
 from mplint.runs.record import Finished, Recorder
 
 COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # which some errors are written in
 CALLS = 12  # of those that led to an error, which are told
-PACKAGES = ("site-packages", "dist-packages")
 
 
 class Settings(NamedTuple):
@@ -220,26 +220,22 @@ def told_of(error: BaseException, script: str) -> dict[str, object]:
 
 
 def _own_files(script: str) -> set[str]:
-    """The files beside the script, and below, of which the program was made."""
-    root = os.path.join(os.path.dirname(os.path.abspath(script)), "")
+    """The files of the script's project of which the program was made."""
+    project = project_of(script)
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return {path for name in files if isinstance(name, str) and (path := os.path.abspath(name)).startswith(root)}
+    return {path for name in files if isinstance(name, str) and is_own(path := os.path.abspath(name), project) and os.path.isfile(path)}
 
 
 def _told(error: BaseException, script: str) -> str:
     """An error with the last line of the user's program that led to it."""
-    root = os.path.join(os.path.dirname(os.path.abspath(script)), "")
-    own = [frame for frame in _frames(error) if frame.filename == script or _is_own(os.path.abspath(frame.filename), root)]
+    project = project_of(script)
+    own = [frame for frame in _frames(error) if frame.filename == script or is_own(os.path.abspath(frame.filename), project)]
     first = f"{type(error).__name__}: {COLORS.sub('', str(error)).strip().partition(chr(10))[0][:200]}"
     return f"{own[-1].filename}:{own[-1].lineno}: {first}" if own else first
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     return list(traceback.extract_tb(error.__traceback__))
-
-
-def _is_own(path: str, root: str) -> bool:
-    return path.startswith(root) and not any(f"{os.sep}{folder}{os.sep}" in path for folder in PACKAGES)
 
 
 def _peak_memory() -> int | None:

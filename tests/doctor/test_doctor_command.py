@@ -79,7 +79,6 @@ def test_findings_on_regions_and_scaled_losses_get_a_verdict(tmp_path: Path) -> 
     assert "multiplied by the scale of 65536" in verdicts["MP315"][1]
 
 
-
 OVERFLOWING = """
 import torch
 from torch import nn
@@ -127,6 +126,49 @@ def test_a_torch_program_that_imports_keras_is_watched_as_one_of_torch(tmp_path:
     assert facts["operations"]["float16"] > 0
     (tmp_path / "train.py").write_text(f"import os\nos.environ['KERAS_BACKEND'] = 'numpy'\nimport keras\n{MISTAKEN}", encoding="utf-8")
     assert doctor("train.py", "--steps", "24", cwd=tmp_path).returncode == 1  # Keras on NumPy trains nothing here
+
+
+HASHED = """
+import torch
+from torch import nn
+
+
+class Metric(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.total = 0.0
+
+    def __hash__(self):
+        return hash(self.total)  # there only once it is made, as in torchmetrics
+
+
+metric = Metric()
+"""
+
+
+@pytest.mark.framework
+@pytest.mark.timeout(180)
+def test_a_module_with_a_hash_of_its_own_is_left_alone_and_a_model_beside_the_script_is_told_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'net'\nversion = '1'\n", encoding="utf-8")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "src").mkdir()
+    lines = (
+        "from torch import nn",
+        "class Net(nn.Linear):",
+        "    def forward(self, x):",
+        "        return (super().forward(x).relu() + 1e-8).log()",
+    )
+    model = "\n\n".join(lines)
+    (tmp_path / "src" / "net.py").write_text(model, encoding="utf-8")
+    script = f"import sys\n\nsys.path.append({str(tmp_path / 'src')!r})\n{HASHED}\nfrom net import Net\n{OVERFLOWING}"
+    script = script.replace("nn.Linear(32, 4))", "Net(32, 4))")
+    (tmp_path / "scripts" / "train.py").write_text(script, encoding="utf-8")
+    done = doctor("scripts/train.py", "--steps", "12", "--output-format", "json", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["steps"], found["ended"]) == (12, "steps")
+    infinite = [each for each in found["diagnoses"] if each["kind"] == "inf"]
+    assert [(each["path"], each["line"]) for each in infinite] == [(str(tmp_path / "src" / "net.py"), 7)]
 
 
 SPARED = """
