@@ -163,6 +163,8 @@ def _verdict(each: Measured, between: tuple[float, float] | None, repeated: bool
     training = (
         ", and its losses are no numbers" if broken else f", and its loss ends {loss:+.0%} away" if worse and loss is not None else ""
     )
+    if worse and not broken and each.skipped:
+        training += f", after {each.skipped} of {each.steps} steps were skipped to find the loss scale"
     if each.policy == "mixed_float16" and all(scale is None for scale in each.scales):
         training = f"{training}, without a loss scale, since the program has none"
     if between is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mplint.runs.child import Settings
 
-OFF = "the program turns its regions of autocast off here"
+OFF = "the program's regions of autocast are off here"
 NO_REGION = "the program enters no region of autocast"
 
 
@@ -35,8 +35,10 @@ def _force_autocast(torch: ModuleType, policy: str, recorder: Recorder, probe: _
     original = region.__init__
     half = getattr(torch, policy.removeprefix("mixed_")) if policy != "float32" else None
     told: list[bool] = []
+    here = _devices(torch)
 
     def forced(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None) -> None:
+        device_type = here(device_type)
         probe.regions += 1
         wanted = enabled and dtype is not torch.float32
         original(self, device_type, half if wanted and half is not None else None, wanted and half is not None, cache_enabled)
@@ -52,11 +54,21 @@ def _force_autocast(torch: ModuleType, policy: str, recorder: Recorder, probe: _
     recorder.at_end(why_not)
 
 
+def _devices(torch: ModuleType) -> Callable[[str], str]:
+    """Where a region or a scaler works that is meant for a GPU: on the CPU where there is none, since the program trains there."""
+    there = torch.cuda.is_available()
+    return lambda device: "cpu" if str(device).startswith("cuda") and not there else device
+
+
 def _force_scaler(torch: ModuleType, policy: str, probe: _Probe) -> None:
     scaler = torch.amp.grad_scaler.GradScaler
     original, scale, step = scaler.__init__, scaler.scale, scaler.step
 
+    here = _devices(torch)
+
     def forced(self: Any, *args: Any, **options: Any) -> None:
+        device, *args = args or (options.pop("device", "cuda"),)  # type: ignore[assignment]
+        args = (here(device), *args)
         if policy != "mixed_float16":
             options["enabled"] = False
             args = args[:5]

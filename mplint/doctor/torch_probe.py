@@ -260,6 +260,8 @@ class _Watch:
         headroom = sorted(self.values.headroom.items(), key=lambda item: -item[1])[:SHOWN]
         self._recorder.fact("headroom", headroom)
         self._recorder.fact("operations", self.values.counts)
+        if self.training.half is None and self.training.turned_off:
+            self._recorder.fact("without_half", "the program's regions of autocast are off here")
         self._recorder.fact("looked_at", self._sampling.looked_at)
         self._recorder.fact("looked_in_part", self._in_part)
         self._operations.off = False

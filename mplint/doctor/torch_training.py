@@ -50,6 +50,7 @@ class Training:
         self._gradients = gradients
         self._skipped = skipped
         self._regions: list[bool] = []
+        self.turned_off = False  # a region of autocast was entered that is off
         self._quiet = 0  # how many functions run that may touch scaled gradients
         self.units = Units(self._told_units, TENSORS)
         self.uses = Uses(recorder)
@@ -109,6 +110,7 @@ class Training:
     def region(self, region: Any) -> None:
         """A region of autocast is entered."""
         self._regions.append(bool(region._enabled))
+        self.turned_off = self.turned_off or not region._enabled
         self._last_region = region.fast_dtype if region._enabled else None
         if self.phase == "backward":  # the next part of a batch
             self.phase = "forward"

@@ -97,7 +97,7 @@ def doctor_text(report: Report, script: str, style: Style) -> str:
     for each in report.diagnoses:
         lines += [*_told(each, style), ""]
     if not report.diagnoses:
-        lines += ["Nothing wrong was seen." if run.steps else NO_STEP, ""]
+        lines += [*style.wrap(_well(run)), ""]
     took_part = run.facts.get("files")
     elsewhere = 0
     for verdict in report.verdicts:
@@ -116,6 +116,16 @@ def doctor_text(report: Report, script: str, style: Style) -> str:
     if run.text("output"):
         lines += ["", "the end of the program's output:", *(f"  | {line}" for line in run.text("output").splitlines())]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _well(run: Run) -> str:
+    if not run.steps:
+        return NO_STEP
+    counts = run.facts.get("operations")
+    if not isinstance(counts, dict) or not counts or counts.keys() & HALF_MAX.keys():
+        return "Nothing wrong was seen."
+    why = f": {run.text('without_half')}" if run.text("without_half") else ""
+    return f"Nothing wrong was seen, and nothing ran in half precision{why}."
 
 
 def _looked(run: Run) -> str:

@@ -186,7 +186,7 @@ def _seed(seed: int) -> None:
 def _execute(settings: Settings, recorder: Recorder, reached: Reached) -> int:
     folder = os.path.dirname(os.path.abspath(settings.script))
     sys.argv = [settings.script, *settings.arguments]
-    sys.path[: not sys.flags.safe_path] = [folder]
+    sys.path[: _is_first()] = [folder]
     module = ModuleType("__main__")
     module.__file__ = settings.script
     sys.modules["__main__"] = module
@@ -211,6 +211,12 @@ def _execute(settings: Settings, recorder: Recorder, reached: Reached) -> int:
     else:
         recorder.fact("ended", "program")
     return 0
+
+
+def _is_first() -> bool:
+    """Whether the folder of this process stands first on the path, before those of PYTHONPATH: mplint takes that of `-m` out itself."""
+    by_module = sys.orig_argv[1:2] == ["-m"]
+    return not sys.flags.safe_path and (not by_module or __file__.startswith(os.path.join(os.getcwd(), "")))
 
 
 def told_of(error: BaseException, script: str) -> dict[str, object]:

@@ -34,13 +34,15 @@ def make_run(
     What went wrong, Ctrl-C included, is the fact "error" of the run, never an exception.
     """
     settings = settings._replace(output=str(place.with_suffix(".steps")))
+    # Sets of texts, by which programs number classes, have one order in every run.
+    environment = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", str(settings.seed % 2**32)), **(environment or {})}
     place.with_suffix(".json").write_text(json.dumps(settings._asdict()), encoding="utf-8")
     if launcher:
         command = [*launcher, settings.script, *settings.arguments]
-        environment = {**(environment or {}), **prepared(place.with_suffix(".json"))}
+        environment = {**environment, **prepared(place.with_suffix(".json"))}
     else:
         command = [sys.executable, "-m", "mplint.runs.child", str(place.with_suffix(".json"))]
-    stopped, code = _run(command, place, limit, {**os.environ, **(environment or {})})
+    stopped, code = _run(command, place, limit, {**os.environ, **environment})
     found = with_processes(read_run(place.with_suffix(".steps"), settings.policy, repeat), place.with_suffix(".steps"))
     if launcher and not stopped:
         found = ended(found, code, launcher, settings.steps)

@@ -48,11 +48,18 @@ def test_a_policy_that_a_library_refuses_is_told_with_the_reason() -> None:
 
 
 def test_a_policy_in_which_nothing_is_in_half_says_why_and_tells_no_speed() -> None:
-    off = run("mixed_float16", 20, half=False, without_half="the program turns its regions of autocast off here")
+    off = run("mixed_float16", 20, half=False, without_half="the program's regions of autocast are off here")
     found = compare([run("float32", 10), off])
     shown = compare_text(found, "train.py", Style())
-    assert "mixed_float16: nothing ran in half precision: the program turns its regions of autocast off here." in " ".join(shown.split())
+    assert "mixed_float16: nothing ran in half precision: the program's regions of autocast are off here." in " ".join(shown.split())
     assert "times the speed" not in shown
+
+
+def test_a_loss_that_lags_behind_skipped_steps_says_so() -> None:
+    late = run("mixed_float16", 20, losses=CURVES[1][1])
+    late = late._replace(steps=tuple(step._replace(skipped=number < 5) for number, step in enumerate(late.steps)))
+    verdict = compare([run("float32", 10, losses=CURVES[0][1]), late]).compared[0].verdict
+    assert verdict.endswith("its loss ends +50% away, after 5 of 40 steps were skipped to find the loss scale")
 
 
 def test_the_framework_that_trains_is_named() -> None:

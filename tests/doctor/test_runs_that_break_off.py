@@ -185,6 +185,21 @@ def test_the_module_that_an_environment_starts_with_is_imported_as_well(tmp_path
     assert (tmp_path / "run.log").read_text(encoding="utf-8").split() == ["mine", str(tmp_path / "sitecustomize.py")]
 
 
+def test_a_run_has_the_python_path_of_its_user_and_one_order_of_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "first.py").write_text("NAMES = {'a', 'b', 'c', 'd', 'e', 'f'}\n", encoding="utf-8")
+    script = tmp_path / "train.py"
+    script.write_text("import first\nprint(list(first.NAMES))\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "mine"))
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    monkeypatch.chdir(tmp_path)
+    settings = Settings("doctor", (), str(script), script.read_text(encoding="utf-8"), [], "", 1, 0)
+    runs = [make_run(settings, tmp_path / f"run{number}", 60) for number in range(2)]
+    assert [found.text("error") for found in runs] == ["", ""]
+    printed = [(tmp_path / f"run{number}.log").read_text(encoding="utf-8") for number in range(2)]
+    assert printed[0] == printed[1] and "'a'" in printed[0]
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_an_interruption_shows_what_was_seen(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(after(9, "open('reached', 'w').close(); import time; time.sleep(200)"), encoding="utf-8")
