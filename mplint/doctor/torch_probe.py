@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mplint.runs.child import Settings
 
 SHOWN = 200
+COMPILED = "_orig_mod."  # what torch.compile puts before the names of a model's parts
 
 
 def install(framework: ModuleType, settings: Settings, recorder: Recorder) -> None:
@@ -61,8 +62,9 @@ class Modules:
         """A module begins to run; where none runs, it is a model."""
         if not self._inside:
             for name, inner in module.named_modules():
-                self._names.setdefault(id(inner), name or type(module).__name__)
-            for name, parameter in module.named_parameters():
+                self._names.setdefault(id(inner), name.replace(COMPILED, "") or type(module).__name__)
+            for path, parameter in module.named_parameters():
+                name = path.replace(COMPILED, "")
                 if id(parameter) not in self._parameters:
                     taken = name in self._parameters.values()
                     self._parameters[id(parameter)] = f"{type(module).__name__}.{name}" if taken else name

@@ -99,13 +99,15 @@ def doctor_text(report: Report, script: str, style: Style) -> str:
     if not report.diagnoses:
         lines += [*style.wrap(_well(run)), ""]
     took_part = run.facts.get("files")
+    above = {each.message for each in report.diagnoses}
     elsewhere = 0
     for verdict in report.verdicts:
         if isinstance(took_part, list) and os.path.abspath(verdict.finding.location.path) not in took_part:
             elsewhere += 1
             continue
         at = f"{verdict.finding.location.path}:{verdict.finding.location.line}"
-        lines += style.wrap(f"{at}: {verdict.finding.code} {verdict.verdict}: {verdict.evidence}")
+        evidence = "as told above" if verdict.evidence in above else verdict.evidence
+        lines += style.wrap(f"{at}: {verdict.finding.code} {verdict.verdict}: {evidence}")
     if elsewhere:
         lines += style.wrap(f"{counted(elsewhere, 'finding')} of `mplint check` in files that the run did not read: not reached")
     if report.verdicts:

@@ -98,6 +98,7 @@ def test_a_compiled_model_is_watched(tmp_path: Path, runs: Forks) -> None:
     assert report.run.text("error") == "", report.run.text("output")
     assert (clips(report), len(report.run.steps)) == ([LINE + 1], 12)
     assert report.run.facts["operations"]["float16"] > 0  # type: ignore[index]
+    assert {row["name"] for row in report.run.facts["gradients"]} == {"0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias"}  # type: ignore[attr-defined]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="gloo over a file")
