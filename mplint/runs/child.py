@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -18,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from mplint.runs.project import is_own, project_of
 from mplint.runs.reached import Reached
@@ -140,6 +141,7 @@ def _watch(settings: Settings, recorder: Recorder, reached: Reached) -> None:
 
     recorder.at_end(sum_up)
     _watch_imports(settings, recorder)
+    _watch_warnings(settings, recorder)
 
 
 def _follow(spawn: ModuleType, settings: Settings) -> None:
@@ -173,6 +175,19 @@ def _watch_imports(settings: Settings, recorder: Recorder) -> None:
     for name in [name for name in waiting if name in sys.modules]:
         waiting.pop(name)(sys.modules[name])
     sys.meta_path.insert(0, AfterImport(waiting))
+
+
+def _watch_warnings(settings: Settings, recorder: Recorder) -> None:
+    """Note what a library warns of at the user's lines, such as a name that will be gone."""
+    shown, project = warnings.showwarning, project_of(settings.script)
+
+    def showing(message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: Any) -> None:
+        path = os.path.abspath(filename)
+        if is_own(path, project):
+            recorder.event("warned", place=[path, lineno], message=f"{category.__name__}: {str(message).strip()[:300]}")
+        shown(message, category, filename, lineno, *more)
+
+    warnings.showwarning = showing
 
 
 def _seed(seed: int) -> None:

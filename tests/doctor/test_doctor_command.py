@@ -128,6 +128,38 @@ def test_a_torch_program_that_imports_keras_is_watched_as_one_of_torch(tmp_path:
     assert doctor("train.py", "--steps", "24", cwd=tmp_path).returncode == 1  # Keras on NumPy trains nothing here
 
 
+WARNED = """
+import torch
+from torch import nn
+
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+scaler = torch.cuda.amp.GradScaler(enabled=False)
+for step in range(12):
+    optimizer.zero_grad()
+    with torch.amp.autocast("cpu", torch.bfloat16):
+        loss = model(torch.randn(4, 4)).float().square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if step == 10:
+        with torch.autocast(dtype=torch.bfloat16):
+            model(torch.randn(4, 4))
+"""
+
+
+@pytest.mark.framework
+@pytest.mark.timeout(180)
+def test_what_a_library_warns_of_or_refuses_confirms_the_finding_on_its_call(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WARNED, encoding="utf-8")
+    done = doctor("train.py", "--steps", "12", "--output-format", "json", cwd=tmp_path)
+    told = {each["code"]: (each["verdict"], each["evidence"]) for each in json.loads(done.stdout)["findings"]}
+    assert told["MP101"][0] == "confirmed"
+    assert told["MP101"][1].startswith("FutureWarning: `torch.cuda.amp.GradScaler(args...)` is deprecated")
+    assert told["MP107"][0] == "confirmed"
+    assert "device_type" in told["MP107"][1]
+
+
 HASHED = """
 import torch
 from torch import nn
