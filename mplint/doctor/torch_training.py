@@ -392,7 +392,8 @@ def _patch_scaler(training: Training) -> None:
 
     def asking(self: Any) -> float:
         training.losses.scale_read(sys._getframe(1).f_code.co_filename)
-        return float(asked(self))
+        with training.quiet():  # the scale itself carries the scale, and may well be read
+            return float(asked(self))
 
     def making(self: Any, *args: Any, **options: Any) -> None:
         made(self, *args, **options)
