@@ -452,7 +452,8 @@ HEALTHY |= {
     ),
     "two backward passes a step, and a scale that is read": _loop(
         "    scaler.scale(loss).backward()\n",
-        "    scaler.scale(loss).backward()\n    with torch.autocast('cpu', torch.float16):\n        again = criterion(model(inputs), targets)\n"
+        "    scaler.scale(loss).backward()\n"
+        "    with torch.autocast('cpu', torch.float16):\n        again = criterion(model(inputs), targets)\n"
         "    scaler.scale(again).backward()\n    scale = scaler.get_scale()\n",
     ),
     "gradients that the program makes zero": _loop(
