@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TextIO
 
 from mplint.runs.project import is_own, project_of
 from mplint.runs.reached import Reached
@@ -181,11 +181,13 @@ def _watch_warnings(settings: Settings, recorder: Recorder) -> None:
     """Note what a library warns of at the user's lines, such as a name that will be gone."""
     shown, project = warnings.showwarning, project_of(settings.script)
 
-    def showing(message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: Any) -> None:
+    def showing(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
+    ) -> None:
         path = os.path.abspath(filename)
         if is_own(path, project):
             recorder.event("warned", place=[path, lineno], message=f"{category.__name__}: {str(message).strip()[:300]}")
-        shown(message, category, filename, lineno, *more)
+        shown(message, category, filename, lineno, file, line)
 
     warnings.showwarning = showing
 
