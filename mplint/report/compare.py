@@ -50,6 +50,9 @@ def compare_text(comparison: Comparison, script: str, style: Style) -> str:
     if any(each.steps for each in comparison.measured):
         lines += [*_table(comparison), ""]
     for each in comparison.measured:
+        if each.limit is not None and not each.error:
+            lines += [*style.wrap(f"{each.policy} was ended after {each.limit:g} s, with {each.steps} steps (--limit)."), ""]
+    for each in comparison.measured:
         if each.error:
             lines += [*style.wrap(f"{each.policy} failed: {each.error}"), *(f"  | {line}" for line in each.output.splitlines()), ""]
     if comparison.device == CPU and any(each.seconds for each in comparison.measured):

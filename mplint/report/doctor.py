@@ -93,7 +93,7 @@ def _as_finding(each: Diagnosis, script: str, rules: Mapping[str, type[Rule]]) -
 def doctor_text(report: Report, script: str, style: Style) -> str:
     """How the run went, what is wrong in it, and what it says of each finding of `check`."""
     run = report.run
-    lines = [style.paint(f"{script} on {run.text('device') or 'CPU'}, {len(run.steps)} steps, {_looked(run)}", "bold"), ""]
+    lines = [style.paint(f"{script} on {run.text('device') or 'CPU'}, {len(run.steps)} steps{_in_time(run)}, {_looked(run)}", "bold"), ""]
     for each in report.diagnoses:
         lines += [*_told(each, style), ""]
     if not report.diagnoses:
@@ -128,6 +128,11 @@ def _well(run: Run) -> str:
         return "Nothing wrong was seen."
     why = f": {run.text('without_half')}" if run.text("without_half") else ""
     return f"Nothing wrong was seen, and nothing ran in half precision{why}."
+
+
+def _in_time(run: Run) -> str:
+    limit = run.number("limit")
+    return f" in the {limit:g} s of --limit" if limit is not None else ""
 
 
 def _looked(run: Run) -> str:

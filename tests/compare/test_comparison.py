@@ -62,6 +62,14 @@ def test_a_loss_that_lags_behind_skipped_steps_says_so() -> None:
     assert verdict.endswith("its loss ends +50% away, after 5 of 40 steps were skipped to find the loss scale")
 
 
+def test_a_policy_that_runs_out_of_time_is_compared_over_the_steps_it_made() -> None:
+    falling = tuple(1.0 - step / 100 for step in range(40))
+    short = run("mixed_float16", 20, losses=falling[:20], ended="limit", limit=60.0)
+    found = compare([run("float32", 10, losses=falling), short])
+    assert "away" not in found.compared[0].verdict
+    assert "mixed_float16 was ended after 60 s, with 20 steps (--limit)." in compare_text(found, "train.py", Style())
+
+
 def test_the_framework_that_trains_is_named() -> None:
     both = {"torch": "2.13", "keras": "3.15 on tensorflow"}
     assert compare([run("float32", 10, trained="torch", **both)]).versions == "torch 2.13"

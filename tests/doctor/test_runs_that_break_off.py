@@ -233,3 +233,14 @@ def test_a_run_that_takes_too_long_tells_so(tmp_path: Path) -> None:
     script.write_text("import time\ntime.sleep(100)\n", encoding="utf-8")
     found = make_run(Settings("doctor", ("torch",), str(script), script.read_text(encoding="utf-8"), [], "", 5, 0), tmp_path / "run", 3)
     assert found.text("error") == "it took longer than 3 s"
+
+
+def test_a_run_whose_time_is_up_after_some_steps_has_done_nothing_wrong(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        LOOP.replace("    scaler.update()\n", "    scaler.update()\n    if step == 9:\n        import time; time.sleep(200)\n"),
+        encoding="utf-8",
+    )
+    found = make_run(Settings("doctor", ("torch",), str(script), script.read_text(encoding="utf-8"), [], "", 24, 0), tmp_path / "run", 45)
+    assert (found.text("error"), found.text("ended"), found.number("limit"), len(found.steps)) == ("", "limit", 45, 10)
+    assert diagnose(found, []).diagnoses == ()
