@@ -456,6 +456,11 @@ HEALTHY |= {
         "    with torch.autocast('cpu', torch.float16):\n        again = criterion(model(inputs), targets)\n"
         "    scaler.scale(again).backward()\n    scale = scaler.get_scale()\n",
     ),
+    "memory that nothing was written to yet": _loop(
+        "    optimizer.zero_grad()\n",
+        "    torch.use_deterministic_algorithms(True)  # which fills it with NaN\n"
+        "    inputs = inputs.new_empty(32, 16).copy_(inputs)\n    optimizer.zero_grad()\n",
+    ),
     "gradients that the program makes zero": _loop(
         "    optimizer.zero_grad()\n",
         "    for parameter in model.parameters():\n        parameter.grad is None or parameter.grad.zero_()\n",
