@@ -457,9 +457,9 @@ HEALTHY |= {
         "    scaler.scale(again).backward()\n    scale = scaler.get_scale()\n",
     ),
     "memory that nothing was written to yet": _loop(
-        "    optimizer.zero_grad()\n",
-        "    torch.use_deterministic_algorithms(True)  # which fills it with NaN\n"
-        "    inputs = inputs.new_empty(32, 16).copy_(inputs)\n    optimizer.zero_grad()\n",
+        "        loss = criterion(outputs, targets)\n",
+        "        torch.use_deterministic_algorithms(True)  # which fills it with NaN\n"
+        "        loss = criterion(outputs.new_empty(32, 4).copy_(outputs), targets)\n",
     ),
     "gradients that the program makes zero": _loop(
         "    optimizer.zero_grad()\n",
