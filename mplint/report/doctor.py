@@ -42,8 +42,8 @@ def doctor_json(report: Report) -> str:
         "ended": run.text("ended"),
         "history": {
             "seconds": [step.seconds for step in run.steps],
-            "loss": [step.loss for step in run.steps],
-            "scale": [step.scale for step in run.steps],
+            "loss": [_finite(step.loss) for step in run.steps],
+            "scale": [_finite(step.scale) for step in run.steps],
             "skipped": [number for number, step in enumerate(run.steps) if step.skipped],
         },
         "diagnoses": [each._asdict() for each in report.diagnoses],
@@ -52,6 +52,11 @@ def doctor_json(report: Report) -> str:
         "facts": {name: value for name, value in run.facts.items() if name not in ("reached", "output")},
     }
     return json.dumps(written, indent=2, ensure_ascii=False) + "\n"
+
+
+def _finite(number: float | None) -> float | None:
+    """A number as every reader of JSON takes it: what is none is null."""
+    return number if number is not None and math.isfinite(number) else None
 
 
 def _findings(report: Report) -> list[dict[str, object]]:

@@ -199,6 +199,7 @@ def test_a_module_with_a_hash_of_its_own_is_left_alone_and_a_model_beside_the_sc
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
     assert (found["steps"], found["ended"]) == (12, "steps")
+    assert "NaN" not in done.stdout and "Infinity" not in done.stdout  # which JSON does not have
     infinite = [each for each in found["diagnoses"] if each["kind"] == "inf"]
     assert [(each["path"], each["line"]) for each in infinite] == [(str(tmp_path / "src" / "net.py"), 7)]
 
