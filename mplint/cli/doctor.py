@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
             found = make_run(settings, Path(place, "run"), options.limit, environment=shown, launcher=launcher)
     finally:
         progress.clear()
-    if "unwatched" in found.facts:
+    if "unwatched" in found.facts and not found.steps:
         raise UsageError(f"{options.script} uses {found.text('unwatched')}, which is not watched")
     if not found.facts.keys() & {"torch", "keras"} and not found.text("error"):
         what = f"no process of `{options.launcher}` was seen to train with" if launcher else f"{options.script} used neither"

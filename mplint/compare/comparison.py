@@ -21,7 +21,8 @@ class Measured(NamedTuple):
     `memory` and `device_memory` are bytes at most; `loss` is the mean of the last quarter of the steps, `losses` the curve of the first
     repeat; `scales` the loss scale by step, `times` the seconds, `skips` the steps that the scaler skipped, all of that repeat; `medians`
     are those of every repeat; `nonfinite` steps had a loss that was no number; `skipped` ones were skipped by the scaler; `refused`: why a
-    library of the program does not train in that policy, where it has said so.
+    library of the program does not train in that policy, where it has said so; `limit`: the
+    seconds after which a run was ended before its last step.
     """
 
     policy: str
@@ -44,6 +45,7 @@ class Measured(NamedTuple):
     error: str
     output: str
     refused: str = ""
+    limit: float | None = None
 
     @property
     def spread(self) -> float | None:
@@ -80,8 +82,14 @@ def compare(runs: Sequence[Run]) -> Comparison:
     measured = [_measured(policy, [run for run in runs if run.policy == policy]) for policy in policies]
     reference = next((each for each in measured if each.policy == REFERENCE), None)
     compared = [_beside(each, reference, runs) for each in measured if reference is not None and each is not reference]
-    versions = next((", ".join(f"{name} {run.text(name)}" for name in ("torch", "keras") if run.text(name)) for run in runs), "")
+    versions = next((_versions(run) for run in runs if run.steps), "")
     return Comparison(tuple(measured), tuple(compared), next((run.text("device") for run in runs if run.text("device")), "CPU"), versions)
+
+
+def _versions(run: Run) -> str:
+    """The frameworks of a run; where it trains with torch, Keras is imported alone."""
+    names = ("torch",) if run.text("trained") == "torch" else ("torch", "keras")
+    return ", ".join(f"{name} {run.text(name)}" for name in names if run.text(name))
 
 
 def step_time(run: Run) -> float | None:
@@ -120,7 +128,8 @@ def _measured(policy: str, runs: list[Run]) -> Measured:
         half=any(run.facts.get("half") is True for run in runs),
         error=failed.text("error") if failed is not None else "",
         output=failed.text("output") if failed is not None else "",
-        refused=next((run.text("refused") for run in runs if run.text("refused")), ""),
+        limit=next((limit for run in runs if (limit := run.number("limit"))), None),
+        refused=next((text for run in runs if (text := run.text("refused") or run.text("without_half"))), ""),
     )
 
 
@@ -142,7 +151,9 @@ def _beside(each: Measured, reference: Measured, runs: Sequence[Run]) -> Compare
     before = reference.device_memory or reference.memory
     after = each.device_memory if reference.device_memory else each.memory
     memory = after / before if before and after else None
-    loss = (each.loss - reference.loss) / abs(reference.loss) if each.loss is not None and reference.loss else None
+    common = min(len(each.losses), len(reference.losses))  # a run may have been ended before its last step
+    own_loss, their_loss = _last_loss(each.losses[:common]), _last_loss(reference.losses[:common])
+    loss = (own_loss - their_loss) / abs(their_loss) if own_loss is not None and their_loss else None
     between = None if least is None or most is None else (least, most)
     return Compared(each.policy, speedup, least, most, memory, loss, _verdict(each, between, len(ratios) > 1, loss))
 
@@ -157,6 +168,8 @@ def _verdict(each: Measured, between: tuple[float, float] | None, repeated: bool
     training = (
         ", and its losses are no numbers" if broken else f", and its loss ends {loss:+.0%} away" if worse and loss is not None else ""
     )
+    if worse and not broken and each.skipped:
+        training += f", after {each.skipped} of {each.steps} steps were skipped to find the loss scale"
     if each.policy == "mixed_float16" and all(scale is None for scale in each.scales):
         training = f"{training}, without a loss scale, since the program has none"
     if between is None:

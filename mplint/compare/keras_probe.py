@@ -7,6 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from mplint.compare.keras_loops import Backend, Loops, TensorFlow, Torch, scale_of
+from mplint.runs.fit_losses import FitLosses
 from mplint.runs.record import Recorder
 
 if TYPE_CHECKING:
@@ -75,22 +76,21 @@ def _watch_layers(keras: ModuleType, recorder: Recorder) -> None:
 
 def _watch_fit(keras: ModuleType, recorder: Recorder, loops: Loops | None, policy: str) -> None:
     class Watch(keras.callbacks.Callback):  # type: ignore[name-defined, misc]
-        """Undoes the running mean that Keras reports, and hands each batch on."""
+        """Hands each batch on."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.before = 0.0
+            self.losses = FitLosses()
             self.scale: float | None = None
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            self.before = 0.0
+            self.losses.begin()
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            mean = float((logs or {}).get("loss", float("nan")))
-            loss = mean * (batch + 1) - self.before
-            self.before = mean * (batch + 1)
+            loss = self.losses.of_batch(self.model, batch, logs)
             scale = scale_of(self.model.optimizer, policy)
-            skipped = scale is not None and self.scale is not None and scale < self.scale
+            before = self.scale if self.scale is not None else getattr(self.model.optimizer, "initial_scale", 0.0)
+            skipped = scale is not None and scale < before
             self.scale = scale
             if loops is not None:
                 loops.on_device(self.model.trainable_weights)

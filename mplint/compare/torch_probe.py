@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,40 +14,61 @@ if TYPE_CHECKING:
 
     from mplint.runs.child import Settings
 
+OFF = "the program's regions of autocast are off here"
+NO_REGION = "the program enters no region of autocast"
+
 
 def install(torch: ModuleType, settings: Settings, recorder: Recorder) -> None:
     """Patch torch for one run: regions of autocast and gradient scalers follow the policy, every step of the first optimizer is noted."""
     torch.manual_seed(settings.seed)
-    _force_autocast(torch, settings.policy, recorder)
     probe = _Probe(torch, recorder)
+    _force_autocast(torch, settings.policy, recorder, probe)
     _force_scaler(torch, settings.policy, probe)
     _watch_backward(torch, probe)
     import_module("torch.optim.optimizer").register_optimizer_step_post_hook(probe.stepped)
     recorder.fact("torch", str(torch.__version__))
 
 
-def _force_autocast(torch: ModuleType, policy: str, recorder: Recorder) -> None:
+def _force_autocast(torch: ModuleType, policy: str, recorder: Recorder, probe: _Probe) -> None:
     """Regions that the program turns on take the dtype of the policy, or are off for float32; islands that it turns off stay off."""
     region = torch.amp.autocast_mode.autocast
     original = region.__init__
     half = getattr(torch, policy.removeprefix("mixed_")) if policy != "float32" else None
     told: list[bool] = []
+    here = _devices(torch)
 
     def forced(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None) -> None:
+        device_type = here(device_type)
+        probe.regions += 1
         wanted = enabled and dtype is not torch.float32
         original(self, device_type, half if wanted and half is not None else None, wanted and half is not None, cache_enabled)
         if not told and getattr(self, "_enabled", False):
             told.append(True)
             recorder.fact("half", True)
 
+    def why_not() -> None:
+        if not told and probe.steps:
+            recorder.fact("without_half", OFF if probe.regions else NO_REGION)
+
     region.__init__ = forced
+    recorder.at_end(why_not)
+
+
+def _devices(torch: ModuleType) -> Callable[[str], str]:
+    """Where a region or a scaler works that is meant for a GPU: on the CPU where there is none, since the program trains there."""
+    there = torch.cuda.is_available()
+    return lambda device: "cpu" if str(device).startswith("cuda") and not there else device
 
 
 def _force_scaler(torch: ModuleType, policy: str, probe: _Probe) -> None:
     scaler = torch.amp.grad_scaler.GradScaler
     original, scale, step = scaler.__init__, scaler.scale, scaler.step
 
+    here = _devices(torch)
+
     def forced(self: Any, *args: Any, **options: Any) -> None:
+        device, *args = args or (options.pop("device", "cuda"),)  # type: ignore[assignment]
+        args = (here(device), *args)
         if policy != "mixed_float16":
             options["enabled"] = False
             args = args[:5]
@@ -92,6 +113,7 @@ class _Probe:
         self.unscaled: dict[int, Any] = {}
         self.scaler: Any = None
         self.steps = 0
+        self.regions = 0  # of autocast that the program has made, on or off
 
     def backward(self, tensors: Any) -> None:
         """Keep what a backward pass begins with, as it was before it was scaled."""
@@ -113,6 +135,8 @@ class _Probe:
         self._first = self._first or optimizer
         if optimizer is not self._first:
             return
+        if self.steps == 1:
+            self._recorder.fact("trained", "torch")
         weight = next((each for group in optimizer.param_groups for each in group["params"]), None)  # type: ignore[attr-defined]
         if weight is not None:
             self._device.torch(self._torch, weight)

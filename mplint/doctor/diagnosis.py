@@ -111,6 +111,7 @@ ERRORS: tuple[tuple[str, str], ...] = (
 )
 DTYPES_MEET = re.compile(r"have the same dtype|expected scalar type")
 OF_A_FUNCTION = "torch/autograd/function.py:apply"  # what calls the backward pass of an autograd function
+API, HARDWARE = "MP1", ("MP404", "MP406", "MP5")  # families: how libraries are called, and on what devices a program runs
 # Rules whose findings stand at another line than that where a run shows the mistake.
 ELSEWHERE = ("MP208", "MP303", "MP306", "MP307", "MP309", "MP312", "MP315")
 # The rules on which a run can decide: where their line ran and nothing was seen, nothing is wrong there.
@@ -352,6 +353,8 @@ def _verdict(finding: Finding, found: Sequence[Diagnosis], reached: set[tuple[st
         near = each.path is not None and os.path.abspath(each.path) == at[0] and abs((each.line or 0) - at[1]) <= NEAR
         if near and each.code in ALIKE.get(finding.code, ()):
             return Verdict(finding, "confirmed", each.message)
+    if finding.code.startswith(API) and (told := _told_by_libraries(found, run, at, finding.location.end_line or at[1])):
+        return Verdict(finding, "confirmed", told)
     files = run.facts.get("files")
     if isinstance(files, list) and at[0] not in files:
         return Verdict(finding, "not reached", "the run did not read this file")
@@ -368,7 +371,26 @@ def _verdict(finding: Finding, found: Sequence[Diagnosis], reached: set[tuple[st
         return _sizes(finding, at, run)
     if finding.code == "MP207":
         return _cast(finding, at, run)
-    return Verdict(finding, "undecided", "the line ran; a run of this length can't tell")
+    return Verdict(finding, "undecided", _undecided(finding.code, run))
+
+
+def _told_by_libraries(found: Sequence[Diagnosis], run: Run, at: tuple[str, int], end: int) -> str:
+    """What a library said at the lines of a finding on how it is called: an error, or a warning; "" where it said nothing."""
+    lines = range(at[1], max(at[1], end) + 1)
+    for each in found:
+        if each.kind == "error" and each.path is not None and os.path.abspath(each.path) == at[0] and each.line in lines:
+            return each.message
+    warned = (event for event in run.events if event.kind == "warned")
+    here = (event for event in warned if (place := _place(event))[0] == at[0] and place[1] in lines)
+    return next((event.text("message") for event in here), "")
+
+
+def _undecided(code: str, run: Run) -> str:
+    if code.startswith(API):
+        return "the line ran, and the versions that are installed neither warned nor failed at it"
+    if code.startswith(HARDWARE):
+        return f"the line ran; what it says is of other devices than the {run.text('device') or 'CPU'} of this run"
+    return "the line ran; a run of this length can't tell"
 
 
 def _number_at_a_line(finding: Finding, run: Run) -> Verdict:

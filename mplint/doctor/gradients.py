@@ -15,7 +15,8 @@ from mplint.runs.record import Recorder
 SMALL = {name: (HALF_ZERO[name], HALF_SMALLEST_NORMAL[name]) for name in HALF_ZERO} | {"float32": (2.0**-150, 2.0**-126)}
 LARGE = 1.7976931348623157e308
 HALF = ("float16", "bfloat16")
-SHOWN = 12
+SHOWN = 500  # parameters that are told of
+UNMOVED = 12  # of those that never move
 
 
 class Parameter(NamedTuple):
@@ -37,15 +38,19 @@ class Layer:
     """Counts of the gradients of one parameter in the steps that were looked at.
 
     `zero` are zero, `lost` would be without the scale, `small` are subnormal with it and `small_without` without it; `still` weights
-    were not moved by a gradient. `steps` were looked at; in `missing` of them it had no gradient.
+    were not moved by a gradient. `steps` were looked at; in `missing` of them it had no gradient. In `infinite` steps, looked at or
+    skipped by a scaler, an element was infinite or no number.
     """
 
-    __slots__ = ("computed", "kept", "lost", "missing", "nonfinite", "number", "rate", "small", "small_without", "steps", "still", "zero")
+    __slots__ = (
+        *("computed", "infinite", "kept", "lost", "missing", "nonfinite", "number", "rate"),
+        *("small", "small_without", "steps", "still", "zero"),
+    )
 
     def __init__(self, parameter: Parameter) -> None:
         self.computed, self.kept, self.rate = parameter.computed, parameter.kept, parameter.rate
         self.number = self.zero = self.lost = self.small = self.small_without = self.nonfinite = self.still = 0
-        self.steps = self.missing = 0
+        self.steps = self.missing = self.infinite = 0
 
     def add(self, size: Any, scale: float, *, scaled: bool) -> None:
         """Count magnitudes of gradients, which are multiplied by `scale`, or have been."""
@@ -57,7 +62,9 @@ class Layer:
         self.lost += int(((real > 0) & (real <= zero)).sum())
         self.small += int(((computed > 0) & (computed < small)).sum())
         self.small_without += int(((real > 0) & (real < small)).sum())
-        self.nonfinite += int((~(size <= LARGE)).sum())
+        nonfinite = int((~(size <= LARGE)).sum())
+        self.nonfinite += nonfinite
+        self.infinite += nonfinite > 0
 
     @property
     def unmoved_because(self) -> str:
@@ -108,6 +115,13 @@ class Gradients:
             if gradient is not None:
                 self._layers[parameter.name].still += int(((gradient != 0) & (before == parameter.values())).sum())
 
+    def skipped(self, parameters: Iterable[Parameter]) -> None:
+        """A scaler has skipped a step: note whose gradients were not finite."""
+        for parameter in parameters:
+            gradient = parameter.gradient()
+            if gradient is not None and not bool((abs(gradient) <= LARGE).all()):
+                self._layers.setdefault(parameter.name, Layer(parameter)).infinite += 1
+
     def end(self) -> None:
         """Tell what was seen."""
         rows: list[dict[str, Any]] = [
@@ -116,7 +130,8 @@ class Gradients:
         rows.sort(key=lambda row: -(row["lost"] + row["still"] + row["nonfinite"] + row["small"]) / max(1, row["number"]))
         self._recorder.fact("gradients", rows[:SHOWN])
         unmoved = [parameter for parameter, first in self._first.values() if first == _print_of(parameter.values())]
-        self._recorder.fact("unmoved", [[each.name, self._layers[each.name].unmoved_because] for each in unmoved[:SHOWN]])
+        told = [[each.name, self._layers[each.name].unmoved_because] for each in unmoved[:UNMOVED]]
+        self._recorder.fact("unmoved", told)
         self._recorder.fact("unmoved_of", [len(unmoved), len(self._first)])
 
 

@@ -5,7 +5,6 @@ On TensorFlow functions that train run eagerly in those steps, so that every ope
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
@@ -21,6 +20,7 @@ from mplint.doctor.values import Operation, Seen, Situation, Tensors, Values
 from mplint.doctor.work import Product, Work
 from mplint.limits import HALF_MAX
 from mplint.runs.devices import Device
+from mplint.runs.fit_losses import FitLosses
 from mplint.runs.record import Recorder
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from mplint.runs.child import Settings
 
-SHOWN = 12
+SHOWN = 200
 
 
 def install(keras: ModuleType, settings: Settings, recorder: Recorder) -> None:
@@ -153,7 +153,7 @@ class _Watch:
     """Looks closely at some steps: operation by operation up to the optimizer, whose gradients and weights it looks at then."""
 
     def __init__(self, keras: ModuleType, settings: Settings, recorder: Recorder, backend: _TensorFlow | _Torch) -> None:
-        places = Places(os.path.dirname(os.path.abspath(settings.script)))
+        places = Places(settings.script)
         self._keras = keras
         self._places = places
         self._recorder = recorder
@@ -169,6 +169,7 @@ class _Watch:
         self._share = Share()
         self._in_part = 0  # steps in which looking ended before they did
         self.spent = False  # no more of this step is looked at
+        self._stepped = False
         self._looking = ExitStack()
         self._looks = False
         self._applying = 0
@@ -339,6 +340,7 @@ class _Watch:
             self.training.stepped()
         finally:
             if self._recorder.made > made:
+                self._stepped = True
                 self.stop_looking()
                 self.sampling.done()
                 self.spent = False
@@ -360,16 +362,18 @@ class _Watch:
         watch = self
 
         class Batches(self._keras.callbacks.Callback):  # type: ignore[name-defined, misc]
-            """Undoes the running mean of the loss that Keras reports, and notes the step of each batch."""
+            """Notes the step of each batch."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.losses = FitLosses()
 
             def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-                self.before = 0.0
+                self.losses.begin()
                 watch.sampling.put_off()
 
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-                mean = float((logs or {}).get("loss", float("nan")))
-                watch.training.loss = mean * (batch + 1) - self.before
-                self.before = mean * (batch + 1)
+                watch.training.loss = self.losses.of_batch(self.model, batch, logs)
                 watch.step()
 
         @wraps(fit)
@@ -411,6 +415,8 @@ class _Watch:
     def end(self) -> None:
         """Tell what was summed up."""
         self.stop_looking()
+        if not self._stepped and not self.values.counts:
+            return  # Keras is imported alone, as by what writes for TensorBoard, and another probe watches
         self.gradients.end()
         self.work.end()
         self.ranges.end()

@@ -208,7 +208,8 @@ class KerasTraining:
         scale = self._number(self.first.dynamic_scale) if inner is not self.first else None
         now = self._counted = Counted(int(self._number(inner._iterations)), scale)
         started = float(self.first.initial_scale) if scale is not None else None
-        skipped = scale is not None and now.steps == before.steps and scale < (before.scale or started or scale)
+        used = before.scale or started  # in this step; what the optimizer has now is for the next one
+        skipped = scale is not None and now.steps == before.steps and scale < (used or scale)
         if now.steps == before.steps and not skipped:
             return False
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped else 0
@@ -217,7 +218,7 @@ class KerasTraining:
         self.phase, loss, self.loss = "forward", self.loss, None
         self.layers.last = None
         self.losses.stepped()
-        self._recorder.step(loss, scale, skipped)
+        self._recorder.step(loss, used, skipped)
         return True
 
     def parameters(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], flat: Callable[[Any], Any]) -> list[Parameter]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections.abc import Iterator
 from types import FrameType
 
-FOREIGN = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+from mplint.runs.project import is_own, project_of
 
 
 class Places:
-    """Tells the user's code from that of libraries: it lies under `root` and in no folder of installed packages."""
+    """Tells the user's code, the files of the project that a script belongs to, from that of libraries."""
 
-    def __init__(self, root: str) -> None:
-        self._root = os.path.join(os.path.abspath(root), "")
+    def __init__(self, script: str) -> None:
+        self._project = project_of(script)
         self._own: dict[str, bool] = {}
 
     def here(self) -> tuple[str, int] | None:
@@ -35,7 +36,7 @@ class Places:
 
     def _is_own(self, name: str) -> bool:
         path = os.path.abspath(name)
-        return path.startswith(self._root) and not any(part in path for part in FOREIGN) and os.path.isfile(path)
+        return is_own(path, self._project) and os.path.isfile(path)
 
 
 def _frames() -> Iterator[FrameType]:
@@ -43,3 +44,20 @@ def _frames() -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+class MadeAt:
+    """Where objects were made, as long as they are there. Nothing of the objects is called: a hash of their own may fail this early."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[object], tuple[str, int] | None]] = {}
+
+    def note(self, made: object, place: tuple[str, int] | None) -> None:
+        """An object is made."""
+        key = id(made)
+        self._known[key] = weakref.ref(made, lambda _: self._known.pop(key, None)), place
+
+    def of(self, made: object) -> tuple[str, int] | None:
+        """Where an object was made, None where that was not seen."""
+        known = self._known.get(id(made))
+        return known[1] if known is not None and known[0]() is made else None

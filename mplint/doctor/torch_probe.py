@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mplint.doctor.gradients import Gradients, Parameter
-from mplint.doctor.places import Places
+from mplint.doctor.places import MadeAt, Places
 from mplint.doctor.ranges import Ranges
 from mplint.doctor.regions import Regions
 from mplint.doctor.sampling import Sampling, Share
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
 
     from mplint.runs.child import Settings
 
-SHOWN = 12
+SHOWN = 200
+COMPILED = "_orig_mod."  # what torch.compile puts before the names of a model's parts
 
 
 def install(framework: ModuleType, settings: Settings, recorder: Recorder) -> None:
@@ -49,21 +49,22 @@ class Modules:
         self._places = places
         self._names: dict[int, str] = {}
         self._running: list[int] = []
-        self._made: weakref.WeakKeyDictionary[torch.nn.Module, Place | None] = weakref.WeakKeyDictionary()
+        self._made = MadeAt()
         self._parameters: dict[int, str] = {}
         self._leaves: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
         self._inside: list[torch.nn.Module] = []
 
     def made(self, module: torch.nn.Module) -> None:
         """A module is made."""
-        self._made[module] = self._places.here()
+        self._made.note(module, self._places.here())
 
     def enter(self, module: torch.nn.Module) -> None:
         """A module begins to run; where none runs, it is a model."""
         if not self._inside:
             for name, inner in module.named_modules():
-                self._names.setdefault(id(inner), name or type(module).__name__)
-            for name, parameter in module.named_parameters():
+                self._names.setdefault(id(inner), name.replace(COMPILED, "") or type(module).__name__)
+            for path, parameter in module.named_parameters():
+                name = path.replace(COMPILED, "")
                 if id(parameter) not in self._parameters:
                     taken = name in self._parameters.values()
                     self._parameters[id(parameter)] = f"{type(module).__name__}.{name}" if taken else name
@@ -91,7 +92,7 @@ class Modules:
 
     def layer(self) -> Place | None:
         """Where the module that runs was made."""
-        return self._made.get(self._inside[-1]) if self._inside else None
+        return self._made.of(self._inside[-1]) if self._inside else None
 
     def parameter(self, parameter: torch.Tensor) -> str:
         """The name of a parameter."""
@@ -102,12 +103,12 @@ class _Watch:
     """Looks closely at some steps: operation by operation up to the optimizer, whose gradients and weights it looks at then."""
 
     def __init__(self, settings: Settings, recorder: Recorder) -> None:
-        places = Places(os.path.dirname(os.path.abspath(settings.script)))
+        places = Places(settings.script)
         self._recorder = recorder
         self._device = Device(recorder)
         self._sampling = Sampling(settings.every)
         self.modules = Modules(places)
-        self.training = Training(recorder, places, self.step_done, lambda: self.modules.gradients)
+        self.training = Training(recorder, places, self.step_done, lambda: self.modules.gradients, self.skipped)
         at = Situation(self.modules.path, places.here, self.state)
         self.gradients = Gradients(recorder)
         self.ranges = Ranges(recorder)
@@ -224,6 +225,11 @@ class _Watch:
         if self._sampling.close:
             self.gradients.after(self._trained(optimizer))
 
+    def skipped(self, optimizer: Any) -> None:
+        """A scaler has skipped a step of an optimizer, which no hook of it saw."""
+        self._stop_looking()
+        self.gradients.skipped(self._trained(optimizer))
+
     def _trained(self, optimizer: Any) -> Iterator[Parameter]:
         for group in optimizer.param_groups:
             rate = group.get("lr")
@@ -256,6 +262,8 @@ class _Watch:
         headroom = sorted(self.values.headroom.items(), key=lambda item: -item[1])[:SHOWN]
         self._recorder.fact("headroom", headroom)
         self._recorder.fact("operations", self.values.counts)
+        if self.training.half is None and self.training.turned_off:
+            self._recorder.fact("without_half", "the program's regions of autocast are off here")
         self._recorder.fact("looked_at", self._sampling.looked_at)
         self._recorder.fact("looked_in_part", self._in_part)
         self._operations.off = False

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mplint.doctor.places import Places
+from mplint.doctor.places import MadeAt, Places
 from mplint.doctor.scaled_losses import ScaledLosses
 from mplint.doctor.torch_values import TENSORS
 from mplint.doctor.units import Units
@@ -37,13 +37,20 @@ class Training:
     """The state of one training loop between its steps, and the mistakes that are seen in it. Each is told once for its place."""
 
     def __init__(
-        self, recorder: Recorder, places: Places, step_done: Callable[[], None], gradients: Callable[[], list[torch.Tensor]]
+        self,
+        recorder: Recorder,
+        places: Places,
+        step_done: Callable[[], None],
+        gradients: Callable[[], list[torch.Tensor]],
+        skipped: Callable[[Any], None],
     ) -> None:
         self._recorder = recorder
         self._places = places
         self._step_done = step_done
         self._gradients = gradients
+        self._skipped = skipped
         self._regions: list[bool] = []
+        self.turned_off = False  # a region of autocast was entered that is off
         self._quiet = 0  # how many functions run that may touch scaled gradients
         self.units = Units(self._told_units, TENSORS)
         self.uses = Uses(recorder)
@@ -54,7 +61,7 @@ class Training:
         # By their parameters: gradients that were divided by the scale, and those that a scaled backward pass was added to after that.
         self._divided: dict[int, Divided] = {}
         self._mixed: dict[int, tuple[weakref.ref[torch.Tensor], Place | None]] = {}
-        self._made: weakref.WeakKeyDictionary[Any, Place | None] = weakref.WeakKeyDictionary()  # where optimizers were made
+        self._made = MadeAt()  # of optimizers
         self._first: object = None
         self._inside_scaler: object = None
         self._unscaled: set[int] = set()
@@ -103,6 +110,7 @@ class Training:
     def region(self, region: Any) -> None:
         """A region of autocast is entered."""
         self._regions.append(bool(region._enabled))
+        self.turned_off = self.turned_off or not region._enabled
         self._last_region = region.fast_dtype if region._enabled else None
         if self.phase == "backward":  # the next part of a batch
             self.phase = "forward"
@@ -259,14 +267,14 @@ class Training:
 
     def made_optimizer(self, optimizer: Any) -> None:
         """An optimizer is made."""
-        self._made[optimizer] = self._places.here()
+        self._made.note(optimizer, self._places.here())
 
     def stepping(self, optimizer: Any) -> None:
         """An optimizer is about to step."""
         self.phase = "update"
         self._used(optimizer)
         half = any(each.dtype == torch.float16 for group in optimizer.param_groups for each in group["params"])
-        self.uses.add(OPTIMIZER, self._made.get(optimizer), wrong=half)
+        self.uses.add(OPTIMIZER, self._made.of(optimizer), wrong=half)
         if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
             self.tell("step-inside-autocast")
         enabled = self.scaler is not None and self.scaler.is_enabled()
@@ -281,6 +289,11 @@ class Training:
         self._inside_scaler = optimizer
         if optimizer is not None:
             self._used(optimizer)
+
+    def skipped(self, optimizer: object) -> None:
+        """A scaler has skipped a step, since a gradient was not finite."""
+        self._skipped(optimizer)
+        self.stepped(optimizer, skipped=True)
 
     def stepped(self, optimizer: object, *, skipped: bool) -> None:
         """An optimizer has stepped, or was skipped: the first one's steps are those of the training."""
@@ -379,7 +392,8 @@ def _patch_scaler(training: Training) -> None:
 
     def asking(self: Any) -> float:
         training.losses.scale_read(sys._getframe(1).f_code.co_filename)
-        return float(asked(self))
+        with training.quiet():  # the scale itself carries the scale, and may well be read
+            return float(asked(self))
 
     def making(self: Any, *args: Any, **options: Any) -> None:
         made(self, *args, **options)
@@ -405,7 +419,7 @@ def _patch_scaler(training: Training) -> None:
         finally:
             training.through_scaler(None)
         if self.is_enabled() and getattr(optimizer, "_mplint_steps", 0) == steps:
-            training.stepped(optimizer, skipped=True)
+            training.skipped(optimizer)
         return result
 
     scaler.__init__, scaler.scale, scaler.unscale_, scaler.step = making, scaling, unscaling, stepping  # type: ignore[method-assign]

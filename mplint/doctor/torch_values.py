@@ -14,7 +14,7 @@ from mplint.doctor.units import Units
 from mplint.doctor.values import Ends, Operation, Place, Seen, Situation, Tensors, Values
 from mplint.doctor.work import Product, Work
 
-UNWATCHED = ("empty", "_amp_", "aminmax", "equal", "set_", "resize_", "record_stream")
+UNWATCHED = ("empty", "new_empty", "_amp_", "aminmax", "equal", "set_", "resize_", "record_stream")
 VIEWS = ("detach", "alias", "_unsafe_view", "lift_fresh")
 
 

@@ -12,6 +12,11 @@ from mplint.runs.record import Recorder
 
 MULTIPLE = 8  # of which sizes are that Tensor Cores take without loss
 SHOWN = 8
+# Operations that move numbers, or make them of nothing: in which dtype they do costs bytes, and no arithmetic.
+MOVING = (
+    *("clone", "copy", "stack", "cat", "transpose", "permute", "expand", "select", "slice", "index", "gather", "zeros", "ones", "full"),
+    *("fill", "empty", "new_", "arange", "embedding", "pad", "constant_pad", "identity", "reshape", "concatv2", "pack", "resourcegather"),
+)
 
 
 class Product(NamedTuple):
@@ -47,7 +52,7 @@ class Work:
             _add(self._products, key, product.flops)
         if operation.name.rstrip("_") in CASTING:
             self._cast(seen)
-        elif why:
+        elif why and not operation.name.startswith(MOVING):
             _add(self._fallbacks, (seen.operation, why), operation.seconds)
 
     def _cast(self, seen: Seen) -> None:

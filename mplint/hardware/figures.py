@@ -52,7 +52,7 @@ def _compared(row: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """What each figure of a row was compared with."""
     known = sources()
     for name, key in {**_RATES, "bandwidth": "bandwidth", "memory": "memory"}.items():
-        found = [known[source] for source in ("torch", "lightning") if key in _listed(row, source)]
+        found = [known[source] for source in ("torch", "lightning", "techpowerup") if key in _listed(row, source)]
         if key in _listed(row, "checked") or (key in _ON_MATRIX_UNITS and "tc" in _listed(row, "checked")):
             found.append(known["table"])
         if found:

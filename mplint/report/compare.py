@@ -45,23 +45,37 @@ def compare_text(comparison: Comparison, script: str, style: Style) -> str:
     lines = [style.paint(f"{script} on {comparison.device}" + (f" ({comparison.versions})" if comparison.versions else ""), "bold"), ""]
     for beside in comparison.compared:
         lines += style.wrap(sentence(beside, comparison))
-    lines += ["", " " * LABEL + "".join(f"{each.policy:>{COLUMN}}" for each in comparison.measured)]
-    for label, cell in rows(comparison):
-        lines.append(f"  {label:<{LABEL - 2}}" + "".join(f"{cell(each):>{COLUMN}}" for each in comparison.measured))
-    curves = [(each.policy, _curve(each.losses)) for each in comparison.measured]
-    if any(curve for _, curve in curves):
-        lines += ["", "loss:", *(f"  {policy:<16}{curve}" for policy, curve in curves)]
+    if comparison.compared:
+        lines.append("")
+    if any(each.steps for each in comparison.measured):
+        lines += [*_table(comparison), ""]
+    for each in comparison.measured:
+        if each.limit is not None and not each.error:
+            lines += [*style.wrap(f"{each.policy} was ended after {each.limit:g} s, with {each.steps} steps (--limit)."), ""]
     for each in comparison.measured:
         if each.error:
-            lines += ["", *style.wrap(f"{each.policy} failed: {each.error}"), *(f"  | {line}" for line in each.output.splitlines())]
-    if comparison.device == CPU:
-        lines += ["", *style.wrap(OF_A_CPU)]
-    return "".join(f"{line}\n" for line in lines)
+            lines += [*style.wrap(f"{each.policy} failed: {each.error}"), *(f"  | {line}" for line in each.output.splitlines()), ""]
+    if comparison.device == CPU and any(each.seconds for each in comparison.measured):
+        lines += [*style.wrap(OF_A_CPU), ""]
+    return "".join(f"{line}\n" for line in lines[:-1])
+
+
+def _table(comparison: Comparison) -> Iterator[str]:
+    """A column a policy, and the curves of the loss."""
+    yield " " * LABEL + "".join(f"{each.policy:>{COLUMN}}" for each in comparison.measured)
+    for label, cell in rows(comparison):
+        yield f"  {label:<{LABEL - 2}}" + "".join(f"{cell(each):>{COLUMN}}" for each in comparison.measured)
+    curves = [(each.policy, _curve(each.losses)) for each in comparison.measured]
+    if any(curve for _, curve in curves):
+        yield ""
+        yield "loss:"
+        yield from (f"  {policy:<16}{curve}" for policy, curve in curves)
 
 
 def sentence(each: Compared, comparison: Comparison) -> str:
     """The verdict on a policy, with how sure it is."""
-    if each.speedup is None or each.least is None or each.most is None:
+    own = next(measured for measured in comparison.measured if measured.policy == each.policy)
+    if each.speedup is None or each.least is None or each.most is None or not own.half:
         return f"{each.policy}: {each.verdict}."
     repeats = max(measured.runs for measured in comparison.measured)
     between = f", between {each.least:.2f} and {each.most:.2f} over {repeats} repeats" if repeats > 1 else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mplint.about import VERSION
@@ -24,6 +24,11 @@ from mplint.runs.record import Run
 
 NO_STEP = "No step of an optimizer was seen."
 SHOWN = 8
+SHOWN_SCALES = 6  # changes of the loss scale
+FEW = 4
+WHOLE = 1e12  # below which a loss scale is written with all its digits
+LEAST_REACHED = 0.001  # part of the range of a half dtype from which on it is told of
+MOST = 12  # parameters whose gradients are told of
 LEAST_SHOWN = 0.05  # part of a layer's gradients from which on they are told of
 
 
@@ -35,12 +40,23 @@ def doctor_json(report: Report) -> str:
         "tool": {"name": "mplint", "version": VERSION},
         "steps": len(run.steps),
         "ended": run.text("ended"),
+        "history": {
+            "seconds": [step.seconds for step in run.steps],
+            "loss": [_finite(step.loss) for step in run.steps],
+            "scale": [_finite(step.scale) for step in run.steps],
+            "skipped": [number for number, step in enumerate(run.steps) if step.skipped],
+        },
         "diagnoses": [each._asdict() for each in report.diagnoses],
         "remarks": [each._asdict() for each in report.remarks],
         "findings": _findings(report),
         "facts": {name: value for name, value in run.facts.items() if name not in ("reached", "output")},
     }
     return json.dumps(written, indent=2, ensure_ascii=False) + "\n"
+
+
+def _finite(number: float | None) -> float | None:
+    """A number as every reader of JSON takes it: what is none is null."""
+    return number if number is not None and math.isfinite(number) else None
 
 
 def _findings(report: Report) -> list[dict[str, object]]:
@@ -82,19 +98,21 @@ def _as_finding(each: Diagnosis, script: str, rules: Mapping[str, type[Rule]]) -
 def doctor_text(report: Report, script: str, style: Style) -> str:
     """How the run went, what is wrong in it, and what it says of each finding of `check`."""
     run = report.run
-    lines = [style.paint(f"{script} on {run.text('device') or 'CPU'}, {len(run.steps)} steps, {_looked(run)}", "bold"), ""]
+    lines = [style.paint(f"{script} on {run.text('device') or 'CPU'}, {len(run.steps)} steps{_in_time(run)}, {_looked(run)}", "bold"), ""]
     for each in report.diagnoses:
         lines += [*_told(each, style), ""]
     if not report.diagnoses:
-        lines += ["Nothing wrong was seen." if run.steps else NO_STEP, ""]
+        lines += [*style.wrap(_well(run)), ""]
     took_part = run.facts.get("files")
+    above = {each.message for each in report.diagnoses}
     elsewhere = 0
     for verdict in report.verdicts:
         if isinstance(took_part, list) and os.path.abspath(verdict.finding.location.path) not in took_part:
             elsewhere += 1
             continue
         at = f"{verdict.finding.location.path}:{verdict.finding.location.line}"
-        lines += style.wrap(f"{at}: {verdict.finding.code} {verdict.verdict}: {verdict.evidence}")
+        evidence = "as told above" if verdict.evidence in above else verdict.evidence
+        lines += style.wrap(f"{at}: {verdict.finding.code} {verdict.verdict}: {evidence}")
     if elsewhere:
         lines += style.wrap(f"{counted(elsewhere, 'finding')} of `mplint check` in files that the run did not read: not reached")
     if report.verdicts:
@@ -105,6 +123,21 @@ def doctor_text(report: Report, script: str, style: Style) -> str:
     if run.text("output"):
         lines += ["", "the end of the program's output:", *(f"  | {line}" for line in run.text("output").splitlines())]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _well(run: Run) -> str:
+    if not run.steps:
+        return NO_STEP
+    counts = run.facts.get("operations")
+    if not isinstance(counts, dict) or not counts or counts.keys() & HALF_MAX.keys():
+        return "Nothing wrong was seen."
+    why = f": {run.text('without_half')}" if run.text("without_half") else ""
+    return f"Nothing wrong was seen, and nothing ran in half precision{why}."
+
+
+def _in_time(run: Run) -> str:
+    limit = run.number("limit")
+    return f" in the {limit:g} s of --limit" if limit is not None else ""
 
 
 def _looked(run: Run) -> str:
@@ -124,9 +157,16 @@ def _told(each: Diagnosis, style: Style) -> Iterator[str]:
 def _tables(report: Report) -> Iterator[tuple[str, list[str]]]:
     """What is worth knowing, each under a title."""
     run = report.run
-    gradients = [row for each in _rows(run, "gradients") if (row := _gradients(each))]
-    if gradients:
-        yield "gradients that are zero or subnormal in their dtype:", gradients
+    rows = _rows(run, "gradients")
+    gradients = [row for each in rows if (row := _gradients(each))]
+    zeros = sorted(((each["zero"] / max(1, each["number"]), each["name"]) for each in rows if _zeros_alone(each)), reverse=True)
+    if gradients or zeros:
+        more = [f"and {len(gradients) - MOST} more parameters"] if len(gradients) > MOST else []
+        more += [_of_zeros(zeros)] if zeros else []
+        yield "gradients that are zero or subnormal in their dtype:", gradients[:MOST] + more
+    near = [f"{name or 'outside of all modules'}: {part:.1%}" for name, part in _headroom(run)]
+    if near:
+        yield "nearest to the end of their half dtype's range, in the forward pass:", near[:FEW]
     if report.remarks:
         yield "worth knowing:", [f"{_at(each.path, each.line)}{each.message}" for each in report.remarks[:SHOWN]]
     undone = [
@@ -143,13 +183,31 @@ def _tables(report: Report) -> Iterator[tuple[str, list[str]]]:
 
 
 def _gradients(row: Mapping[str, Any]) -> str:
-    """How much of a layer's gradients is lost, or nearly, with the scale and without; "" where nothing is."""
+    """How much of a layer's gradients is subnormal, or nearly lost, with the scale and without; "" where nothing is."""
     number = max(1, row["number"])
     small, without, zero = row["small"] / number, row["small_without"] / number, row["zero"] / number
-    if max(small, without) < LEAST_SHOWN and (zero < LEAST_SHOWN or row["computed"] not in HALF_MAX):
+    if max(small, without) < LEAST_SHOWN:
         return ""
     lost = f", {row['lost'] / number:.0%} would be zero without" if row["lost"] else ""
     return f"{row['name']} ({row['computed']}): {zero:.0%} zero, {small:.0%} subnormal with the scale, {without:.0%} without{lost}"
+
+
+def _of_zeros(zeros: Sequence[tuple[float, str]]) -> str:
+    part, name = zeros[0]
+    among = ", most in" if len(zeros) > 1 else " in"
+    return f"zeros alone, such as a ReLU makes, too: {counted(len(zeros), 'parameter')}{among} {name} ({part:.0%})"
+
+
+def _zeros_alone(row: Mapping[str, Any]) -> bool:
+    """Whether gradients in half precision are zero, and hardly any is near to it."""
+    return row["computed"] in HALF_MAX and row["zero"] >= LEAST_SHOWN * max(1, row["number"]) and not _gradients(row)
+
+
+def _headroom(run: Run) -> list[tuple[str, float]]:
+    """The modules whose values in half precision were the largest, with the part of the range that they reached."""
+    value = run.facts.get("headroom")
+    found = [(str(name), float(part)) for name, part in value] if isinstance(value, list) else []
+    return [each for each in found if each[1] >= LEAST_REACHED]
 
 
 def _rows(run: Run, name: str) -> list[Mapping[str, Any]]:
@@ -159,6 +217,33 @@ def _rows(run: Run, name: str) -> list[Mapping[str, Any]]:
 
 def _at(path: str | None, line: int | None) -> str:
     return f"{os.path.relpath(path)}:{line}: " if path else ""
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Numbers in order, those that follow each other as one span."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][-1] == number - 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    told = [" to ".join(map(str, span)) for span in spans[:FEW]]
+    return ", ".join([*told, "..."] if len(spans) > FEW else told)
+
+
+def _scale(scale: float) -> str:
+    return f"{scale:.0f}" if scale.is_integer() and scale < WHOLE else f"{scale:g}"
+
+
+def _changes(run: Run) -> list[str]:
+    """The loss scale at first, and every other one with the step from which on it was used."""
+    changes: list[str] = []
+    before = None
+    for number, step in enumerate(run.steps):
+        if step.scale is not None and step.scale != before:
+            changes.append(_scale(step.scale) + (f" from step {number}" if changes else ""))
+            before = step.scale
+    return changes
 
 
 def _figures(run: Run) -> Iterator[tuple[str, str]]:
@@ -172,7 +257,15 @@ def _figures(run: Run) -> Iterator[tuple[str, str]]:
         if broken:
             yield "steps without a finite loss", str(broken)
     if scales:
-        yield "loss scale", f"{scales[0]:g} to {scales[-1]:g}, {sum(1 for step in run.steps if step.skipped)} steps skipped"
+        skipped = [number for number, step in enumerate(run.steps) if step.skipped]
+        at = f": {_spans(skipped)}" if skipped else ""
+        yield "loss scale", f"{_scale(scales[0])} to {_scale(scales[-1])}, {len(skipped)} steps skipped{at}"
+        if len(changes := _changes(run)) > 2:
+            yield "scale over time", ", ".join(changes if len(changes) <= SHOWN_SCALES else [*changes[:2], "...", *changes[-2:]])
+    infinite = sorted(((row["infinite"], row["name"]) for row in _rows(run, "gradients") if row.get("infinite")), key=lambda row: -row[0])
+    if infinite:
+        more = f" and {len(infinite) - FEW} more" if len(infinite) > FEW else ""
+        yield "infinite gradients in", ", ".join(f"{name} ({counted(steps, 'step')})" for steps, name in infinite[:FEW]) + more
     for label, name in (("operations by dtype", "operations"), ("work of products by dtype", "work"), ("time by dtype", "seconds")):
         parts = run.facts.get(name)
         whole = sum(parts.values()) if isinstance(parts, dict) else 0

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -18,14 +19,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TextIO
 
+from mplint.runs.project import is_own, project_of
 from mplint.runs.reached import Reached
 from mplint.runs.record import Finished, Recorder
 
 COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # which some errors are written in
 CALLS = 12  # of those that led to an error, which are told
-PACKAGES = ("site-packages", "dist-packages")
 
 
 class Settings(NamedTuple):
@@ -140,6 +141,7 @@ def _watch(settings: Settings, recorder: Recorder, reached: Reached) -> None:
 
     recorder.at_end(sum_up)
     _watch_imports(settings, recorder)
+    _watch_warnings(settings, recorder)
 
 
 def _follow(spawn: ModuleType, settings: Settings) -> None:
@@ -175,6 +177,21 @@ def _watch_imports(settings: Settings, recorder: Recorder) -> None:
     sys.meta_path.insert(0, AfterImport(waiting))
 
 
+def _watch_warnings(settings: Settings, recorder: Recorder) -> None:
+    """Note what a library warns of at the user's lines, such as a name that will be gone."""
+    shown, project = warnings.showwarning, project_of(settings.script)
+
+    def showing(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
+    ) -> None:
+        path = os.path.abspath(filename)
+        if is_own(path, project):
+            recorder.event("warned", place=[path, lineno], message=f"{category.__name__}: {str(message).strip()[:300]}")
+        shown(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = showing
+
+
 def _seed(seed: int) -> None:
     random.seed(seed)
     if find_spec("numpy") is not None:
@@ -186,7 +203,7 @@ def _seed(seed: int) -> None:
 def _execute(settings: Settings, recorder: Recorder, reached: Reached) -> int:
     folder = os.path.dirname(os.path.abspath(settings.script))
     sys.argv = [settings.script, *settings.arguments]
-    sys.path[: not sys.flags.safe_path] = [folder]
+    sys.path[: _is_first()] = [folder]
     module = ModuleType("__main__")
     module.__file__ = settings.script
     sys.modules["__main__"] = module
@@ -205,11 +222,18 @@ def _execute(settings: Settings, recorder: Recorder, reached: Reached) -> int:
         recorder.fact("ended", "error")
         for name, value in told_of(error, settings.script).items():
             recorder.fact(name, value)
-        traceback.print_exc()
+        own = error.__traceback__.tb_next if error.__traceback__ is not None else None  # without what runs the program
+        traceback.print_exception(type(error), error, own or error.__traceback__)
         return 1
     else:
         recorder.fact("ended", "program")
     return 0
+
+
+def _is_first() -> bool:
+    """Whether the folder of this process stands first on the path, before those of PYTHONPATH: mplint takes that of `-m` out itself."""
+    by_module = sys.orig_argv[1:2] == ["-m"]
+    return not sys.flags.safe_path and (not by_module or __file__.startswith(os.path.join(os.getcwd(), "")))
 
 
 def told_of(error: BaseException, script: str) -> dict[str, object]:
@@ -219,26 +243,22 @@ def told_of(error: BaseException, script: str) -> dict[str, object]:
 
 
 def _own_files(script: str) -> set[str]:
-    """The files beside the script, and below, of which the program was made."""
-    root = os.path.join(os.path.dirname(os.path.abspath(script)), "")
+    """The files of the script's project of which the program was made."""
+    project = project_of(script)
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return {path for name in files if isinstance(name, str) and (path := os.path.abspath(name)).startswith(root)}
+    return {path for name in files if isinstance(name, str) and is_own(path := os.path.abspath(name), project) and os.path.isfile(path)}
 
 
 def _told(error: BaseException, script: str) -> str:
     """An error with the last line of the user's program that led to it."""
-    root = os.path.join(os.path.dirname(os.path.abspath(script)), "")
-    own = [frame for frame in _frames(error) if frame.filename == script or _is_own(os.path.abspath(frame.filename), root)]
+    project = project_of(script)
+    own = [frame for frame in _frames(error) if frame.filename == script or is_own(os.path.abspath(frame.filename), project)]
     first = f"{type(error).__name__}: {COLORS.sub('', str(error)).strip().partition(chr(10))[0][:200]}"
     return f"{own[-1].filename}:{own[-1].lineno}: {first}" if own else first
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     return list(traceback.extract_tb(error.__traceback__))
-
-
-def _is_own(path: str, root: str) -> bool:
-    return path.startswith(root) and not any(f"{os.sep}{folder}{os.sep}" in path for folder in PACKAGES)
 
 
 def _peak_memory() -> int | None:

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
@@ -47,6 +48,10 @@ def command_of(text: str) -> list[str]:
         raise UsageError('--launcher: give a command, such as "torchrun --nproc-per-node 2"')
     beside = os.path.dirname(sys.executable)
     program = shutil.which(words[0], path=beside) or shutil.which(words[0])
+    if (
+        program is None and words[0] == "torchrun" and find_spec("torch") is not None
+    ):  # torch lies in another environment that this one sees
+        return [sys.executable, "-m", "torch.distributed.run", *words[1:]]
     if program is None:
         raise UsageError(f"--launcher: no command {words[0]} was found")
     return [program, *words[1:]]

@@ -127,6 +127,12 @@ def test_lstms_stay_in_float32_on_the_cpu() -> None:
     assert 'torch.amp.GradScaler(device, enabled=device != "cpu")' in found
 
 
+def test_a_comment_about_lstms_is_no_lstm() -> None:
+    comment = "# other cells: GRU, LSTM\n"
+    assert "enabled=" not in after(comment + LOOP)
+    assert "enabled=" in after(LOOP + "cells = {'lstm': nn.LSTM}\n")
+
+
 def test_a_forward_pass_under_autocast_gets_its_scaler() -> None:
     text = after(LOOP, "mixed_bfloat16").replace("torch.bfloat16", "torch.float16")
     assert after(text) == after(LOOP)

@@ -118,6 +118,12 @@ def test_trainers_that_are_set_elsewhere_are_left(text: str, reason: str) -> Non
     assert reason in reasons(text)
 
 
+def test_a_parser_of_classes_of_ones_own_is_no_trainer_s() -> None:
+    own = "from dataclasses import dataclass\nfrom transformers import HfArgumentParser\n\n@dataclass\nclass Sizes:\n    width: int\n\n"
+    assert "--fp16" not in str(reasons(own + "HfArgumentParser(Sizes)\n"))
+    assert "--fp16" in str(reasons(own.replace("class Sizes:", "class Sizes(TrainingArguments):") + "HfArgumentParser((Sizes,))\n"))
+
+
 def test_what_runs_beside_an_adopted_loop_stays_as_it_is() -> None:
     text = """\
         import torch

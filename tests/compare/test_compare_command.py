@@ -204,6 +204,27 @@ def test_a_scale_that_the_program_wrote_does_nothing_in_float32(tmp_path: Path) 
     assert policies["float32"]["losses"] == pytest.approx(policies["mixed_float16"]["losses"], rel=0.1)
 
 
+FOR_A_GPU = (
+    TORCH.replace(
+        "    optimizer.zero_grad()\n", "    optimizer.zero_grad()\n    with torch.cuda.amp.autocast():\n        outputs = model(inputs)\n"
+    )
+    .replace("criterion(model(inputs), targets)", "criterion(outputs.float(), targets)")
+    .replace("for step in", "scaler = torch.cuda.amp.GradScaler()\nfor step in")
+    .replace(
+        "    loss.backward()\n    optimizer.step()", "    scaler.scale(loss).backward()\n    scaler.step(optimizer)\n    scaler.update()"
+    )
+)
+
+
+def test_regions_and_scalers_for_a_gpu_that_is_not_there_work_on_the_cpu(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FOR_A_GPU, encoding="utf-8")
+    done = mplint("train.py", "--steps", "20", "--repeats", "1", "--output-format", "json", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    policies = json.loads(done.stdout)["policies"]
+    assert [each["half"] for each in policies.values()] == [False, True, True]
+    assert [each["scales"][-1] for each in policies.values()] == [None, 65536, None]
+
+
 LIGHTNING = """
 import lightning
 import torch

@@ -47,6 +47,42 @@ def test_a_policy_that_a_library_refuses_is_told_with_the_reason() -> None:
     assert "refused" not in found.compared[1].verdict and "GPU" not in found.compared[1].verdict
 
 
+def test_a_policy_in_which_nothing_is_in_half_says_why_and_tells_no_speed() -> None:
+    off = run("mixed_float16", 20, half=False, without_half="the program's regions of autocast are off here")
+    found = compare([run("float32", 10), off])
+    shown = compare_text(found, "train.py", Style())
+    assert "mixed_float16: nothing ran in half precision: the program's regions of autocast are off here." in " ".join(shown.split())
+    assert "times the speed" not in shown
+
+
+def test_a_loss_that_lags_behind_skipped_steps_says_so() -> None:
+    late = run("mixed_float16", 20, losses=CURVES[1][1])
+    late = late._replace(steps=tuple(step._replace(skipped=number < 5) for number, step in enumerate(late.steps)))
+    verdict = compare([run("float32", 10, losses=CURVES[0][1]), late]).compared[0].verdict
+    assert verdict.endswith("its loss ends +50% away, after 5 of 40 steps were skipped to find the loss scale")
+
+
+def test_a_policy_that_runs_out_of_time_is_compared_over_the_steps_it_made() -> None:
+    falling = tuple(1.0 - step / 100 for step in range(40))
+    short = run("mixed_float16", 20, losses=falling[:20], ended="limit", limit=60.0)
+    found = compare([run("float32", 10, losses=falling), short])
+    assert "away" not in found.compared[0].verdict
+    assert "mixed_float16 was ended after 60 s, with 20 steps (--limit)." in compare_text(found, "train.py", Style())
+
+
+def test_the_framework_that_trains_is_named() -> None:
+    both = {"torch": "2.13", "keras": "3.15 on tensorflow"}
+    assert compare([run("float32", 10, trained="torch", **both)]).versions == "torch 2.13"
+    assert compare([run("float32", 10, **both)]).versions == "torch 2.13, keras 3.15 on tensorflow"
+
+
+def test_of_runs_that_fail_at_once_nothing_but_that_is_shown() -> None:
+    failed = Run("float32", 0, (), {"ended": "error", "error": "train.py:3: no data", "output": "Traceback"})
+    assert compare_text(compare([failed]), "train.py", Style()) == (
+        "train.py on CPU\n\nfloat32 failed: train.py:3: no data\n  | Traceback\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("policy", "asked", "given"),
     [

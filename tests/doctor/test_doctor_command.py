@@ -79,6 +79,131 @@ def test_findings_on_regions_and_scaled_losses_get_a_verdict(tmp_path: Path) -> 
     assert "multiplied by the scale of 65536" in verdicts["MP315"][1]
 
 
+OVERFLOWING = """
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24, growth_interval=10)
+for step in range(24):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.cross_entropy(model(torch.randn(32, 16)), torch.randint(0, 4, (32,)))
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+@pytest.mark.framework
+@pytest.mark.timeout(180)
+def test_the_scale_is_told_over_time_with_the_steps_and_layers_that_overflowed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(OVERFLOWING, encoding="utf-8")
+    done = doctor("train.py", "--steps", "24", "--output-format", "json", "--output-file", "run.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    history, skipped = found["history"], found["history"]["skipped"]
+    assert (len(history["scale"]), history["scale"][0], skipped[0]) == (24, 2.0**24, 0)
+    for step, (before, after) in enumerate(zip(history["scale"], history["scale"][1:], strict=False)):
+        assert after == before / 2 if step in skipped else after >= before
+    infinite = {row["name"]: row["infinite"] for row in found["facts"]["gradients"]}
+    assert max(infinite.values()) <= len(skipped) <= sum(infinite.values())
+    text = " ".join(done.stdout.split())
+    assert f"loss scale 16777216 to {history['scale'][-1]:.0f}, {len(skipped)} steps skipped: 0 to " in text
+    assert "scale over time 16777216, 8388608 from step 1" in text
+    assert "infinite gradients in 2." in text
+
+
+@pytest.mark.framework
+@pytest.mark.timeout(180)
+def test_a_torch_program_that_imports_keras_is_watched_as_one_of_torch(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")  # which torch.utils.tensorboard imports, and Keras with it
+    (tmp_path / "train.py").write_text(f"import keras\n{MISTAKEN}", encoding="utf-8")
+    done = doctor("train.py", "--steps", "24", "--output-format", "json", cwd=tmp_path)
+    facts = json.loads(done.stdout)["facts"]
+    assert facts["looked_at"] > 0
+    assert facts["operations"]["float16"] > 0
+    (tmp_path / "train.py").write_text(f"import os\nos.environ['KERAS_BACKEND'] = 'numpy'\nimport keras\n{MISTAKEN}", encoding="utf-8")
+    assert doctor("train.py", "--steps", "24", cwd=tmp_path).returncode == 1  # Keras on NumPy trains nothing here
+
+
+WARNED = """
+import torch
+from torch import nn
+
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+scaler = torch.cuda.amp.GradScaler(enabled=False)
+for step in range(12):
+    optimizer.zero_grad()
+    with torch.amp.autocast("cpu", torch.bfloat16):
+        loss = model(torch.randn(4, 4)).float().square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if step == 10:
+        with torch.autocast(dtype=torch.bfloat16):
+            model(torch.randn(4, 4))
+"""
+
+
+@pytest.mark.framework
+@pytest.mark.timeout(180)
+def test_what_a_library_warns_of_or_refuses_confirms_the_finding_on_its_call(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WARNED, encoding="utf-8")
+    done = doctor("train.py", "--steps", "12", "--output-format", "json", cwd=tmp_path)
+    told = {each["code"]: (each["verdict"], each["evidence"]) for each in json.loads(done.stdout)["findings"]}
+    assert told["MP101"][0] == "confirmed"
+    assert told["MP101"][1].startswith("FutureWarning: `torch.cuda.amp.GradScaler(args...)` is deprecated")
+    assert told["MP107"][0] == "confirmed"
+    assert "device_type" in told["MP107"][1]
+
+
+HASHED = """
+import torch
+from torch import nn
+
+
+class Metric(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.total = 0.0
+
+    def __hash__(self):
+        return hash(self.total)  # there only once it is made, as in torchmetrics
+
+
+metric = Metric()
+"""
+
+
+@pytest.mark.framework
+@pytest.mark.timeout(180)
+def test_a_module_with_a_hash_of_its_own_is_left_alone_and_a_model_beside_the_script_is_told_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'net'\nversion = '1'\n", encoding="utf-8")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "src").mkdir()
+    lines = (
+        "from torch import nn",
+        "class Net(nn.Linear):",
+        "    def forward(self, x):",
+        "        return (super().forward(x).relu() + 1e-8).log()",
+    )
+    model = "\n\n".join(lines)
+    (tmp_path / "src" / "net.py").write_text(model, encoding="utf-8")
+    script = f"import sys\n\nsys.path.append({str(tmp_path / 'src')!r})\n{HASHED}\nfrom net import Net\n{OVERFLOWING}"
+    script = script.replace("nn.Linear(32, 4))", "Net(32, 4))")
+    (tmp_path / "scripts" / "train.py").write_text(script, encoding="utf-8")
+    done = doctor("scripts/train.py", "--steps", "12", "--output-format", "json", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["steps"], found["ended"]) == (12, "steps")
+    assert "NaN" not in done.stdout and "Infinity" not in done.stdout  # which JSON does not have
+    infinite = [each for each in found["diagnoses"] if each["kind"] == "inf"]
+    assert [(each["path"], each["line"]) for each in infinite] == [(str(tmp_path / "src" / "net.py"), 7)]
+
+
 SPARED = """
 import argparse
 import torch

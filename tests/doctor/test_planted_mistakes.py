@@ -39,6 +39,7 @@ def test_a_healthy_script_is_well(tmp_path: Path, torch_runs: Forks, script: str
     report = watch(tmp_path, torch_runs, script)
     assert report.run.text("error") == "", report.run.text("output")
     assert report.diagnoses == ()
+    assert [each for each in report.remarks if each.code in ("MP304", "MP315")] == []
     assert len(report.run.steps) == 24
 
 

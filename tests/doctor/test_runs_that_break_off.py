@@ -98,6 +98,7 @@ def test_a_compiled_model_is_watched(tmp_path: Path, runs: Forks) -> None:
     assert report.run.text("error") == "", report.run.text("output")
     assert (clips(report), len(report.run.steps)) == ([LINE + 1], 12)
     assert report.run.facts["operations"]["float16"] > 0  # type: ignore[index]
+    assert {row["name"] for row in report.run.facts["gradients"]} == {"0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias"}  # type: ignore[attr-defined]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="gloo over a file")
@@ -171,7 +172,7 @@ def test_a_launched_program_that_fails_before_its_first_step_is_told(tmp_path: P
 def test_a_launcher_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no command torchrn was found"):
         command_of("torchrn --nproc-per-node 2")
-    assert command_of("torchrun --nproc-per-node 2")[1:] == ["--nproc-per-node", "2"]
+    assert command_of("torchrun --nproc-per-node 2")[-2:] == ["--nproc-per-node", "2"]
 
 
 def test_the_module_that_an_environment_starts_with_is_imported_as_well(tmp_path: Path) -> None:
@@ -183,6 +184,21 @@ def test_the_module_that_an_environment_starts_with_is_imported_as_well(tmp_path
         patched.setenv("PYTHONPATH", beside)
         make_run(settings, tmp_path / "run", 100, launcher=(sys.executable,))
     assert (tmp_path / "run.log").read_text(encoding="utf-8").split() == ["mine", str(tmp_path / "sitecustomize.py")]
+
+
+def test_a_run_has_the_python_path_of_its_user_and_one_order_of_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "first.py").write_text("NAMES = {'a', 'b', 'c', 'd', 'e', 'f'}\n", encoding="utf-8")
+    script = tmp_path / "train.py"
+    script.write_text("import first\nprint(list(first.NAMES))\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "mine"))
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    monkeypatch.chdir(tmp_path)
+    settings = Settings("doctor", (), str(script), script.read_text(encoding="utf-8"), [], "", 1, 0)
+    runs = [make_run(settings, tmp_path / f"run{number}", 60) for number in range(2)]
+    assert [found.text("error") for found in runs] == ["", ""]
+    printed = [(tmp_path / f"run{number}.log").read_text(encoding="utf-8") for number in range(2)]
+    assert printed[0] == printed[1] and "'a'" in printed[0]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
@@ -217,3 +233,14 @@ def test_a_run_that_takes_too_long_tells_so(tmp_path: Path) -> None:
     script.write_text("import time\ntime.sleep(100)\n", encoding="utf-8")
     found = make_run(Settings("doctor", ("torch",), str(script), script.read_text(encoding="utf-8"), [], "", 5, 0), tmp_path / "run", 3)
     assert found.text("error") == "it took longer than 3 s"
+
+
+def test_a_run_whose_time_is_up_after_some_steps_has_done_nothing_wrong(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        LOOP.replace("    scaler.update()\n", "    scaler.update()\n    if step == 9:\n        import time; time.sleep(200)\n"),
+        encoding="utf-8",
+    )
+    found = make_run(Settings("doctor", ("torch",), str(script), script.read_text(encoding="utf-8"), [], "", 24, 0), tmp_path / "run", 45)
+    assert (found.text("error"), found.text("ended"), found.number("limit"), len(found.steps)) == ("", "limit", 45, 10)
+    assert diagnose(found, []).diagnoses == ()

@@ -450,6 +450,17 @@ HEALTHY |= {
         "    other.zero_grad()\n    with torch.autocast('cpu', torch.float16):\n        again = criterion(model(inputs), targets)\n"
         "    scaler.scale(again).backward()\n    scaler.step(other)\n    scaler.update()\n    if step == 20",
     ),
+    "two backward passes a step, and a scale that is read": _loop(
+        "    scaler.scale(loss).backward()\n",
+        "    scaler.scale(loss).backward()\n"
+        "    with torch.autocast('cpu', torch.float16):\n        again = criterion(model(inputs), targets)\n"
+        "    scaler.scale(again).backward()\n    scale = scaler.get_scale()\n",
+    ),
+    "memory that nothing was written to yet": _loop(
+        "        loss = criterion(outputs, targets)\n",
+        "        torch.use_deterministic_algorithms(True)  # which fills it with NaN\n"
+        "        loss = criterion(outputs.new_empty(32, 4).copy_(outputs), targets)\n",
+    ),
     "gradients that the program makes zero": _loop(
         "    optimizer.zero_grad()\n",
         "    for parameter in model.parameters():\n        parameter.grad is None or parameter.grad.zero_()\n",

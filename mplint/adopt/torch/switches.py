@@ -125,12 +125,21 @@ def _engines(execution: Execution, policy: str) -> list[Note]:
     return [Note(file.location(call), text) for call in calls]
 
 
+def _of_trainers(file: SourceFile, parser: ast.Call) -> bool:
+    """Whether a parser may fill the arguments of a Trainer: not where all its classes are the file's own, and none derives from them."""
+    given = parser.args[0] if parser.args else None
+    names = [each.id for each in ast.walk(given) if isinstance(each, ast.Name)] if given is not None else []
+    own = {each.name: each for each in file.syntax.all(ast.ClassDef)}
+    kinds = [own.get(name) for name in names]
+    return not kinds or any(kind is None or any("TrainingArguments" in ast.unparse(base) for base in kind.bases) for kind in kinds)
+
+
 def _from_command_line(file: SourceFile, policy: str) -> list[Note]:
     """Trainers whose settings come from the command line."""
     flag = "--fp16" if policy == "mixed_float16" else "--bf16"
     found = []
     for call in file.syntax.all(ast.Call):
-        if any(name == "transformers.HfArgumentParser" for name in file.names.candidates(call.func)):
+        if any(name == "transformers.HfArgumentParser" for name in file.names.candidates(call.func)) and _of_trainers(file, call):
             found.append(Note(file.location(call), f"the precision comes from the command line: run the script with `{flag}`"))
         elif any(name.endswith("Trainer.from_argparse_args") for name in file.names.candidates(call.func)):  # gone with Lightning 2.0
             value = "--precision 16" if policy == "mixed_float16" else "--precision bf16"
