@@ -160,9 +160,13 @@ def _report(options: Namespace, config: Config, result: CheckResult, given: Mapp
 
 
 def _remark(options: Namespace, config: Config, result: CheckResult) -> None:
-    """Say what was passed over."""
+    """Say what was passed over, where the report does not."""
+    from mplint.engine.run import SKIPPED
+
+    listed = options.output_format in ("text", "full", "grouped") and not options.quiet and not options.statistics
     for note in result.notes:
-        complain(f"note: {note}")
+        if not (listed and f": {SKIPPED}" in note):
+            complain(f"note: {note}")
     if result.stale and not options.quiet:
         gone = sum(result.stale.values())
         what = "1 known finding is" if gone == 1 else f"{gone} known findings are"

@@ -202,11 +202,15 @@ def together(results: Sequence[CheckResult]) -> CheckResult:
 
 def examine(paths: Sequence[str], job: Job, resolver: TargetResolver, contents: Mapping[str, bytes]) -> list[FileResult]:
     """What each of `contents` (texts by path, whatever lies on disk) and each file under `paths` gives by itself."""
-    config = job.config
-    if config.force_exclude and contents:
+    if job.config.force_exclude and contents:
         contents = {path: contents[path] for path in kept(contents, job.scopes)}
+    return examine_all(files_of(paths, job), job, resolver, contents)
+
+
+def examine_all(files: Sequence[str], job: Job, resolver: TargetResolver, contents: Mapping[str, bytes]) -> list[FileResult]:
+    """What each of `contents` and each of some files gives by itself."""
     results = [check_data(path, data, resolver.targets(path), job.rules(path)) for path, data in contents.items()]
-    return results + examine_files([path for path in files_of(paths, job) if path not in contents], job, resolver)
+    return results + examine_files([path for path in files if path not in contents], job, resolver)
 
 
 def files_of(paths: Sequence[str], job: Job) -> list[str]:
@@ -384,15 +388,21 @@ def size_of(files: Iterable[str], most: float = PARALLEL_BYTES) -> int:
 
 
 def conclude(
-    results: Sequence[FileResult], job: Job, contents: Mapping[str, bytes], others: set[str] | None = None, *, keep: bool | None = None
+    results: Sequence[FileResult],
+    job: Job,
+    contents: Mapping[str, bytes],
+    others: set[str] | None = None,
+    *,
+    keep: bool | None = None,
+    stage: str = "running the programs",
 ) -> CheckResult:
     """Ask the whole program, suppress and sort what the files gave; `contents` are texts checked in the place of files on disk.
 
     What else was read or looked for to answer is added to `others`. `keep`: whether what the whole program says is kept, and looked up
-    in what was kept; unless told, it is where there are no `contents`.
+    in what was kept; unless told, it is where there are no `contents`. `stage` is what the progress calls it.
     """
     keep = not contents if keep is None else keep
-    job.progress("running the programs")
+    job.progress(stage)
     rules = job.scopes.rules
     names = {code: rule.name for code, rule in rules.items()}
     faults = {fault for result in results for fault in result.faults}

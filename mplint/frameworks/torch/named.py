@@ -203,7 +203,7 @@ class Said:
         """Whether a word stands in one of them, or which members of a module they name together with it."""
         if kind == "word":
             anywhere = re.compile(rf"\b{re.escape(name)}\b")
-            return any(anywhere.search(text) is not None for text in self.texts)
+            return any(name in text and anywhere.search(text) is not None for text in self.texts)
         if not self.index:
             for stem, member in (pair for text in self.texts for pair in DOTTED.findall(text)):
                 self.index.setdefault(stem, set()).add(member)
