@@ -240,3 +240,31 @@ def test_the_python_api_takes_a_commit_too(run: Run, tmp_path: Path) -> None:
 def test_outside_a_repository_is_misuse(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
     assert run("--since", "HEAD") == (2, [], "mplint: error: --since and --staged need a git repository, and git\n")
+
+
+def test_a_shallow_clone_is_told_how_to_fetch_its_history(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git("checkout", "--quiet", "-b", "work")
+    (tmp_path / "c.py").write_text(PROGRAM)
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "second")
+    (tmp_path / "c.py").write_text(OLD)
+    git("commit", "--quiet", "--all", "--message", "third")
+    git("clone", "--quiet", "--depth", "1", "--no-single-branch", "--branch", "work", tmp_path.as_uri(), str(tmp_path / "shallow"))
+    monkeypatch.chdir(tmp_path / "shallow")
+    for ref, what in (("HEAD~1", 'no commit "HEAD~1"'), ("origin/main", 'no commit that "origin/main" and HEAD both have')):
+        code, _, err = run("--since", ref)
+        assert code == 2 and f"--since: git knows {what}; this clone is shallow: `git fetch --unshallow`" in err
+    git("fetch", "--quiet", "--unshallow")
+    assert run("--since", "origin/main")[1] == ["c.py:1:6 MP101"]
+
+
+def test_a_merge_with_conflicts_is_no_commit_yet(run: Run, tmp_path: Path) -> None:
+    git("checkout", "--quiet", "-b", "work")
+    (tmp_path / "a.py").write_text(f"{PROGRAM}x = 1\n")
+    git("commit", "--quiet", "--all", "--message", "second")
+    git("checkout", "--quiet", "main")
+    (tmp_path / "a.py").write_text(f"{PROGRAM}x = 2\n")
+    git("commit", "--quiet", "--all", "--message", "third")
+    with pytest.raises(subprocess.CalledProcessError):
+        git("merge", "work")
+    assert run("--staged") == (2, [], "mplint: error: --staged: a.py has conflicts of a merge that are not resolved yet\n")

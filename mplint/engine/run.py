@@ -21,8 +21,8 @@ from mplint.engine.discovery import discover, kept
 from mplint.engine.job import Job
 from mplint.engine.progress import SILENT, Progress
 from mplint.engine.repositories import by_repository
+from mplint.engine.results import SKIPPED, Fault, FileResult, Interrupted
 from mplint.engine.results import CheckResult as CheckResult
-from mplint.engine.results import Fault, FileResult, Interrupted
 from mplint.engine.targets import TargetResolver
 from mplint.errors import UsageError, describe
 from mplint.findings import Finding, Severity
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 PARALLEL_BYTES = 1_500_000  # below this much source, starting workers costs more than it saves
 COLLECT_EVERY = 64
-SKIPPED = "not checked: "  # what is said of a model that was passed over begins so
 MOST_WORKERS = 8  # that are started unasked
 
 
