@@ -117,11 +117,7 @@ def test_findings_that_the_options_hide_keep_their_entries(run: Run) -> None:
 def test_what_can_not_be_read_is_in_no_baseline(run: Run, tmp_path: Path) -> None:
     (tmp_path / "src" / "broken.py").write_text("def f(:\n")
     code, _, err = run("baseline", "create")
-    assert (
-        code == 2
-        and "src/broken.py: " in err
-        and "no baseline holds this: mend it, or leave the file" in err
-    )
+    assert code == 2 and "src/broken.py: " in err and "no baseline holds this: mend it, or leave the file" in err
     assert list(entries(tmp_path)) == ["src/train.py"]
     assert run("check", "--baseline", FILE)[0] == 2
 
