@@ -397,8 +397,7 @@ def conclude(
 ) -> CheckResult:
     """Ask the whole program, suppress and sort what the files gave; `contents` are texts checked in the place of files on disk.
 
-    What else was read or looked for to answer is added to `others`. `keep`: whether what the whole program says is kept, and looked up
-    in what was kept; unless told, it is where there are no `contents`. `stage` is what the progress calls it.
+    What else was read or looked for is added to `others`. `keep`: what the whole program says is kept (by default without `contents`).
     """
     keep = not contents if keep is None else keep
     job.progress(stage)
