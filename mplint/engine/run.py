@@ -399,7 +399,6 @@ def conclude(
 
     What else was read or looked for is added to `others`. `keep`: what the whole program says is kept (by default without `contents`).
     """
-    keep = not contents if keep is None else keep
     job.progress(stage)
     rules = job.scopes.rules
     names = {code: rule.name for code, rule in rules.items()}
@@ -408,6 +407,34 @@ def conclude(
         if result.note and is_r(result.path) and os.path.abspath(result.path) in job.named:
             raise UsageError(f"{result.path}: {result.note}")
     programs = [result for result in results if not is_config(result.path) and not is_model(result.path)]
+    asked, known = ask_programs(programs, job, contents, faults, others, keep=not contents if keep is None else keep)
+    shown: set[Finding] = set()
+    hidden: set[Finding] = set()
+    for result in results:
+        if result.doubtful and result.path not in contents and os.path.abspath(result.path) not in job.named:
+            continue
+        scope = job.scopes.of(result.path)
+        enabled = scope.codes - scope.ignores.codes(result.path) - job.scopes.given.codes(result.path)
+        told = (informed(f, known.get(spot(f))) for f in result.findings)
+        kept = [f for f in (*told, *asked.get(result.path, ())) if f.code in enabled]
+        if result.comments:
+            kept = suppressed(result, kept, enabled - scope.idle, names, contents, faults)
+        kept = [judged(f, rules, scope.severities) for f in kept] if scope.severities else kept
+        sure = {f for f in kept if f.confidence.rank >= scope.config.min_confidence.rank}
+        wanted = {f for f in sure if f.severity is not Severity.INFO or f.code in scope.advised}
+        shown |= wanted
+        hidden.update(f for f in kept if f not in wanted)
+    checked = [result.path for result in results if not result.note]
+    profiles = tuple(result.profile for result in results if result.profile is not None)
+    notes = notes_of((result.path, result.note) for result in results if result.note) + remarks_of(results, job.named)
+    found = CheckResult(in_order(shown), len(checked), tuple(sorted(faults)), notes, profiles, unjudged=unjudged_in(results))
+    return found if job.config.baseline is None else without_known(found, in_order(hidden), job, checked, contents)
+
+
+def ask_programs(
+    programs: Sequence[FileResult], job: Job, contents: Mapping[str, bytes], faults: set[Fault], others: set[str] | None, *, keep: bool
+) -> tuple[dict[str, list[Finding]], dict[tuple[object, ...], Finding]]:
+    """What the whole program says, by path, and apart from that what it says of what a file shows by itself, by its spot."""
     asked: dict[str, list[Finding]] = {}
     known: dict[tuple[object, ...], Finding] = {}  # what the program says of what a file shows by itself
     asking = job.rules_of(result.path for result in programs)
@@ -431,27 +458,7 @@ def conclude(
             known |= {spot(f): f for f in more if spot(f) in own and f.confidence.rank < own[spot(f)].confidence.rank}
         if others is not None:
             others.update(*(cache.others for cache in caches))
-    shown: set[Finding] = set()
-    hidden: set[Finding] = set()
-    for result in results:
-        if result.doubtful and result.path not in contents and os.path.abspath(result.path) not in job.named:
-            continue
-        scope = job.scopes.of(result.path)
-        enabled = scope.codes - scope.ignores.codes(result.path) - job.scopes.given.codes(result.path)
-        told = (informed(f, known.get(spot(f))) for f in result.findings)
-        kept = [f for f in (*told, *asked.get(result.path, ())) if f.code in enabled]
-        if result.comments:
-            kept = suppressed(result, kept, enabled - scope.idle, names, contents, faults)
-        kept = [judged(f, rules, scope.severities) for f in kept] if scope.severities else kept
-        sure = {f for f in kept if f.confidence.rank >= scope.config.min_confidence.rank}
-        wanted = {f for f in sure if f.severity is not Severity.INFO or f.code in scope.advised}
-        shown |= wanted
-        hidden.update(f for f in kept if f not in wanted)
-    checked = [result.path for result in results if not result.note]
-    profiles = tuple(result.profile for result in results if result.profile is not None)
-    notes = notes_of((result.path, result.note) for result in results if result.note) + remarks_of(results, job.named)
-    found = CheckResult(in_order(shown), len(checked), tuple(sorted(faults)), notes, profiles, unjudged=unjudged_in(results))
-    return found if job.config.baseline is None else without_known(found, in_order(hidden), job, checked, contents)
+    return asked, known
 
 
 def unjudged_in(results: Iterable[FileResult]) -> tuple[tuple[str, str], ...]:

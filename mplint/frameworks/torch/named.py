@@ -78,10 +78,11 @@ class Named:
             said = texts.said()
             self.project.heard.update(said.places)
             self.project.kept[Texts] = (said, self.project.asked.setdefault(texts, {}))
-        said, answers = self.project.kept[Texts]  # type: ignore[misc]
+        kept: tuple[Said, dict[Hashable, Hashable]] = self.project.kept[Texts]  # type: ignore[assignment]
+        said, answers = kept
         if question not in answers:
             answers[question] = said.answer(*question)
-        return answers[question]  # type: ignore[no-any-return]
+        return answers[question]
 
     def listed(self) -> list[str]:
         """The folders over whose files a program goes that imports modules by names."""
