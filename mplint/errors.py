@@ -9,6 +9,9 @@ class UsageError(Exception):
     """Misuse: a missing path, an unknown name, a bad configuration. Its text is the one line that the user sees."""
 
 
+DIGITS = str.maketrans("oil", "011")  # what is typed, or read, for digits of a code
+
+
 def nearest(word: str, candidates: Iterable[str]) -> str:
     """`; did you mean "…"?` for the candidate most like `word`, or "" where none is."""
     found = closest(word, candidates)
@@ -20,6 +23,8 @@ def closest(word: str, candidates: Iterable[str]) -> str | None:
     from difflib import get_close_matches
 
     by_key = {candidate.casefold(): candidate for candidate in candidates}
+    if meant := by_key.get(word.casefold().translate(DIGITS)):
+        return meant
     found = get_close_matches(word.casefold(), by_key, n=1, cutoff=0.6)
     return by_key[found[0]] if found else None
 

@@ -117,7 +117,7 @@ def test_findings_that_the_options_hide_keep_their_entries(run: Run) -> None:
 def test_what_can_not_be_read_is_in_no_baseline(run: Run, tmp_path: Path) -> None:
     (tmp_path / "src" / "broken.py").write_text("def f(:\n")
     code, _, err = run("baseline", "create")
-    assert code == 2 and "src/broken.py: " in err and "no baseline holds this" in err
+    assert code == 2 and "src/broken.py: " in err and "no baseline holds this: mend it, or leave the file" in err
     assert list(entries(tmp_path)) == ["src/train.py"]
     assert run("check", "--baseline", FILE)[0] == 2
 
@@ -196,3 +196,17 @@ def test_the_same_findings_make_the_same_bytes(run: Run, tmp_path: Path) -> None
     first = (tmp_path / FILE).read_bytes()
     run("baseline", "update")
     assert (tmp_path / FILE).read_bytes() == first
+
+
+def test_the_way_out_after_a_rename_is_told(run: Run, tmp_path: Path) -> None:
+    run("baseline", "create")
+    (tmp_path / "src" / "train.py").rename(tmp_path / "src" / "fit.py")
+    code, _, err = run("check", "--baseline", FILE)
+    assert code == 1 and err.endswith("drops it, `mplint baseline update` follows files that have other names now\n")
+    run("baseline", "update")
+    assert list(entries(tmp_path)) == ["src/fit.py"] and run("check", "--baseline", FILE)[0] == 0
+
+
+def test_an_action_that_is_missing_or_misspelled(run: Run) -> None:
+    assert "required: ACTION (see" in run("baseline")[2]
+    assert 'did you mean "create"?' in run("baseline", "creat")[2]

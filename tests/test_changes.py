@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -226,7 +227,6 @@ def test_lines_of_a_notebook_are_those_of_its_cells(run: Run, tmp_path: Path) ->
 )
 def test_misuse_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], message: str) -> None:
     import io
-    import sys
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert run(*argv) == (2, [], f"mplint: error: {message}\n")
@@ -240,3 +240,60 @@ def test_the_python_api_takes_a_commit_too(run: Run, tmp_path: Path) -> None:
 def test_outside_a_repository_is_misuse(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
     assert run("--since", "HEAD") == (2, [], "mplint: error: --since and --staged need a git repository, and git\n")
+
+
+def test_a_shallow_clone_is_told_how_to_fetch_its_history(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git("checkout", "--quiet", "-b", "work")
+    (tmp_path / "c.py").write_text(PROGRAM)
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "second")
+    (tmp_path / "c.py").write_text(OLD)
+    git("commit", "--quiet", "--all", "--message", "third")
+    git("clone", "--quiet", "--depth", "1", "--no-single-branch", "--branch", "work", tmp_path.as_uri(), str(tmp_path / "shallow"))
+    monkeypatch.chdir(tmp_path / "shallow")
+    for ref, what in (("HEAD~1", 'no commit "HEAD~1"'), ("origin/main", 'no commit that "origin/main" and HEAD both have')):
+        code, _, err = run("--since", ref)
+        assert code == 2 and f"--since: git knows {what}; this clone is shallow: `git fetch --unshallow`" in err
+    git("fetch", "--quiet", "--unshallow")
+    assert run("--since", "origin/main")[1] == ["c.py:1:6 MP101"]
+
+
+def test_a_merge_with_conflicts_is_no_commit_yet(run: Run, tmp_path: Path) -> None:
+    git("checkout", "--quiet", "-b", "work")
+    (tmp_path / "a.py").write_text(f"{PROGRAM}x = 1\n")
+    git("commit", "--quiet", "--all", "--message", "second")
+    git("checkout", "--quiet", "main")
+    (tmp_path / "a.py").write_text(f"{PROGRAM}x = 2\n")
+    git("commit", "--quiet", "--all", "--message", "third")
+    with pytest.raises(subprocess.CalledProcessError):
+        git("merge", "work")
+    assert run("--staged") == (2, [], "mplint: error: --staged: a.py has conflicts of a merge that are not resolved yet\n")
+
+
+def test_a_hook_judges_what_git_is_about_to_commit(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLINT_CACHE_DIR", str(tmp_path / ".git" / "cache"))
+    hook = tmp_path / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mplint check --staged --isolated\n')
+    hook.chmod(0o755)
+
+    def commits(*arguments: str) -> bool:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        ran = subprocess.run(["git", *identity, "commit", "-qm", "x", *arguments], capture_output=True, text=True)
+        assert ("MP101" in ran.stdout + ran.stderr) == (ran.returncode != 0), ran
+        return ran.returncode == 0
+
+    (tmp_path / "a.py").write_text(f"{PROGRAM}x = 1\n{OLD}")
+    (tmp_path / "b.py").write_text(f"{PROGRAM}x = 1\n")
+    assert not commits("--all")
+    assert commits("b.py") and not commits("a.py")
+    (tmp_path / "part.py").write_text("import torch\n")
+    git("add", "part.py")
+    (tmp_path / "part.py").write_text(PROGRAM)
+    assert commits()
+    git("worktree", "add", "--quiet", "--detach", str(tmp_path / "beside"))
+    monkeypatch.chdir(tmp_path / "beside")
+    (tmp_path / "beside" / "b.py").write_text(PROGRAM * 2)
+    assert not commits("--all")
+    (tmp_path / "beside" / "b.py").write_text(f"{PROGRAM}y = 2\n")
+    assert commits("--all")

@@ -120,5 +120,12 @@ def test_an_output_file_that_cannot_be_written_ends_the_run_before_the_work(prog
     assert main(["check", "src", "--output-file", "src"]) == 2
 
 
+def test_no_report_replaces_a_program(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (program / "src" / "train.py").read_text()
+    assert main(["check", "--output-file", "src/train.py"]) == 2
+    assert "src/train.py is a program or a model, which no report replaces" in capsys.readouterr().err
+    assert (program / "src" / "train.py").read_text() == text
+
+
 def test_paths_are_relative_with_slashes(program: Path) -> None:
     assert relative_path(str(program / "src" / "train.py")) == "src/train.py"

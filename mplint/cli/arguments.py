@@ -37,6 +37,13 @@ class Help(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """A parser whose complaints are one line, raised as UsageError."""
 
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += nearest(str(value), map(str, action.choices or ()))
+            raise
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see `{self.prog} --help`)")
 
@@ -89,6 +96,8 @@ def prepare(options: argparse.Namespace) -> Asked:
         except UsageError as error:
             raise UsageError(f"{option}: {error}") from None
     paths = tuple(path for path in options.paths if path != "-")
+    if len(paths) == len(options.paths) and getattr(options, "stdin_filename", None) is not None:
+        raise UsageError("--stdin-filename names what is read from standard input: give `-` as well")
     if len(paths) == len(options.paths):
         return Asked(config, paths or (".",), {})
     return Asked(config, paths, {getattr(options, "stdin_filename", None) or "<stdin>": sys.stdin.buffer.read()})
@@ -112,7 +121,7 @@ PATHS = "files, folders, globs, or - for standard input (default: the current fo
 
 def add_paths(parser: Parser, told: str = PATHS) -> None:
     """The files and folders that a command is for, as `told`."""
-    parser.add_argument("paths", nargs="*", metavar="PATH", help=told)
+    parser.add_argument("paths", nargs="*", default=[], metavar="PATH", help=told)  # a default: else it counts among what is missing
 
 
 def add_common(parser: Parser) -> None:

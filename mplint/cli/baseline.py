@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mplint.cli.arguments import Parser, add_choice, add_paths, prepare
 from mplint.cli.output import write_text
-from mplint.cli.terminal import CLEAN, FAILED, complain, show_faults, style_of
+from mplint.cli.terminal import CLEAN, FAILED, complain, progress_of, show_faults, style_of
 from mplint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def run(options: Namespace) -> int:
     if creates and os.path.exists(file):
         raise UsageError(f"{file} is there already; `mplint baseline update` brings it up to date")
     before: Counter[Key] = Counter() if creates else Counter(dict(baseline.read(file)))
-    result = check_paths(paths, config._replace(baseline=None if creates else file))
+    with progress_of(f"{file} is as it was") as progress:
+        result = check_paths(paths, config._replace(baseline=None if creates else file), progress=progress)
     keys = baseline.Keys(os.path.dirname(os.path.abspath(file)), Texts())
     fresh: Counter[Key] = Counter() if options.action == "prune" else keys.count(result.findings)
     gone = Counter(dict(result.stale))
@@ -71,6 +72,8 @@ def run(options: Namespace) -> int:
         sys.stdout.write("".join(f"{line}\n" for line in told))
     unread = [finding for finding in result.findings if finding.code == UnreadableInput.code]
     for finding in unread:
-        complain(f"error: {finding.location.path}: {finding.message}; no baseline holds this")
+        complain(
+            f"error: {finding.location.path}: {finding.message}; no baseline holds this: mend it, or leave the file out with `exclude`"
+        )
     show_faults([str(fault) for fault in result.faults])
     return FAILED if unread or result.faults else CLEAN

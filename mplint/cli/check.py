@@ -103,7 +103,7 @@ def run(options: Namespace) -> int:
         if evidence is not None:
             result = _judged(result, evidence, given, quiet=options.quiet)
     faults = _report(options, config, result, given, models)
-    _remark(options, config, result)
+    _remark(options, config, result, given)
     if options.verbose:
         _tell_more(config, paths, time.monotonic() - begun)
     for failure in failures:
@@ -159,17 +159,33 @@ def _report(options: Namespace, config: Config, result: CheckResult, given: Mapp
     return faults + more
 
 
-def _remark(options: Namespace, config: Config, result: CheckResult) -> None:
-    """Say what was passed over."""
+def _remark(options: Namespace, config: Config, result: CheckResult, given: Mapping[str, bytes]) -> None:
+    """Say what was passed over, where the report does not."""
+    from mplint.engine.results import SKIPPED
+
+    listed = options.output_format in ("text", "full", "grouped") and not options.quiet and not options.statistics
     for note in result.notes:
-        complain(f"note: {note}")
+        if not (listed and f": {SKIPPED}" in note):
+            complain(f"note: {note}")
     if result.stale and not options.quiet:
         gone = sum(result.stale.values())
         what = "1 known finding is" if gone == 1 else f"{gone} known findings are"
-        complain(f"note: {config.baseline}: {what} gone; `mplint baseline prune` drops them")
+        then = f"drops {'it' if gone == 1 else 'them'}"
+        if _are_moved(config, result, given):
+            then += ", `mplint baseline update` follows files that have other names now"
+        complain(f"note: {config.baseline}: {what} gone; `mplint baseline prune` {then}")
     if (options.output_format == "concise" or options.quiet) and not options.statistics:
         for path, reason in result.unjudged:
             complain(f"note: {path}: not judged: {reason}")
+
+
+def _are_moved(config: Config, result: CheckResult, given: Mapping[str, bytes]) -> bool:
+    """Whether some findings are those that the baseline holds of files which are gone."""
+    from mplint.engine.baseline import Keys, are_moved
+    from mplint.engine.texts import Texts
+
+    folder = os.path.dirname(os.path.abspath(config.baseline or ""))
+    return are_moved(result.stale, result.findings, Keys(folder, Texts(given)), folder)
 
 
 def _tell_more(config: Config, paths: Sequence[str], seconds: float) -> None:

@@ -6,6 +6,8 @@ import os
 from errno import EACCES
 
 from mplint.errors import UsageError
+from mplint.graph.names import is_model
+from mplint.python.suffixes import PROGRAMS
 
 
 def ensure_writable(path: str) -> None:
@@ -25,7 +27,12 @@ def ensure_writable(path: str) -> None:
 
 
 def ensure_text_file(path: str) -> None:
-    """Raise UsageError where a text can't be written to a path, before anything is worked out for it."""
+    """Raise UsageError where a text can't be written to a path, before anything is worked out for it.
+
+    A program or a model that is there is never replaced: it was meant to be read.
+    """
+    if os.path.exists(path) and (path.endswith(PROGRAMS) or is_model(path)):
+        raise UsageError(f"{path} is a program or a model, which no report replaces: name another file")
     if os.path.isdir(path):
         raise UsageError(f"{path} can't be written: it is a folder")
     ensure_writable(path)

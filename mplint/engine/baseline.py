@@ -88,6 +88,12 @@ def stale(unmet: Entries, checked: Iterable[str], codes: Callable[[str], frozens
     return Counter({key: count for key, count in unmet.items() if (key.path in seen or key.path in gone) and key.code in codes(key.path)})
 
 
+def are_moved(stale: Entries, findings: Iterable[Finding], keys: Keys, folder: str) -> bool:
+    """Whether some findings are what entries say of files that are gone, in files of other names."""
+    gone = {key._replace(path="") for key in stale if not os.path.exists(os.path.join(folder, key.path))}
+    return bool(gone) and any(keys.key(finding)._replace(path="") in gone for finding in findings)
+
+
 def read(path: str) -> Entries:
     """The entries of a baseline. Raises UsageError for a file that is missing or is none."""
     try:

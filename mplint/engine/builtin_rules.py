@@ -22,7 +22,9 @@ class UnreadableInput(Rule):
     ## Why is this bad?
     Nothing in that file or cell was checked, so a run without findings would say too much.
     Programs are read as the Python that runs mplint reads them: syntax that is newer than that is
-    reported too, and goes away when mplint runs under a newer Python.
+    reported too, and goes away when mplint runs under a newer Python. A baseline does not hold these. A file that is
+    meant to be no program of this Python, such as a template or one for Python 2, is left out by `exclude` in the configuration, or by
+    `per-file-ignores = {"old/*" = ["MP001"]}`, which says that it is known to be unchecked.
 
     ## Example
     ```python

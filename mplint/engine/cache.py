@@ -25,6 +25,7 @@ from mplint.rule import plugin_modules, rules_package
 if TYPE_CHECKING:
     from mplint.engine.job import Job
     from mplint.engine.targets import TargetResolver
+    from mplint.program.project import Topic
 
 Same = Callable[[str, bytes], bool]  # whether a program is lowered to what it was when its bytes had another digest
 Entries = dict[str, tuple[str, bytes, FileResult]]
@@ -92,12 +93,12 @@ class ProgramCache:
         found = next((known for known in self._load() if known.facts == facts and known.holds(digests, read, same)), None)
         if found is None:
             return None
-        self.others = frozenset(found.others)
+        self.others = frozenset((*found.others, *found.heard))
         return found.findings
 
     def store(self, made: Made) -> None:
         """Add findings and write the cache; a folder that can't be written to is no error."""
-        self.others = frozenset(made.others)
+        self.others = frozenset((*made.others, *made.heard))
         kept = [known for known in self._load() if known.facts != made.facts or known.digests != made.digests]
         write(self.path, pickle.dumps([made, *kept[: self.KEPT - 1]], pickle.HIGHEST_PROTOCOL))
 
@@ -153,7 +154,7 @@ class Made(NamedTuple):
 
     `facts`: a digest of what is known of each program by itself; `digests`: of the programs; `read`: those whose text was read; `run`: what
     was asked for in its lowered form; `answers`: what texts were asked beside, and the answers; `others`: digests of further
-    files.
+    files; `heard`: of those that were asked questions alone, and `asked`: these, with the answers.
     """
 
     facts: bytes
@@ -162,6 +163,8 @@ class Made(NamedTuple):
     run: frozenset[str]
     answers: dict[str, dict[Callable[[bytes], Hashable], Hashable]]
     others: dict[str, bytes]
+    heard: dict[str, bytes]
+    asked: dict[Topic, dict[Hashable, Hashable]]
     findings: dict[str, list[Finding]]
 
     def holds(self, digests: Mapping[str, bytes], read: Callable[[str], bytes], same: Same) -> bool:
@@ -174,7 +177,11 @@ class Made(NamedTuple):
                 return False
         if any(path in self.run and not same(path, self.digests[path]) for path in changed):
             return False
-        return all(digest_of(bytes_of(path, read)) == old for path, old in self.others.items())
+        if any(digest_of(bytes_of(path, read)) != old for path, old in self.others.items()):
+            return False
+        if all(digest_of(bytes_of(path, read)) == old for path, old in self.heard.items()):
+            return True
+        return all(topic.answers(known) == known for topic, known in self.asked.items())
 
 
 def place_of(kind: str, config: Config, codes: frozenset[str], *more: str) -> str:

@@ -13,7 +13,7 @@ from mplint.engine.discovery import kept
 from mplint.engine.git import changes_since, changes_staged
 from mplint.engine.job import Job
 from mplint.engine.progress import SILENT, Progress
-from mplint.engine.run import CheckResult, conclude, examine, files_of, spot
+from mplint.engine.run import CheckResult, conclude, examine_all, files_of, spot
 from mplint.engine.targets import TargetResolver
 from mplint.engine.texts import Texts
 from mplint.findings import Finding
@@ -30,9 +30,10 @@ def check_changes(
     changes = changes_staged() if since is None else changes_since(since)
     job = Job.of(config, paths, progress)
     resolver = TargetResolver(config, job.scopes)
-    shown = {os.path.abspath(file): file for file in files_of(paths, job)}
+    files = files_of(paths, job)
+    shown = {os.path.abspath(file): file for file in files}
     given = _texts(changes.now, shown, job)
-    results = examine(paths, job, resolver, given)
+    results = examine_all(files, job, resolver, given)
     left = frozenset(path for path, data in changes.now.items() if data is None) | changes.strangers
     results = [result for result in results if os.path.abspath(result.path) not in left]
     now = conclude(results, job, given, keep=True)
@@ -48,7 +49,8 @@ def check_changes(
     then = [result for result in results if result.path not in old]
     others = contents.keys() - {result.path for result in then}
     then += [check_data(path, contents[path], resolver.targets(path), job.rules(path)) for path in sorted(others)]
-    before = conclude(then, job._replace(config=config._replace(baseline=None)), contents, keep=True)
+    unfiltered = job._replace(config=config._replace(baseline=None))
+    before = conclude(then, unfiltered, contents, keep=True, stage="running the programs as they were before the change")
     entries = Keys(".", Texts(contents)).count(before.findings)
     fresh = compare(now.findings, entries, Keys(".", texts)).fresh
     wanted = {*here, *fresh}

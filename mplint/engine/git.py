@@ -34,8 +34,11 @@ def changes_since(ref: str) -> Changes:
     top = _top()
     start = _ask(top, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
     if start is None:
-        raise UsageError(f'--since: git knows no commit "{ref}"')
-    base = _ask(top, "merge-base", ref, "HEAD") or start
+        raise UsageError(f'--since: git knows no commit "{ref}"{_of_shallow(top)}')
+    base = _ask(top, "merge-base", ref, "HEAD")
+    if base is None and (shallow := _of_shallow(top)):  # what both have may lie behind the end of this clone's history
+        raise UsageError(f'--since: git knows no commit that "{ref}" and HEAD both have{shallow}')
+    base = base or start
     new = _names(top, "ls-files", "--others", "--exclude-standard", "-z")
     changed = _names(top, "diff", "--name-only", "--no-renames", "-z", base.decode().strip())
     return Changes(_before(top, base.decode().strip(), [*changed, *new]), {}, frozenset())
@@ -44,15 +47,23 @@ def changes_since(ref: str) -> Changes:
 def changes_staged() -> Changes:
     """What the next commit would change: the index against HEAD, whatever lies in the working tree.
 
-    Raises UsageError outside a repository.
+    Raises UsageError outside a repository, and in the middle of a merge.
     """
     top = _top()
     head = _ask(top, "rev-parse", "--verify", "--quiet", "HEAD")
     base = head.decode().strip() if head else EMPTY_TREE
+    if torn := _names(top, "diff", "--name-only", "--diff-filter=U", "-z"):
+        raise UsageError(f"--staged: {torn[0]} has conflicts of a merge that are not resolved yet")
     changed = _names(top, "diff", "--cached", "--name-only", "--no-renames", "-z", base)
     unstaged = _names(top, "diff", "--name-only", "--no-renames", "-z")
     strangers = (os.path.join(top, name) for name in _names(top, "ls-files", "--others", "-z"))
     return Changes(_before(top, base, changed), _contents(top, "", filter(_is_text, unstaged)), frozenset(strangers))
+
+
+def _of_shallow(top: str) -> str:
+    """What a user of a clone without its history is told; nothing of others."""
+    shallow = (_ask(top, "rev-parse", "--is-shallow-repository") or b"").strip() == b"true"
+    return "; this clone is shallow: `git fetch --unshallow` fetches its history (in GitHub Actions: fetch-depth: 0)" if shallow else ""
 
 
 def _top() -> str:

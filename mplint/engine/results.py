@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from mplint.program.lower import IR
 
 
+SKIPPED = "not checked: "  # what is said of a model that was passed over begins so
+
+
 class Fault(NamedTuple):
     """A mistake of mplint's own: which rule (or which other step) failed on which file, and how."""
 

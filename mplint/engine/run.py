@@ -21,8 +21,8 @@ from mplint.engine.discovery import discover, kept
 from mplint.engine.job import Job
 from mplint.engine.progress import SILENT, Progress
 from mplint.engine.repositories import by_repository
+from mplint.engine.results import SKIPPED, Fault, FileResult, Interrupted
 from mplint.engine.results import CheckResult as CheckResult
-from mplint.engine.results import Fault, FileResult, Interrupted
 from mplint.engine.targets import TargetResolver
 from mplint.errors import UsageError, describe
 from mplint.findings import Finding, Severity
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 PARALLEL_BYTES = 1_500_000  # below this much source, starting workers costs more than it saves
 COLLECT_EVERY = 64
-SKIPPED = "not checked: "  # what is said of a model that was passed over begins so
 MOST_WORKERS = 8  # that are started unasked
 
 
@@ -202,11 +201,15 @@ def together(results: Sequence[CheckResult]) -> CheckResult:
 
 def examine(paths: Sequence[str], job: Job, resolver: TargetResolver, contents: Mapping[str, bytes]) -> list[FileResult]:
     """What each of `contents` (texts by path, whatever lies on disk) and each file under `paths` gives by itself."""
-    config = job.config
-    if config.force_exclude and contents:
+    if job.config.force_exclude and contents:
         contents = {path: contents[path] for path in kept(contents, job.scopes)}
+    return examine_all(files_of(paths, job), job, resolver, contents)
+
+
+def examine_all(files: Sequence[str], job: Job, resolver: TargetResolver, contents: Mapping[str, bytes]) -> list[FileResult]:
+    """What each of `contents` and each of some files gives by itself."""
     results = [check_data(path, data, resolver.targets(path), job.rules(path)) for path, data in contents.items()]
-    return results + examine_files([path for path in files_of(paths, job) if path not in contents], job, resolver)
+    return results + examine_files([path for path in files if path not in contents], job, resolver)
 
 
 def files_of(paths: Sequence[str], job: Job) -> list[str]:
@@ -384,15 +387,19 @@ def size_of(files: Iterable[str], most: float = PARALLEL_BYTES) -> int:
 
 
 def conclude(
-    results: Sequence[FileResult], job: Job, contents: Mapping[str, bytes], others: set[str] | None = None, *, keep: bool | None = None
+    results: Sequence[FileResult],
+    job: Job,
+    contents: Mapping[str, bytes],
+    others: set[str] | None = None,
+    *,
+    keep: bool | None = None,
+    stage: str = "running the programs",
 ) -> CheckResult:
     """Ask the whole program, suppress and sort what the files gave; `contents` are texts checked in the place of files on disk.
 
-    What else was read or looked for to answer is added to `others`. `keep`: whether what the whole program says is kept, and looked up
-    in what was kept; unless told, it is where there are no `contents`.
+    What else was read or looked for is added to `others`. `keep`: what the whole program says is kept (by default without `contents`).
     """
-    keep = not contents if keep is None else keep
-    job.progress("running the programs")
+    job.progress(stage)
     rules = job.scopes.rules
     names = {code: rule.name for code, rule in rules.items()}
     faults = {fault for result in results for fault in result.faults}
@@ -400,6 +407,34 @@ def conclude(
         if result.note and is_r(result.path) and os.path.abspath(result.path) in job.named:
             raise UsageError(f"{result.path}: {result.note}")
     programs = [result for result in results if not is_config(result.path) and not is_model(result.path)]
+    asked, known = ask_programs(programs, job, contents, faults, others, keep=not contents if keep is None else keep)
+    shown: set[Finding] = set()
+    hidden: set[Finding] = set()
+    for result in results:
+        if result.doubtful and result.path not in contents and os.path.abspath(result.path) not in job.named:
+            continue
+        scope = job.scopes.of(result.path)
+        enabled = scope.codes - scope.ignores.codes(result.path) - job.scopes.given.codes(result.path)
+        told = (informed(f, known.get(spot(f))) for f in result.findings)
+        kept = [f for f in (*told, *asked.get(result.path, ())) if f.code in enabled]
+        if result.comments:
+            kept = suppressed(result, kept, enabled - scope.idle, names, contents, faults)
+        kept = [judged(f, rules, scope.severities) for f in kept] if scope.severities else kept
+        sure = {f for f in kept if f.confidence.rank >= scope.config.min_confidence.rank}
+        wanted = {f for f in sure if f.severity is not Severity.INFO or f.code in scope.advised}
+        shown |= wanted
+        hidden.update(f for f in kept if f not in wanted)
+    checked = [result.path for result in results if not result.note]
+    profiles = tuple(result.profile for result in results if result.profile is not None)
+    notes = notes_of((result.path, result.note) for result in results if result.note) + remarks_of(results, job.named)
+    found = CheckResult(in_order(shown), len(checked), tuple(sorted(faults)), notes, profiles, unjudged=unjudged_in(results))
+    return found if job.config.baseline is None else without_known(found, in_order(hidden), job, checked, contents)
+
+
+def ask_programs(
+    programs: Sequence[FileResult], job: Job, contents: Mapping[str, bytes], faults: set[Fault], others: set[str] | None, *, keep: bool
+) -> tuple[dict[str, list[Finding]], dict[tuple[object, ...], Finding]]:
+    """What the whole program says, by path, and apart from that what it says of what a file shows by itself, by its spot."""
     asked: dict[str, list[Finding]] = {}
     known: dict[tuple[object, ...], Finding] = {}  # what the program says of what a file shows by itself
     asking = job.rules_of(result.path for result in programs)
@@ -423,27 +458,7 @@ def conclude(
             known |= {spot(f): f for f in more if spot(f) in own and f.confidence.rank < own[spot(f)].confidence.rank}
         if others is not None:
             others.update(*(cache.others for cache in caches))
-    shown: set[Finding] = set()
-    hidden: set[Finding] = set()
-    for result in results:
-        if result.doubtful and result.path not in contents and os.path.abspath(result.path) not in job.named:
-            continue
-        scope = job.scopes.of(result.path)
-        enabled = scope.codes - scope.ignores.codes(result.path) - job.scopes.given.codes(result.path)
-        told = (informed(f, known.get(spot(f))) for f in result.findings)
-        kept = [f for f in (*told, *asked.get(result.path, ())) if f.code in enabled]
-        if result.comments:
-            kept = suppressed(result, kept, enabled - scope.idle, names, contents, faults)
-        kept = [judged(f, rules, scope.severities) for f in kept] if scope.severities else kept
-        sure = {f for f in kept if f.confidence.rank >= scope.config.min_confidence.rank}
-        wanted = {f for f in sure if f.severity is not Severity.INFO or f.code in scope.advised}
-        shown |= wanted
-        hidden.update(f for f in kept if f not in wanted)
-    checked = [result.path for result in results if not result.note]
-    profiles = tuple(result.profile for result in results if result.profile is not None)
-    notes = notes_of((result.path, result.note) for result in results if result.note) + remarks_of(results, job.named)
-    found = CheckResult(in_order(shown), len(checked), tuple(sorted(faults)), notes, profiles, unjudged=unjudged_in(results))
-    return found if job.config.baseline is None else without_known(found, in_order(hidden), job, checked, contents)
+    return asked, known
 
 
 def unjudged_in(results: Iterable[FileResult]) -> tuple[tuple[str, str], ...]:

@@ -38,6 +38,7 @@ from mplint.versions import Versions
 
 if TYPE_CHECKING:
     from mplint.engine.lowered import LoweredPrograms
+    from mplint.program.project import Project
 
 FEW = 40  # programs, whose imports are looked up on disk as well
 PROJECT_FILES = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
@@ -75,9 +76,7 @@ def traced_findings(
             if programs.kept is not None:
                 programs.kept.write()
             if remembered is not None and not faults:
-                looked_up = found.project.looked_up if found.project is not None else set()
-                others = {path: digest_of(bytes_of(path, programs.data)) for path in sorted({*programs.others, *looked_up})}
-                remembered.store(Made(facts, digests, frozenset(programs.opened), frozenset(programs.run), programs.answers, others, told))
+                remembered.store(made_of(programs, found.project, facts, digests, told))
             return told
         except MemoryError:
             faults.add(Fault(given[named[0]], "interpreting the program", f"it takes more than {ceilings.BYTES >> 30} GB of memory"))
@@ -85,6 +84,19 @@ def traced_findings(
         except Exception as error:
             faults.add(Fault(given[named[0]], "interpreting the program", describe(error)))
             return {}
+
+
+def made_of(programs: Programs, project: Project | None, facts: bytes, digests: dict[str, bytes], told: dict[str, list[Finding]]) -> Made:
+    """Findings with what they were made from."""
+
+    def digested(paths: Iterable[str]) -> dict[str, bytes]:
+        return {path: digest_of(bytes_of(path, programs.data)) for path in sorted(paths)}
+
+    others = {*programs.others, *(project.looked_up if project is not None else ())}
+    heard = project.heard - others if project is not None else ()
+    asked = project.asked if project is not None else {}
+    read, run = frozenset(programs.opened), frozenset(programs.run)
+    return Made(facts, digests, read, run, programs.answers, digested(others), digested(heard), asked, told)
 
 
 def kept_programs(remembered: ProgramCache | None) -> LoweredPrograms | None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Hashable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.program.values import Place, Step
@@ -71,10 +73,23 @@ def said_in_texts(project: Project, root: str) -> Sign | None:
     for folder, name in places[:MOST_TEXTS]:
         place = os.path.join(folder, name)
         if name.lower().endswith(TEXTS):
-            project.looked_up.add(place)
-            if speaks(place):
+            project.heard.add(place)
+            found = project.asked.setdefault(Text(place), {})
+            found |= Text(place).answers(["half precision"])
+            if found["half precision"]:
                 return Sign(place, 0)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text for users; the question is whether it speaks of half precision."""
+
+    place: str
+
+    def answers(self, questions: Iterable[Hashable]) -> dict[Hashable, Hashable]:
+        """The answer now."""
+        return {question: speaks(self.place) for question in questions}
 
 
 def names_in(folder: str) -> list[str]:

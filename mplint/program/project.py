@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cached_property
+from typing import Protocol
 
 from mplint.program.lower import IR
 from mplint.program.modules import ImportGraph
@@ -13,6 +14,15 @@ from mplint.program.values import Module
 from mplint.python.document import is_test_path
 
 SOURCE = ".py"
+
+
+class Topic(Protocol):
+    """Files beside the programs of which no more is known than the answers to some questions; equal topics are of the same files."""
+
+    def answers(self, questions: Iterable[Hashable]) -> dict[Hashable, Hashable]:
+        """What the files say now to each question."""
+
+    def __hash__(self) -> int: ...
 
 
 class Project:
@@ -43,6 +53,8 @@ class Project:
         self.root = root
         self.kept: dict[Hashable, object] = {}  # what a library has read for this project
         self.looked_up: set[str] = set()  # the other files that were looked for, whether they are there or not
+        self.asked: dict[Topic, dict[Hashable, Hashable]] = {}  # what further files were asked, and the answers,
+        self.heard: set[str] = set()  # and these files
         self._lowered = lowered
         self._ir: dict[str, IR | None] = {}
         self._found: dict[tuple[str, str], Module | None] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from mplint.api import check
 from mplint.config import Config
 from mplint.engine import tracing
+from mplint.findings import Confidence
+from mplint.frameworks.torch.named import Texts
 
 TRAIN = """\
 import torch
@@ -149,3 +153,55 @@ def test_another_hardware_is_another_question(project: Path) -> None:
 
 
 BEFORE = 60_000_000_000  # nanoseconds: files that have just been written are taken for settled
+
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+@pytest.fixture
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for each time that programs were interpreted."""
+    real, runs = tracing.interpret, []
+
+    def noted(*given: object) -> object:
+        runs.append(1)
+        return real(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("mplint.engine.tracing.interpret", noted)
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("fixture", "text", "idle", "telling"),
+    [
+        ("MP206/bad_criterion_of_a_method", "NOTES.md", "Install it.\n", "See `nets.notes.NoteLoss`.\n"),
+        ("MP205/bad_library_by_its_readme", "README.md", "Mixed precision works.\n", "# spectral\n"),
+    ],
+)
+def test_a_text_that_is_edited_counts_only_where_it_says_something_else_of_what_was_asked(
+    project: Path, interpreted: list[int], fixture: str, text: str, idle: str, telling: str
+) -> None:
+    folder = project.parent / "copied"
+    shutil.copytree(FIXTURES / fixture, folder)
+    (folder / text).touch()
+
+    def found() -> set[str]:
+        return {finding.code for finding in check([str(folder)], Config(isolated=True, min_confidence=Confidence.LOW)).findings}
+
+    code = fixture.partition("/")[0]
+    assert code in found() and len(interpreted) == 1
+    (folder / text).write_text((folder / text).read_text() + idle)
+    assert code in found() and len(interpreted) == 1
+    (folder / text).write_text(telling)
+    found()
+    assert len(interpreted) == 2
+
+
+def test_what_mplint_wrote_says_nothing_of_a_project(tmp_path: Path) -> None:
+    texts, question = Texts(str(tmp_path)), ("word", "Notes")
+    said = json.dumps({"version": 1, "findings": {"a.py": [{"code": "MP204", "line": "class Notes:"}]}}, indent=2)
+    (tmp_path / "known.json").write_text(said)
+    (tmp_path / "mplint.toml").write_text("# Notes\n")
+    assert texts.answers([question]) == {question: False}
+    (tmp_path / "settings.json").write_text('{"net": "Notes"}')
+    assert texts.answers([question]) == {question: True}

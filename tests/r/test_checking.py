@@ -112,8 +112,11 @@ def test_a_folder_says_that_r_was_not_checked_and_how_to(project: Path, capsys: 
     (project / "b.py").write_text("import os\n")
     (project / "other.R").write_text("x <- lm(y ~ z)")
     assert main(["check", "."]) == 0
-    shown = " ".join("".join(capsys.readouterr()).split())
-    assert 'a.R: not checked: reading R needs tree-sitter-language-pack: pip install "mplint[r]"' in shown
+    out, err = capsys.readouterr()
+    shown, reason = " ".join(out.split()), 'a.R: not checked: reading R needs tree-sitter-language-pack: pip install "mplint[r]"'
+    assert reason in shown and err == ""
+    main(["check", ".", "--output-format", "json"])
+    assert reason in capsys.readouterr().err
     assert "in what could be judged of 1 file" in shown
     assert main(["check", "a.R"]) == 2
     assert 'pip install "mplint[r]"' in capsys.readouterr().err

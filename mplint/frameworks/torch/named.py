@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -60,27 +60,29 @@ class Named:
     def is_spoken(self, path: str, name: str) -> bool:
         """Whether a string of another program than that of a path holds a name as a word, or a file of settings or of instructions does."""
         if (path, name) not in self.spoken:
-            in_strings, anywhere = Quotes(name), re.compile(rf"\b{re.escape(name)}\b")
+            in_strings = Quotes(name)
             others = (other for other in self.project.paths if other != path and not is_test_path(other))
-            found = any(self.ask(other, in_strings) for other in others) or any(anywhere.search(text) for text in self.texts())
-            self.spoken[path, name] = found
+            self.spoken[path, name] = any(self.ask(other, in_strings) for other in others) or bool(self.asked(("word", name)))
         return self.spoken[path, name]
 
     def members_spoken(self, path: str) -> frozenset[str]:
         """The members of a module that files of settings name together with it: `models.unet.SmallUNet`."""
-        if DOTTED not in self.project.kept:
-            found: dict[str, set[str]] = {}
-            for stem, name in (pair for text in self.texts() for pair in DOTTED.findall(text)):
-                found.setdefault(stem, set()).add(name)
-            self.project.kept[DOTTED] = found
         stem = os.path.splitext(os.path.basename(path))[0]
-        return frozenset(self.project.kept[DOTTED].get(stem, ()))  # type: ignore[attr-defined]
+        return self.asked(("members", stem))  # type: ignore[return-value]
 
-    def texts(self) -> list[str]:
-        """The files of settings and of instructions beside the programs of a project, as far as they are short."""
-        if texts not in self.project.kept:
-            self.project.kept[texts] = texts(self.project)
-        return self.project.kept[texts]  # type: ignore[return-value]
+    def asked(self, question: tuple[str, str]) -> Hashable:
+        """What the files of settings and of instructions beside the programs of a project say, as far as they are short."""
+        if Texts not in self.project.kept:
+            folders = sorted({os.path.dirname(path) for path in self.project.paths})
+            texts = Texts(os.path.commonpath(folders) if folders and all(folders) else "")
+            said = texts.said()
+            self.project.heard.update(said.places)
+            self.project.kept[Texts] = (said, self.project.asked.setdefault(texts, {}))
+        kept: tuple[Said, dict[Hashable, Hashable]] = self.project.kept[Texts]  # type: ignore[assignment]
+        said, answers = kept
+        if question not in answers:
+            answers[question] = said.answer(*question)
+        return answers[question]
 
     def listed(self) -> list[str]:
         """The folders over whose files a program goes that imports modules by names."""
@@ -160,23 +162,53 @@ DOTTED = re.compile(r"\b([A-Za-z_]\w*)\.(?=([A-Za-z_]\w*))")
 LISTS = re.compile(rb"\b(?:listdir|scandir|iter_modules|walk_packages|glob)\(")
 TEXTS = (".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".gin", ".sh", ".md", ".txt", ".conf")
 MOST_TEXTS, LONGEST_TEXT = 1_000, 100_000
+OWN = re.compile(r'\{\s*"version": (?:\d+|"\d+"),\s*"(?:findings|tool)": \{')  # how a baseline or a report of mplint's begins
 
 
-def texts(project: Project) -> list[str]:
-    """The contents of such files."""
-    folders = sorted({os.path.dirname(path) for path in project.paths})
-    top = os.path.commonpath(folders) if folders and all(folders) else ""
-    found: list[str] = []
-    for folder, inner, names in os.walk(top or "."):
-        inner[:] = sorted(name for name in inner if not name.startswith("."))
-        for name in sorted(names):
-            place = os.path.join(folder, name)
-            if len(found) < MOST_TEXTS and name.endswith(TEXTS):
-                project.looked_up.add(place)
-                with suppress(OSError), open(place, encoding="utf-8", errors="replace") as file:
-                    if os.fstat(file.fileno()).st_size <= LONGEST_TEXT:
-                        found.append(file.read())
-    return found
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The files of settings and of instructions below a folder, which may name classes and modules."""
+
+    top: str
+
+    def answers(self, questions: Iterable[Hashable]) -> dict[Hashable, Hashable]:
+        """What they say now to each question."""
+        said = self.said()
+        return {question: said.answer(*question) for question in questions}  # type: ignore[misc]
+
+    def said(self) -> Said:
+        """What stands in them; nothing of what mplint itself reads or has written, which says nothing of the project."""
+        found = Said([], [])
+        for folder, inner, names in os.walk(self.top or "."):
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            for name in sorted(names):
+                place = os.path.join(folder, name)
+                if len(found.texts) < MOST_TEXTS and name.endswith(TEXTS) and not name.startswith("mplint"):
+                    with suppress(OSError), open(place, encoding="utf-8", errors="replace") as file:
+                        text = file.read() if os.fstat(file.fileno()).st_size <= LONGEST_TEXT else ""
+                        if OWN.match(text) is None:
+                            found.places.append(place)
+                            found.texts.append(text)
+        return found
+
+
+@dataclass(slots=True)
+class Said:
+    """The contents of such files, and where they lie."""
+
+    places: list[str]
+    texts: list[str]
+    index: dict[str, set[str]] = field(default_factory=dict)
+
+    def answer(self, kind: str, name: str) -> Hashable:
+        """Whether a word stands in one of them, or which members of a module they name together with it."""
+        if kind == "word":
+            anywhere = re.compile(rf"\b{re.escape(name)}\b")
+            return any(name in text and anywhere.search(text) is not None for text in self.texts)
+        if not self.index:
+            for stem, member in (pair for text in self.texts for pair in DOTTED.findall(text)):
+                self.index.setdefault(stem, set()).add(member)
+        return frozenset(self.index.get(name, ()))
 
 
 def flat(body: Iterable[IR]) -> Iterator[IR]:
