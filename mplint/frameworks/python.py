@@ -191,7 +191,7 @@ def has_attribute(m: Machine, receiver: Object, cls: Class, name: str) -> bool:
 
 def named_by_switch(m: Machine, receiver: Value, key: Unknown, place: Place) -> Value:
     """An attribute whose name is an option: what each choice, or the default, names."""
-    open_one = Unknown(f"getattr(…, {shown_of(key)}){IDENTITY}{key.symbol.partition(IDENTITY)[2]}{place.path}:{place.position}")
+    open_one = Unknown(f"getattr(…, {shown_of(key)}){IDENTITY}{place.path}:{place.position}{key.symbol.partition(IDENTITY)[2]}")
     switch = m.switches.get(key.symbol)
     if switch is None:
         return open_one
