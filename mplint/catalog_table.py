@@ -47,7 +47,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'numerics/custom_function_without_custom_fwd.py': (11112, (('MP208', 'custom-function-without-custom-fwd', 'WARNING', ('save_for_backward', 'custom_fwd'), ('torch',), False, 'CustomFunctionWithoutCustomFwd', False, False, True, False),)),
     'numerics/epsilon_underflows.py': (20020, (('MP205', 'epsilon-underflows', 'WARNING', ('float16', 'half()', 'autocast', 'mixed_', 'e-8', 'e-08', 'e-9', 'e-09', 'e-1'), ('torch', 'keras'), False, 'EpsilonUnderflows', False, True, True, False),)),
     'numerics/half_precision_input.py': (7013, (('MP203', 'half-precision-input', 'WARNING', ('Input',), ('keras',), False, 'HalfPrecisionInput', False, True, True, False),)),
-    'numerics/half_precision_reduction.py': (10880, (('MP211', 'half-precision-reduction', 'WARNING', ('autocast', 'float16', 'half()'), ('torch', 'tensorflow'), False, 'HalfPrecisionReduction', False, True, True, False),)),
+    'numerics/half_precision_reduction.py': (11160, (('MP211', 'half-precision-reduction', 'WARNING', ('autocast', 'float16', 'half()'), ('torch', 'tensorflow'), False, 'HalfPrecisionReduction', False, True, True, False),)),
     'numerics/half_precision_weights.py': (14151, (('MP210', 'half-precision-weights', 'ERROR', ('float16', '.half', '"half"'), ('keras', 'torch'), False, 'HalfPrecisionWeights', False, False, True, False),)),
     'numerics/hard_coded_dtype_in_layer.py': (26347, (('MP209', 'hard-coded-dtype-in-layer', 'WARNING', (), ('keras',), False, 'HardCodedDtypeInLayer', False, False, True, False),)),
     'numerics/integers_in_half.py': (13733, (('MP212', 'integers-in-half', 'WARNING', ('arange', 'range', 'reduce_prod', 'size'), ('torch', 'keras'), False, 'IntegersInHalf', False, False, True, False),)),

@@ -33,8 +33,8 @@ class HalfPrecisionReduction(Rule):
     ## What it does
     Finds sums and variances of tensors that a cast (or a placeholder) made float16, and means of their squares, outside autocast regions,
     which would promote the sums; and products of a matrix with itself (Gram matrices) in float16, also in such regions, that are divided
-    by the number of values only afterwards. In a library whose models are cast to float16, by its own code, tests or examples, squares and
-    variances of what its modules compute.
+    by the number of values only afterwards. Squares of what the modules of a model compute that is cast to float16 as a whole; in a
+    library whose models are cast so, by its own code, tests or examples, variances as well.
     Products and sums whose operands show that they overflow are warnings, the others advice (severity info).
     In model graphs: sums and means over 2048 elements or more in float16, and sums that half can't hold for inputs within their range
     (in float32 graphs advice, or with `--policy` a warning about the conversion).
