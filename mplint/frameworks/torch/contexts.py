@@ -72,6 +72,7 @@ MOST_STATES = 3  # in which one class is run
 HAZARDS = frozenset({"pow", "square", "var", "std", "var_mean", "finfo"})  # what a cast module is read for, beside numbers beyond half
 RANKS = {HALF: 0, ANY: 1, BFLOAT: 2}
 MODEL = re.compile(r"model|net|module|forward", re.I)
+OF_TORCH = "torch.nn."  # how the names of its layers begin
 LOSS = re.compile(r"loss(es)?(?![a-z])[^.]*$|criteri(on|a)[^.]*$", re.I)
 
 
@@ -213,8 +214,13 @@ def casts(entry: Entry, number: int, packages: Packages) -> Iterable[Region]:
 
 
 def is_unbound(event: Event) -> bool:
-    """Whether an event calls a member of what nothing in its file binds, a module that nobody imports, that is not called a model."""
+    """Whether an event calls a member of what nothing in its file binds, a module that nobody imports, that is not called a model.
+
+    Or a layer that torch is said to have: none of the project's modules in either case.
+    """
     model = event.data["model"]
+    if type(model) is Object and model.kind == "layer" and str(model.type).startswith(OF_TORCH):
+        return True
     if type(model) is not Unknown or is_module_name(model):
         return False
     shown, _, identity = model.symbol.partition(IDENTITY)
