@@ -15,6 +15,14 @@ GUARDED = {
     "rsqrt": "division",
     "reciprocal": "division",
 }  # operations, and what an epsilon in their argument is to guard
+ENDS = {  # operations that are infinite, or whose gradient is, at 1
+    **dict.fromkeys(("acos", "arccos"), "arc cosine"),
+    **dict.fromkeys(("asin", "arcsin"), "arc sine"),
+    **dict.fromkeys(("atanh", "arctanh"), "inverse hyperbolic tangent"),
+    "erfinv": "inverse error function",
+    "logit": "logit",
+}
+INFINITE = frozenset({"atanh", "arctanh", "erfinv", "logit"})  # those of them that are infinite themselves
 DIVISIONS = frozenset({"div", "truediv", "true_divide", "divide", "/"})
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mplint.configs.trainers.duties import casts_weights
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
+from mplint.frameworks.epsilons import ENDS, INFINITE
 from mplint.frameworks.keras.evidence import excluded, programs, untold
 from mplint.frameworks.keras.tensors import is_tensor
 from mplint.frameworks.torch import half
@@ -36,6 +37,8 @@ FATES = {
 HALFWAY = 0.5  # epsilons lie below, bounds of nearly 1 above
 ROUNDED = "float16 rounds everything up to 2.98e-8 to 0."
 LOST_ABOVE = "the largest float16 below 1 is 0.9995: a bound beyond 0.99976 rounds to 1, and log(1 - 1) is -inf."
+LOST_AT_END = "the largest float16 below 1 is 0.9995: a bound beyond 0.99976 rounds to 1, where {} is infinite."
+GRADIENT = "'s gradient"
 MAX_SHOWN = 4
 STATISTIC = re.compile(r"perplexity|\bppl\b|usage|metrics?\b|\blogs?\b|\bstats?\b", re.I)
 # The optimizers of torch that divide by a root plus an epsilon, and its default.
@@ -49,7 +52,8 @@ class EpsilonUnderflows(Rule):
     Finds epsilons that guard a division, a logarithm or a square root of a float16 tensor and that float16 cannot hold:
     `x / (norm + 1e-8)`, `(p + 1e-8).log()`, `torch.log(p.clamp(min=1e-8))`. Autocast runs `log` in float32, and the sum before it in half.
     A number that the function has given a name is reported there, with the places that it fails to guard.
-    So are upper bounds that float16 rounds to 1, where the logarithm of what is left to 1 is taken: `torch.log(1 - p.clamp(max=1 - 1e-6))`.
+    So are upper bounds that float16 rounds to 1, where the logarithm of what is left to 1 is taken: `torch.log(1 - p.clamp(max=1 - 1e-6))`,
+    or a function that is infinite at 1, or has such a gradient: `torch.acos(cosine.clamp(-1 + 1e-7, 1 - 1e-7))`.
     In Keras the same in layers under a mixed policy, where every operation keeps the dtype of its inputs: `x / (tf.norm(x) + 1e-8)`,
     `tf.math.log(tf.maximum(p, 1e-12))`.
     Also optimizers such as Adam over float16 parameters, whose epsilon is added to float16 state.
@@ -138,7 +142,7 @@ class EpsilonUnderflows(Rule):
             trace,
             place,
             f"`{text}` {fate} in {dtype}, {guards if first.event.data['zero'] else 'and dividing by it overflows'}{first.condition}",
-            why=why(text, value, first.event.data["zero"] is True),
+            why=why(text, value, first.event.data["zero"] is True, str(first.event.data["guard"])),
             help=f"{'' if value > HALFWAY else 'use 1e-4 or more here, or '}compute this step in float32 ({wide})",
             confidence=sureness(trace, items, first),
             steps=(
@@ -289,8 +293,10 @@ def may_happen(trace: Trace, item: half.Found) -> bool:
     return not excluded(item.event.path) and (not followed or programs(trace).in_mind(item.event.place.path, item.entry))
 
 
-def why(text: str, value: float, zero: bool) -> str:
-    """What becomes of a number in float16."""
+def why(text: str, value: float, zero: bool, guard: str) -> str:
+    """What becomes of a number in float16 that is to guard something."""
+    if value > HALFWAY and guard in ENDS.values():
+        return LOST_AT_END.format(f"the {guard}{'' if any(ENDS[name] == guard for name in INFINITE) else GRADIENT}")
     if value > HALFWAY:
         return LOST_ABOVE
     if not zero:

@@ -13,7 +13,7 @@ from mplint.frameworks.torch.promotion import is_of_cast_model
 from mplint.frameworks.torch.tensors import PRODUCT
 from mplint.program.machine import Event
 from mplint.program.trace import CALLERS, Trace
-from mplint.program.values import Autocast, Place, Step, Tensor
+from mplint.program.values import HALF, Autocast, Place, Step, Tensor
 from mplint.python.file import SourceFile
 from mplint.recipes.float32 import float32_tensor
 from mplint.rule import Rule
@@ -33,8 +33,8 @@ class HalfPrecisionReduction(Rule):
     ## What it does
     Finds sums and variances of tensors that a cast (or a placeholder) made float16, and means of their squares, outside autocast regions,
     which would promote the sums; and products of a matrix with itself (Gram matrices) in float16, also in such regions, that are divided
-    by the number of values only afterwards. In a library whose models are cast to float16, by its own code, tests or examples, squares and
-    variances of what its modules compute.
+    by the number of values only afterwards. Squares of what the modules of a model compute that is cast to float16 as a whole; in a
+    library whose models are cast so, by its own code, tests or examples, variances as well.
     Products and sums whose operands show that they overflow are warnings, the others advice (severity info).
     In model graphs: sums and means over 2048 elements or more in float16, and sums that half can't hold for inputs within their range
     (in float32 graphs advice, or with `--policy` a warning about the conversion).
@@ -117,7 +117,8 @@ class HalfPrecisionReduction(Rule):
             if not isinstance(tensor, Tensor) or (isinstance(region, Autocast) and region.dtype is not None):
                 continue
             spread, squares = name in VARIANCES, PRODUCT in tensor.tags or name in VARIANCES
-            if not (made_half(tensor) or (squares and item.entry.context == CALLERS and of_cast_module(tensor))):
+            users = item.entry.context == CALLERS
+            if not (made_half(tensor) or (squares and (users or not spread) and of_cast_module(tensor))):
                 continue
             if name not in SUMS and not spread and not (name in MEANS and squares):
                 continue
@@ -132,7 +133,7 @@ class HalfPrecisionReduction(Rule):
                 severity=Severity.INFO,
                 confidence=Confidence.MEDIUM,
                 steps=(*item.entry.meant, *tensor.half),
-                fix=widen(trace, event, squares and not spread),
+                fix=widen(trace, event, squares and not spread) if made_half(tensor) or users else None,  # layers of half weights follow
             )
         yield from self._averaged_late(trace)
 
@@ -160,7 +161,9 @@ def made_half(tensor: Tensor) -> bool:
 
 def of_cast_module(tensor: Tensor) -> bool:
     """Whether a tensor is half because of a module that was cast: its input, or what its weights made of that."""
-    return is_of_cast_model(tensor) or (len(tensor.half) == 1 and tensor.half[0].words == CALLERS_TENSOR)
+    words = tensor.half[0].words if len(tensor.half) == 1 else ""
+    computed = words.endswith("cast to float16 here") and HALF in tensor.forward
+    return is_of_cast_model(tensor) or words == CALLERS_TENSOR or computed
 
 
 TURNED = frozenset({"transpose", "permute", "t", "T", "mT", "contiguous", "clone", "swapaxes"})

@@ -35,3 +35,13 @@ def test_one_step_of_adam_makes_float16_weights_nan_and_a_larger_epsilon_holds()
 
     assert stepped(1e-8)[0] != stepped(1e-8)[0]
     assert stepped(1e-4) == [1.0, pytest.approx(0.999, abs=1e-3)]
+
+
+def test_a_bound_of_nearly_one_keeps_no_float16_from_the_end_of_an_arc_cosine() -> None:
+    for dtype, finite in ((torch.float16, False), (torch.float32, True)):
+        cosine = torch.ones(1, dtype=dtype, requires_grad=True)
+        torch.acos(cosine.clamp(-1 + 1e-7, 1 - 1e-7)).sum().backward()
+        assert cosine.grad is not None
+        assert bool(cosine.grad.isfinite().all()) is finite
+    assert torch.atanh(torch.ones(1).half().clamp(max=1 - 1e-6)).isinf().all()
+    assert torch.atanh(torch.ones(1).half().clamp(max=0.999)).isfinite().all()

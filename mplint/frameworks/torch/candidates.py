@@ -274,9 +274,18 @@ class Candidates:
         return self.forwards[path, name]
 
 
-def put_in_place(cls: IR, name: str) -> tuple[str, ...]:
-    """The methods of a class that its instances take for another one: `self.forward = self.forward_train`."""
-    bodies = (s[2][4] for s in cls[6] if s[0] == "define")
-    assigned = (part for body in bodies for part in parts(body, "assign") if any(t[0] == "attribute" and t[3] == name for t in part[2]))
-    taken = (node for part in assigned for node in parts(part[3:], "attribute") if node[2][0] == "name")
-    return tuple(dict.fromkeys(node[3] for node in taken))
+def put_in_place(cls: IR, name: str, trained: bool | None = None) -> tuple[str, ...]:
+    """The methods of a class that its instances take for another one: `self.forward = self.forward_train`.
+
+    `trained`: those alone that they take where gradients are computed, or where none are, as far as `train` and `eval` tell.
+    """
+    found: dict[str, list[str]] = {}
+    for method in (s[2] for s in cls[6] if s[0] == "define"):
+        assigned = (part for part in parts(method[4], "assign") if any(t[0] == "attribute" and t[3] == name for t in part[2]))
+        taken = [node[3] for part in assigned for node in parts(part[3:], "attribute") if node[2][0] == "name"]
+        if taken:
+            found[method[2]] = taken
+    chosen, other = ("train", "eval") if trained else ("eval", "train")
+    if trained is not None and not found.keys().isdisjoint(("train", "eval")):
+        found = {chosen: found[chosen]} if chosen in found else {maker: taken for maker, taken in found.items() if maker != other}
+    return tuple(dict.fromkeys(target for taken in found.values() for target in taken))

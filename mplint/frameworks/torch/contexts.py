@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -66,11 +66,13 @@ CONTEXT_STEPS = 200_000  # of all such runs, and
 FILE_STEPS = 2_000  # more for each file, up to
 MOST_STEPS = 400_000
 SMALLEST_RUN = 8_000  # that a module gets, however many there are
+SHALLOW_STEPS = 16_000  # of a run that enters no modules
 USERS_STEPS = 100_000  # at least, of the runs of modules that users cast
 MOST_STATES = 3  # in which one class is run
 HAZARDS = frozenset({"pow", "square", "var", "std", "var_mean", "finfo"})  # what a cast module is read for, beside numbers beyond half
 RANKS = {HALF: 0, ANY: 1, BFLOAT: 2}
 MODEL = re.compile(r"model|net|module|forward", re.I)
+OF_TORCH = "torch.nn."  # how the names of its layers begin
 LOSS = re.compile(r"loss(es)?(?![a-z])[^.]*$|criteri(on|a)[^.]*$", re.I)
 
 
@@ -223,8 +225,13 @@ def casts(entry: Entry, number: int, packages: Packages, told: set[Place]) -> It
 
 
 def is_unbound(event: Event) -> bool:
-    """Whether an event calls a member of what nothing in its file binds, a module that nobody imports, that is not called a model."""
+    """Whether an event calls a member of what nothing in its file binds, a module that nobody imports, that is not called a model.
+
+    Or a layer that torch is said to have: none of the project's modules in either case.
+    """
     model = event.data["model"]
+    if type(model) is Object and model.kind == "layer" and str(model.type).startswith(OF_TORCH):
+        return True
     if type(model) is not Unknown or is_module_name(model):
         return False
     shown, _, identity = model.symbol.partition(IDENTITY)
@@ -270,14 +277,24 @@ def run_modules(m: Machine, found: Trace, known: list[str], ask: Ask, callers: C
             entry.usual = region.callers and callers.runs_itself(path)
             one = Run(entry, region.cast)
             run(m, found, one.entry, partial(forward, m, path, statement, region, one), home=path)
+            left -= m.limit - max(m.left, 0)
             if m.left > 0:  # what a run that ran out of steps has reached, it has not seen through
                 one.reached = m.called
+            elif not region.callers:
+                left -= run_shallow(m, found, one, partial(forward, m, path, statement, region, Run(entry, region.cast)))
             m.called = before | m.called
             runs.append(one)
-            left -= m.limit - max(m.left, 0)
     m.limit = OWN_STEPS
     found.exhausted = found.exhausted or left <= 0
     forget_parts(found, runs)
+
+
+def run_shallow(m: Machine, found: Trace, one: Run, start: Callable[[], None]) -> int:
+    """Run a module again that ran out of steps, without entering those that it holds; the steps that this took."""
+    m.limit, m.called, m.shallow = SHALLOW_STEPS, set(), True
+    run(m, found, replace(one.entry, events=[]), start, home=one.entry.path)
+    m.shallow = False
+    return m.limit - max(m.left, 0)
 
 
 def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby) -> Iterable[tuple[IR, tuple[Region, ...]]]:
@@ -555,7 +572,7 @@ def forward(m: Machine, path: str, statement: IR, region: Region, one: Run) -> N
     if cls is None or not has_module_base(m, cls):
         return
     names = begun_by(region, external_bases(m, cls))
-    names = (*names, *(other for name in names for other in put_in_place(statement, name)))
+    names = (*names, *(other for name in names for other in put_in_place(statement, name, region.trained)))
     members = [found for name in names if (found := class_member(m, cls, name)) is not None]
     if not members:
         return

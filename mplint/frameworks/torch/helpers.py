@@ -56,8 +56,8 @@ class Helpers:
         """The functions at the top of a file."""
         if path not in self.functions:
             ir = self.reach.candidates.project.ir(path)
-            found = (s for s in definitions(ir[1]) if s[0] == "define") if ir is not None else ()
-            self.functions[path] = {s[2][2]: s for s in found}
+            statements = definitions(ir[1]) if ir is not None else ()
+            self.functions[path] = {s[2][2]: s for s in statements if s[0] == "define"}
         return self.functions[path]
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 
 from mplint.frameworks.derived import OpMeaning, torch_function, torch_method
-from mplint.frameworks.epsilons import DIVISIONS, GUARDED, NEARLY_ONE, is_lost, lost
+from mplint.frameworks.epsilons import DIVISIONS, ENDS, GUARDED, INFINITE, NEARLY_ONE, is_lost, lost
 from mplint.frameworks.packages import note
 from mplint.frameworks.torch.devices import decided_by_the_machine
 from mplint.frameworks.torch.promotion import (
@@ -785,6 +785,8 @@ class Operation:
             if within is not None and is_lost(within):
                 bound = Step(self.argument_place(1, "eps"), repr(within))
                 lost(m, self.tensors[0].but(epsilon=bound), "logarithm", self.place)
+        if short in ENDS and len(self.given) == 1 and not self.named:
+            self.check_end(short)
         for index, what in SECOND_GUARDED.get(short, ()):
             below = self.argument(index)
             if type(below) is Tensor and below.epsilon is not None:
@@ -829,6 +831,14 @@ class Operation:
             rates = next((t for t in self.tensors if ROUNDED in t.tags and t.made is not None), None)
             if rates is not None and rates.made is not None:
                 m.emit("frequencies in half", rates.made.place, name=self.name, tensor=rates, used=self.place)
+
+    def check_end(self, short: str) -> None:
+        """Note a bound of nearly 1 that half precision rounds to 1, where this is infinite, or its gradient is and somebody asks for it."""
+        bounded = self.tensors[0] if self.tensors else None
+        if bounded is None or UP_TO_ONE not in bounded.tags or bounded.made is None:
+            return
+        if short in INFINITE or not gradients_off(self.m):
+            lost(self.m, bounded.but(epsilon=bounded.made), ENDS[short], self.place)
 
     def check_kernel(self, kind: str) -> None:
         """Note operations that have no kernel for half tensors, and raise, where they surely get one."""
