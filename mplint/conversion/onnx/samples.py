@@ -182,6 +182,7 @@ def larger(path: str, feeds: Sequence[Feed]) -> Samples:
         if _finite(outputs):
             found.feeds.append(grown)
             found.references.append(outputs)
+    session.close()
     return found
 
 
@@ -303,15 +304,16 @@ class _Trial:
         unseen += [(BETWEEN, feed) for end in ends for feed in midway(self.run, base, end)]
         found.unseen = [one for name, feed in unseen if (one := derived(name, [feed])) is not None]
         self._check_moves(found)
+        self.ran.clear()
+        if self.probe is not None:
+            self.probe.session.close()
+            self.probe = self.limits = None
 
     def _is_stable(self, feed: Feed, outputs: Outputs, base: Feed, usual: Sequence[float]) -> bool:
-        session = Session(self.path)  # anew, since few are asked for, and late
         try:
-            noisy = session.run(perturbed(feed, base, NOISE))
+            noisy = self.session.run(perturbed(feed, base, NOISE))
         except Exception:
             return False
-        finally:
-            session.close()
         return _finite(noisy) and distance(outputs, noisy, usual).within(ILL)
 
     def _carried(self, base: Feed, others: Sequence[Feed], factor: float) -> Iterator[Feed]:
