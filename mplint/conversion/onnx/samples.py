@@ -26,13 +26,12 @@ from mplint.conversion.onnx.probe import Probe
 from mplint.conversion.onnx.program import is_constant
 from mplint.conversion.onnx.run import Feed, Outputs, Session
 from mplint.conversion.policy import ConversionError, Options
-from mplint.conversion.stress import BETWEEN, FAINT, FAR, ILL, NOISE, ZEROS, loudness, midway, mixed, perturbed, stressed
+from mplint.conversion.stress import BETWEEN, FAINT, FAR, ILL, NOISE, STRONGER, ZEROS, loudness, midway, mixed, perturbed, stressed
 
 BASIC = (Kind(), Kind("uniform", seed=1), Kind("rows", seed=2))
 FRESH = (Kind(seed=10), Kind("uniform", seed=11), Kind("rows", seed=12))  # for what the plan does not know
 HINTED = (Kind("positive", seed=3), Kind(named=True, integers=1000, seed=0), Kind(named=True, integers=NUMBERS, seed=1))
 SCALES, SHIFT = (3000.0, 30.0), 100.0
-STRONGER = (10.0, 100.0, 1000.0)  # where outputs hardly move
 LARGER = 1.9  # no power of two, so that other digits are rounded away
 COMPRESSED = 0.35  # outputs that grow by less than this power of a scale do not depend on it
 MOVED = 0.05  # of their size: what outputs may move by where a shift is taken off again
