@@ -296,6 +296,6 @@ def holders_of(model: ir.Model) -> dict[Body, ir.Node]:
 
 def _outermost(node: ir.Node, holders: Mapping[Body, ir.Node]) -> ir.Node:
     """The node of the main graph that a node is, or in whose bodies it lies."""
-    while node.graph in holders:
+    while node.graph is not None and node.graph in holders:
         node = holders[node.graph]
     return node

@@ -36,6 +36,7 @@ LARGER = 1.9  # no power of two, so that other digits are rounded away
 COMPRESSED = 0.35  # outputs that grow by less than this power of a scale do not depend on it
 MOVED = 0.05  # of their size: what outputs may move by where a shift is taken off again
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh", "Clip", "Sin", "Cos"))
+MASK = 2  # how many values such an input has
 STEPS = 6  # for which a model gets its own states back
 TURNS = frozenset(("in", "out", "input", "output", "new", "next", "old", "prev", "previous", "past", "present", "initial", "init", "final"))
 SWITCHES = 3  # inputs that switch branches, of which all combinations are tried
@@ -360,8 +361,14 @@ class _Trial:
             first = array.reshape(-1)[0]
             if not (array == first).all():
                 continue
-            if array.dtype.kind in "iu":
-                known = self.known.get(name)
+            known = self.known.get(name)
+            if array.size > 1 and (array.dtype.kind == "b" or (array.dtype.kind in "iu" and known is not None and known.limit == MASK)):
+                other = array.dtype.type(not first)
+                for words, start in (("", 0), (" from the middle on", array.shape[-1] // 2)):
+                    turned = array.copy()
+                    turned[..., start:] = other
+                    yield f"{name} = {other}{words}", [{**base, name: turned}]
+            elif array.dtype.kind in "iu":
                 for value in known.choices if known is not None else ():
                     if value != first:
                         turned = {**base, name: np.full_like(array, value)}
