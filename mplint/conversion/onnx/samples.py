@@ -365,9 +365,9 @@ class _Trial:
             if array.size > 1 and (array.dtype.kind == "b" or (array.dtype.kind in "iu" and known is not None and known.limit == MASK)):
                 other = array.dtype.type(not first)
                 for words, start in (("", 0), (" from the middle on", array.shape[-1] // 2)):
-                    turned = array.copy()
-                    turned[..., start:] = other
-                    yield f"{name} = {other}{words}", [{**base, name: turned}]
+                    mask = array.copy()
+                    mask[..., start:] = other
+                    yield f"{name} = {other}{words}", [{**base, name: mask}]
             elif array.dtype.kind in "iu":
                 for value in known.choices if known is not None else ():
                     if value != first:
