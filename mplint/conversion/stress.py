@@ -13,6 +13,7 @@ Given = Mapping[str, np.ndarray]
 ZEROS, BETWEEN = "zeros", "between two inputs"
 FAINT = (1e-2, 1e-3)
 FAR = 30.0  # how many times its usual outputs a model may give for a faint input; beyond, it is made for no such input, but for zeros
+STRONGER = (10.0, 100.0, 1000.0)  # where outputs hardly move
 NOISE = 1e-6  # of the size of an input
 ILL = 0.01  # what outputs may move by such noise, of their size, where they are to be compared
 HALVINGS = 8

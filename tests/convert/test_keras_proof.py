@@ -272,3 +272,12 @@ def test_what_can_not_be_run_is_said(tmp_path: Path) -> None:
     for name, why in [("unbuilt", "what its inputs are is not known"), ("words", "the input 'words' takes strings: give")]:
         result = convert_archive(str(tmp_path / f"{name}.keras"), "b.keras", FLOAT16, Options(), [])
         assert result.verdict is Verdict.UNPROVEN and result.error is None and any(why in gap for gap in result.gaps)
+
+
+def test_an_output_that_never_moves_proves_nothing(tmp_path: Path) -> None:
+    x = keras.Input((8,))
+    hidden = layers.Dense(8)(x)
+    still = layers.Dense(2, kernel_initializer="zeros", bias_initializer="ones", name="still")(hidden)
+    keras.Model(x, [layers.Dense(2)(hidden), still]).save(tmp_path / "a.keras")
+    result = convert_archive(str(tmp_path / "a.keras"), "b.keras", FLOAT16, Options(), [])
+    assert result.verdict is Verdict.UNPROVEN and "the output 'still' is the same" in result.gaps[0]

@@ -7,12 +7,17 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx_models import model
 
 import mplint
 from mplint.cli.main import main
 from mplint.conversion.distance import Distance, distance, ruler
 from mplint.conversion.fill import misfits
-from mplint.conversion.policy import ConversionError, policy
+from mplint.conversion.onnx.convert import load
+from mplint.conversion.onnx.measure import Measurement
+from mplint.conversion.onnx.program import analyze
+from mplint.conversion.onnx.samples import given
+from mplint.conversion.policy import ConversionError, Options, policy
 from mplint.conversion.rank import Seen, Step, contributions
 
 
@@ -49,6 +54,33 @@ def path(tmp_path: Path) -> str:
     numbers = np.random.default_rng(0).standard_normal(256) / 4
     onnx.save(onnx.parser.parse_model(TEXT % ", ".join(f"{number:.5f}" for number in numbers)), tmp_path / "a.onnx")
     return str(tmp_path / "a.onnx")
+
+
+WEIGHTS = 1000 + np.random.default_rng(0).standard_normal((300, 300)).astype(np.float32)  # which float16 stores in steps of 1/2
+SIGNS = np.tile(np.array([1, -1], np.float32), (2, 150))  # under which the thousands cancel
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[2,300] x) => (float[2,300] y) { y = MatMul(x, W) }",
+        """g (float[2,300] x, bool c) => (float[2,300] y)
+           { y = If(c) <then_branch = t () => (float[2,300] p) { p = MatMul(x, W) },
+                     else_branch = e () => (float[2,300] q) { q = Neg(x) }> }""",
+    ],
+)
+def test_the_rounding_of_large_weights_is_measured_too(text: str, tmp_path: Path) -> None:
+    path = model(text, tmp_path / "a.onnx", W=WEIGHTS)
+    feed = {"x": SIGNS, "c": np.array(True)} if "bool c" in text else {"x": SIGNS}
+    loaded = load(path).model
+    measurement = Measurement(analyze(loaded, "float16", Options()), policy("mixed_float16"), given(path, [feed]))
+    assert {value.name for value in measurement.unsafe(0.02)} >= {"W"}
+
+
+def test_a_large_weight_that_half_holds_is_half(tmp_path: Path) -> None:
+    path = model("g (float[2,300] x) => (float[2,300] y) { y = MatMul(x, W) }", tmp_path / "a.onnx", W=WEIGHTS - 1000)
+    result = mplint.convert(path)
+    assert result.proven and result.heavy_half == 1 and result.size_after == result.size_before // 2
 
 
 def test_the_same_command_twice_writes_the_same_bytes(path: str, tmp_path: Path) -> None:

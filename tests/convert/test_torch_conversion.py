@@ -106,3 +106,20 @@ def test_programs_are_tried_on_silence_and_outputs_that_never_move_prove_nothing
     assert moving.proven and any("zeros" in trial.sample for trial in moving.trials)
     still = mplint.convert(Still(), example_inputs=torch.randn(4, 8))
     assert still.verdict == "unproven" and "the same whatever the inputs are" in still.gaps[0]
+
+
+@pytest.mark.parametrize(("slope", "verdict"), [(1e-10, "unproven"), (1e-4, "proven")])
+def test_each_output_of_a_program_has_to_move_be_it_by_larger_inputs(slope: float, verdict: str) -> None:
+    import torch
+
+    class Two(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+            return self.first(x), torch.sigmoid(x * slope), x.new_ones(x.shape)  # the last follows no value
+
+    result = mplint.convert(Two(), example_inputs=torch.randn(4, 8, generator=torch.Generator().manual_seed(0)))
+    assert result.verdict == verdict
+    assert ["the output 'sigmoid'" in gap for gap in result.gaps] == [True] * (verdict == "unproven")

@@ -111,3 +111,14 @@ def test_keras_inputs_are_made_by_their_names_too() -> None:
     made, why = samples_of(keras.Model([image, wave, ids], layers.Concatenate()(parts)), [], {})
     assert not why and made[0][1].shape[1] == 16000 and made[0][2].max() > 100
     assert max(float(feed[0].max()) for feed in made) > 200
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64"])
+def test_a_mask_that_hides_everything_in_all_data_is_turned(dtype: str, tmp_path: Path) -> None:
+    text = f"""g (float[2,8] x, {dtype}[2,8] hidden) => (float[2,4] y)
+    {{ flag = Cast<to=9>(hidden) seen = Not(flag) number = Cast<to=1>(seen) left = Mul(x, number) y = Gemm(left, W, b) }}"""
+    path = model(text, tmp_path / "a.onnx", W=rng(8, 4), b=rng(4, seed=1))
+    for at in range(2):
+        np.savez(tmp_path / f"{at}.npz", x=rng(2, 8, seed=at), hidden=np.ones((2, 8), dtype))
+    result = convert_file(path, path, named("mixed_float16"), Options(), [str(tmp_path / f"{at}.npz") for at in range(2)], "cuda")
+    assert result.proven and any(trial.sample.startswith("hidden = ") for trial in result.trials)

@@ -95,9 +95,17 @@ class Original:
         results: list[Sequence[object]] = [*self.expected, *(given for _, _, given in self.derived)]
         if not self.samples:
             return [self.note]
-        if not any(moves(results)):
+        moved = moves(results)
+        if not any(moved):
             return ["the outputs are the same whatever the inputs are: give --calibration data on which they move"]
-        return []
+        floats = [np.asarray(one).dtype.kind == "f" for one in results[0]]
+        names = runtime.output_names(self.model)
+        still = next((name for name, one, is_float in zip(names, moved, floats, strict=False) if is_float and not one), None)
+        return (
+            []
+            if still is None
+            else [f"the output {still!r} is the same whatever the inputs are: give --calibration data on which it moves"]
+        )
 
     def too_large(self, policy: Policy) -> Reasons:
         """The layers and operations that take, hold or give values that half can't hold."""

@@ -21,6 +21,7 @@ from mplint.limits import FLOAT16_MAX
 FACTOR = "mplint_margin"
 FIRST_BROADCAST = 7  # the first opset whose Mul ONNX Runtime has; in older ones nothing is grown
 Added = tuple[str, list[str], dict[str, int]]  # an operator, what it takes besides, its attributes
+LIMITS = (("top", FLOAT16_MAX), ("least", -FLOAT16_MAX))
 WATCHED = ("If", "Loop", "Scan")  # whose bodies can be looked into
 
 
@@ -46,8 +47,10 @@ class Stencil:
         self.model, self.candidates, self.halves = model, candidates, halves
         self.numbers = {value: number for number, value in enumerate(candidates)}
         self.base = lean(model)
+        self.large = self._large()
         self.grown = any("float16" in given for given in halves) and model.opset_imports.get("", 1) >= FIRST_BROADCAST
         self.constants: dict[ir.Value, np.ndarray] = {}
+        self.beyond: dict[ir.Value, bool] = {}
 
     def copy(self, change: Change) -> Lean:
         """The model with a change."""
@@ -66,8 +69,26 @@ class Stencil:
         if change.watched:
             del proto.graph.output[:]
             proto.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in seen)
-        weights = {name: tensor for name, tensor in self.base.weights.items() if name not in copying.weights}
+        renamed = {value.name: _raw(self.numbers[value]) for value in copying.large}
+        for tensor in proto.graph.initializer:
+            tensor.name = renamed.get(tensor.name, tensor.name)
+        weights = {renamed.get(name, name): tensor for name, tensor in self.base.weights.items() if name not in copying.weights}
         return Lean(proto, weights, copying.aliases)
+
+    def _large(self) -> dict[ir.Value, ir.Node]:
+        """The candidates among the weights that lie outside the message, each with the node of the main graph that takes it first.
+
+        A copy rounds them as it runs, where they are taken: no second one of them stands in memory.
+        """
+        places = {node: at for at, node in enumerate(self.model.graph)}
+        holders = holders_of(self.model)
+        found = {}
+        for value in self.candidates:
+            if value.is_initializer() and value.name in self.base.weights:
+                takers = [top for use in value.uses() if (top := _outermost(use.node, holders)) in places]
+                if takers:
+                    found[value] = min(takers, key=places.__getitem__)
+        return found
 
     def constant(self, value: ir.Value) -> np.ndarray:
         """A constant, rounded."""
@@ -76,6 +97,15 @@ class Stencil:
             assert tensor is not None
             self.constants[value] = self.rounded(value, tensor.numpy())
         return self.constants[value]
+
+    def is_beyond(self, value: ir.Value) -> bool:
+        """Whether a large weight holds finite numbers that float16 does not, and stores as the largest that it has."""
+        if value not in self.beyond:
+            tensor = tensor_of(value)
+            assert tensor is not None
+            array = tensor.numpy()
+            self.beyond[value] = bool(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)) > FLOAT16_MAX)
+        return self.beyond[value]
 
     def rounded(self, value: ir.Value, array: np.ndarray) -> np.ndarray:
         """What a candidate would be in half."""
@@ -91,6 +121,10 @@ class _Copying:
         self.weights: dict[str, np.ndarray] = {}  # initializers that are rounded
         self.aliases: dict[str, str] = {}
         self.main = stencil.model.graph
+        self.large = [value for value in self.chosen if value in stencil.large]
+        self.before: dict[ir.Node, list[ir.Value]] = {}  # large weights that are rounded in front of a node
+        for value in self.large:
+            self.before.setdefault(stencil.large[value], []).append(value)
 
     def body(self, body: ir.Graph, proto: onnx.GraphProto) -> list[str]:
         """Change a body; the names of what it shows of the values that are watched, in the order of their numbers."""
@@ -102,7 +136,7 @@ class _Copying:
             if given.name != old and body is self.main:
                 self.aliases[old] = given.name
         for value in body.initializers.values():
-            if value in self.chosen:
+            if value in self.chosen and value not in self.stencil.large:
                 self.weights[value.name or ""] = self.stencil.constant(value)
         if body is not self.main:
             for tensor in proto.initializer:
@@ -130,6 +164,8 @@ class _Copying:
             held = [a.as_graph() for a in node.attributes.values() if not a.is_ref() and a.type == ir.AttributeType.GRAPH]
             protos = [attribute.g for attribute in made.attribute if attribute.type == onnx.AttributeProto.GRAPH]
             seen = [self.body(graph, proto) for graph, proto in zip(held, protos, strict=True)]
+            for value in self.before.get(node, ()):
+                nodes += self.stored(value)
             nodes.append(made)
             if any(seen) and node.op_type in WATCHED and not inside:
                 self.lead_out(made, protos, seen, shown)
@@ -145,7 +181,7 @@ class _Copying:
         number = self.chosen.get(value)
         raw = source = name
         if number is not None and not is_constant(value):
-            raw = f"mplint_{number}_raw"
+            raw = _raw(number)
             halves = self.stencil.halves[number]
             for at, half in enumerate(halves):
                 target = name if at == len(halves) - 1 else f"mplint_{number}_as_{half}"
@@ -157,6 +193,21 @@ class _Copying:
             nodes += _picking(raw, shown[at])
         return raw
 
+    def stored(self, value: ir.Value) -> list[onnx.NodeProto]:
+        """Nodes that round a large weight; what half can't hold at all was found by reading it."""
+        number = self.chosen[value]
+        nodes: list[onnx.NodeProto] = []
+        source, *targets = _raw(number), *(f"mplint_{number}_as_{half}" for half in self.stencil.halves[number][:-1]), value.name or ""
+        for half, target in zip(self.stencil.halves[number], targets, strict=True):
+            steps: list[Added] = []
+            if half == "float16" and self.stencil.is_beyond(value):
+                nodes += [_constant(np.array(limit, np.float32), f"{target}_{what}") for what, limit in LIMITS]
+                steps = [("Min", [f"{target}_top"], {}), ("Max", [f"{target}_least"], {})]
+            steps += [("Cast", [], {"to": int(ir.DataType[half.upper()])}), ("Cast", [], {"to": TensorProto.FLOAT})]
+            nodes += _chain(steps, source, target, f"{target}_stored")
+            source = target
+        return nodes
+
     def rounding(self, source: str, name: str, prefix: str, dtype: str, *, inside: bool) -> list[onnx.NodeProto]:
         """Nodes that store `source` in half and read it back as `name`, at `MARGIN` times its size: the range is used up earlier."""
         half = int(ir.DataType[dtype.upper()])
@@ -165,8 +216,7 @@ class _Copying:
         before: list[Added] = []
         after: list[Added] = []
         if saturating:
-            for what, limit in (("top", FLOAT16_MAX), ("least", -FLOAT16_MAX)):
-                nodes.append(_constant(np.array(limit, np.float32), f"{prefix}_{what}"))
+            nodes += [_constant(np.array(limit, np.float32), f"{prefix}_{what}") for what, limit in LIMITS]
             before = [("Min", [f"{prefix}_top"], {}), ("Max", [f"{prefix}_least"], {})]
         elif self.stencil.grown and dtype == "float16" and not self.change.saturating:
             factor = FACTOR
@@ -175,12 +225,7 @@ class _Copying:
                 nodes.append(_constant(np.array(MARGIN, dtype=np.float32), factor))
             before, after = [("Mul", [factor], {})], [("Div", [factor], {})]
         steps: list[Added] = [*before, ("Cast", [], {"to": half}), ("Cast", [], {"to": TensorProto.FLOAT}), *after]
-        for at, (op_type, operands, attributes) in enumerate(steps):
-            target = name if at == len(steps) - 1 else f"{prefix}_{at}"
-            nodes.append(helper.make_node(op_type, [source, *operands], [target]))
-            nodes[-1].attribute.extend(helper.make_attribute(key, number) for key, number in attributes.items())
-            source = target
-        return nodes
+        return nodes + _chain(steps, source, name, prefix)
 
     def lead_out(
         self, node: onnx.NodeProto, bodies: Sequence[onnx.GraphProto], seen: Sequence[Sequence[str]], shown: dict[int, str]
@@ -197,6 +242,22 @@ class _Copying:
                 outer = f"{name}_out"
                 node.output.append(outer)
                 shown[int(name.removesuffix("_out" * name.count("_out")).rpartition("_")[2])] = outer
+
+
+def _raw(number: int) -> str:
+    """What a candidate is called before it is rounded."""
+    return f"mplint_{number}_raw"
+
+
+def _chain(steps: Sequence[Added], source: str, name: str, prefix: str) -> list[onnx.NodeProto]:
+    """Nodes one after the other, the last of which gives `name`."""
+    nodes = []
+    for at, (op_type, operands, attributes) in enumerate(steps):
+        target = name if at == len(steps) - 1 else f"{prefix}_{at}"
+        nodes.append(helper.make_node(op_type, [source, *operands], [target]))
+        nodes[-1].attribute.extend(helper.make_attribute(key, number) for key, number in attributes.items())
+        source = target
+    return nodes
 
 
 def _picking(source: str, name: str) -> list[onnx.NodeProto]:
@@ -221,3 +282,20 @@ def owner_of(value: ir.Value) -> ir.Graph | ir.Function | None:
     """The body that a value belongs to."""
     producer = value.producer()
     return producer.graph if producer is not None else value.graph
+
+
+def holders_of(model: ir.Model) -> dict[Body, ir.Node]:
+    """The nodes that hold the bodies of a model's main graph."""
+    found: dict[Body, ir.Node] = {}
+    for node in model.graph.all_nodes():
+        for attribute in node.attributes.values():
+            if not attribute.is_ref() and attribute.type == ir.AttributeType.GRAPH:
+                found[attribute.as_graph()] = node
+    return found
+
+
+def _outermost(node: ir.Node, holders: Mapping[Body, ir.Node]) -> ir.Node:
+    """The node of the main graph that a node is, or in whose bodies it lies."""
+    while node.graph is not None and node.graph in holders:
+        node = holders[node.graph]
+    return node

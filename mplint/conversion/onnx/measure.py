@@ -26,7 +26,7 @@ from mplint.conversion.onnx.unseen import unseen
 from mplint.conversion.planner import HEAVY_GAIN, HEAVY_SHARE, Trials, inherit, misfits
 from mplint.conversion.policy import ConversionError, Policy
 
-LARGE = 1 << 16  # elements; larger constants are judged by reading them, and are not part of the session
+LARGE = 1 << 16  # elements; larger constants are judged by reading them before they are tried
 # Operators whose results are values of their inputs: what goes in rounded comes out rounded.
 EXACT = frozenset(
     (
@@ -69,10 +69,9 @@ class Measurement:
                 if tensor is None:
                     self.reasons[value] = "its value is not in the file"
                     continue
-                if tensor.size > LARGE:
-                    if why := next(filter(None, (damage(tensor, replace(policy, half=half)) for half in program.halves_of(value))), ""):
-                        self.reasons[value] = why
-                    continue
+                halves = program.halves_of(value) if tensor.size > LARGE else ()
+                if why := next(filter(None, (damage(tensor, replace(policy, half=half)) for half in halves)), ""):
+                    self.reasons[value] = why
             if value in self.reasons:
                 continue
             sources = self._sources(value)

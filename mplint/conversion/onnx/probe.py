@@ -36,15 +36,20 @@ class Probe:
         outputs = []
         for number, value in enumerate(values):
             source = copies[value]
+            added = []
             if value.dtype == ir.DataType.BOOL:
-                node = ir.node("Cast", [source], {"to": int(ir.DataType.FLOAT)}, outputs=[ir.Value(name=f"mplint_float_{number}")])
-                twin.graph.append(node)
-                source = node.outputs[0]
+                added = [ir.node("Cast", [source], {"to": int(ir.DataType.FLOAT)}, outputs=[ir.Value(name=f"mplint_float_{number}")])]
+                source = added[0].outputs[0]
             for kind in ("ReduceMin", "ReduceMax"):
                 node = ir.node(kind, [source], {"keepdims": 0}, outputs=[ir.Value(name=f"mplint_{kind}_{number}")])
                 node.outputs[0].type, node.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([])
-                twin.graph.append(node)
+                added.append(node)
                 outputs.append(node.outputs[0])
+            maker = copies[value].producer()
+            if maker is not None:  # right behind it, so that the tensor is not kept until the end
+                twin.graph.insert_after(maker, added)
+            else:
+                twin.graph.extend(added)
         twin.graph.outputs.clear()
         twin.graph.outputs.extend(outputs)
         self.session = Session(twin)

@@ -8,12 +8,13 @@ import numpy as np
 import onnx_ir as ir
 
 from mplint.conversion.onnx.constants import tensor_of
-from mplint.conversion.onnx.instrument import WATCHED, Change, Stencil, owner_of
+from mplint.conversion.onnx.instrument import WATCHED, Change, Stencil, holders_of, owner_of
 from mplint.conversion.onnx.program import Program, is_constant, is_float
 from mplint.conversion.onnx.run import Feed, Session
 from mplint.conversion.onnx.types import Body
 from mplint.conversion.rank import Seen, Step, compared, contributions
 
+MANY = 1 << 14  # elements of a constant that are looked at
 FIRST = 8  # the first opset whose Min and Max broadcast
 ADDING = frozenset(("Add", "Sub", "Sum", "Mean", "Concat"))
 Watched = Mapping[ir.Value, np.ndarray]
@@ -60,13 +61,19 @@ class Ranking:
         for value in self.stencil.candidates:
             tensor = tensor_of(value) if is_constant(value) else None
             if tensor is not None:
-                array = np.asarray(tensor.numpy(), dtype=np.float32).reshape(-1)
+                array = np.asarray(picked(tensor.numpy()), dtype=np.float32)
                 found[value] = compared(array, array, self.stencil.rounded(value, array))
         for value in self.values:
             one, other = np.asarray(plain[value]).reshape(-1), np.asarray(moved[value]).reshape(-1)
             if one.shape == other.shape and one.size:
                 found[value] = compared(one, other, self.stencil.rounded(value, other) if value in among else other)
         return found
+
+
+def picked(array: np.ndarray) -> np.ndarray:
+    """Elements of a constant, spread over it: all of them where it is small."""
+    flat = array.reshape(-1)
+    return flat if flat.size <= MANY else flat[np.sort(np.random.default_rng(0).integers(0, flat.size, MANY))]
 
 
 def steps(body: Body) -> Iterator[Step[ir.Value]]:
@@ -84,16 +91,6 @@ def steps(body: Body) -> Iterator[Step[ir.Value]]:
                 yield Step((made,), (output,), passes=True)
         if not inner:
             yield Step([value for value in node.inputs if is_float(value) and value is not None], node.outputs, adds=node.op_type in ADDING)
-
-
-def holders_of(model: ir.Model) -> dict[Body, ir.Node]:
-    """The nodes that hold the bodies of a model's main graph."""
-    found: dict[Body, ir.Node] = {}
-    for node in model.graph.all_nodes():
-        for attribute in node.attributes.values():
-            if not attribute.is_ref() and attribute.type == ir.AttributeType.GRAPH:
-                found[attribute.as_graph()] = node
-    return found
 
 
 def _can_be_watched(model: ir.Model, value: ir.Value, holders: Mapping[Body, ir.Node]) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Mapping
+from functools import cache
 from weakref import WeakSet
 
 import numpy as np
@@ -29,6 +32,23 @@ def close_all() -> None:
         session.close()
 
 
+@cache
+def _c_library() -> ctypes.CDLL | None:
+    """glibc, which keeps what is freed; None where there is another one."""
+    try:
+        library = ctypes.CDLL("libc.so.6") if sys.platform == "linux" else None
+        return library if hasattr(library, "malloc_trim") else None
+    except OSError:
+        return None
+
+
+def trim() -> None:
+    """Give freed memory back to the system."""
+    library = _c_library()
+    if library is not None:
+        library.malloc_trim(0)
+
+
 class Session:
     """A loaded model, whose weights are the model's own or lie mapped in its files; `close` gives them back."""
 
@@ -51,9 +71,10 @@ class Session:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         if large:  # an arena keeps every weight that was ever cast
             options.enable_cpu_mem_arena = False
-            options.enable_mem_pattern = False
         if not optimize:  # buffers are not shared by shapes that a model declares, which may be wrong
             options.enable_mem_reuse = False
+        options.enable_mem_pattern = False  # one buffer for all tensors, as large as they are together
+        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED  # what looks at a tensor runs when it is there, and keeps it no longer
         held = [value_of(tensor) for tensor in thin.weights.values()]
         options.add_external_initializers(list(thin.weights), held)
         for name, value in zip(thin.weights, held, strict=True):  # without this, it copies them
@@ -86,6 +107,7 @@ class Session:
         OPEN.discard(self)
         if hasattr(self, "session"):
             del self.session
+            trim()
         self.held = []
 
 

@@ -26,17 +26,17 @@ from mplint.conversion.onnx.probe import Probe
 from mplint.conversion.onnx.program import is_constant
 from mplint.conversion.onnx.run import Feed, Outputs, Session
 from mplint.conversion.policy import ConversionError, Options
-from mplint.conversion.stress import BETWEEN, FAINT, FAR, ILL, NOISE, ZEROS, loudness, midway, mixed, perturbed, stressed
+from mplint.conversion.stress import BETWEEN, FAINT, FAR, ILL, NOISE, STRONGER, ZEROS, loudness, midway, mixed, perturbed, stressed
 
 BASIC = (Kind(), Kind("uniform", seed=1), Kind("rows", seed=2))
 FRESH = (Kind(seed=10), Kind("uniform", seed=11), Kind("rows", seed=12))  # for what the plan does not know
 HINTED = (Kind("positive", seed=3), Kind(named=True, integers=1000, seed=0), Kind(named=True, integers=NUMBERS, seed=1))
 SCALES, SHIFT = (3000.0, 30.0), 100.0
-STRONGER = (10.0, 100.0, 1000.0)  # where outputs hardly move
 LARGER = 1.9  # no power of two, so that other digits are rounded away
 COMPRESSED = 0.35  # outputs that grow by less than this power of a scale do not depend on it
 MOVED = 0.05  # of their size: what outputs may move by where a shift is taken off again
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh", "Clip", "Sin", "Cos"))
+MASK = 2  # how many values such an input has
 STEPS = 6  # for which a model gets its own states back
 TURNS = frozenset(("in", "out", "input", "output", "new", "next", "old", "prev", "previous", "past", "present", "initial", "init", "final"))
 SWITCHES = 3  # inputs that switch branches, of which all combinations are tried
@@ -182,6 +182,7 @@ def larger(path: str, feeds: Sequence[Feed]) -> Samples:
         if _finite(outputs):
             found.feeds.append(grown)
             found.references.append(outputs)
+    session.close()
     return found
 
 
@@ -303,15 +304,16 @@ class _Trial:
         unseen += [(BETWEEN, feed) for end in ends for feed in midway(self.run, base, end)]
         found.unseen = [one for name, feed in unseen if (one := derived(name, [feed])) is not None]
         self._check_moves(found)
+        self.ran.clear()
+        if self.probe is not None:
+            self.probe.session.close()
+            self.probe = self.limits = None
 
     def _is_stable(self, feed: Feed, outputs: Outputs, base: Feed, usual: Sequence[float]) -> bool:
-        session = Session(self.path)  # anew, since few are asked for, and late
         try:
-            noisy = session.run(perturbed(feed, base, NOISE))
+            noisy = self.session.run(perturbed(feed, base, NOISE))
         except Exception:
             return False
-        finally:
-            session.close()
         return _finite(noisy) and distance(outputs, noisy, usual).within(ILL)
 
     def _carried(self, base: Feed, others: Sequence[Feed], factor: float) -> Iterator[Feed]:
@@ -359,8 +361,14 @@ class _Trial:
             first = array.reshape(-1)[0]
             if not (array == first).all():
                 continue
-            if array.dtype.kind in "iu":
-                known = self.known.get(name)
+            known = self.known.get(name)
+            if array.size > 1 and (array.dtype.kind == "b" or (array.dtype.kind in "iu" and known is not None and known.limit == MASK)):
+                other = array.dtype.type(not first)
+                for words, start in (("", 0), (" from the middle on", array.shape[-1] // 2)):
+                    mask = array.copy()
+                    mask[..., start:] = other
+                    yield f"{name} = {other}{words}", [{**base, name: mask}]
+            elif array.dtype.kind in "iu":
                 for value in known.choices if known is not None else ():
                     if value != first:
                         turned = {**base, name: np.full_like(array, value)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +12,9 @@ from mplint.conversion.policy import ConversionError, Options
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
+
+
+SIZES_ONLY = re.compile(r"aten\.(new_\w+|\w+_like)(\.|$)")  # operators that take no values of a tensor
 
 
 class Sample(NamedTuple):
@@ -54,6 +58,24 @@ def output_names(program: ExportedProgram) -> tuple[list[str], list[str]]:
     """The names of the tensors that the graph gives, those for buffers and inputs first, and of those among them that a caller gets."""
     specs = [spec for spec in program.graph_signature.output_specs if hasattr(spec.arg, "name")]
     return [spec.arg.name for spec in specs], [spec.arg.name for spec in specs if spec.kind.name == "USER_OUTPUT"]
+
+
+def moved_by_inputs(program: ExportedProgram) -> set[str]:
+    """The names of the float outputs that the values of an input may move, and not its sizes alone."""
+    import torch
+
+    taken, made = set(input_names(program)), set(output_names(program)[1])
+    reached: set[Any] = set()
+    found = set()
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        given = node.op == "placeholder" and node.name in taken and isinstance(value, torch.Tensor)
+        asks_sizes = isinstance(value, torch.SymInt | int) or SIZES_ONLY.match(str(node.target)) is not None
+        if given or (not asks_sizes and any(one in reached for one in node.all_input_nodes)):
+            reached.add(node)
+            if node.name in made and isinstance(value, torch.Tensor) and value.is_floating_point():
+                found.add(node.name)
+    return found
 
 
 def leaves(program: ExportedProgram, sample: Sample) -> list[Any]:

@@ -12,7 +12,7 @@ import torch
 from mplint.conversion.distance import PLAIN, Distance, Ruler, distance, judge, moves, ruler, sizes_of
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion, Trial
-from mplint.conversion.stress import FAR, ILL, NOISE, ZEROS, perturbed, stressed
+from mplint.conversion.stress import FAR, ILL, NOISE, STRONGER, ZEROS, perturbed, stressed
 from mplint.conversion.torch.files import first_line, reloaded
 from mplint.conversion.torch.run import Arrays, Seen, caller
 from mplint.conversion.torch.samples import (
@@ -22,6 +22,7 @@ from mplint.conversion.torch.samples import (
     home,
     input_names,
     leaves,
+    moved_by_inputs,
     output_names,
     resized,
     scaled,
@@ -91,13 +92,33 @@ def expected(program: ExportedProgram, policy: Policy, options: Options, device:
         found.wider.append(larger[0])
     runs = (*found.shown, *([larger] if larger is not None else []), *derived)
     results = [given.values[: len(seen)] for _, given in runs]  # behind the outputs are buffers and inputs
-    if len(results) > 1 and not any(moves(results)):
-        found.gaps.append("the outputs are the same whatever the inputs are: give --calibration data on which they move")
+    if len(results) > 1 and (still := _move(program, call, found, results)):
+        found.gaps.append(f"{still} the same whatever the inputs are: give --calibration data on which it moves")
     other_size = resized(program, found.samples[0], options)
     sized = _runs(call, other_size) if other_size is not None else None
     if sized is not None:
         found.shown.append(sized)
     return found
+
+
+def _move(program: ExportedProgram, call: Callable[[Sample], Seen], found: Expected, results: list[Arrays]) -> str:
+    """Which outputs hardly follow the inputs, "" where all do that may; stronger inputs are tried first, and taken in where they help."""
+    names, reached = found.seen.names, moved_by_inputs(program)
+    for factor in (*STRONGER, None):
+        moved = moves(results)
+        still = [name for name, one in zip(names, moved, strict=False) if not one and name in reached]
+        if any(moved) and not still:
+            return ""
+        stronger = _runs(call, scaled(program, found.samples[0], factor)) if factor is not None else None
+        if stronger is None or not _numbers(stronger[1].values):
+            break
+        results.append(stronger[1].values[: len(names)])
+        if moves(results) != moved:
+            found.samples.insert(found.ordinary, stronger[0])
+            found.names.insert(found.ordinary, f"{found.names[0]}, × {factor:g}")
+            found.ordinary += 1
+            found.shown.append(stronger)
+    return f"the output {still[0]!r} is" if any(moved) else "the output is" if len(names) == 1 else "every output is"
 
 
 def _derived(program: ExportedProgram, call: Callable[[Sample], Seen], found: Expected) -> Iterator[tuple[Sample, Seen]]:
