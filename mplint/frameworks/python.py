@@ -199,7 +199,7 @@ def member_of(m: Machine, module: Value) -> Value | None:
 
 def named_by_switch(m: Machine, receiver: Value, key: Unknown, place: Place) -> Value:
     """An attribute whose name is an option: what each choice, or the default, names."""
-    open_one: Value = Unknown(f"getattr(…, {shown_of(key)}){IDENTITY}{key.symbol.partition(IDENTITY)[2]}{place.path}:{place.position}")
+    open_one: Value = Unknown(f"getattr(…, {shown_of(key)}){IDENTITY}{place.path}:{place.position}{key.symbol.partition(IDENTITY)[2]}")
     open_one = member_of(m, receiver) or open_one
     switch = m.switches.get(key.symbol)
     if switch is None:

@@ -189,14 +189,22 @@ def comes_early(entry: Entry, step: Event) -> bool:
 
 
 def never_updated(entry: Entry) -> Iterator[tuple[Event, Path]]:
-    """The steps of scalers whose whole life is in sight, and no update in it."""
+    """The steps of scalers whose whole life is in sight, and no update in it that goes with the step."""
     made = {event.data["scaler"] for event in entry.of("scaler made")}
-    used = {event.data["scaler"] for event in entry.of("scaler update", "scaler handed on")}
+    used = entry.of("scaler update", "scaler handed on")
     rounds = {(event.data["scaler"], event.frame) for event in entry.of("loss scaled")}
     for step in entry.of("scaler step") if entry.complete else ():
         scaler = step.data["scaler"]
-        if scaler not in used and (scaler in made or is_unbound(entry, scaler)) and (scaler, step.frame) in rounds:
+        if any(e.data["scaler"] == scaler and extend(step.path, e.path) is not None for e in used):
+            continue
+        if (scaler in made or is_unbound(entry, scaler)) and (scaler, step.frame) in rounds:
             yield step, step.path
+
+
+def excludes(step: Event, update: Event) -> bool:
+    """Whether another call of what steps a scaler updates it, on another path."""
+    apart = update.calls != step.calls and extend(step.path, update.path) is None
+    return apart and update.data["scaler"] == step.data["scaler"]
 
 
 def is_unbound(entry: Entry, scaler: object) -> bool:
@@ -253,6 +261,8 @@ def update_after(trace: Trace, entry: Entry, step: Event, late: Event | None) ->
             return None
     if not isinstance(anchor, ast.Expr) or anchor.value is not call:
         return None
+    if late is None and any(excludes(step, e) for e in entry.of("scaler update")):
+        return None  # other calls update it here, and would do so twice
     if step.loops and varies(entry, step):
         around = trace.node(step.loops[-1][0])
         if around is None or not isinstance(around[1], ast.For) or around[1] not in file.syntax.ancestors(anchor):

@@ -267,6 +267,16 @@ class Candidates:
         """The classes of a file that define a method of a name, with its parameters."""
         if (path, name) not in self.forwards:
             ir = self.project.ir(path) if self.ask(path, Mentions((name,))) else None
-            methods = [(cls[2], s) for cls in definitions(ir[1]) if cls[0] == "class" for s in cls[6]] if ir is not None else []
-            self.forwards[path, name] = tuple((cls, s[2][3]) for cls, s in methods if s[0] == "define" and s[2][2] == name)
+            classes = [cls for cls in definitions(ir[1]) if cls[0] == "class"] if ir is not None else []
+            methods = [(cls, s[2]) for cls in classes for s in cls[6] if s[0] == "define"]
+            meant = {id(cls): {name, *put_in_place(cls, name)} for cls in classes}
+            self.forwards[path, name] = tuple((cls[2], method[3]) for cls, method in methods if method[2] in meant[id(cls)])
         return self.forwards[path, name]
+
+
+def put_in_place(cls: IR, name: str) -> tuple[str, ...]:
+    """The methods of a class that its instances take for another one: `self.forward = self.forward_train`."""
+    bodies = (s[2][4] for s in cls[6] if s[0] == "define")
+    assigned = (part for body in bodies for part in parts(body, "assign") if any(t[0] == "attribute" and t[3] == name for t in part[2]))
+    taken = (node for part in assigned for node in parts(part[3:], "attribute") if node[2][0] == "name")
+    return tuple(dict.fromkeys(node[3] for node in taken))

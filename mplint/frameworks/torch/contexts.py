@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from mplint.frameworks.torch.callers import Callers, input_of
-from mplint.frameworks.torch.candidates import Candidates, Shape, member_of
+from mplint.frameworks.torch.candidates import Candidates, Shape, member_of, put_in_place
 from mplint.frameworks.torch.foreign import Packages
 from mplint.frameworks.torch.functions import code_of
+from mplint.frameworks.torch.helpers import Helpers, holds_number
 from mplint.frameworks.torch.modules import cast_module, has_module_base, home_of_content
 from mplint.frameworks.torch.named import Named
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF
@@ -26,7 +27,6 @@ from mplint.frameworks.torch.results import is_excluded, unpacked
 from mplint.frameworks.torch.tensors import is_module_name
 from mplint.frameworks.torch.units import Units
 from mplint.frameworks.trainers.queries import with_level
-from mplint.limits import FLOAT16_MAX, FLOAT16_SMALLEST_NORMAL
 from mplint.program.calls import instantiate
 from mplint.program.conditions import EMPTY, Path, extend
 from mplint.program.entries import OWN_STEPS, call_open, definitions, run, words_in, words_of
@@ -244,13 +244,15 @@ def run_modules(m: Machine, found: Trace, known: list[str], ask: Ask, callers: C
     offered = regions(found, Packages(m.project, ask))
     heirs = {path for path in known if ask(path, derives_with_numbers) and callers.run_in_half(path)}
     files = [path for path in known if path in heirs or ask(path, speaks_of_numbers)]
-    if not files or not (offered or heirs):
+    others = [path for path in known if path not in heirs and ask(path, calls_functions)] if offered else []
+    if not (files or others) or not (offered or heirs):
         return
     candidates, named = Candidates(m.project, ask), Named(m.project, ask, callers.libraries)
     nearby = Nearby(Units(m.project, known, ask), Ways(m), candidates, callers, named, Reach(candidates), offered)
-    left = min(CONTEXT_STEPS + FILE_STEPS * len(files), MOST_STEPS)
-    runs: list[Run] = []
     chosen = [(path, statement, states) for path in files for statement, states in classes_of(m, path, offered, nearby)]
+    chosen += served_elsewhere(m, others, offered, nearby)
+    left = min(CONTEXT_STEPS + FILE_STEPS * len({path for path, _, _ in chosen}.union(files)), MOST_STEPS)
+    runs: list[Run] = []
     turns = [[(path, statement, states[turn]) for path, statement, states in chosen if len(states) > turn] for turn in range(MOST_STATES)]
     by_users = [one for waiting in turns for one in waiting if one[2].callers and one[2].cast]
     turns = [[one for one in waiting if not (one[2].callers and one[2].cast)] for waiting in turns]
@@ -300,7 +302,7 @@ def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby)
         states = shared
         if statement[2] in own:
             states = [own[statement[2]], entered]
-        elif first is not None and nearby.callers.is_left_to_users(path, statement):
+        elif first is not None and nearby.callers.is_left_to_users(path, statement) and not nearby.is_chosen(first, path, statement):
             states = list(nearby.of_callers(path))
         elif not any(region is not None and region.cast for region in states):
             states = [*states, *(region for region in nearby.of_callers(path) if region.cast)]
@@ -309,6 +311,22 @@ def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby)
         known = tuple(region for region in states if region is not None and nearby.may_hold(region, path, statement))
         if known:
             yield statement, known
+
+
+def served_elsewhere(
+    m: Machine, paths: Iterable[str], offered: Sequence[Region], nearby: Nearby
+) -> list[tuple[str, IR, tuple[Region, ...]]]:
+    """The classes of files without such numbers whose functions, in other files, hold them, with the project's states."""
+    helpers = Helpers(nearby.reach)
+    found: list[tuple[str, IR, tuple[Region, ...]]] = []
+    for path in paths:
+        ir = m.project.ir(path)
+        served = [s for s in definitions(ir[1]) if s[0] == "class" and helpers.serve(path, s)] if ir is not None else []
+        for statement, states in classes_of(m, path, offered, nearby) if served else ():
+            entered = tuple(region for region in states if not region.callers)
+            if entered and statement in served:
+                found.append((path, statement, entered))
+    return found
 
 
 LOSSES = re.compile(r"^(?:cross_entropy|\w+_loss|binary_cross_entropy(?:_with_logits)?|kl_div)$")
@@ -323,17 +341,7 @@ def computes_loss(cls: IR) -> bool:
 
 def is_hazardous(cls: IR) -> bool:
     """Whether a class has numbers that half precision can't hold, or squares, variances and the like."""
-    if not HAZARDS.isdisjoint(words_of(cls)):
-        return True
-    pending: list[object] = [cls]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, tuple):
-            value = node[2] if len(node) == 3 and node[0] == "constant" else None
-            if isinstance(value, int | float) and (abs(value) > FLOAT16_MAX or 0 < abs(value) < FLOAT16_SMALLEST_NORMAL):
-                return True
-            pending += node
-    return False
+    return not HAZARDS.isdisjoint(words_of(cls)) or holds_number(cls)
 
 
 @dataclass(slots=True)
@@ -436,6 +444,12 @@ class Nearby:
         if self.callers.cast_to_half(path):
             yield Region(autocast, place, EMPTY, (), cast=True, callers=True, meant=sign.steps)
 
+    def is_chosen(self, region: Region, path: str, cls: IR) -> bool:
+        """Whether a program of the project takes a class by a name that it works out, or that a text says where modules are loaded so."""
+        if self.named.is_read_by_name(path):
+            return True
+        return self.candidates.is_open(region.begun) and self.named.is_spoken(path, cls[2])
+
     def is_offered(self, path: str, cls: IR) -> bool:
         """Whether users of a library make instances of a class of a file."""
         libraries = self.named.libraries
@@ -526,6 +540,12 @@ def speaks_of_numbers(data: bytes) -> bool:
     return (b"def forward" in data or b"def training_step" in data) and b"torch" in data and NUMBERS.search(data) is not None
 
 
+def calls_functions(data: bytes) -> bool:
+    """Whether a program holds a module that may compute by functions of other files, and holds no such numbers itself."""
+    runs = b"def forward" in data or b".forward =" in data
+    return runs and b"torch" in data and b"import" in data and not speaks_of_numbers(data)
+
+
 def forward(m: Machine, path: str, statement: IR, region: Region, one: Run) -> None:
     """The `forward` of a module with unknown arguments, inside a region."""
     frame = m.enter_module(Module(path, path))
@@ -534,7 +554,9 @@ def forward(m: Machine, path: str, statement: IR, region: Region, one: Run) -> N
     m.events.clear()
     if cls is None or not has_module_base(m, cls):
         return
-    members = [found for name in begun_by(region, external_bases(m, cls)) if (found := class_member(m, cls, name)) is not None]
+    names = begun_by(region, external_bases(m, cls))
+    names = (*names, *(other for name in names for other in put_in_place(statement, name)))
+    members = [found for name in names if (found := class_member(m, cls, name)) is not None]
     if not members:
         return
     member = members[0]
@@ -570,9 +592,11 @@ def forward(m: Machine, path: str, statement: IR, region: Region, one: Run) -> N
 
 
 def begun_by(region: Region, bases: Iterable[str]) -> tuple[str, ...]:
-    """The methods of a module that run in a region: a trainer's own steps before what these call."""
-    hosted = region.trainer == "Lightning" and any(base.endswith(".LightningModule") for base in bases)
-    return ("training_step", "forward") if hosted else ("forward",)
+    """The methods of a module that run in a region: a trainer's own steps, or the one that is called, before what these call."""
+    if region.trainer == "Lightning" and any(base.endswith(".LightningModule") for base in bases):
+        return "training_step", "forward"
+    member = region.shape.member if region.shape is not None else ""
+    return (member, "forward") if member else ("forward",)
 
 
 def switches_of(m: Machine, path: Path) -> Path:

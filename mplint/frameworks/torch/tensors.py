@@ -1230,6 +1230,9 @@ def tensor_method(m: Machine, atom: Atom, name: str, args: Args, place: Place) -
     return of_tensor(m, UNKNOWN_TENSOR.but(tags=tags), name, args, place)
 
 
+INSTANCE = re.compile(r"(?:^|\.)(?!\w*(?:Tensor|Parameter|Variable)\()[A-Z]\w*\([^()]*\)$")  # what a call of a class gives
+
+
 def is_module_name(unknown: Unknown) -> bool:
     """Whether an unknown value's name or type says that it is a module."""
     if unknown.hint:
@@ -1240,7 +1243,10 @@ def is_module_name(unknown: Unknown) -> bool:
             return True
     if unknown.symbol in (f"many{IDENTITY}Object", f"many{IDENTITY}Object,Unknown"):
         return True  # one of many models that a table holds
-    shown = unknown.symbol.partition(IDENTITY)[0].lower()
+    written = unknown.symbol.partition(IDENTITY)[0]
+    if INSTANCE.search(written) is not None:
+        return True
+    shown = written.lower()
     last, called, _ = shown.rpartition(".")[2].partition("(")
     if called and not last.startswith(MAKERS):
         return False
