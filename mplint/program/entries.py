@@ -147,8 +147,6 @@ def run_all(
     files = [path for path in files if path not in idle]
     beginning = [*files, *scripts]
     kept = left // 3  # for what no script calls
-    if len(beginning) * OWN_STEPS > left - kept:  # more than there are steps for
-        beginning.sort(key=lambda path: (is_test_path(path), not scales(project.ir(path)), path not in m.spine))
     for number, path in enumerate(beginning):
         if left <= kept:
             found.exhausted = True
@@ -172,17 +170,6 @@ def run_all(
     if offered is not None:
         around_them = [(path, statement, relevant) for path, statement in users_of(m, project, begun, offered)]
         run_offered(m, found, [*around_them, *begun], called, offered)
-
-
-SCALES = frozenset({"GradScaler", "ShardedGradScaler", "unscale_", "scale_loss", "LossScaleOptimizer", "autocast"})
-
-
-def scales(ir: IR | None) -> bool:
-    """Whether a module trains by what scales losses, or in regions of its own."""
-    return ir is not None and not SCALES.isdisjoint(ir[2]) and not TRAINS.isdisjoint(ir[2])
-
-
-TRAINS = frozenset({"backward", "apply_gradients"})
 
 
 def silent_tests(project: Project, paths: Iterable[str], tested: Callable[[frozenset[str]], bool]) -> frozenset[str]:

@@ -149,14 +149,3 @@ def test_call_is_not_cut_short_that_is_given_what_trains(monkeypatch: pytest.Mon
     train = "import torch\nclass Trainer:\n    def train(self):\n        torch.amp.GradScaler('cuda').scale(self.loss()).backward()\n"
     texts = {"main.py": program, "runner.py": runner, "engine.py": train}
     assert makers(run(monkeypatch, texts, ("main.py",), OWN_STEPS=1700, SCRIPT_STEPS=1700)) == ["<module>"]
-
-
-def test_programs_that_scale_losses_run_first_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = f"import torch\ndef train(loss):\n{LONG}    torch.amp.GradScaler('cuda').scale(loss)HERE\ntrain(torch.ones(()))\n"
-    files = {f"{name}.py": program.replace("HERE", ".backward()" if name == "z" else "") for name in "abcdefgz"}
-    files["test_a.py"] = files["z.py"]
-    limits = {"OWN_STEPS": 2000, "SCRIPT_STEPS": 2000, "PROJECT_STEPS": 5000, "FILE_STEPS": 0, "LAST_STEPS": 0}
-    found = run(monkeypatch, files, **limits)
-    assert [entry.path for entry in found.entries if entry.script][:2] == ["z.py", "a.py"] and found.exhausted
-    limits["PROJECT_STEPS"] = 100_000
-    assert [entry.path for entry in run(monkeypatch, files, **limits).entries][:2] == ["a.py", "b.py"]
