@@ -51,6 +51,7 @@ class Frameworks:
         self.attributes = {kind: h for v in reversed(vocabularies) for kind, h in v.attributes.items()}
         self.values = {name: value for v in reversed(vocabularies) for name, value in v.values.items()}
         self.aliases = {name: other for v in reversed(vocabularies) for name, other in v.aliases.items()}
+        self.members = {name: other for v in reversed(vocabularies) for name, other in v.members.items()}
         self.canonicals: dict[str, str] = {}
         self.prefixes = [p for v in vocabularies for p in v.prefixes]
         self.begun: dict[str, list[Callable[[Machine, str, Args, Place], Value | None]]] = {}  # by names: what their prefixes mean

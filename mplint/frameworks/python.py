@@ -189,9 +189,18 @@ def has_attribute(m: Machine, receiver: Object, cls: Class, name: str) -> bool:
     return m.read(receiver.id, name) is not None or class_member(m, cls, name) is not None or bool(external_bases(m, cls))
 
 
+def member_of(m: Machine, module: Value) -> Value | None:
+    """What a member of another package's module stands for, whichever it is: `getattr(torch.optim, name)` is an optimizer's class."""
+    if type(module) is not External:
+        return None
+    known = m.library.members.get(m.library.canonical(module.name))  # type: ignore[attr-defined]
+    return External(known) if known is not None else None
+
+
 def named_by_switch(m: Machine, receiver: Value, key: Unknown, place: Place) -> Value:
     """An attribute whose name is an option: what each choice, or the default, names."""
-    open_one = Unknown(f"getattr(…, {shown_of(key)}){IDENTITY}{place.path}:{place.position}{key.symbol.partition(IDENTITY)[2]}")
+    open_one: Value = Unknown(f"getattr(…, {shown_of(key)}){IDENTITY}{place.path}:{place.position}{key.symbol.partition(IDENTITY)[2]}")
+    open_one = member_of(m, receiver) or open_one
     switch = m.switches.get(key.symbol)
     if switch is None:
         return open_one
@@ -229,6 +238,8 @@ def name_in_module(m: Machine, receiver: Atom, index: Value, place: Place) -> Va
     """A name in the `__dict__` of a module."""
     if type(receiver) is Module:  # `vars(module)[name]`
         return getattr_(m, "builtins.getattr", Args((receiver, index)), place)
+    if type(receiver) is External and receiver.name.endswith(".__dict__"):
+        return getattr_(m, "builtins.getattr", Args((External(receiver.name.removesuffix(".__dict__")), index)), place)
     if type(receiver) is not Method or receiver.name != "__dict__" or type(receiver.receiver) is not Module:
         return None
     return getattr_(m, "builtins.getattr", Args((receiver.receiver, index)), place)

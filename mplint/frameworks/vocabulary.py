@@ -34,6 +34,7 @@ class Vocabulary:
         self.attributes: dict[str, Reader] = {}
         self.values: dict[str, Value] = {}
         self.aliases: dict[str, str] = {}
+        self.members: dict[str, str] = {}  # of a module: what a member stands for whose name nobody knows
         self.excerpts: list[Callable[[str, frozenset[str]], str | None]] = []  # what unbound names mean, by a program's words
         self.atom_methods: list[AtomMethod] = []
         self.atom_attributes: list[Reader] = []

@@ -457,17 +457,38 @@ def s_while(m: Machine, ir: IR) -> bool:
 
 def s_for(m: Machine, ir: IR) -> bool:
     _, position, target, items, body, orelse = ir
-    elements = iterate(m, evaluate(m, items), items[1], ROUNDS)
+    value = evaluate(m, items)
+    elements = iterate(m, value, items[1], ROUNDS)
     if not elements:
         return block(m, orelse)
+    ways = lengths(m, value)
+
+    def of_element(number: int) -> tuple[bool, Value]:
+        assign(m, target, elements[number])
+        return block(m, body), NONE
 
     def round_of(number: int) -> bool:
         m.frames[-1].loops[-1].over = elements[number]
-        assign(m, target, elements[number])
-        return block(m, body)
+        having = [literals for literals, length in ways if length > number]
+        if len(having) != 1 or len(ways) == 1:
+            return of_element(number)[0]
+        lacking = [literals for literals, length in ways if length <= number]
+        return m.fork([(having[0], partial(of_element, number)), *((literals, lambda: (True, NONE)) for literals in lacking)])[0]
 
     alike = len(elements) == ROUNDS and are_alike(elements[0], elements[1])
     return loop(m, position, len(elements), round_of, orelse, lambda: False, alike)
+
+
+def lengths(m: Machine, value: Value) -> list[tuple[Path, int]]:
+    """How many items a sequence has on each of several ways; nothing where that is not known, or the same on all."""
+    found: list[tuple[Path, int]] = []
+    for path, atom in under(value, m.path):
+        held = m.read(atom.id, "#items") if type(atom) is Object and atom.kind == "list" else atom
+        for own, items in under(held, path) if held is not None else ():
+            if type(items) is not Items or items.rest is not None:
+                return []
+            found.append((own - m.path, len(items.items)))
+    return found if len({length for _, length in found}) > 1 else []
 
 
 def are_alike(one: Value, other: Value) -> bool:

@@ -807,6 +807,7 @@ OPTIMIZER_HOMES = (
     "torchopt.",
 )
 NOT_OPTIMIZERS = ("torch.optim.lr_scheduler.", "torch.optim.swa_utils.", "timm.optim.create", "torch_optimizer.lookahead")
+vocabulary.members.update({"torch.optim": "torch.optim.Optimizer", "torch.optim.lr_scheduler": "torch.optim.lr_scheduler.LRScheduler"})
 OPTIMIZER_NAMES = frozenset({"transformers.AdamW", "transformers.Adafactor", "bitsandbytes.optim.AdamW8bit"})
 
 
