@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from hashlib import blake2b
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
@@ -226,10 +227,14 @@ def spelled(literal: Condition) -> str:
         if len(_spelled) > MAX_KNOWN:
             _spelled.clear()
         key, sense = literal
-        found = _spelled[literal] = f"{sense}({', '.join(spelled_part(part) for part in key)})"
+        found = f"{sense}({', '.join(spelled_part(part) for part in key)})"
+        if len(found) > LONGEST_SPELLED:  # tests of tests of tests, which would double again with each
+            found = f"{found[:80]}…{blake2b(found.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+        _spelled[literal] = found
     return found
 
 
+LONGEST_SPELLED = 1_000  # characters
 _spelled: dict[Condition, str] = {}
 
 

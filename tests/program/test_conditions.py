@@ -176,3 +176,16 @@ def test_a_clause_that_tells_of_tests_within_tests_is_settled_once() -> None:
     narrower = extend(told, frozenset({b}))
     assert narrower is not None
     assert (inner, True) in narrower
+
+
+def test_tests_of_tests_are_spelled_in_a_bounded_text_that_tells_them_apart() -> None:
+    forget()
+    told = [(("true", "a"), True), (("true", "b"), True)]
+    for depth in range(60):  # each speaks of the one before twice
+        told = [
+            (("place", "ways", frozenset({frozenset({literal}), frozenset({literal, (("true", f"c{depth}"), True)})})), True)
+            for literal in told
+        ]
+    first, second = map(spelled, told)
+    assert first != second
+    assert len(first) < 2_000
