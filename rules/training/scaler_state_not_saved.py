@@ -238,8 +238,9 @@ def key_of(store: ast.AST, call: ast.Call) -> str | None:
         case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]) | ast.keyword(arg=str(key)):
             return key
         case ast.Dict(keys=keys, values=values) if call in values:
-            key = keys[values.index(call)]
-            return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
+            match keys[values.index(call)]:
+                case ast.Constant(value=str(name)):
+                    return name
     return None
 
 
