@@ -125,12 +125,11 @@ class Renewed(NamedTuple):
 
 def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
     """The scalers of an entry that are made again while their optimizer lives on."""
-    scalers = {key_of(e.data["scaler"]): e for e in entry.of("scaler made")}  # type: ignore[arg-type]
     optimizers = {key_of(e.data["optimizer"]): e for e in entry.of("optimizer made")}  # type: ignore[arg-type]
     restored = {key_of(e.data["object"]) for e in entry.of("state loaded") if e.data["what"] == "scaler"}  # type: ignore[arg-type]
     for step in entry.of("scaler step"):
         key = key_of(step.data["scaler"])  # type: ignore[arg-type]
-        made = scalers.get(key)
+        made = making(entry, key, step)
         if made is None or key in restored or is_conditional(trace, entry, made, step) or is_apart(entry, made, step):
             continue
         path = extend(step.path, [literal for literal in made.path if literal[0][0] in ("true", "in")])
@@ -160,6 +159,12 @@ def renewed(trace: Trace, entry: Entry) -> Iterator[Renewed]:
             period = period_of(made, step, lasting)
             if period is not None:
                 yield Renewed(made, step, period, None, path)
+
+
+def making(entry: Entry, key: object, step: Event) -> Event | None:
+    """The making of a scaler, in the round of its step where it is made in each."""
+    made = [e for e in entry.of("scaler made") if key_of(e.data["scaler"]) == key]  # type: ignore[arg-type]
+    return next((e for e in reversed(made) if e.loops == step.loops[: len(e.loops)]), made[-1] if made else None)
 
 
 def is_constructed(trace: Trace, entry: Entry, made: Event) -> bool:
@@ -262,7 +267,7 @@ def is_conditional(trace: Trace, entry: Entry, made: Event, step: Event) -> bool
     other = [(e.path - reached[id(e)]) ^ (made.path - reached[id(made)]) for e in others]
     of_rounds = {literal for found in other for literal in found if is_open(trace, literal)}
     contrary = {(key, not held) for key, held in of_rounds}
-    return bool(own) or any(not contrary.isdisjoint(e.path) for e in entry.events if e.loops)
+    return bool(own) or any(not contrary.isdisjoint(e.path) for e in entry.events if e.loops and e.kind != "scaler refused")
 
 
 def is_apart(entry: Entry, made: Event, step: Event) -> bool:
