@@ -48,7 +48,9 @@ def conflicts(setup: Setup, targets: Targets, built: Sequence[Built] = ()) -> It
 def _transformers(setup: Setup, targets: Targets) -> Iterator[Conflict]:
     options = setup.options
     for fp16, bf16 in BOTH_FLAGS:
-        half, brain = is_on(options, fp16), is_on(options, bf16)
+        half, asked = is_on(options, fp16), get(options, bf16)
+        where_supported = asked is not None and _is_on_where_supported(asked)
+        brain = is_on(options, bf16) if not where_supported else None
         if half is not None and brain is not None:
             went, kept = (brain, half) if _lacks_bfloat16(targets) else (half, brain)
             if went.fixed and not kept.fixed:
@@ -62,8 +64,7 @@ def _transformers(setup: Setup, targets: Targets) -> Iterator[Conflict]:
                 _without(options, went),
                 sure=went.sure and kept.sure,
             )
-        asked = get(options, bf16) if half is not None and brain is None and not _lacks_bfloat16(targets) else None
-        if half is not None and asked is not None and _is_on_where_supported(asked):
+        if half is not None and asked is not None and where_supported and not _lacks_bfloat16(targets):
             yield Conflict(
                 asked.place,
                 f"`{fp16}` is on, and so is `{bf16}` where the GPU has bfloat16: `{setup.title}` takes one of them",
