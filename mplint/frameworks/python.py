@@ -159,7 +159,7 @@ def getattr_(m: Machine, name: str, args: Args, place: Place) -> Value:
             return default
         return attribute(m, receiver, key.value, place.position)
     if type(key) is Unknown and type(receiver) in (External, Module):
-        return named_by_switch(m, receiver, key, place)
+        return named_by_switch(m, receiver, key, place, member_of(m, receiver) if default is None else None)
     if type(key) is Unknown and type(receiver) is Object and (alike := named_alike(m, receiver, key)) is not None:
         return alike
     return Unknown(f"getattr(…){IDENTITY}{place.path}:{place.position}")
@@ -197,10 +197,10 @@ def member_of(m: Machine, module: Value) -> Value | None:
     return External(known) if known is not None else None
 
 
-def named_by_switch(m: Machine, receiver: Value, key: Unknown, place: Place) -> Value:
-    """An attribute whose name is an option: what each choice, or the default, names."""
-    open_one: Value = Unknown(f"getattr(…, {shown_of(key)}){IDENTITY}{place.path}:{place.position}{key.symbol.partition(IDENTITY)[2]}")
-    open_one = member_of(m, receiver) or open_one
+def named_by_switch(m: Machine, receiver: Value, key: Unknown, place: Place, member: Value | None) -> Value:
+    """An attribute whose name is an option: what each choice, or the default, names; else `member`, where it is known what that is."""
+    unknown = Unknown(f"getattr(…, {shown_of(key)}){IDENTITY}{place.path}:{place.position}{key.symbol.partition(IDENTITY)[2]}")
+    open_one = member or unknown
     switch = m.switches.get(key.symbol)
     if switch is None:
         return open_one
