@@ -69,6 +69,7 @@ _MAX_SIZE = 4_000_000
 # By the folder that they speak of, the files and folders that were looked into for pins, whether they are there or not: what has been
 # read once is known for the run.
 _CONSULTED: defaultdict[str, set[str]] = defaultdict(set)
+_OUTERMOST: set[str] = set()  # folders beyond which nothing was looked for
 
 
 class LibraryVersions(NamedTuple):
@@ -163,7 +164,7 @@ def consulted(files: Iterable[str]) -> set[str]:
     seen: set[str] = set()
     while pending:
         seen |= pending
-        pending = {os.path.dirname(folder) for folder in pending} - seen
+        pending = {os.path.dirname(folder) for folder in pending - _OUTERMOST} - seen
     return {path for folder in seen & _CONSULTED.keys() for path in _CONSULTED[folder]}
 
 
@@ -177,6 +178,7 @@ def _inherited(folder: str) -> Pins:
     own = _read_folder(folder, names)
     parent = os.path.dirname(folder)
     if names & ROOT_MARKS or parent in (folder, os.path.expanduser("~")):
+        _OUTERMOST.add(folder)
         return own
     if not _in_repository(parent) and any(_reader(name) for name in names if _may_pin(name)):
         return own  # outside of a repository the first folder with pins is the project

@@ -88,6 +88,17 @@ def test_an_edit_checks_only_its_own_repository_again(shelf: Path, monkeypatch: 
     assert sorted(again) == ["second/steps.py", "second/train.py"]
 
 
+def test_folders_around_a_repository_are_nothing_that_its_answer_stands_on(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mplint.engine.cache.SETTLED", -(10**12))
+    (shelf.parent / "loose").mkdir()
+    (shelf.parent / "loose" / "train.py").write_text("import torch\n\nscaler = torch.cuda.amp.GradScaler()\n")
+    check_paths(("../loose",), Config(select=("MP101",), isolated=True, cache=False))  # pins are looked for in all folders around it
+    expected = checked(".", cache=True)
+    (shelf.parent / "new").mkdir()
+    monkeypatch.setattr(run, "examine_files", lambda *_: pytest.fail("a repository is checked again"))
+    assert checked(".", cache=True) == expected
+
+
 def test_what_was_read_for_one_repository_is_nothing_that_the_answer_of_another_stands_on(
     shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
