@@ -20,13 +20,14 @@ from mplint.program.expressions import (
     field_names,
     item,
     items_of,
+    longest,
     new_dict,
     new_list,
     registered,
     truths,
 )
 from mplint.program.machine import IDENTITY, Args, Machine, derived
-from mplint.program.store import join
+from mplint.program.store import join, under
 from mplint.program.values import (
     FALSE,
     LEAVES,
@@ -323,7 +324,7 @@ def type_(m: Machine, name: str, args: Args, place: Place) -> Value:
 def len_(m: Machine, name: str, args: Args, place: Place) -> Value:
     value = args.get(0)
     items = items_of(m, value, place.position) if value is not None else None
-    if items is not None and not m.loops:
+    if items is not None and not m.loops and not any(type(i) is Alternatives and len(i.options) == 1 for i in items):
         return Constant(len(items))
     if type(value) is Constant and isinstance(value.value, (str, bytes)):
         return Constant(len(value.value))
@@ -577,7 +578,16 @@ def same(m: Machine, name: str, args: Args, place: Place) -> Value:
     return External("builtins.identity")
 
 
-@call("builtins.identity", "copy.copy", "copy.deepcopy", "typing.cast", "functools.cache", "atexit.register", "warnings.catch_warnings")
+@call("weakref.ref", "weakref.WeakMethod")
+def referred(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """What gives an object when it is called, as long as something else keeps it."""
+    return Partial(External("builtins.identity"), args.positional[:1], (), place) if args.positional else NONE
+
+
+@call(
+    *("builtins.identity", "copy.copy", "copy.deepcopy", "typing.cast", "functools.cache", "atexit.register", "warnings.catch_warnings"),
+    "weakref.proxy",
+)
 def identity(m: Machine, name: str, args: Args, place: Place) -> Value:
     if name == "typing.cast":
         return args.get(1) or NONE
@@ -857,16 +867,33 @@ def of_iterator(m: Machine, atom: Atom, place: Place) -> Sequence[Value] | Value
 vocabulary.elements.append(of_iterator)
 
 
+GROWING = ("append", "add", "extend", "update")
+
+
+def grow_each(m: Machine, receiver: Object, name: str, held: Alternatives, args: Args, place: Place) -> Value:
+    """A list that conditions have made longer grows on: each of what it may be."""
+    ways = []
+    for path, atom in under(held, m.path):
+        m.write(receiver.id, "#items", atom)
+        list_method(m, receiver, name, args, place)
+        grown = m.read(receiver.id, "#items")
+        ways.append((path - m.path, grown if grown is not None else atom))
+    m.write(receiver.id, "#items", join(ways))
+    return NONE
+
+
 @method("list")
 def list_method(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     held = m.read(receiver.id, "#items")
-    items = held if type(held) is Items else Items((), Unknown(f"item{IDENTITY}{receiver.id!r}"))
     value = args.get(0)
+    if name in GROWING and type(held) is Alternatives and all(type(a) is Items for a in atoms(held)):
+        return grow_each(m, receiver, name, held, args, place)
+    items = held if type(held) is Items else Items((), Unknown(f"item{IDENTITY}{receiver.id!r}"))
     if name in ("append", "add", "appendleft") and value is not None:
         if len(items.items) < 8 and not (m.loops and items.items and items.items[-1] == value):
             m.write(receiver.id, "#items", Items((*items.items, value), items.rest))
     elif name in ("extend", "update") and value is not None:
-        more = items_of(m, value, place.position)
+        more = longest(m, value, place.position)
         if more is not None and len(items.items) + len(more) <= 16:
             m.write(receiver.id, "#items", Items((*items.items, *more), items.rest))
         else:

@@ -513,7 +513,7 @@ def run(m: Machine, found: Trace, entry: Entry, start: Callable[[], None], home:
     except Exception as error:
         found.faults.append((entry.path, describe(error)))
         entry.events = m.events
-    entry.complete = m.left >= 0 and not m.broken_off
+    entry.complete, entry.unfinished = m.left >= 0 and not m.broken_off, tuple(m.unfinished)
     if known is not None:  # how tests run the project says nothing of how it is run
         m.called, m.callers, m.given = known
         entry.events = [event for event in entry.events if is_test_path(event.place.path)]

@@ -50,6 +50,8 @@ from mplint.program.values import (
     Wrapped,
     alternatives,
     atoms,
+    one_sequence,
+    only_under,
 )
 from mplint.python.folding import OPERATORS, NotConstant, fold, fold_unary
 
@@ -142,10 +144,12 @@ def member_of_module(m: Machine, module: Module, name: str) -> Value | None:
         if value is not None and type(value) is not Lazy:
             return as_filled(m, module, name, value)
     found = m.project.member(module, name)
+    star = m.read(module.path, "*") if module.path else None
+    if type(found) is Module and type(star) is Items and found in star.items:  # `from .launch import *`, where that defines `launch`
+        return member_of_module(m, found, name) or found
     if found is not None:
         return found
     if module.path:
-        star = m.read(module.path, "*")
         if type(star) is Items:
             for other in star.items:
                 if type(other) is Module and other.path != module.path:
@@ -512,7 +516,10 @@ def longest(m: Machine, value: Value, position: int) -> list[Value] | None:
     if not found or len(found) != len(list(atoms(held))):  # type: ignore[arg-type]
         return None
     most = max(found, key=len)
-    return list(most) if all(most[: len(other)] == other for other in found) else None
+    if all(most[: len(other)] == other for other in found):
+        return list(most)
+    joined = one_sequence([(path - m.path, a) for path, a in under(held, m.path) if type(a) is Items])  # type: ignore[arg-type]
+    return list(joined) if joined is not None else None
 
 
 def entries_of(m: Machine, value: Value) -> Entries | None:
@@ -1383,7 +1390,19 @@ def new_dict(m: Machine, entries: Entries, position: int) -> Object:
 
 def e_lambda(m: Machine, ir: IR) -> Value:
     frame = m.frames[-1]
-    return Function(Code(frame.path, ir[2]), frame, None)
+    code = Code(frame.path, ir[2])
+    return Function(code, round_scope(m, code, frame), None)
+
+
+def round_scope(m: Machine, code: Code, scope: Scope) -> Scope:
+    """The scope of a function that is defined in a loop: what its defaults name is what that stands for in this round."""
+    named = [default for _, _, default, _ in code.parameters if default is not None and default[0] == "name"]
+    if not named or not m.frames[-1].loops:
+        return scope
+    around = Scope(("round", Place(code.path, code.place), scope.id, m.loops[-1]), code.path, scope)
+    for default in named:
+        m.write(around.id, default[2], e_name(m, default))
+    return around
 
 
 def e_comprehension(m: Machine, ir: IR) -> Value:
@@ -1401,7 +1420,7 @@ def e_comprehension(m: Machine, ir: IR) -> Value:
         target, items, conditions = generators[depth]
         for element in m.iterate(evaluate(m, items), items[1], 1):
             m.assign(target, element)
-            path = m.path
+            path, before = m.path, len(collected)
             for condition in conditions:
                 ways = branches(m, condition)
                 true = [literals for literals, truth in ways if truth]
@@ -1411,11 +1430,14 @@ def e_comprehension(m: Machine, ir: IR) -> Value:
                 m.path = extend(m.path, true[0]) or m.path
             else:
                 inner(depth + 1)
+            if m.path != path and kind != "dict":
+                collected[before:] = [only_under([m.path - path], value) for value in collected[before:]]
             m.path = path
 
     inner(0)
     each = len(generators) == 1 and is_exact(m, generators[0][1])
-    exact = each and not any(undecided)
+    many = kind != "dict" and len({part for value in collected for part in atoms(value)}) > Alternatives.LIMIT
+    exact = each and (many or not any(undecided))
     if not each:
         stand_for_several(m, collected)
     if kind == "dict":
@@ -1444,14 +1466,23 @@ def stand_for_several(m: Machine, values: Iterable[Value]) -> None:
 
 def is_exact(m: Machine, ir: IR) -> bool:
     """Whether an iterable has a small, known number of items."""
-    items = items_of(m, evaluate(m, ir), ir[1])
-    return items is not None and len(items) <= most_items(items)
+    items = longest(m, evaluate(m, ir), ir[1])
+    return items is not None and len(items) <= most_items(m, items)
 
 
-def most_items(items: Sequence[Value]) -> int:
+def most_items(m: Machine, items: Sequence[Value]) -> int:
     """How many items of a literal sequence are seen one by one: more, where there are things among them of which programs have few."""
-    parts = [atom for item in items for atom in (item.items if type(item) is Items else (item,))]
-    return FEW if any(type(atom) is Object and atom.kind in RARE for atom in parts) else UNROLLED
+    parts = [atom for item in items for part in atoms(item) for atom in (part.items if type(part) is Items else (part,))]
+    if any(type(atom) is Object and atom.kind in RARE for atom in parts):
+        return FEW
+    return FEW if len({atom.type for atom in parts if is_part_of_program(m, atom)}) > 1 else UNROLLED
+
+
+def is_part_of_program(m: Machine, atom: Value) -> bool:
+    """Whether something is an instance of a class of the project that is no model: a hook, a callback."""
+    if type(atom) is not Object or atom.kind != "instance" or type(atom.type) is not Class:
+        return False
+    return not any(name.startswith(("torch.nn.", "keras.", "tensorflow.")) for name in external_bases(m, atom.type))
 
 
 def e_format(m: Machine, ir: IR) -> Value:

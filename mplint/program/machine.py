@@ -354,6 +354,7 @@ class Machine:
         self.home = ""
         self.left = steps
         self.broken_off = False  # the entry went deeper than Python's stack holds
+        self.unfinished: list[Event] = []  # what happened in calls that were cut off: nobody saw what followed there
         self.counter = 0
         self.tests: dict[Hashable, int] = {}  # numbers of tests that literals can't tell
         self.left_out = False  # whether a test has more ways than are told
@@ -391,6 +392,7 @@ class Machine:
             return run()
         layers, path, running = len(self.store.layers), self.path, self.called & self.running.keys()
         frames, calls, loops = list(self.frames), list(self.calls), list(self.loops)
+        happened = len(self.events)
         self.left = steps
         self.bounds += 1
         self.store.begin()
@@ -402,6 +404,7 @@ class Machine:
             self.frames[:], self.calls[:], self.loops[:] = frames, calls, loops
             self.path = path
             self.called |= running
+            self.unfinished += self.events[happened:]
             self.left = total - steps
             return None
         finally:
@@ -697,6 +700,7 @@ class Machine:
         self.events = []
         self.left = self.limit
         self.broken_off = False
+        self.unfinished = []
         self.running = {}
         self.bounds = 0
         self.own = set()

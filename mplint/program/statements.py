@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from mplint.program.calls import run_function
-from mplint.program.conditions import Condition, Path
+from mplint.program.conditions import EMPTY, Condition, Path
 from mplint.program.expressions import (
     HANDLERS as EXPRESSIONS,
 )
@@ -25,6 +25,7 @@ from mplint.program.expressions import (
     most_items,
     narrow_subjects,
     new_list,
+    round_scope,
     truths,
 )
 from mplint.program.lower import GENERATOR, IR
@@ -461,7 +462,8 @@ def s_for(m: Machine, ir: IR) -> bool:
     elements = iterate(m, value, items[1], ROUNDS)
     if not elements:
         return block(m, orelse)
-    ways = lengths(m, value)
+    partly = [guards_of(element) for element in elements]
+    ways = lengths(m, value) if not any(partly) else []
 
     def of_element(number: int) -> tuple[bool, Value]:
         assign(m, target, elements[number])
@@ -469,6 +471,8 @@ def s_for(m: Machine, ir: IR) -> bool:
 
     def round_of(number: int) -> bool:
         m.frames[-1].loops[-1].over = elements[number]
+        if partly[number]:
+            return m.fork([(partly[number], partial(of_element, number)), ((), lambda: (True, NONE))])[0]
         having = [literals for literals, length in ways if length > number]
         if len(having) != 1 or len(ways) == 1:
             return of_element(number)[0]
@@ -477,6 +481,11 @@ def s_for(m: Machine, ir: IR) -> bool:
 
     alike = len(elements) == ROUNDS and are_alike(elements[0], elements[1])
     return loop(m, position, len(elements), round_of, orelse, lambda: False, alike)
+
+
+def guards_of(value: Value) -> Path:
+    """The conditions under which alone there is an item."""
+    return value.options[0][0] if type(value) is Alternatives and len(value.options) == 1 else EMPTY
 
 
 def lengths(m: Machine, value: Value) -> list[tuple[Path, int]]:
@@ -583,8 +592,8 @@ def items_seen(m: Machine, atom: Atom, position: int, rounds: int) -> list[Value
         held = m.read(atom.id, "#entries")
         if type(held) is Entries and held.rest is None:
             items = [Constant(k) if not isinstance(k, External) else k for k, _ in held.entries]
-            most = most_items([value for _, value in held.entries])
-    if items is not None and len(items) <= max(most or most_items(items), rounds):
+            most = most_items(m, [value for _, value in held.entries])
+    if items is not None and len(items) <= max(most or most_items(m, items), rounds):
         return items
     if items:
         return items[:UNROLLED]
@@ -897,7 +906,7 @@ def s_define(m: Machine, ir: IR) -> bool:
     scope = frame if frame.owner is None or frame.code is not None else frame.parent
     owner = frame.owner if frame.code is None else None
     assert scope is not None
-    value: Value = Function(code, scope, owner)
+    value: Value = Function(code, round_scope(m, code, scope), owner)
     for decorator in reversed(code.decorators):
         value = decorate(m, value, evaluate(m, decorator), decorator)
     name = code.name

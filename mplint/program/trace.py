@@ -83,6 +83,7 @@ class Entry:
     events: Sequence[Event] = ()
     context: str = ""  # what was taken for granted: "autocast" where the project runs unknown models in float16, or CALLERS
     complete: bool = True  # it was run to its end: what has not happened does not happen
+    unfinished: Sequence[Event] = field(default=(), repr=False)  # the events of calls that were cut off: others may follow them there
     guesses: frozenset[Guess] = frozenset()  # what it was run on
     meant: Chain = ()  # what tells that users outside the project run it as it was run
     offered: bool = False  # such users make what it begins with, and give the arguments

@@ -6,7 +6,7 @@ A value is an atom or `Alternatives`: atoms with the conditions under which each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, dataclass_transform, final
 
@@ -477,6 +477,8 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
         join_same(kept)
     if len(kept) > Alternatives.LIMIT and all(type(atom) is Entries for atom in kept):
         join_entries(kept)
+    if len(kept) > Alternatives.LIMIT and all(type(atom) is Items for atom in kept):
+        join_sequences(kept)
     for alike in ALIKE:
         if len(kept) > Alternatives.LIMIT:
             join_alike(kept, alike)
@@ -515,6 +517,49 @@ def join_entries(kept: dict[Atom, frozenset[Condition]]) -> None:
     guards = either_way([guards for guards, _ in ways])[0]
     kept.clear()
     kept[Entries(tuple(entries), rest)] = guards
+
+
+MAX_JOINED = 16  # items of several sequences that are joined to one
+
+
+def join_sequences(kept: dict[Atom, frozenset[Condition]]) -> None:
+    """Make one of the sequences that conditions make longer, where there are too many of them."""
+    ways = [(guards, atom) for atom, guards in kept.items() if type(atom) is Items]
+    items = one_sequence(ways)
+    if items is not None:
+        kept.clear()
+        kept[Items(items)] = either_way([guards for guards, _ in ways])[0]
+
+
+def one_sequence(ways: Sequence[tuple[frozenset[Condition], Items]]) -> tuple[Value, ...] | None:
+    """The items that one of several sequences has, in their order: those that only some have under the conditions of these."""
+    if any(held.rest is not None for _, held in ways):
+        return None
+    order: list[Value] = []
+    for held in sorted((held.items for _, held in ways), key=len, reverse=True):
+        at = 0
+        for item in held:
+            if item not in order[at:]:
+                order.insert(at, item)
+            at = order.index(item, at) + 1
+    if len(order) > MAX_JOINED:
+        return None
+    having: list[list[frozenset[Condition]]] = [[] for _ in order]
+    for guards, held in ways:
+        at = 0
+        for item in held.items:
+            if item not in order[at:]:
+                return None  # another order
+            at = order.index(item, at) + 1
+            having[at - 1].append(guards)
+    return tuple(item if len(found) == len(ways) else only_under(found, item) for item, found in zip(order, having, strict=True))
+
+
+def only_under(ways: Sequence[frozenset[Condition]], value: Value) -> Value:
+    """A value that is there in some ways alone."""
+    guards = either_way(ways)[0]
+    both = [(extend(guards, own), atom) for own, atom in options(value)]
+    return alternatives((path, atom) for path, atom in both if path is not None) if guards else value
 
 
 def are_states(kept: Iterable[Atom]) -> bool:

@@ -195,6 +195,8 @@ def never_updated(entry: Entry) -> Iterator[tuple[Event, Path]]:
     rounds = {(event.data["scaler"], event.frame) for event in entry.of("loss scaled")}
     for step in entry.of("scaler step") if entry.complete else ():
         scaler = step.data["scaler"]
+        if any(e is step for e in entry.unfinished):
+            continue
         if any(e.data["scaler"] == scaler and extend(step.path, e.path) is not None for e in used):
             continue
         if (scaler in made or is_unbound(entry, scaler)) and (scaler, step.frame) in rounds:

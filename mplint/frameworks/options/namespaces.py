@@ -8,6 +8,7 @@ a default that a file or the command line replaces (yacs, ml_collections, OmegaC
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from typing import TypeGuard
 
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.expressions import entries_of, new_list
@@ -148,12 +149,24 @@ def setting(m: Machine, holder: Object, key: str, default: Value | None, place: 
 def renamed(m: Machine, holder: Object, name: str, depth: int = 0) -> None:
     """Give a namespace the name under which it is found in another."""
     m.write(holder.id, "#name", Constant(name))
-    found = entries_of(m, holder)
-    for key, value in found.entries if found is not None and depth < 5 else ():
-        if type(value) is Object and value.kind == KIND:
+    for key, value in values_held(m, holder) if depth < 5 else ():
+        if is_tree(m, value):
             renamed(m, value, f"{name}.{key}", depth + 1)
         elif type(value) is Unknown and (switch := m.switches.get(value.symbol)) is not None and switch.kind == "setting":
             m.switches[value.symbol] = switch._replace(name=f"{name}.{key}")
+
+
+def values_held(m: Machine, holder: Object) -> list[tuple[Hashable, Value]]:
+    """The values of a namespace, or of an instance of the program's own kind of it, with their names."""
+    if holder.kind != KIND:
+        return [(name, value) for name, value in m.store.slots.of(holder.id) if not name.startswith("#")]
+    found = entries_of(m, holder)
+    return list(found.entries) if found is not None else []
+
+
+def is_tree(m: Machine, value: object) -> TypeGuard[Object]:
+    """Whether a value holds settings: a namespace, or an instance of the program's own kind of what files replace."""
+    return type(value) is Object and (value.kind == KIND or (value.kind == "instance" and m.read(value.id, "#live") is not None))
 
 
 # reading and writing
@@ -255,7 +268,7 @@ def assigned(m: Machine, receiver: Atom, name: str, value: Value, place: Place) 
         note_key(m, receiver, name)
     elif m.read(receiver.id, "#live") is None:
         return
-    if type(value) is Object and value.kind == KIND:
+    if is_tree(m, value):
         prefix = name_of(m, receiver)
         renamed(m, value, f"{prefix}.{name}" if prefix else name)
     elif m.read(receiver.id, "#live") is not None and type(value) is Constant and isinstance(value.value, PLAIN):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mplint.frameworks.options.files import load
 from mplint.frameworks.options.namespaces import (
     KIND,
+    assigned,
     filled,
     name_of,
     namespace,
@@ -197,6 +198,7 @@ def extends_tree(m: Machine, made: Object, bases: Sequence[str], args: Args, pla
         for key, value in (*(entries.entries if entries is not None else ()), *args.named.items()):
             if isinstance(key, str):
                 m.write(made.id, key, value)
+                assigned(m, made, key, value, place)  # of a live one, only a default
 
 
 vocabulary.made.append(extends_tree)

@@ -233,7 +233,11 @@ class Candidates:
 
     def misses(self, path: str) -> bool:
         """Whether a program imports a module that is neither the project's nor a package's that is known."""
-        heads = {name.partition(".")[0] for name in self.ask(path, names_imported)} - sys.stdlib_module_names - self.project.foreign
+        heads = (
+            {name.partition(".")[0] for name in self.ask(path, names_imported) if name[0] != "."}
+            - sys.stdlib_module_names
+            - self.project.foreign
+        )
         unknown = [head for head in heads if not self.project.modules.knows(head) and not is_package(head)]
         return bool(unknown) and not declared(self.project, os.path.dirname(path)).issuperset(head.lower() for head in unknown)
 

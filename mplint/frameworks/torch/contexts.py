@@ -522,7 +522,7 @@ class Nearby:
         """Whether a class is one that a call in a region fits, or a part of one."""
         entered = region.autocast.chain[:1]
         shapes = {other.shape for other in self.offered if other.autocast.chain[:1] == entered}
-        return None in shapes or any(self.comes_to(self.reach.of_classes(self.candidates.taking(s)), path, cls) for s in shapes if s)
+        return None in shapes or any(self.comes_to(self.reach.of_models(self.candidates.taking(s)), path, cls) for s in shapes if s)
 
     def may_be_used_unseen(self, region: Region, path: str) -> bool:
         """Whether modules that a program imports, and that are nowhere to be found, may stand beside a file and use it."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from mplint.frameworks.torch.candidates import LOADERS, Candidates
 from mplint.frameworks.torch.named import parts
-from mplint.program.entries import words_in, words_of
+from mplint.program.entries import definitions, words_in, words_of
 from mplint.program.lower import IR
 
 ALL = "*"
@@ -33,6 +33,7 @@ class Top:
     methods: dict[str, tuple[tuple[str, frozenset[str]], ...]]  # the other methods of a class, with their words
     imports: tuple[tuple[str, str, str], ...]  # the name, the file that it comes from, and its name there ("": the module itself)
     words: frozenset[str]  # all that is used there
+    entered: frozenset[str] = frozenset()  # the functions that a decorator enters in a table when the module is imported
 
 
 @dataclass(slots=True)
@@ -51,7 +52,10 @@ class Reach:
         if key not in self.known:
             begun = [(path, self.top(path).words) for path in key]
             idle = [home for path, words in begun for name, home, given in self.top(path).imports if not given and name not in words]
-            self.known[key] = self.followed([*begun, *((home, self.offered(home)) for home in idle)])
+            entered = [
+                (path, self.top(path).entered) for path in sorted(self.candidates.project.graph.below(key)) if self.top(path).entered
+            ]
+            self.known[key] = self.followed([*begun, *((home, self.offered(home)) for home in idle), *entered])
         return self.known[key]
 
     def of_classes(self, classes: Iterable[tuple[str, str]]) -> Reached:
@@ -61,6 +65,24 @@ class Reach:
         if key not in self.known:
             self.known[key] = self.followed([(path, frozenset({name})) for path, name in classes])
         return self.known[key]
+
+    def of_models(self, classes: Iterable[tuple[str, str]]) -> Reached:
+        """What some classes come to, and what is given to them where they are made: `Detector(build_backbone(args), head)`."""
+        classes = sorted(classes)
+        key = ("given", *(f"{path}:{name}" for path, name in classes))
+        if key not in self.known:
+            given = [part for path, name in classes for part in self.given_to(path, name)]
+            self.known[key] = self.followed([*((path, frozenset({name})) for path, name in classes), *given])
+        return self.known[key]
+
+    def given_to(self, path: str, name: str) -> Iterable[tuple[str, frozenset[str]]]:
+        """The words of what functions of a class's file, and of those that import it, give to the class when they make it."""
+        project = self.candidates.project
+        for home in sorted({path, *project.graph.sources.get(path, ())}):
+            ir = project.ir(home)
+            for statement in definitions(ir[1]) if ir is not None and name in ir[2] else ():
+                if statement[0] == "define" and name in words_of(statement) and (words := words_given(statement[2][4], name)):
+                    yield home, words
 
     def followed(self, pending: list[tuple[str, frozenset[str]]]) -> Reached:
         """What is come to from words of files."""
@@ -143,7 +165,8 @@ class Reach:
                     shared[both] = both[0] | both[1]
                 own[name] = shared[both]
         found = [entry for s in parts(ir[1], "import", "from") for entry in self.imported(path, s)]
-        return Top(own, methods, tuple(dict.fromkeys(found)), frozenset(said))
+        entered = frozenset(s[2][2] for s in parts_at_top(ir[1]) if s[0] == "define" and any(map(is_registering, s[2][6])))
+        return Top(own, methods, tuple(dict.fromkeys(found)), frozenset(said), entered)
 
     def imported(self, path: str, statement: IR) -> Iterable[tuple[str, str, str]]:
         """What an import brings, where it is the project's."""
@@ -164,6 +187,38 @@ class Reach:
                 yield alias or given, home.path, given
 
 
+def words_given(body: Iterable[IR], name: str) -> frozenset[str]:
+    """The words of the arguments with which some code calls a name, and of what it has put in the variables among them."""
+    held: dict[str, set[str]] = {}
+    found: set[str] = set()
+    pending: list[object] = [tuple(body)]
+    while pending:
+        part = pending.pop()
+        if not isinstance(part, tuple):
+            continue
+        pending += part
+        if part[:1] == ("assign",) and len(part) > 3:
+            for target in names_bound(part[2]):
+                held.setdefault(target, set()).update(words_in(part[3]))
+        elif part[:1] == ("call",) and len(part) > 3 and isinstance(part[2], tuple) and part[2][-1] == name:
+            found |= words_in(part[3:])
+    followed: set[str] = set()
+    while new := [held[word] for word in found & held.keys() - followed]:
+        followed |= found & held.keys()
+        found = found.union(*new)
+    return frozenset(found)
+
+
+def names_bound(targets: object) -> Iterable[str]:
+    """The variables among the targets of an assignment."""
+    for target in targets if isinstance(targets, tuple) else ():
+        if isinstance(target, tuple):
+            if target[:1] == ("name",):
+                yield target[2]
+            elif target[:1] in (("tuple",), ("list",)):
+                yield from names_bound(target[2])
+
+
 def parts_at_top(body: Iterable[IR]) -> Iterable[IR]:
     """The statements at the top of a module, and those below conditions there."""
     for statement in body:
@@ -174,6 +229,12 @@ def parts_at_top(body: Iterable[IR]) -> Iterable[IR]:
             yield from parts_at_top((*statement[2], *(s for handler in statement[3] for s in handler[3]), *statement[4], *statement[5]))
         else:
             yield statement
+
+
+def is_registering(decorator: IR) -> bool:
+    """Whether a decorator enters a function in a table: `@MODELS.register("large")`."""
+    named = decorator[2] if decorator[0] == "call" else decorator
+    return named[0] in ("name", "attribute") and "regist" in str(named[-1]).lower()
 
 
 PLAIN = frozenset({"Module", "object", "Function", "ABC", "Dataset"})  # bases that call no methods but those of theirs

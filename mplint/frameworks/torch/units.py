@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mplint.program.project import Project
 from mplint.program.trace import Ask
 
-IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([A-Za-z_][\w.]*)[ \t]+import|import[ \t]+([A-Za-z_][\w., \t]*))", re.M)
+IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+(\.*[A-Za-z_][\w.]*)[ \t]+import|import[ \t]+([A-Za-z_][\w., \t]*))", re.M)
 
 
 SOURCES = ("src", "lib", "python", "packages")  # folders that are put on the path
@@ -27,7 +27,7 @@ class Mentions:
 
 
 def names_imported(data: bytes) -> tuple[str, ...]:
-    """The dotted names that a program imports by an absolute name."""
+    """The dotted names of modules that a program imports; relative ones begin with dots."""
     found: dict[str, None] = {}
     for match in IMPORT.finditer(data):
         if match[1]:
@@ -48,6 +48,9 @@ class Units:
         self.parents: dict[str, str] = {}
         for path in sorted(paths):
             for name in ask(path, names_imported):
+                if name.startswith("."):
+                    self.join_relative(path, name)
+                    continue
                 first = name.partition(".")[0]
                 if not project.modules.knows(first):
                     continue
@@ -57,6 +60,15 @@ class Units:
                     module = project.absolute(path, name)
                 if module is not None and module.path and reaches(path, module.path, name):
                     self.join(self.unit(path), self.unit(module.path))
+
+    def join_relative(self, path: str, name: str) -> None:
+        """What a relative import reaches belongs to the program, also below a folder that is no package: `from .ops.modules import …`."""
+        bare = name.lstrip(".")
+        if "." not in bare:
+            return  # in the same package
+        module = self.project.relative(path, len(name) - len(bare), bare)
+        if module is not None and module.path:
+            self.join(self.unit(path), self.unit(module.path))
 
     def unit(self, path: str) -> str:
         """The topmost package that holds a program, or else its folder."""
