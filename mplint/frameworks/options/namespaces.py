@@ -150,7 +150,7 @@ def renamed(m: Machine, holder: Object, name: str, depth: int = 0) -> None:
     """Give a namespace the name under which it is found in another."""
     m.write(holder.id, "#name", Constant(name))
     for key, value in values_held(m, holder) if depth < 5 else ():
-        if is_tree(m, value):
+        if is_tree(value, m):
             renamed(m, value, f"{name}.{key}", depth + 1)
         elif type(value) is Unknown and (switch := m.switches.get(value.symbol)) is not None and switch.kind == "setting":
             m.switches[value.symbol] = switch._replace(name=f"{name}.{key}")
@@ -164,7 +164,7 @@ def values_held(m: Machine, holder: Object) -> list[tuple[Hashable, Value]]:
     return list(found.entries) if found is not None else []
 
 
-def is_tree(m: Machine, value: object) -> TypeGuard[Object]:
+def is_tree(value: object, m: Machine) -> TypeGuard[Object]:
     """Whether a value holds settings: a namespace, or an instance of the program's own kind of what files replace."""
     return type(value) is Object and (value.kind == KIND or (value.kind == "instance" and m.read(value.id, "#live") is not None))
 
@@ -268,7 +268,7 @@ def assigned(m: Machine, receiver: Atom, name: str, value: Value, place: Place) 
         note_key(m, receiver, name)
     elif m.read(receiver.id, "#live") is None:
         return
-    if is_tree(m, value):
+    if is_tree(value, m):
         prefix = name_of(m, receiver)
         renamed(m, value, f"{prefix}.{name}" if prefix else name)
     elif m.read(receiver.id, "#live") is not None and type(value) is Constant and isinstance(value.value, PLAIN):
