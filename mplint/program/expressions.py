@@ -1475,14 +1475,13 @@ def most_items(m: Machine, items: Sequence[Value]) -> int:
     parts = [atom for item in items for part in atoms(item) for atom in (part.items if type(part) is Items else (part,))]
     if any(type(atom) is Object and atom.kind in RARE for atom in parts):
         return FEW
-    return FEW if len({atom.type for atom in parts if is_part_of_program(m, atom)}) > 1 else UNROLLED
+    classes = {atom.type for atom in parts if type(atom) is Object and atom.kind == "instance"}
+    return FEW if sum(type(cls) is Class and not is_model(m, cls) for cls in classes) > 1 else UNROLLED
 
 
-def is_part_of_program(m: Machine, atom: Value) -> bool:
-    """Whether something is an instance of a class of the project that is no model: a hook, a callback."""
-    if type(atom) is not Object or atom.kind != "instance" or type(atom.type) is not Class:
-        return False
-    return not any(name.startswith(("torch.nn.", "keras.", "tensorflow.")) for name in external_bases(m, atom.type))
+def is_model(m: Machine, cls: Class) -> bool:
+    """Whether a class of the project extends those of models and layers: of others, hooks and the like, programs have few in a list."""
+    return any(name.startswith(("torch.nn.", "keras.", "tensorflow.")) for name in external_bases(m, cls))
 
 
 def e_format(m: Machine, ir: IR) -> Value:

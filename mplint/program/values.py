@@ -536,9 +536,9 @@ def one_sequence(ways: Sequence[tuple[frozenset[Condition], Items]]) -> tuple[Va
     if any(held.rest is not None for _, held in ways):
         return None
     order: list[Value] = []
-    for held in sorted((held.items for _, held in ways), key=len, reverse=True):
+    for items in sorted((held.items for _, held in ways), key=len, reverse=True):
         at = 0
-        for item in held:
+        for item in items:
             if item not in order[at:]:
                 order.insert(at, item)
             at = order.index(item, at) + 1

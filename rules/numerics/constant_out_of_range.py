@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity
@@ -16,7 +17,7 @@ from mplint.limits import BFLOAT16_MAX
 from mplint.program.lower import span_of
 from mplint.program.machine import Event
 from mplint.program.trace import CALLERS, Trace
-from mplint.program.values import BFLOAT, COMPUTE, Place, Tensor
+from mplint.program.values import BFLOAT, COMPUTE, Place, Step, Tensor
 from mplint.rule import Consequence, Rule
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class ConstantOutOfRange(Rule):
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each number that a half tensor of the program meets and can't hold."""
         numbers = half.Numbers(trace)
-        for item in half.found(trace, "constant beyond range"):
+        for item in half.found(trace, "constant beyond range", where=partial(written_at, numbers)):
             event = item.event
             tensor, value, effect = event.data["tensor"], event.data["value"], event.data["effect"]
             if not isinstance(tensor, Tensor) or not isinstance(value, float):
@@ -142,7 +143,7 @@ class ConstantOutOfRange(Rule):
             if name == IN_PLACE and not MASK.search(str(event.data["of"]) or trace.text(event.place)):
                 continue
             dtype = "bfloat16" if tensor.dtypes == {BFLOAT} else "float16"
-            place = numbers.place(event.place, value)
+            place = written_at(numbers, event)
             shown = half.number_shown(trace.text(place), value)
             result = "-inf" if value < 0 else "inf"
             happens = f"`{name}` raises" if raises else f"it becomes {result} silently, and a fully masked row NaN"
@@ -156,7 +157,7 @@ class ConstantOutOfRange(Rule):
                 help="use `torch.finfo(x.dtype).min` of the tensor itself, or mask in float32",
                 severity=Severity.ERROR if raises else Severity.WARNING,
                 confidence=Confidence.MEDIUM if meets_cast_module(item, tensor) else item.confidence,
-                steps=item.chain(tensor),
+                steps=(*item.chain(tensor), *([Step(event.place, "it meets the tensor here")] if is_elsewhere(place, event) else [])),
                 fix=program_fix(trace, event, place, value),
             )
         yield from self.in_keras(trace, numbers)
@@ -231,6 +232,17 @@ class ConstantOutOfRange(Rule):
             related=((first.tensor, f"holds {first.value:.6g}"),) if not isinstance(first.tensor.weights, Literal) else (),
             fix=fitting_mask(graph, members),
         )
+
+
+def written_at(numbers: half.Numbers, event: Event) -> Place:
+    """Where the number of an event is written: in the call of a helper that is given it, or where the tensor meets it."""
+    value = event.data["value"]
+    return numbers.given(event, value) if isinstance(value, float) else event.place
+
+
+def is_elsewhere(place: Place, event: Event) -> bool:
+    """Whether a number is written in another function than the one in which a tensor meets it."""
+    return any(call.path == place.path and covers(call, place) for call in event.calls)
 
 
 def is_subtracted(trace: Trace, operation: object) -> bool:

@@ -66,10 +66,17 @@ class Found:
         return (*self.entry.meant, *half[:1], *calls, *half[1:])
 
 
-def found(trace: Trace, kind: str, wanted: Callable[[Event], bool] | None = None, callers: bool = False) -> Iterator[Found]:
+def found(
+    trace: Trace,
+    kind: str,
+    wanted: Callable[[Event], bool] | None = None,
+    callers: bool = False,
+    where: Callable[[Event], Place] | None = None,
+) -> Iterator[Found]:
     """The events of a kind that are `wanted`, one a place: the surest, training before what only runs a model.
 
-    Those under a test of the dtype are left out; `callers`: those are not that only users of a library meet.
+    Those under a test of the dtype are left out; `callers`: those are not that only users of a library meet. `where`: the place that
+    an event is told at, if it is not its own.
     """
     best: dict[tuple[Place, object], tuple[tuple[object, ...], Found]] = {}
     for number, entry in enumerate(trace.entries):
@@ -86,16 +93,24 @@ def found(trace: Trace, kind: str, wanted: Callable[[Event], bool] | None = None
             idle = not any(event.calls[: len(way)] == way for way in ways)
             given = bool(entry.context) + (entry.context == CALLERS)
             rank = (given, len(verdict.switches), not entry.script, idle, len(event.calls), number)
-            key = (event.place, event.get("name"))
+            key = (where(event) if where is not None else event.place, event.get("name"))
             if key not in best or rank < best[key][0]:
                 best[key] = (rank, Found(entry, event, verdict))
     for key, (_, item) in best.items():
-        yield replace(item, verdict=settled(trace, item.entry, item.event.path, partial(verdicts, trace, kind, key, wanted)))
+        yield replace(item, verdict=settled(trace, item.entry, item.event.path, partial(verdicts, trace, kind, key, wanted, where)))
 
 
-def verdicts(trace: Trace, kind: str, key: tuple[Place, object], wanted: Callable[[Event], bool] | None, entry: Entry) -> list[Verdict]:
+def verdicts(
+    trace: Trace,
+    kind: str,
+    key: tuple[Place, object],
+    wanted: Callable[[Event], bool] | None,
+    where: Callable[[Event], Place] | None,
+    entry: Entry,
+) -> list[Verdict]:
     """How sure an entry's events of a kind are that are `wanted`, at one place."""
-    events = (event for event in entry.of(kind) if (event.place, event.get("name")) == key and (wanted is None or wanted(event)))
+    named = (event for event in entry.of(kind) if event.get("name") == key[1] and (wanted is None or wanted(event)))
+    events = (event for event in named if (where(event) if where is not None else event.place) == key[0])
     return [trace.verdict(entry, event.path) for event in events]
 
 
@@ -136,6 +151,7 @@ class Numbers:
 
     trace: Trace
     trees: dict[str, ast.Module | None] = field(default_factory=dict)
+    known: dict[tuple[Place, tuple[Place, ...], float], Place] = field(default_factory=dict)
 
     def place(self, used: Place, value: float) -> Place:
         """The literal at a place, or the one that a name there stands for in the same function; else the place itself."""
@@ -157,6 +173,28 @@ class Numbers:
             if target in names and node.lineno <= span.line:
                 return Place(used.path, place_of(node))
         return used
+
+    def given(self, event: Event, value: float) -> Place:
+        """The same; of a number that a function is given, the literal in the call that gives it."""
+        key = (event.place, event.calls, value)
+        if key not in self.known:
+            place = self.place(event.place, value)
+            calls = reversed(event.calls) if place == event.place and self.is_parameter(place, value) else ()
+            self.known[key] = next((found for call in calls if (found := self.place(call, value)) != call), place)
+        return self.known[key]
+
+    def is_parameter(self, place: Place, value: float) -> bool:
+        """Whether what stands at a place names a parameter that has no number of its own there, nor by default."""
+        tree, span = self.tree(place.path), span_of(place.position)
+        function = function_around(tree, span.line) if tree is not None else None
+        if tree is None or not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return False
+        parts = [node for node in ast.walk(function) if isinstance(node, ast.expr) and within(node, span)]
+        given = function.args
+        defaults = [default for default in (*given.defaults, *given.kw_defaults) if default is not None]
+        names = {argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
+        named = any(isinstance(node, ast.Name) and node.id in names for node in parts)
+        return named and not any(is_number(node, value) for node in (*parts, *defaults))
 
     def in_region(self, place: Place) -> bool:
         """Whether a place stands within a with-statement that may be a region of autocast, as its words tell."""
