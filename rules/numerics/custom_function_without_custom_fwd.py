@@ -23,7 +23,8 @@ class CustomFunctionWithoutCustomFwd(Rule):
     Finds subclasses of `torch.autograd.Function` that multiply matrices in `forward` and, with the inputs they saved, in `backward`, are
     applied under autocast, and have neither `custom_fwd` and `custom_bwd` nor casts of their own. Where nothing of the project applies one
     under autocast, but a distribution whose code or tests use autocast offers it, it is read as a caller runs it. So is one that gives a
-    compiled kernel what it gets beside a float32 tensor that it makes, where a function beside it that does the same is decorated.
+    compiled kernel what it gets beside a float32 tensor that it makes, where a function beside it that does the same is decorated; and one
+    that gives half tensors to a kernel whose C++ and CUDA sources, where the repository holds them, have no version for half.
 
     ## Why is this bad?
     Autocast is in force in `forward`, so the product is half precision and so is the gradient that comes back; in `backward` it is not,
@@ -173,7 +174,7 @@ def is_trained(event: Event) -> bool:
 def mistake_of(event: Event) -> Mistake | None:
     """What goes wrong in the function of an event, or None."""
     if event.kind == "kernel called":
-        return of_kernel(event.place)
+        return of_kernel(event.place) if not event.get("lacks") else of_kernel_without_half(event.place)
     applied = Step(event.place, "it is applied here")
     product, again = event.data["product"], event.data["again"]
     if isinstance(product, Place):
@@ -198,9 +199,19 @@ def of_kernel(place: Place) -> Mistake:
     )
 
 
+def of_kernel_without_half(place: Place) -> Mistake:
+    """A compiled kernel that has no version for the half tensors that it gets."""
+    return Mistake(
+        "Its sources choose among float32 and float64 alone: a half tensor raises \"not implemented for 'Half'\".",
+        f"{DECORATE}, with `cast_inputs=torch.float32`, or compile a half version too",
+        (Step(place, "the kernel gets a half tensor here"),),
+        False,
+    )
+
+
 def under_apex(mistake: Mistake, event: Event) -> Mistake | None:
     """The same under apex, whose casts are in the functions of torch, in `backward` too: only a kernel gets two dtypes."""
-    if event.kind != "kernel called":
+    if event.kind != "kernel called" or event.get("lacks"):
         return None
     return mistake._replace(
         why="apex casts what the functions of torch are given, and nothing for a compiled kernel: it gets half and float32 tensors side "

@@ -1,14 +1,16 @@
 """Functions with a backward of their own: what `apply` runs, the kernels that it calls, and what its backward computes again.
 
-Events: "custom function applied", and "kernel called" for a compiled function that gets tensors of several dtypes.
+Events: "custom function applied", and "kernel called" for a compiled function that gets tensors of several dtypes, or half (`lacks`)
+ones that its sources have no version for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeGuard
 
 from mplint.frameworks.packages import in_table
-from mplint.frameworks.torch.kernels import takes_both
+from mplint.frameworks.torch.kernels import lacks_half, takes_both
 from mplint.frameworks.torch.modules import bounded, has_custom_fwd, with_inputs_cast
 from mplint.frameworks.torch.promotion import HALVES, SCALAR
 from mplint.frameworks.torch.protocol import gradients_off
@@ -221,7 +223,9 @@ def kernel_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | N
         return None
     low = mixed(m, args)
     both = takes_both(m.project, place.path, kernel_name(atom)) if low is not None else True
-    if not both:
+    given = next((a for value in args.all() for _, a in under(value, m.path) if is_surely_half(a)), None) if both else None
+    lacks = given is not None and lacks_half(m.project, place.path, kernel_name(atom))
+    if lacks or not both:
         function, forward, decorated = running.data
         m.emit(
             "kernel called",
@@ -229,9 +233,10 @@ def kernel_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | N
             function=function,
             forward=forward,
             decorated=decorated,
-            tensor=low,
+            tensor=given if lacks else low,
             autocast=m.state("autocast"),
-            known=both is False or computed_in_float32(args),
+            known=lacks or both is False or computed_in_float32(args),
+            lacks=lacks,
         )
     return None
 
@@ -253,6 +258,11 @@ def mixed(m: Machine, args: Args) -> Tensor | None:
                 if any(is_full(full) and extend(path, beside) is not None for beside, full in other):
                     return low
     return None
+
+
+def is_surely_half(atom: Atom) -> TypeGuard[Tensor]:
+    """Whether something is a tensor in half precision, and no other."""
+    return type(atom) is Tensor and len(atom.dtypes) == 1 and atom.dtypes <= HALVES and SURE in atom.tags
 
 
 def computed_in_float32(args: Args) -> bool:

@@ -15,6 +15,8 @@ DIRECTION = re.compile(r"_?(?:forward|backward|fwd|bwd|grad|wrapper|fast|stack|c
 TWO_TYPES = re.compile(r"DISPATCH\w*\s*\((?:[^;{}]*?scalar_type\(\)){2}")  # one macro chooses by the dtypes of two tensors
 HALF_TYPE = re.compile(r"DISPATCH\w*HALF\w*|DISPATCH\w*FLOAT16\w*|\b(?:at|c10)::Half\b")
 READ_AS_FLOAT = re.compile(r"(?:data_ptr|data|packed_accessor(?:32|64)?|accessor)\s*<\s*float\b")
+FLOATING = re.compile(r"\bAT_DISPATCH_FLOATING_TYPES\s*\(")  # raises for half: "not implemented for 'Half'"
+ANY_HALF = re.compile(r"\b(?:__half2?|half2?|nv_bfloat16|c10::BFloat16|at::BFloat16|kHalf|kBFloat16|ScalarType::Half)\b")
 ROOTS = (".git", "setup.py", "pyproject.toml")
 KEPT = "sources of kernels"
 
@@ -24,6 +26,20 @@ def takes_both(project: Project, path: str, name: str) -> bool | None:
 
     None where the repository does not hold them: kernels of other packages may take weights in float32 beside half inputs on purpose.
     """
+    near = sources_of(project, path, name)
+    if not near:
+        return None
+    return any(TWO_TYPES.search(text) or (HALF_TYPE.search(text) and READ_AS_FLOAT.search(text)) for text in near)
+
+
+def lacks_half(project: Project, path: str, name: str) -> bool:
+    """Whether the sources of a compiled function, called in the program of a path, choose among float32 and float64 alone."""
+    near = sources_of(project, path, name)
+    return any(FLOATING.search(text) for text in near) and not any(HALF_TYPE.search(text) or ANY_HALF.search(text) for text in near)
+
+
+def sources_of(project: Project, path: str, name: str) -> list[str]:
+    """The texts of the sources that speak of a compiled function, called in the program of a path, as far as the repository holds them."""
     held = project.kept.setdefault(KEPT, {})
     assert isinstance(held, dict)
     root = root_around(path)
@@ -32,10 +48,7 @@ def takes_both(project: Project, path: str, name: str) -> bool | None:
     last = name.rpartition(".")[2]
     stem = DIRECTION.sub("", last).strip("_")
     homes = {os.path.dirname(source) for source, text in held[root] if last in text}
-    near = [text for source, text in held[root] if stem in text and any(is_below(source, home) for home in homes)]
-    if not near:
-        return None
-    return any(TWO_TYPES.search(text) or (HALF_TYPE.search(text) and READ_AS_FLOAT.search(text)) for text in near)
+    return [text for source, text in held[root] if stem in text and any(is_below(source, home) for home in homes)]
 
 
 def is_below(path: str, folder: str) -> bool:
