@@ -161,8 +161,9 @@ class Trace:
     aims: dict[str, Targets] = field(default_factory=dict)
     lines: dict[str, list[str]] = field(default_factory=dict)
     ask: Ask | None = None  # what the text of a program answers to a question
-    held: dict[str, object] = field(default_factory=dict)  # what rules have worked out for all of them
+    held: dict[Hashable, object] = field(default_factory=dict)  # what rules have worked out for all of them
     grounded: dict[frozenset[Guess], Trace] = field(default_factory=dict)  # without what rests on some guesses
+    usual: Callable[[Trace], Path] | None = None  # tells conditions that hold wherever the project's own files run it
     told: list[tuple[Place, Verdict]] | None = None  # where this is a supposition: what rules ask of its paths, with the places
 
     def alone(self, entry: Entry) -> Trace:
