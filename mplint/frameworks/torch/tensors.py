@@ -2,7 +2,7 @@
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
 "loss in half", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half",
-"angles in half", "steps in half", "averaged late in half", "no half kernel".
+"angles in half", "steps in half", "averaged late in half", "no half kernel", "gradients measured".
 Each holds the tensor that it happens to.
 """
 
@@ -31,7 +31,7 @@ from mplint.frameworks.torch.promotion import (
     spread,
     widest,
 )
-from mplint.frameworks.torch.protocol import LETTERS, gradients_off
+from mplint.frameworks.torch.protocol import LETTERS, TAKEN, gradients_off
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX, FLOAT16_ZERO
 from mplint.program.expressions import is_not_entered, items_of
@@ -167,6 +167,7 @@ POSITIVES = frozenset({"exp", "exp2", "softplus", "Softplus"})
 FLOORED = "bounded from below"  # tag: by a number that half precision holds
 BOUNDS = {"clamp": "min", "clip": "min", "clamp_min": "min", "maximum": "other"}  # what bounds from below, and by which argument
 ROOTS = frozenset({"sqrt", "pow", "square", "rsqrt", "reciprocal"})
+MEASURED = frozenset({"norm", "vector_norm", "matrix_norm", "pow", "square", "mse_loss", "l1_loss", "abs", "relu", "clamp"})  # of gradients
 IN_PLACE = "sum in place"  # what is done with a number that a product brings into a half tensor
 NAMED_LOGITS = "named logits"  # tag: what something unknown is called
 LOGITS = re.compile(r"logit", re.I)
@@ -822,6 +823,8 @@ class Operation:
                 lost(m, self.given[0], "division", self.place)
         if short == "log1p" and self.tensors and FROM_MINUS_ONE in self.tensors[0].tags and self.tensors[0].made is not None:
             lost(m, self.tensors[0].but(epsilon=self.tensors[0].made), "logarithm", self.place)
+        if short in MEASURED and (taken := next((t for t in self.tensors if TAKEN in t.tags), None)) is not None:
+            m.emit("gradients measured", self.place, tensor=taken, name=short)
         if kind not in ("bool", "integer"):
             self.check_constants(kind)
         if kind == "lower" and type(m.state("autocast")) is Autocast:
