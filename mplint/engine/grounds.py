@@ -70,9 +70,7 @@ def supposed(trace: Trace, literals: Path) -> Trace:
 def set_otherwise(finding: Finding, settings: Sequence[str]) -> Finding:
     """A finding of a mistake that is not made as the project's files have some settings."""
     shown = " and ".join(f"`{setting}`" for setting in settings[:2])
-    words = (
-        f"The project's own files say {shown}, with which it is not so." if shown else "It is not so as the project's own files have it."
-    )
+    words = f"The project's own files have {shown or 'other settings'}, with which it does not happen."
     return finding._replace(confidence=Confidence.LOW, why=f"{finding.why} {words}".strip())
 
 

@@ -15,7 +15,7 @@ from mplint.frameworks.settings import OPEN, Given, of_commands, read
 from mplint.frameworks.texts import asked
 from mplint.program.conditions import Condition, Path
 from mplint.program.trace import Ask, Trace, constant_of, shown_symbol, speaks_of_precision
-from mplint.program.values import BFLOAT, HALF
+from mplint.program.values import BFLOAT, FALSE, HALF, NONE
 from mplint.python.document import is_test_path
 from mplint.python.syntax import words_of
 
@@ -88,12 +88,21 @@ class Usual:
     def decided(self, trace: Trace, symbol: str, name: str, keys: Iterable[tuple[object, ...]]) -> Iterator[Condition]:
         """The conditions on one symbol that files decide."""
         values = self.values(trace, symbol, name)
-        if speaks_of_precision(name, ()):
+        if not values and ("true", symbol) in keys and self.is_left_off(trace, symbol):
+            yield ("true", symbol), False
+        elif speaks_of_precision(name, ()):
             yield from self.half(trace, symbol, name, keys, values)
         elif values and OPEN not in values and all(type(value) is bool for value in values) and len(values) == 1:
             yield ("true", symbol), bool(next(iter(values)))
         elif values and OPEN not in values and all(isinstance(value, str) for value in values) and any(key[0] == "in" for key in keys):
             yield ("in", symbol, frozenset(values)), True
+
+    def is_left_off(self, trace: Trace, symbol: str) -> bool:
+        """Whether a setting is off unless a file turns it on, and files that give its section leave it out."""
+        switch, sections = trace.switch(symbol), shown_symbol(symbol).split(".")[:-1]
+        off = switch is not None and switch.kind == "setting" and switch.default in (FALSE, NONE)
+        assert trace.project is not None
+        return off and len(sections) > 1 and bool(asked(trace.project, ("section", sections[-1])))
 
     def half(
         self, trace: Trace, symbol: str, name: str, keys: Iterable[tuple[object, ...]], values: frozenset[Hashable]

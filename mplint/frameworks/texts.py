@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from mplint.frameworks.settings import OPEN, Given, given_in
+from mplint.frameworks.settings import TREES, Given, given_in, of_tree
 from mplint.program.project import Project
 from mplint.python.document import is_test_path
 
@@ -76,6 +76,8 @@ class Said:
         """Whether a word stands in one of them, which members of a module they name together with it, or what they give to a setting."""
         if kind == "given":
             return self.given(name)
+        if kind == "section":
+            return self.has_section(name)
         if kind == "word":
             anywhere = re.compile(rf"\b{re.escape(name)}\b")
             return any(name in text and anywhere.search(text) is not None for text in self.texts)
@@ -83,6 +85,16 @@ class Said:
             for stem, member in (pair for text in self.texts for pair in DOTTED.findall(text)):
                 self.index.setdefault(stem, set()).add(member)
         return frozenset(self.index.get(name, ()))
+
+    def has_section(self, name: str) -> bool:
+        """Whether a configuration gives settings below a name."""
+        for place, text in zip(self.places, self.texts, strict=True):
+            if name in text and place.endswith(TREES) and not is_test_path(place):
+                if place not in self.settings:
+                    self.settings[place] = tuple(of_tree(place, text))
+                if any(given.dotted.split(".")[-2:-1] == [name] for given in self.settings[place]):
+                    return True
+        return False
 
     def given(self, name: str) -> tuple[Given, ...]:
         """What they give to the settings of a name, each once; nothing of what tests are run with."""
@@ -92,6 +104,3 @@ class Said:
             if any(spelling in text for spelling in spellings) and not is_test_path(place):
                 found.update(dict.fromkeys(given_in(place, text, name, self.settings)))
         return tuple(found)
-
-
-__all__ = ["OPEN", "Texts", "asked"]

@@ -127,3 +127,41 @@ def test_one_file_that_sets_it_so_is_enough(tmp_path: Path) -> None:
 def test_command_lines_that_leave_an_option_out_show_its_default(tmp_path: Path) -> None:
     found = epsilons(tmp_path, run_sh="python train.py --linear_scale --half_dtype bf16\npython train.py --linear_scale\n")
     assert [f.confidence for f in found] == [Confidence.MEDIUM]
+
+
+SECTIONS = """\
+import torch
+import yaml
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.linear_scale = cfg.net.get("linear_scale", False)
+
+    def forward(self, x):
+        x = self.linear(x)
+        return x / (x.abs().mean() + 1e-9) if self.linear_scale else x
+
+def train(cfg):
+    model = Net(cfg).cuda()
+    for x in torch.load("data.pt"):
+        with torch.autocast("cuda", dtype=torch.float16):
+            print(model(x).mean())
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "confidence"),
+    [
+        ("net:\n  width: 8\n", Confidence.LOW),
+        ("net:\n  width: 8\n  linear_scale: true\n", Confidence.MEDIUM),
+        ("other:\n  width: 8\n", Confidence.MEDIUM),
+    ],
+)
+def test_a_flag_that_files_leave_out_of_its_section_is_less_sure(tmp_path: Path, said: str, confidence: Confidence) -> None:
+    (tmp_path / "train.py").write_text(SECTIONS)
+    (tmp_path / "base.yaml").write_text(said)
+    config = Config(select=("MP205",), cache=False, isolated=True, min_confidence=Confidence.LOW)
+    assert [finding.confidence for finding in check([str(tmp_path)], config).findings] == [confidence]

@@ -29,7 +29,9 @@ FLOAT16 = re.compile(
 TRIAL = re.compile(
     rb"\btorch\.(?:randn?|zeros|ones|empty|full)\(\s*[\[(]?[\d, \t]+[\])]?,[^()\n]*\bdtype\s*=\s*torch\.(?:float16|half)\b[^()\n]*\)"
 )
-MEASURES = re.compile(r"(?:^|[/_])(?:bench|benchmarks?|benchmarking|profile|profiling|perf)(?:[/_.]|$)", re.I)  # paths of what only measures
+MEASURES = re.compile(
+    r"(?:^|[/_])(?:bench|benchmarks?|benchmarking|profile|profiling|perf)(?:[/_.]|$)", re.I
+)  # paths of what only measures
 NAMED = re.compile(rb"\btorch\.(?:cuda\.)?(?:float16|half)\b|[\"']fp16[\"']")  # a dtype by its name, for a test to try modules in
 # a dtype that is asked after: of a model's tensors where modules are defined, and elsewhere of whatever data
 TESTED = re.compile(rb"(?:[=!]=|\bin\b|\bis\b(?:[ \t]+not\b)?)[ \t]*[\[({]?[\w.,\s]*\btorch\.(?:float16|half)\b")
@@ -84,7 +86,9 @@ class Spoken:
     def of(cls, code: bytes, begun: int = 0) -> Spoken:
         """What code speaks of, its comments left out, where `begun` lines stand before it."""
         meant = TRIAL.sub(lines_of, code)
-        found = (place_in(meant if words is FLOAT16 else code, words) for words in (FLOAT16, CAST, NAMED, SCALER, AUTOCAST, BFLOAT16, REGION))
+        found = (
+            place_in(meant if words is FLOAT16 else code, words) for words in (FLOAT16, CAST, NAMED, SCALER, AUTOCAST, BFLOAT16, REGION)
+        )
         return cls(*(place + begun if place else 0 for place in found))
 
 
