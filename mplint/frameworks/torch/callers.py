@@ -25,6 +25,10 @@ FLOAT16 = re.compile(
     rb"(?:\bdtype\s*=|\.to\(|\.type\(|\.astype\()[^=()\n]*\btorch\.(?:float16|half)\b|\btorch\.cuda\.HalfTensor\b|\.half\(\)"
     rb"|[\"']16-mixed[\"']|\b(?:use_)?fp16\s*=\s*True\b|\bprecision\s*=\s*[\"']?16\b"
 )
+# a function that asks what a machine can do, with the lines that are indented below it
+TRIES = re.compile(
+    rb"(?m)^([ \t]*)(?:async )?def \w*(?:self_?test|probe|smoke|benchmark|supports?_|is_supported|capabilit)\w*.*\n(?:(?:\1[ \t)\]].*)?\n)*"
+)
 # a tensor of written sizes in float16: a program that asks what the machine can do makes it, or one that shows something
 TRIAL = re.compile(
     rb"\btorch\.(?:randn?|zeros|ones|empty|full)\(\s*[\[(]?[\d, \t]+[\])]?,[^()\n]*\bdtype\s*=\s*torch\.(?:float16|half)\b[^()\n]*\)"
@@ -85,7 +89,7 @@ class Spoken:
     @classmethod
     def of(cls, code: bytes, begun: int = 0) -> Spoken:
         """What code speaks of, its comments left out, where `begun` lines stand before it."""
-        meant = TRIAL.sub(lines_of, code)
+        meant = TRIAL.sub(lines_of, TRIES.sub(lines_of, code))
         found = (
             place_in(meant if words is FLOAT16 else code, words) for words in (FLOAT16, CAST, NAMED, SCALER, AUTOCAST, BFLOAT16, REGION)
         )

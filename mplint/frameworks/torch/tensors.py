@@ -166,6 +166,8 @@ POSITIVE = "positive"  # tag: an exponential or the like, which is 0 for extreme
 POSITIVES = frozenset({"exp", "exp2", "softplus", "Softplus"})
 FLOORED = "bounded from below"  # tag: by a number that half precision holds
 BOUNDS = {"clamp": "min", "clip": "min", "clamp_min": "min", "maximum": "other"}  # what bounds from below, and by which argument
+NONNEGATIVE = "not negative"  # tag: a square or the like
+UNSIGNED = frozenset({"square", "abs", "relu", "norm", "vector_norm", "var", "std"})
 ROOTS = frozenset({"sqrt", "pow", "square", "rsqrt", "reciprocal"})
 MEASURED = frozenset({"norm", "vector_norm", "matrix_norm", "pow", "square", "mse_loss", "l1_loss", "abs", "relu", "clamp"})  # of gradients
 IN_PLACE = "sum in place"  # what is done with a number that a product brings into a half tensor
@@ -194,7 +196,22 @@ ORIGINS = {  # what computing with a tensor tells of the result
 }
 RANDOM = frozenset({"randn", "randn_like", "rand", "rand_like", "normal", "randint_like"})
 MOVED_TAGS = frozenset(  # by views and casts
-    {INTEGERS, POSITIONS, COUNTED, NORMALIZED, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE, NO_GRADIENT, STEPS, POSITIVE, FLOORED}
+    {
+        INTEGERS,
+        POSITIONS,
+        COUNTED,
+        NORMALIZED,
+        PRODUCT,
+        AVERAGED,
+        BUFFER,
+        UP_TO_ONE,
+        FROM_MINUS_ONE,
+        NO_GRADIENT,
+        STEPS,
+        POSITIVE,
+        FLOORED,
+        NONNEGATIVE,
+    }
 )
 CAST = "cast at "  # beginning of a tag: where a region's tensor was cast by hand to the dtype in which the region computes
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
@@ -316,6 +333,22 @@ vocabulary.defaults["default dtype"] = DType(SINGLE)
 
 
 # operations
+
+
+def is_floored(atom: Atom) -> bool:
+    """Whether a number, or each number of a tensor, is at least one that float16 holds."""
+    value = number_of(atom)
+    if value is None and type(atom) is Tensor:
+        return FLOORED in atom.tags or (atom.range is not None and atom.range[0] > FLOAT16_ZERO)
+    return value is not None and value > 0 and not is_lost(value)
+
+
+def is_above_zero(atom: Atom, or_zero: bool = False) -> bool:
+    """Whether a number, or each number of a tensor, is above 0, or 0 at least."""
+    value = number_of(atom)
+    if value is None and type(atom) is Tensor:
+        return is_floored(atom) or not atom.tags.isdisjoint({POSITIVE, NONNEGATIVE} if or_zero else {POSITIVE})
+    return is_floored(atom) or (or_zero and value is not None and value >= 0)
 
 
 def operands_of(m: Machine, atom: Atom, depth: int = 0) -> list[Tensor]:
@@ -670,12 +703,20 @@ class Operation:
         floor = number_by_default(self.m, self.argument(1, BOUNDS[short])) if short in BOUNDS else None
         if floor is not None and floor > FLOAT16_ZERO:
             return frozenset({FLOORED})
+        if short in UNSIGNED or (short == "pow" and number_of(self.argument(1)) in (2, 4)) or (short in TIMES and self.is_square()):
+            return frozenset({NONNEGATIVE})
         if not self.tensors or short not in SCALED | ROOTS or short in ("neg", "sub", "rsub"):
             return frozenset()
-        above = [(a.tags & {POSITIVE, FLOORED} if type(a) is Tensor else (number_of(a) or 0) > 0) for a in self.given]
-        if not all(above):
+        above = [is_above_zero(atom) for atom in self.given]
+        if short in ("add", "radd") and any(above) and all(is_above_zero(atom, or_zero=True) for atom in self.given):
+            return frozenset({FLOORED} if any(is_floored(atom) for atom in self.given) else {POSITIVE})
+        if not above or not all(above):
             return frozenset()
-        return frozenset({FLOORED} if FLOORED in self.tensors[0].tags and short in ("add", "radd", "sqrt") else {POSITIVE})
+        return frozenset({FLOORED} if short == "sqrt" and is_floored(self.given[0]) else {POSITIVE})
+
+    def is_square(self) -> bool:
+        """Whether this multiplies something by itself."""
+        return len(self.given) == 2 and self.given[0] is self.given[1]
 
     def rates(self, short: str, keeps: bool) -> frozenset[str]:
         """What the result has of numbers in a row, of their powers, and of the angles that positions make of these."""
@@ -770,7 +811,7 @@ class Operation:
             return made.but(epsilon=None) if made.epsilon is not None and short in ("add", "radd") else made
         for index, name in GUARDS.get(short, ()):
             value = number_by_default(self.m, self.argument(index, name))
-            if is_lost(value) and not any(FLOORED in tensor.tags for tensor in self.tensors):
+            if is_lost(value) and not any(is_floored(tensor) for tensor in self.tensors):
                 return made.but(epsilon=Step(self.argument_place(index, name), repr(value)))
         return made
 
