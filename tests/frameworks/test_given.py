@@ -165,3 +165,25 @@ def test_a_flag_that_files_leave_out_of_its_section_is_less_sure(tmp_path: Path,
     (tmp_path / "base.yaml").write_text(said)
     config = Config(select=("MP205",), cache=False, isolated=True, min_confidence=Confidence.LOW)
     assert [finding.confidence for finding in check([str(tmp_path)], config).findings] == [confidence]
+
+
+def test_settings_are_called_as_the_program_calls_them(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        """\
+import sys
+import torch
+import yaml
+
+conf = yaml.safe_load(open(sys.argv[1]))
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=conf["rate"])
+for x, y in torch.load("data.pt"):
+    with torch.autocast("cuda", dtype=torch.float16, enabled=conf["amp"]):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+    )
+    config = Config(select=("MP301",), cache=False, isolated=True)
+    (found,) = check([str(tmp_path)], config).findings
+    assert found.message.endswith("when `conf.amp` is set")

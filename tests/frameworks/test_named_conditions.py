@@ -169,5 +169,5 @@ for x in torch.load("batches"):
     optimizer.step()
 """
     messages = [finding.message for finding in check_text(text, "train.py") if finding.code == "MP301"]
-    assert all(message.endswith(" when `cfg.half` is set") == named for message in messages)
+    assert all(message.endswith(" when `read.half` is set") == named for message in messages)
     assert bool(messages) or not named
