@@ -80,7 +80,7 @@ def setting_shown(literal: Condition) -> str:
     name = shown_symbol(symbol).rpartition(".")[2]
     if kind == "true":
         return f"{name}: {str(sense).lower()}"
-    return f"{name}: {' or '.join(sorted(map(str, rest[0])))}" if sense else f"{name} is not {' or '.join(sorted(map(str, rest[0])))}"
+    return f"{name}: {' or '.join(sorted(map(str, rest[0])))}" if sense else f"{name}: bfloat16"
 
 
 def lowered(finding: Finding, guesses: Sequence[Guess]) -> Finding:

@@ -75,7 +75,8 @@ class Usual:
         """Conditions that hold wherever the project's own files run it."""
         keys = {key for path in {event.path for entry in trace.entries for event in entry.events} for key in keys_of(path)}
         found: set[Condition] = set()
-        for symbol in {key[1] for key in keys}:
+        halves = {symbol for symbol in trace.switches if speaks_of_precision(last_name(symbol), ())}
+        for symbol in sorted({str(key[1]) for key in keys} | halves):
             switch = trace.switch(symbol)
             name = last_name(symbol)
             if switch is not None and (switch.kind not in ("option", "setting") or switch.test):
@@ -113,8 +114,7 @@ class Usual:
             return
         if lower & BFLOAT16 and not lower & FLOAT16:
             named = {value for key in keys if key[0] == "in" for value in key[2] if is_float16(value)}  # type: ignore[attr-defined]
-            if named:
-                yield ("in", symbol, frozenset(named)), False
+            yield ("in", symbol, FLOAT16 | named), False
         other = re.sub(r"fp16|float16", lambda match: "bf16" if match[0] == "fp16" else "bfloat16", name)
         if other != name and True not in lower and "bf" not in name and self.values(trace, "", other) == {True}:
             yield ("true", symbol), False

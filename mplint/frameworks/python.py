@@ -97,6 +97,8 @@ def is_instance(m: Machine, atom: Atom, kind: Value) -> bool | None:
     if type(atom) is Constant:
         names = {type(atom.value).__name__, "object", *(("int",) if isinstance(atom.value, bool) else ())}
         return wanted.removeprefix("builtins.") in names if wanted else None
+    if type(atom) is Unknown and wanted is not None and atom.hint == wanted:
+        return True
     if type(atom) is Object and type(atom.type) is Class:
         if type(kind) is Class:
             from mplint.program.expressions import ancestors
