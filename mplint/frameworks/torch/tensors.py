@@ -34,7 +34,7 @@ from mplint.frameworks.torch.promotion import (
 from mplint.frameworks.torch.protocol import LETTERS, TAKEN, gradients_off
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX, FLOAT16_ZERO
-from mplint.program.expressions import is_not_entered, items_of
+from mplint.program.expressions import is_not_entered, items_of, symbol_of
 from mplint.program.machine import IDENTITY, STATE, Args, Machine, derived
 from mplint.program.store import choose, join, under
 from mplint.program.values import (
@@ -1191,6 +1191,21 @@ def of_default_dtype(m: Machine, name: str, args: Args, place: Place) -> Value:
 
 
 @call("torch.autograd.Variable", "torch.autograd.variable.Variable", "torch.nn.utils.rnn.pack_padded_sequence", "torch.as_strided")
+@call("torch.is_tensor")
+def is_tensor(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """Whether something is a tensor: what is known as one is, and a constant is none."""
+    given = args.get(0, "obj") or NONE
+
+    def one(atom: Atom) -> Value:
+        if type(atom) is Tensor:
+            return TRUE
+        if type(atom) is not Unknown:
+            return FALSE
+        return Unknown(f"torch.is_tensor({symbol_of(atom)}){IDENTITY}{atom.symbol.partition(IDENTITY)[2]}")
+
+    return m.each(given, one)
+
+
 @call("einops.rearrange", "einops.repeat", "einops.einops.rearrange", "einops.einops.repeat", "einops.reduce")
 def same_values(m: Machine, name: str, args: Args, place: Place) -> Value:
     """What wraps or orders a tensor and keeps its dtype."""
