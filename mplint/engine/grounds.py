@@ -3,7 +3,7 @@
 Some of what happens in a trace was run on a guess: what is chosen at run time is taken for one of the project's classes, a
 class for one that somebody makes, the way of an exception for one that programs go. A finding that is told without a guess does not
 rest on it. One that needs a weak guess, or two guesses of whatever kind, is of low confidence, and so silent by default; what it needs
-stands in its reason.
+stands in its reason. So is one that needs a setting to be what no file of the project sets it to, where files set it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,74 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from mplint.findings import Confidence, Finding
-from mplint.program.conditions import Key, Path, extend
+from mplint.program.conditions import Condition, Key, Path, extend
 from mplint.program.event import Event
-from mplint.program.trace import Entry, Guess, Trace
+from mplint.program.supposed import supposing
+from mplint.program.trace import Entry, Guess, Trace, shown_symbol
 from mplint.program.values import Alternatives, options
+
+MOST_TRIED = 12  # settings that are tried one by one
 
 
 def weighed(trace: Trace, told: Callable[[Trace], list[Finding]]) -> list[Finding]:
-    """What a rule tells of a trace, less sure where it rests on guesses."""
+    """What a rule tells of a trace, less sure where it rests on guesses, or on settings that the project's files set otherwise."""
     findings = told(trace)
     kinds = guesses_in(trace) if findings else frozenset()
     sure = spots(told(without(trace, kinds))) if kinds else spots(findings)
-    if all(spot(finding) in sure for finding in findings):
+    if not all(spot(finding) in sure for finding in findings):
+        left = {guess: spots(told(without(trace, frozenset({guess})))) for guess in sorted(kinds, key=lambda guess: guess.value)}
+        needed = {place: [guess for guess, places in left.items() if place not in places] for place in spots(findings) - sure}
+        findings = [lowered(finding, needed[spot(finding)]) if spot(finding) in needed else finding for finding in findings]
+    return as_files_say(trace, told, findings)
+
+
+def as_files_say(trace: Trace, told: Callable[[Trace], list[Finding]], findings: list[Finding]) -> list[Finding]:
+    """Findings, of low confidence where the project's own files give a setting no value with which the mistake is made."""
+    literals = usual(trace) if any(finding.confidence is not Confidence.LOW for finding in findings) else frozenset()
+    if not literals:
         return findings
-    left = {guess: spots(told(without(trace, frozenset({guess})))) for guess in sorted(kinds, key=lambda guess: guess.value)}
-    needed = {place: [guess for guess, places in left.items() if place not in places] for place in spots(findings) - sure}
-    return [lowered(finding, needed[spot(finding)]) if spot(finding) in needed else finding for finding in findings]
+    left = {finding.location for finding in told(supposed(trace, literals))}
+    if all(finding.location in left for finding in findings):
+        return findings
+    groups: dict[str, set[Condition]] = {}
+    for literal in literals:
+        groups.setdefault(setting_shown(literal), set()).add(literal)
+    singly = {name: {f.location for f in told(supposed(trace, frozenset(groups[name])))} for name in sorted(groups)[:MOST_TRIED]}
+    why = {f.location: [name for name, places in singly.items() if f.location not in places] for f in findings if f.location not in left}
+    return [set_otherwise(finding, why[finding.location]) if finding.location in why else finding for finding in findings]
+
+
+def usual(trace: Trace) -> Path:
+    """The conditions that the project's own files decide."""
+    if "usual" not in trace.held:
+        trace.held["usual"] = trace.usual(trace) if trace.usual is not None else frozenset()
+    return trace.held["usual"]  # type: ignore[return-value]
+
+
+def supposed(trace: Trace, literals: Path) -> Trace:
+    """A trace of what happens where some conditions hold."""
+    known = trace.held.setdefault(("supposed", literals), None)
+    if known is None:
+        entries = [supposing(entry, literals) for entry in trace.entries]
+        known = trace.held["supposed", literals] = replace(trace, entries=entries, held={}, grounded={})
+    assert isinstance(known, Trace)
+    return known
+
+
+def set_otherwise(finding: Finding, settings: Sequence[str]) -> Finding:
+    """A finding of a mistake that is not made as the project's files have some settings."""
+    shown = " and ".join(f"`{setting}`" for setting in settings[:2])
+    words = f"The project's own files have {shown or 'other settings'}, with which it does not happen."
+    return finding._replace(confidence=Confidence.LOW, why=f"{finding.why} {words}".strip())
+
+
+def setting_shown(literal: Condition) -> str:
+    """A condition on a setting as a file would say it."""
+    (kind, symbol, *rest), sense = literal
+    name = shown_symbol(symbol).rpartition(".")[2]
+    if kind == "true":
+        return f"{name}: {str(sense).lower()}"
+    return f"{name}: {' or '.join(sorted(map(str, rest[0])))}" if sense else f"{name}: bfloat16"
 
 
 def lowered(finding: Finding, guesses: Sequence[Guess]) -> Finding:

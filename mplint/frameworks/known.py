@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
 from mplint.frameworks import batches, filepaths, packages, parts, python, registries, releases
+from mplint.frameworks.given import Usual
 from mplint.frameworks.keras import vocabulary as keras
 from mplint.frameworks.library import Frameworks
 from mplint.frameworks.options import vocabulary as options
@@ -74,4 +75,6 @@ def interpret(
     leading = [path for path in sorted(project.graph.above(named) - set(named)) if not is_test_path(path)]
     around = partial(parts.users_of_parts, clipping=clipping)
     offered = Callers(project, ask).libraries.is_distributed
-    return trace(project, frameworks(), relevant, named, after, recorder, leading, around, casts_numbers, speaks_of_precision, offered)
+    found = trace(project, frameworks(), relevant, named, after, recorder, leading, around, casts_numbers, speaks_of_precision, offered)
+    found.usual = Usual(ask)
+    return found

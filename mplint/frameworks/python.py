@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from mplint.frameworks.options.classes import leave_open, takes_open_names
 from mplint.frameworks.options.names import module_named, named_by, spelled
 from mplint.frameworks.vocabulary import Entered, Vocabulary
-from mplint.program.conditions import Condition
+from mplint.program.conditions import Condition, Path, extend
 from mplint.program.expressions import (
+    MOST_NAMES,
     attribute,
     class_member,
     combine,
@@ -97,6 +98,8 @@ def is_instance(m: Machine, atom: Atom, kind: Value) -> bool | None:
     if type(atom) is Constant:
         names = {type(atom.value).__name__, "object", *(("int",) if isinstance(atom.value, bool) else ())}
         return wanted.removeprefix("builtins.") in names if wanted else None
+    if type(atom) is Unknown and wanted is not None and atom.hint == wanted:
+        return True
     if type(atom) is Object and type(atom.type) is Class:
         if type(kind) is Class:
             from mplint.program.expressions import ancestors
@@ -524,7 +527,23 @@ def element(m: Machine, value: Value, place: Place) -> Value:
 
 @call("builtins.any", "builtins.all")
 def any_(m: Machine, name: str, args: Args, place: Place) -> Value:
-    return Test(("place", place, m.round()), True)
+    """Whether one of several holds (or all do): decided where each of them is, and known to be otherwise where none of them does."""
+    wanted = name.endswith("any")
+    given = args.get(0)
+    items = items_of(m, given, place.position) if given is not None else None
+    others: Path | None = frozenset() if items and len(items) <= MOST_NAMES else None
+    for one in items or ():
+        ways = truths(m, one)
+        left = [literals for literals, truth in ways if truth is not wanted]
+        if not left and others is not None:
+            return Constant(wanted)
+        others = extend(others, left[0]) if others is not None and len(left) == 1 else None
+    if others is None:
+        return Test(("place", place, m.round()), True)
+    if not others:
+        return Constant(not wanted)
+    some = frozenset({(("all", others), False)} if len(others) > 1 else {(key, not sense) for key, sense in others})
+    return join([(others, Constant(not wanted)), (some, Constant(wanted))])
 
 
 @call("builtins.next", "builtins.iter")

@@ -70,6 +70,8 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
     new = [literal for literal in literals if literal not in path]
     if not new:
         return path
+    if any(key[0] == "all" and not sense for key, sense in new):
+        new = [as_values(literal) for literal in new]
     symbols: dict[Hashable, list[Condition]] = {}
     for key, sense in new:
         if (key, not sense) in path:
@@ -111,6 +113,16 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
             return None
     settled = propagate(found, clauses) if clauses else found
     return settled if settled is None or not choices else chosen(settled, choices, new)
+
+
+def as_values(literal: Condition) -> Condition:
+    """That an unknown is not all of several other things, as what it is."""
+    key, sense = literal
+    if key[0] == "all" and not sense and all(inner[0] == "in" and not told for inner, told in key[1]):
+        subjects = {inner[1] for inner, _ in key[1]}
+        if len(subjects) == 1:
+            return ("in", subjects.pop(), frozenset().union(*(inner[2] for inner, _ in key[1]))), True
+    return literal
 
 
 def tells_ways(key: Key) -> bool:

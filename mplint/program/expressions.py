@@ -595,6 +595,7 @@ def combine_atoms(m: Machine, op: str, left: Atom, right: Atom, position: int, i
 
 
 LOGICAL = ("&", "|")
+MOST_NAMES = 24  # constant texts that a loop runs one by one which refuses some
 UNROLLED = 4  # items of a literal sequence that a loop runs one by one
 FEW = 12
 RARE = frozenset({"optimizer", "scaler"})
@@ -719,13 +720,13 @@ def truths(m: Machine, value: Value, asked: Hashable = None) -> list[tuple[Path,
                 split(found, path, guards, (("place", repr(atom)), True))
         elif kind is Object and atom.kind in ("list", "dict", "set"):  # type: ignore[union-attr]
             held = m.read(atom.id, "#entries" if atom.kind == "dict" else "#items")  # type: ignore[union-attr]
-            content = getattr(held, "entries", None) if type(held) is Entries else getattr(held, "items", None)
-            if content:
-                found.append((guards, True))
-            elif type(held) in (Items, Entries) and held.rest is None and not m.loops:  # type: ignore[union-attr]
-                found.append((guards, False))
-            else:
-                split(found, path, guards, (("place", repr(atom.id)), True))  # type: ignore[union-attr]
+            for own, content in under(held if held is not None else NONE, path):
+                if getattr(content, "entries", None) or getattr(content, "items", None):
+                    found.append((own - base, True))
+                elif type(content) in (Items, Entries) and content.rest is None and not m.loops:  # type: ignore[union-attr]
+                    found.append((own - base, False))
+                else:
+                    split(found, own, own - base, (("place", repr(atom.id)), True))  # type: ignore[union-attr]
         elif kind is Method and type(atom.receiver) is Object and type(atom.receiver.type) is Class:  # type: ignore[union-attr]
             symbol = f"{atom.receiver.type.name}.{atom.name}{IDENTITY}{atom.receiver.id!r}"  # type: ignore[union-attr]
             split(found, path, guards, (("true", symbol), True))  # what a base of another package holds: the same wherever it is asked for
@@ -931,6 +932,8 @@ def e_and_or(m: Machine, ir: IR) -> Value:
             value = evaluate(m, part)
             if last:
                 found.append((way, m.each(value, lambda atom: truth_of(m, atom))))
+            elif stop and number == len(parts) - 2 and type(value) is Unknown and is_empty_dict(parts[-1]):
+                found.append((way, value))  # `settings or {}`: what it lacks has its default, either way
             else:
                 for literals, truth in truths(m, value):
                     if truth is stop:
@@ -941,6 +944,11 @@ def e_and_or(m: Machine, ir: IR) -> Value:
             m.path = base
         open_ways = following
     return choose(join(found), base) if found else Unknown(f"{kind}{IDENTITY}{position}")
+
+
+def is_empty_dict(ir: IR) -> bool:
+    """Whether an expression is `{}`, or `dict()`."""
+    return (ir[0] == "dict" and not ir[2]) or (ir[0] == "call" and ir[2][0] == "name" and ir[2][2] == "dict" and not (ir[3] or ir[4]))
 
 
 def truth_of(m: Machine, value: Value) -> Value:
@@ -1409,6 +1417,7 @@ def e_comprehension(m: Machine, ir: IR) -> Value:
     _, position, kind, generators, elements = ir
     collected: list[Value] = []
     undecided: list[bool] = []  # of each condition that may hold, whether it may fail, too
+    left_out: list[Path] = []  # how each of the items is left out that may be
 
     def inner(depth: int) -> None:
         if depth == len(generators):
@@ -1418,7 +1427,8 @@ def e_comprehension(m: Machine, ir: IR) -> Value:
                 collected.append(evaluate(m, elements[0]))
             return
         target, items, conditions = generators[depth]
-        for element in m.iterate(evaluate(m, items), items[1], 1):
+        over = evaluate(m, items)
+        for element in (names_in(m, over, items[1]) if conditions else None) or m.iterate(over, items[1], 1):
             m.assign(target, element)
             path, before = m.path, len(collected)
             for condition in conditions:
@@ -1427,6 +1437,7 @@ def e_comprehension(m: Machine, ir: IR) -> Value:
                 if not true:
                     break
                 undecided.append(len(true) < len(ways))
+                left_out.extend(literals for literals, truth in ways if not truth)
                 m.path = extend(m.path, true[0]) or m.path
             else:
                 inner(depth + 1)
@@ -1451,7 +1462,35 @@ def e_comprehension(m: Machine, ir: IR) -> Value:
     rest = (
         join((frozenset({(("place", position, n), True)}) if n else frozenset(), v) for n, v in enumerate(collected)) if collected else None
     )
-    return new_list(m, Items((), rest if rest is not None else Unknown(f"item{IDENTITY}{position}")), position)
+    made = new_list(m, Items((), rest if rest is not None else Unknown(f"item{IDENTITY}{position}")), position)
+    if len(generators) == 1 and collected and all(undecided) and len(left_out) == len(collected) == len(undecided):
+        sifted(m, made, generators[0], left_out)
+    return made
+
+
+def sifted(m: Machine, made: Object, generator: IR, left_out: Sequence[Path]) -> None:
+    """Note when a list is empty that is sifted out of names: where each of them is left out."""
+    if names_in(m, evaluate(m, generator[1]), generator[1][1]) is None:
+        return
+    none: Path | None = frozenset()
+    for literals in left_out:
+        none = extend(none, literals) if none is not None else None
+    held = m.read(made.id, "#items")
+    if none and type(held) is Items and held.rest is not None:
+        some = frozenset({(("all", none), False)} if len(none) > 1 else {(key, not sense) for key, sense in none})
+        m.write(made.id, "#items", join([(none, Items(())), (some, Items((held.rest,), held.rest))]))
+
+
+def names_in(m: Machine, value: Value, position: int) -> list[Value] | None:
+    """The items of a sequence of constant texts, or of pairs that begin with one, as far as programs write such; None for any other."""
+    items = items_of(m, value, position)
+    if items is None and type(value) is Object and value.kind == "dict":
+        held = m.read(value.id, "#entries")
+        items = [Constant(key) for key, _ in held.entries] if type(held) is Entries and held.rest is None else None
+    if items is None or not 0 < len(items) <= MOST_NAMES:
+        return None
+    heads = [item.items[0] if type(item) is Items and item.items else item for item in items]
+    return items if all(type(head) is Constant and isinstance(head.value, str) for head in heads) else None
 
 
 def stand_for_several(m: Machine, values: Iterable[Value]) -> None:

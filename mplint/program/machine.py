@@ -344,6 +344,7 @@ class Machine:
         self.loops: list[tuple[Place, int]] = []
         self.events: list[Event] = []
         self.switches: dict[str, Switch] = {}
+        self.called_first: dict[Hashable, str] = {}  # the variables that settings were first read by which nothing else names
         self.declared: dict[str, dict[str, None]] = {}  # options by the name under which the program reads them: their symbols
         self.parameters: dict[str, Code] = {}  # whose default stands behind a switch
         self.callers: set[Code] = set()  # functions that the project itself calls

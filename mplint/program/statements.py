@@ -23,6 +23,7 @@ from mplint.program.expressions import (
     keep_test,
     longest,
     most_items,
+    names_in,
     narrow_subjects,
     new_list,
     round_scope,
@@ -61,6 +62,8 @@ from mplint.program.values import (
 
 TESTS = frozenset({"compare", "and", "or", "unary", "call"})  # expressions that may ask what a variable is
 ROUNDS = 2  # of a loop over unknown items
+MOST_LITERALS = 12  # that a path keeps of a loop with fewer rounds
+MOST_CHECKS = 8  # statements of a loop that checks something
 YIELDS = 4  # of a generator context, on as many paths
 
 
@@ -344,7 +347,7 @@ def leave(m: Machine, exits: list[Exit], depth: int, value: Value) -> None:
 
 def s_raise(m: Machine, ir: IR) -> bool:
     frame = m.frames[-1]
-    if frame.code is not None and len(frame.code.body) == 1:  # left to subclasses: what they do is not known
+    if frame.code is not None and frame.code.body == (ir,):  # left to subclasses: what they do is not known
         name = frame.code.name
         leave(m, frame.exits, frame.depth, Unknown(f"{name}(){IDENTITY}{frame.path}:{ir[1]}{m.round()}"))
     else:
@@ -459,7 +462,7 @@ def s_while(m: Machine, ir: IR) -> bool:
 def s_for(m: Machine, ir: IR) -> bool:
     _, position, target, items, body, orelse = ir
     value = evaluate(m, items)
-    elements = iterate(m, value, items[1], ROUNDS)
+    elements = (names_in(m, value, items[1]) if refuses(body) else None) or iterate(m, value, items[1], ROUNDS)
     if not elements:
         return block(m, orelse)
     partly = [guards_of(element) for element in elements]
@@ -486,6 +489,18 @@ def s_for(m: Machine, ir: IR) -> bool:
 def guards_of(value: Value) -> Path:
     """The conditions under which alone there is an item."""
     return value.options[0][0] if type(value) is Alternatives and len(value.options) == 1 else EMPTY
+
+
+def refuses(body: Sequence[IR]) -> bool:
+    """Whether the body of a loop is one that checks what it is over: it raises, or collects, under conditions, and does little else."""
+    kinds = {statement[0] for statement in body}
+    if not kinds <= {"assign", "if", "expression", "continue", "raise"} or len(body) > MOST_CHECKS:
+        return False
+    inner = [statement for part in body if part[0] == "if" for statement in (*part[3], *part[4])]
+    ends = {statement[0] for statement in inner}
+    last = body[-1][2] if body[-1][0] == "expression" else ("",)
+    collects = last[0] == "call" and last[2][0] == "attribute" and last[2][3] == "append"
+    return "raise" in ends or (collects and "continue" in ends)
 
 
 def lengths(m: Machine, value: Value) -> list[tuple[Path, int]]:
@@ -540,7 +555,7 @@ def loop(
             break
         if number == 0 and alike and len(m.events) == before:
             break
-        if m.path != base and len(m.path) - len(base) > 12:
+        if m.path != base and len(m.path) - len(base) > max(MOST_LITERALS, rounds):
             m.path = base
     frame.loops.pop()
     if alive and not endless():

@@ -20,6 +20,8 @@ from mplint.targets import Targets
 # words by which a switch tells that its user chooses the precision by it
 PRECISION = re.compile(r"amp|fp16|bf16|fp8|half|float|mixed|precision|dtype|scaler|autocast|16\b", re.I)
 
+TURNED = (" is set", " is given")  # how the words end for what is off by default
+MOST_SHOWN = 3  # conditions of a message
 GIVEN = "is not `None`"  # how the words end for what has to be given at all, which says little
 
 T = TypeVar("T")
@@ -123,13 +125,15 @@ class Verdict:
         return not self.switches
 
     def condition(self) -> str:
-        """ " when `--amp` is given", or "" where nothing has to be turned; of more than two switches those that choose the precision."""
+        """ " when `--amp` is given", or "" where nothing has to be turned; of many what chooses the precision or turns a thing on."""
         if not self.switches:
             return ""
         telling = [words for words in self.switches if not words.endswith(GIVEN)] or list(self.switches)
-        chosen = [words for words in telling if PRECISION.search(words)] if len(telling) > 2 else telling
-        chosen = chosen or telling[:2]
-        return f" when {' and '.join(chosen)}"
+        if len(telling) > 2:
+            chosen = [words for words in telling if PRECISION.search(words)]
+            turned = [words for words in telling if words not in chosen and words.endswith(TURNED)][: max(0, MOST_SHOWN - len(chosen))]
+            telling = [words for words in telling if words in chosen or words in turned] or telling[:2]
+        return f" when {' and '.join(telling)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +166,9 @@ class Trace:
     aims: dict[str, Targets] = field(default_factory=dict)
     lines: dict[str, list[str]] = field(default_factory=dict)
     ask: Ask | None = None  # what the text of a program answers to a question
-    held: dict[str, object] = field(default_factory=dict)  # what rules have worked out for all of them
+    held: dict[Hashable, object] = field(default_factory=dict)  # what rules have worked out for all of them
     grounded: dict[frozenset[Guess], Trace] = field(default_factory=dict)  # without what rests on some guesses
+    usual: Callable[[Trace], Path] | None = None  # tells conditions that hold wherever the project's own files run it
     told: list[tuple[Place, Verdict]] | None = None  # where this is a supposition: what rules ask of its paths, with the places
 
     def alone(self, entry: Entry) -> Trace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ LOSSES = frozenset(
 )
 BOUNDED = frozenset({"softmax", "log_softmax", "logsumexp"})  # whose results float16 holds
 PRODUCTS = frozenset({"matmul", "bmm", "mm", "einsum", "baddbmm", "addmm", "linear", "mv"})
+DTYPE_ASKED = re.compile(r"\.dtype\b|\bdevice(?:_type)?\b.*\bmps\b")
 LARGEST = {"float16": "65504", "bfloat16": "3.39e38"}
 BREAKS = {
     "float16": "float16 has 11 bits and ends at 65504: exp(12) and 256 squared are inf, log(1e-8) is -inf, probabilities below 3e-8 are 0.",
@@ -249,7 +251,7 @@ class UnstableOpInHalf(Rule):
                 event.place,
                 f"`{name}` {'factors products in' if what == 'factored' else 'gets'} {dtype}{raises}{item.condition}",
                 why=KERNELS[what],
-                help="leave autocast for it, `with torch.autocast(device, enabled=False)`, and give it `.float()`",
+                help=half.in_float32(tensor),
                 severity=Severity.WARNING if sized else Severity.ERROR,
                 confidence=Confidence.MEDIUM if sized else item.confidence,
                 steps=item.chain(tensor),
@@ -276,9 +278,7 @@ class UnstableOpInHalf(Rule):
                 half.first_line(module) if isinstance(module, Place) else event.place,
                 f"{told}{item.condition}",
                 why=f"{dtype} has {8 if dtype == 'bfloat16' else 11} bits: the difference of two nearly equal means is noise.",
-                help="leave autocast and cast what it is given to float32"
-                if measure is not None
-                else "compute it in float32: `torch.amp.custom_fwd(cast_inputs=torch.float32)`, or leave autocast and cast first",
+                help=half.in_float32(tensor),
                 confidence=Confidence.MEDIUM,
                 steps=(*item.chain(tensor), *((Step(event.place, words),) if at_module else ())),
             )
@@ -296,16 +296,17 @@ class UnstableOpInHalf(Rule):
             if switched_off(trace, event, tensor):
                 yield self.left_on(trace, item, tensor, name)
                 continue
-            if not isinstance(asked, Place) and not by_cast:
+            if not isinstance(asked, Place) and (not by_cast or is_chosen_by_dtype(trace, tensor.half[0].place)):
                 continue
             asked = given_before(trace, event.place) if asked == event.place else asked
             limit = "the sum ends at 65504" if name in LOSSES or name == "norm" else "its results end at 65504 and have 11 bits"
+            harm = "its results have 11 bits" if name in BOUNDED else f"{limit}; exp(12) is inf"
             place = outermost(trace, asked) if isinstance(asked, Place) else event.place
             yield self.at(
                 trace,
                 place,
                 f"`{name}` computes in float16, which {'its `dtype`' if isinstance(asked, Place) else 'the cast'} asks for{item.condition}",
-                why=f"In float16 {limit}; exp(12) is inf and everything under 6e-8 is 0.",
+                why=f"In float16 {harm} and everything under 6e-8 is 0.",
                 help="compute it in float32 (`.float()`) and cast the result back where that is needed",
                 confidence=Confidence.MEDIUM,
                 steps=() if isinstance(asked, Place) else tensor.half,
@@ -405,6 +406,13 @@ OFF = {
 LEARNS = ("backward", "trainer backward", "optimizer step", "trainer step", "scaler step", "optimizer made", "trainer precision")
 WRAPS = ("autocast entered", "apex initialized", "trainer made", "trainer precision", "trainer backward", "trainer step")
 TRAINS = ("optimizer step", "scaler step", "trainer step", "gradients zeroed", "loss scaled")
+
+
+def is_chosen_by_dtype(trace: Trace, cast: Place) -> bool:
+    """Whether a cast stands under a test of what it casts, or of its device: where another dtype is not to be had."""
+    file, node = trace.node(cast) or (None, None)
+    around = file.syntax.ancestors(node) if file is not None and node is not None else ()
+    return any(isinstance(part, ast.If | ast.IfExp) and DTYPE_ASKED.search(ast.unparse(part.test)) is not None for part in around)
 
 
 def switched_off(trace: Trace, event: Event, tensor: Tensor) -> bool:

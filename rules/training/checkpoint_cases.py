@@ -268,11 +268,10 @@ def resumes(trace: Trace, entry: Entry) -> bool:
     """Whether anything in the program takes training up again: what another one beside it in the checkout loads says nothing of it."""
     paths = {entry.path, *(e.place.path for e in entry.of("checkpoint saved", "owner saved", "scaler step"))}
     joined = graph_of(trace).joined
-    held = trace.held.get("resumes")
-    if not isinstance(held, set):
-        loads = (e.place.path for other in trace.entries for e in other.of("state loaded") if e.data["what"] == "optimizer")
-        held = trace.held["resumes"] = {joined.get(path, path) for path in loads}
-    if not held.isdisjoint(joined.get(path, path) for path in paths):
+    loads = loading_optimizers(trace)
+    if entry.script and loads.isdisjoint(graph_of(trace).below([entry.path])):
+        loads -= {other.path for other in trace.entries if other.script}  # scripts of their own, which write such files, too
+    if not {joined.get(path, path) for path in loads}.isdisjoint(joined.get(path, path) for path in paths):
         return True
     for path in sorted(paths):
         ir = trace.project.ir(path) if trace.project is not None else None
@@ -282,6 +281,15 @@ def resumes(trace: Trace, entry: Entry) -> bool:
         if restores_optimizer(ir) or (said and not (all(RESUMED.search(word) for word in said) and resumes_weights_alone(trace, path))):
             return True
     return False
+
+
+def loading_optimizers(trace: Trace) -> set[str]:
+    """The files that restore the state of an optimizer."""
+    held = trace.held.get("loading optimizers")
+    if not isinstance(held, set):
+        found = (e.place.path for entry in trace.entries for e in entry.of("state loaded") if e.data["what"] == "optimizer")
+        held = trace.held["loading optimizers"] = set(found)
+    return set(held)
 
 
 def resumes_weights_alone(trace: Trace, path: str) -> bool:

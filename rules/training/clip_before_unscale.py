@@ -117,14 +117,15 @@ class ClipBeforeUnscale(Rule):
         told = event.place if is_chosen(event.path) else seen
         verdict = self.verdict(trace, entry, path, told)
         name = trace.text(told).partition("(")[0]
+        condition = verdict.condition() or steps.left_open(trace, entry, step)
         return self.at(
             trace,
             told,
-            f"`{name}` {'clips' if clips else 'measures'} gradients that are still multiplied by the loss scale{verdict.condition()}",
+            f"`{name}` {'clips' if clips else 'measures'} gradients that are still multiplied by the loss scale{condition}",
             severity=Severity.ERROR if clips else Severity.WARNING,
             why=CLIPPED if clips else MEASURED,
             help=or_left_out(entry, step, f"call `{unscale_text(trace, step)}` before it"),
-            confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+            confidence=Confidence.MEDIUM if condition else Confidence.HIGH,
             steps=(*chain, Step(step.place, UNSCALED_LATE if step.kind == "scaler step" else NOT_UNSCALED)),
             fix=unscale_first(trace, entry, event, step, path) if told == seen and not is_needless(entry, step) else None,
         )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from mplint.findings import Applicability, Confidence, Finding, Fix, InsertStatements, Replace, Severity, Span
 from mplint.frameworks.choices import ways_on
 from mplint.frameworks.torch import steps
+from mplint.frameworks.torch.protocol import taken_at
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Args, Event
 from mplint.program.trace import Entry, Trace, Verdict, possible
@@ -131,9 +132,17 @@ def unscaled(rule: Rule, trace: Trace, entry: Entry, event: Event) -> Penalty | 
         for scaled, _ in steps.following(entry, event, path):
             on = next(scaling(entry, scaled, path), None)
             still = on is not None and any(other is atom or other == atom for _, other in possible(outputs, on))  # type: ignore[arg-type]
-            if on is not None and still and not in_island(entry, event, on):
+            if on is not None and still and not in_island(entry, event, on) and is_penalty(entry, event, scaled):
                 return Penalty(entry, event, atom, scaled, rule.verdict(trace, entry, on, event.place))
     return None
+
+
+def is_penalty(entry: Entry, event: Event, scaled: Event) -> bool:
+    """Whether the loss is made of the gradients, or anything measures them: a normal that is only drawn needs no scale."""
+    tag = taken_at(event.place)
+    losses = possible(scaled.data["loss"], scaled.path)  # type: ignore[arg-type]
+    measured = (other.data["tensor"] for other in entry.of("gradients measured"))
+    return any(type(atom) is Tensor and tag in atom.tags for atom in (*(atom for _, atom in losses), *measured))
 
 
 def scaling(entry: Entry, event: Event, path: Path) -> Iterator[Path]:

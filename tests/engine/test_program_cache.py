@@ -12,7 +12,7 @@ from mplint.api import check
 from mplint.config import Config
 from mplint.engine import tracing
 from mplint.findings import Confidence
-from mplint.frameworks.torch.named import Texts
+from mplint.frameworks.texts import Texts
 
 TRAIN = """\
 import torch

@@ -169,5 +169,29 @@ for x in torch.load("batches"):
     optimizer.step()
 """
     messages = [finding.message for finding in check_text(text, "train.py") if finding.code == "MP301"]
-    assert all(message.endswith(" when `cfg.half` is set") == named for message in messages)
+    assert all(message.endswith(" when `read.half` is set") == named for message in messages)
     assert bool(messages) or not named
+
+
+def test_a_scaler_that_a_function_is_given_is_on_when_the_file_turns_it_on(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        """\
+import argparse
+import torch
+
+
+def train(model, loader, optimizer, scaler):
+    for x, y in loader:
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        scaler.scale(loss).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def begin(args):
+    return torch.amp.GradScaler("cuda", enabled=args.dtype == "float16")
+"""
+    )
+    (found,) = [f for f in check([str(tmp_path)], Config(cache=False, isolated=True)).findings if f.code == "MP304"]
+    assert found.message.endswith("multiplied by the loss scale when `args.dtype == 'float16'`")

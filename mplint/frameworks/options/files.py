@@ -17,6 +17,7 @@ from mplint.program.expressions import entries_of, items_of
 from mplint.program.machine import IDENTITY, Args, Machine, Switch
 from mplint.program.values import (
     NONE,
+    TRUE,
     Atom,
     Class,
     Constant,
@@ -79,7 +80,9 @@ def value_of_file(m: Machine, held: object, dotted: str, identity: str, place: P
 
 def root(m: Machine, name: str, identity: str, place: Place) -> Object:
     """Settings of a file that nobody can read."""
-    return namespace(m, ("file", identity), "omegaconf.DictConfig", place, name, rest=True)
+    made = namespace(m, ("file", identity), "omegaconf.DictConfig", place, name, rest=True)
+    m.write(made.id, "#nameless", TRUE)
+    return made
 
 
 def load(m: Machine, path: Value | None, place: Place, name: str = "") -> Object | None:

@@ -102,6 +102,16 @@ def name_of(m: Machine, holder: Object) -> str:
     return str(held.value) if type(held) is Constant else ""
 
 
+def called(m: Machine, holder: Object) -> str:
+    """How a user calls a namespace: by the variable that held it where a setting was first read, if nothing else gives it a name."""
+    if m.read(holder.id, "#nameless") is None:
+        return name_of(m, holder)
+    if holder.id not in m.called_first:
+        variables = m.store.slots.of(m.frames[-1].id) if m.frames else ()
+        m.called_first[holder.id] = next((str(n) for n, v in variables if v == holder and str(n).isidentifier()), "") or name_of(m, holder)
+    return m.called_first[holder.id]
+
+
 def filled(m: Machine, holder: Object, entries: Entries) -> Object:
     """A namespace with the entries of a dict; dicts within become namespaces."""
     for key, value in entries.entries:
@@ -215,7 +225,7 @@ def value_of(m: Machine, holder: Object, key: str, place: Place, default: Value 
 
 def missing(m: Machine, holder: Object, key: str, place: Place, default: Value | None) -> Value:
     """A value that nobody has set, of a namespace that may hold more than is known."""
-    prefix = name_of(m, holder)
+    prefix = called(m, holder)
     dotted = f"{prefix}.{key}" if prefix and not prefix.startswith("-") else prefix + key
     return leaf(m, dotted, f"rest:{holder.id!r}"[:160], Switch(dotted, default_of(default), place, "setting"))
 

@@ -25,6 +25,17 @@ FLOAT16 = re.compile(
     rb"(?:\bdtype\s*=|\.to\(|\.type\(|\.astype\()[^=()\n]*\btorch\.(?:float16|half)\b|\btorch\.cuda\.HalfTensor\b|\.half\(\)"
     rb"|[\"']16-mixed[\"']|\b(?:use_)?fp16\s*=\s*True\b|\bprecision\s*=\s*[\"']?16\b"
 )
+# a function that asks what a machine can do, with the lines that are indented below it
+TRIES = re.compile(
+    rb"(?m)^([ \t]*)(?:async )?def \w*(?:self_?test|probe|smoke|benchmark|supports?_|is_supported|capabilit)\w*.*\n(?:(?:\1[ \t)\]].*)?\n)*"
+)
+# a tensor of written sizes in float16: a program that asks what the machine can do makes it, or one that shows something
+TRIAL = re.compile(
+    rb"\btorch\.(?:randn?|zeros|ones|empty|full)\(\s*[\[(]?[\d, \t]+[\])]?,[^()\n]*\bdtype\s*=\s*torch\.(?:float16|half)\b[^()\n]*\)"
+)
+MEASURES = re.compile(
+    r"(?:^|[/_])(?:bench|benchmarks?|benchmarking|profile|profiling|perf)(?:[/_.]|$)", re.I
+)  # paths of what only measures
 NAMED = re.compile(rb"\btorch\.(?:cuda\.)?(?:float16|half)\b|[\"']fp16[\"']")  # a dtype by its name, for a test to try modules in
 # a dtype that is asked after: of a model's tensors where modules are defined, and elsewhere of whatever data
 TESTED = re.compile(rb"(?:[=!]=|\bin\b|\bis\b(?:[ \t]+not\b)?)[ \t]*[\[({]?[\w.,\s]*\btorch\.(?:float16|half)\b")
@@ -78,7 +89,10 @@ class Spoken:
     @classmethod
     def of(cls, code: bytes, begun: int = 0) -> Spoken:
         """What code speaks of, its comments left out, where `begun` lines stand before it."""
-        found = (place_in(code, words) for words in (FLOAT16, CAST, NAMED, SCALER, AUTOCAST, BFLOAT16, REGION))
+        meant = TRIAL.sub(lines_of, TRIES.sub(lines_of, code))
+        found = (
+            place_in(meant if words is FLOAT16 else code, words) for words in (FLOAT16, CAST, NAMED, SCALER, AUTOCAST, BFLOAT16, REGION)
+        )
         return cls(*(place + begun if place else 0 for place in found))
 
 
@@ -217,7 +231,7 @@ class Callers:
             tested = {used for used in self.project.graph.targets.get(path, ()) if not is_test_path(used)}
             tested |= self.project.graph.below(used for used in tested if used.endswith("__init__.py"))
             return not tested or any(self.ask(used, defines_modules) for used in tested)
-        return not name or name in self.used(path)
+        return MEASURES.search(path) is None and (not name or name in self.used(path))
 
     def used(self, path: str) -> frozenset[str]:
         """The functions and classes at the top of a program that something beside tests uses, or that no test does either."""

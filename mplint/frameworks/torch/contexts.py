@@ -158,7 +158,7 @@ def entered_by(found: Trace, event: Event, title: str, path: Path) -> tuple[Path
 
     At its other levels it refuses nothing, and a model's weights are as half as what they meet.
     """
-    region = Autocast("cuda", HALF, (Step(event.place, "the trainer computes in float16"),))
+    region = Autocast("cuda", HALF, (Step(event.place, f"{'apex' if title == 'apex' else 'the trainer'} computes in float16"),))
     if title != "apex":
         return path, region
     patched = with_level(found, event.data["precision"], path, "O1")  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ OF_CALLERS = frozenset(
     {"constant beyond range", "epsilon lost", "integers in half", "frequencies in half", "angles in half", "function breaks under autocast"}
 )
 TRAINS = re.compile(r"^(?:is_)?(?:train|test|eval)(?:ing)?$")
+BY_CASTS = re.compile(r"\bcast to\b|engine casts|comes in here|is loaded in")  # words for what no region puts in half
 REGION = re.compile(r"autocast|amp|ctx|context|precision", re.I)
 
 
@@ -137,6 +138,16 @@ def is_made_with(trace: Trace, place: Place | None) -> bool:
     around = file.syntax.ancestors(node) if file is not None and node is not None else ()
     function = next((part for part in around if isinstance(part, ast.FunctionDef)), None)
     return function is not None and function.name == "__init__"
+
+
+def in_float32(tensor: Tensor) -> str:
+    """How to have something computed in float32, in the words of what has put half precision in force."""
+    began = tensor.half[0].words if tensor.half else ""
+    if began.startswith("apex"):
+        return "decorate its function with `apex.amp.float_function`, which has it compute in float32"
+    if BY_CASTS.search(began) is not None:
+        return "give it `.float()`, and cast what it gives back where the model goes on with it"
+    return "leave autocast for it, `with torch.autocast(device, enabled=False)`, and give it `.float()`"
 
 
 def first_line(place: Place) -> Place:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Hashable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mplint.frameworks.libraries import Libraries
+from mplint.frameworks.texts import asked
 from mplint.frameworks.torch.units import Mentions
 from mplint.program.entries import words_in, words_of
 from mplint.program.lower import IR
@@ -72,17 +72,7 @@ class Named:
 
     def asked(self, question: tuple[str, str]) -> Hashable:
         """What the files of settings and of instructions beside the programs of a project say, as far as they are short."""
-        if Texts not in self.project.kept:
-            folders = sorted({os.path.dirname(path) for path in self.project.paths})
-            texts = Texts(os.path.commonpath(folders) if folders and all(folders) else "")
-            said = texts.said()
-            self.project.heard.update(said.places)
-            self.project.kept[Texts] = (said, self.project.asked.setdefault(texts, {}))
-        kept: tuple[Said, dict[Hashable, Hashable]] = self.project.kept[Texts]  # type: ignore[assignment]
-        said, answers = kept
-        if question not in answers:
-            answers[question] = said.answer(*question)
-        return answers[question]
+        return asked(self.project, question)
 
     def listed(self) -> list[str]:
         """The folders over whose files a program goes that imports modules by names."""
@@ -158,57 +148,7 @@ def loaders(data: bytes) -> bool:
 
 
 EXPORTS = re.compile(rb"__all__[^=\n]*=\s*[\[(][^\])]*[\])]")
-DOTTED = re.compile(r"\b([A-Za-z_]\w*)\.(?=([A-Za-z_]\w*))")
 LISTS = re.compile(rb"\b(?:listdir|scandir|iter_modules|walk_packages|glob)\(")
-TEXTS = (".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".gin", ".sh", ".md", ".txt", ".conf")
-MOST_TEXTS, LONGEST_TEXT = 1_000, 100_000
-OWN = re.compile(r'\{\s*"version": (?:\d+|"\d+"),\s*"(?:findings|tool)": \{')  # how a baseline or a report of mplint's begins
-
-
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """The files of settings and of instructions below a folder, which may name classes and modules."""
-
-    top: str
-
-    def answers(self, questions: Iterable[Hashable]) -> dict[Hashable, Hashable]:
-        """What they say now to each question."""
-        said = self.said()
-        return {question: said.answer(*question) for question in questions}  # type: ignore[misc]
-
-    def said(self) -> Said:
-        """What stands in them; nothing of what mplint itself reads or has written, which says nothing of the project."""
-        found = Said([], [])
-        for folder, inner, names in os.walk(self.top or "."):
-            inner[:] = sorted(name for name in inner if not name.startswith("."))
-            for name in sorted(names):
-                place = os.path.join(folder, name)
-                if len(found.texts) < MOST_TEXTS and name.endswith(TEXTS) and not name.startswith("mplint"):
-                    with suppress(OSError), open(place, encoding="utf-8", errors="replace") as file:
-                        text = file.read() if os.fstat(file.fileno()).st_size <= LONGEST_TEXT else ""
-                        if OWN.match(text) is None:
-                            found.places.append(place)
-                            found.texts.append(text)
-        return found
-
-
-@dataclass(slots=True)
-class Said:
-    """The contents of such files, and where they lie."""
-
-    places: list[str]
-    texts: list[str]
-    index: dict[str, set[str]] = field(default_factory=dict)
-
-    def answer(self, kind: str, name: str) -> Hashable:
-        """Whether a word stands in one of them, or which members of a module they name together with it."""
-        if kind == "word":
-            anywhere = re.compile(rf"\b{re.escape(name)}\b")
-            return any(name in text and anywhere.search(text) is not None for text in self.texts)
-        if not self.index:
-            for stem, member in (pair for text in self.texts for pair in DOTTED.findall(text)):
-                self.index.setdefault(stem, set()).add(member)
-        return frozenset(self.index.get(name, ()))
 
 
 def flat(body: Iterable[IR]) -> Iterator[IR]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, possible, shown_symbol
-from mplint.program.values import BFLOAT, Autocast, Class, Place, State
+from mplint.program.trace import Entry, Trace, possible, shown_symbol
+from mplint.program.values import BFLOAT, Autocast, Class, Place, State, Unknown
 
 
 class Scaled(NamedTuple):
@@ -23,6 +24,17 @@ class Scaled(NamedTuple):
     place: Place
     unscaled: tuple[str, ...]
     certain: bool
+
+
+def left_open(trace: Trace, entry: Entry, step: Event) -> str:
+    """When the scaler of a step is on that a function is given, as the file around says it where it makes one; "" where nothing does."""
+    file = trace.file(step.place.path) if type(step.get("scaler")) is Unknown and not entry.script else None
+    for call in file.syntax.all(ast.Call) if file is not None else ():
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+        given = next((keyword.value for keyword in call.keywords if keyword.arg == "enabled"), None)
+        if name.endswith("GradScaler") and given is not None and not isinstance(given, ast.Constant):
+            return f" when `{ast.unparse(given)}`"
+    return ""
 
 
 def scaled_at(event: Event) -> list[Scaled]:

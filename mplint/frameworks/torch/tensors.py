@@ -2,7 +2,7 @@
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
 "loss in half", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half",
-"angles in half", "steps in half", "averaged late in half", "no half kernel".
+"angles in half", "steps in half", "averaged late in half", "no half kernel", "gradients measured".
 Each holds the tensor that it happens to.
 """
 
@@ -31,10 +31,10 @@ from mplint.frameworks.torch.promotion import (
     spread,
     widest,
 )
-from mplint.frameworks.torch.protocol import LETTERS, gradients_off
+from mplint.frameworks.torch.protocol import LETTERS, TAKEN, gradients_off
 from mplint.frameworks.vocabulary import Vocabulary
-from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
-from mplint.program.expressions import is_not_entered, items_of
+from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX, FLOAT16_ZERO
+from mplint.program.expressions import is_not_entered, items_of, symbol_of
 from mplint.program.machine import IDENTITY, STATE, Args, Machine, derived
 from mplint.program.store import choose, join, under
 from mplint.program.values import (
@@ -162,6 +162,14 @@ GUARDS = {  # what puts a small number in the place of 0, with the positions and
 }
 UP_TO_ONE = "rounded up to one"  # tag: bounded from above by a number that half precision rounds to 1
 FROM_MINUS_ONE = "rounded down to minus one"  # tag: the negative of such
+POSITIVE = "positive"  # tag: an exponential or the like, which is 0 for extreme numbers alone
+POSITIVES = frozenset({"exp", "exp2", "softplus", "Softplus"})
+FLOORED = "bounded from below"  # tag: by a number that half precision holds
+BOUNDS = {"clamp": "min", "clip": "min", "clamp_min": "min", "maximum": "other"}  # what bounds from below, and by which argument
+NONNEGATIVE = "not negative"  # tag: a square or the like
+UNSIGNED = frozenset({"square", "abs", "relu", "norm", "vector_norm", "var", "std"})
+ROOTS = frozenset({"sqrt", "pow", "square", "rsqrt", "reciprocal"})
+MEASURED = frozenset({"norm", "vector_norm", "matrix_norm", "pow", "square", "mse_loss", "l1_loss", "abs", "relu", "clamp"})  # of gradients
 IN_PLACE = "sum in place"  # what is done with a number that a product brings into a half tensor
 NAMED_LOGITS = "named logits"  # tag: what something unknown is called
 LOGITS = re.compile(r"logit", re.I)
@@ -188,7 +196,22 @@ ORIGINS = {  # what computing with a tensor tells of the result
 }
 RANDOM = frozenset({"randn", "randn_like", "rand", "rand_like", "normal", "randint_like"})
 MOVED_TAGS = frozenset(  # by views and casts
-    {INTEGERS, POSITIONS, COUNTED, NORMALIZED, PRODUCT, AVERAGED, BUFFER, UP_TO_ONE, FROM_MINUS_ONE, NO_GRADIENT, STEPS}
+    {
+        INTEGERS,
+        POSITIONS,
+        COUNTED,
+        NORMALIZED,
+        PRODUCT,
+        AVERAGED,
+        BUFFER,
+        UP_TO_ONE,
+        FROM_MINUS_ONE,
+        NO_GRADIENT,
+        STEPS,
+        POSITIVE,
+        FLOORED,
+        NONNEGATIVE,
+    }
 )
 CAST = "cast at "  # beginning of a tag: where a region's tensor was cast by hand to the dtype in which the region computes
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
@@ -310,6 +333,22 @@ vocabulary.defaults["default dtype"] = DType(SINGLE)
 
 
 # operations
+
+
+def is_floored(atom: Atom) -> bool:
+    """Whether a number, or each number of a tensor, is at least one that float16 holds."""
+    value = number_of(atom)
+    if value is None and type(atom) is Tensor:
+        return FLOORED in atom.tags or (atom.range is not None and atom.range[0] > FLOAT16_ZERO)
+    return value is not None and value > 0 and not is_lost(value)
+
+
+def is_above_zero(atom: Atom, or_zero: bool = False) -> bool:
+    """Whether a number, or each number of a tensor, is above 0, or 0 at least."""
+    value = number_of(atom)
+    if value is None and type(atom) is Tensor:
+        return is_floored(atom) or not atom.tags.isdisjoint({POSITIVE, NONNEGATIVE} if or_zero else {POSITIVE})
+    return is_floored(atom) or (or_zero and value is not None and value >= 0)
 
 
 def operands_of(m: Machine, atom: Atom, depth: int = 0) -> list[Tensor]:
@@ -588,7 +627,7 @@ class Operation:
                 tags = tags | {tag for tag in first.tags if tag.startswith((SIGMOID, SUMMED))}
         elif short in ("add", "radd", "sub"):
             tags = tags | (first.tags & {POSITIONS, FOLLOWING} if POSITIONS in first.tags else frozenset())
-        tags = tags | self.rates(short, keeps)
+        tags = tags | self.rates(short, keeps) | self.bounds(short)
         if short in ("mul", "multiply", "square", "pow") and is_product(short, self.given):
             tags = tags | {PRODUCT}
         if self.given and holds_product(self.given[0]) and any(word in short.lower() for word in AVERAGES):
@@ -655,6 +694,29 @@ class Operation:
         elif short in TIMES and len(self.given) == 2 and None not in (numbers := [number_of(a) for a in self.given]):
             value = math.prod(number for number in numbers if number is not None)
         return (value, value) if value is not None else None
+
+    def bounds(self, short: str) -> frozenset[str]:
+        """What the result is known to lie above, so that it needs no number against a zero."""
+        of_weights = short in SIGMOIDS and any(not t.tags.isdisjoint({PARAMETER, "made of a parameter"}) for t in self.tensors)
+        if short in POSITIVES or of_weights:  # a sigmoid of logits comes near 0 wherever a model is sure
+            return frozenset({POSITIVE})
+        floor = number_by_default(self.m, self.argument(1, BOUNDS[short])) if short in BOUNDS else None
+        if floor is not None and floor > FLOAT16_ZERO:
+            return frozenset({FLOORED})
+        if short in UNSIGNED or (short == "pow" and number_of(self.argument(1)) in (2, 4)) or (short in TIMES and self.is_square()):
+            return frozenset({NONNEGATIVE})
+        if not self.tensors or short not in SCALED | ROOTS or short in ("neg", "sub", "rsub"):
+            return frozenset()
+        above = [is_above_zero(atom) for atom in self.given]
+        if short in ("add", "radd") and any(above) and all(is_above_zero(atom, or_zero=True) for atom in self.given):
+            return frozenset({FLOORED} if any(is_floored(atom) for atom in self.given) else {POSITIVE})
+        if not above or not all(above):
+            return frozenset()
+        return frozenset({FLOORED} if short == "sqrt" and is_floored(self.given[0]) else {POSITIVE})
+
+    def is_square(self) -> bool:
+        """Whether this multiplies something by itself."""
+        return len(self.given) == 2 and self.given[0] is self.given[1]
 
     def rates(self, short: str, keeps: bool) -> frozenset[str]:
         """What the result has of numbers in a row, of their powers, and of the angles that positions make of these."""
@@ -749,7 +811,7 @@ class Operation:
             return made.but(epsilon=None) if made.epsilon is not None and short in ("add", "radd") else made
         for index, name in GUARDS.get(short, ()):
             value = number_by_default(self.m, self.argument(index, name))
-            if is_lost(value):
+            if is_lost(value) and not any(is_floored(tensor) for tensor in self.tensors):
                 return made.but(epsilon=Step(self.argument_place(index, name), repr(value)))
         return made
 
@@ -778,7 +840,7 @@ class Operation:
         if self.meaning.kind == "raises" and short in BANNED:
             m.emit("loss of probabilities", self.place, name=self.name, tensor=self.tensors[0] if self.tensors else None, made=self.made)
         guard = GUARDED.get(short)
-        if guard is not None and self.tensors and self.tensors[0].epsilon is not None:
+        if guard is not None and self.tensors and self.tensors[0].epsilon is not None and self.needs_guard(guard):
             lost(m, self.tensors[0], guard, self.place)
         if short == "logit" and kind != "float32" and self.tensors and self.tensors[0].dtypes == {HALF}:
             within = number_of(self.argument(1, "eps"))
@@ -794,7 +856,7 @@ class Operation:
         if short in DIVISIONS and len(self.given) > 1:
             self.check_average(self.given[0], self.given[1])
             below = self.given[1]
-            if type(below) is Tensor and below.epsilon is not None:
+            if type(below) is Tensor and below.epsilon is not None and POSITIVE not in below.tags:
                 lost(m, below, "division", self.place, self.given[0] if kind != "float32" else None)
         if short == "pow" and len(self.given) > 1 and type(self.given[0]) is Tensor and self.given[0].epsilon is not None:
             power = number_of(self.given[1])
@@ -802,6 +864,8 @@ class Operation:
                 lost(m, self.given[0], "division", self.place)
         if short == "log1p" and self.tensors and FROM_MINUS_ONE in self.tensors[0].tags and self.tensors[0].made is not None:
             lost(m, self.tensors[0].but(epsilon=self.tensors[0].made), "logarithm", self.place)
+        if short in MEASURED and (taken := next((t for t in self.tensors if TAKEN in t.tags), None)) is not None:
+            m.emit("gradients measured", self.place, tensor=taken, name=short)
         if kind not in ("bool", "integer"):
             self.check_constants(kind)
         if kind == "lower" and type(m.state("autocast")) is Autocast:
@@ -831,6 +895,10 @@ class Operation:
             rates = next((t for t in self.tensors if ROUNDED in t.tags and t.made is not None), None)
             if rates is not None and rates.made is not None:
                 m.emit("frequencies in half", rates.made.place, name=self.name, tensor=rates, used=self.place)
+
+    def needs_guard(self, guard: str) -> bool:
+        """Whether the operand comes near 0: what has an exponential is far from there for all but a logarithm of extreme ones."""
+        return guard == "logarithm" or POSITIVE not in self.tensors[0].tags
 
     def check_end(self, short: str) -> None:
         """Note a bound of nearly 1 that half precision rounds to 1, where this is infinite, or its gradient is and somebody asks for it."""
@@ -1123,6 +1191,21 @@ def of_default_dtype(m: Machine, name: str, args: Args, place: Place) -> Value:
 
 
 @call("torch.autograd.Variable", "torch.autograd.variable.Variable", "torch.nn.utils.rnn.pack_padded_sequence", "torch.as_strided")
+@call("torch.is_tensor")
+def is_tensor(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """Whether something is a tensor: what is known as one is, and a constant is none."""
+    given = args.get(0, "obj") or NONE
+
+    def one(atom: Atom) -> Value:
+        if type(atom) is Tensor:
+            return TRUE
+        if type(atom) is not Unknown:
+            return FALSE
+        return Unknown(f"torch.is_tensor({symbol_of(atom)}){IDENTITY}{atom.symbol.partition(IDENTITY)[2]}")
+
+    return m.each(given, one)
+
+
 @call("einops.rearrange", "einops.repeat", "einops.einops.rearrange", "einops.einops.repeat", "einops.reduce")
 def same_values(m: Machine, name: str, args: Args, place: Place) -> Value:
     """What wraps or orders a tensor and keeps its dtype."""
