@@ -468,12 +468,18 @@ def test_optimizers_that_methods_make_anew_share_a_scaler_of_the_object() -> Non
 
 
 def test_a_scaler_asks_no_model_that_is_not_there_yet() -> None:
-    late = HELPER.replace("self.model = nn.Linear(8, 1).cuda()", "self.model = None")
-    late = late.replace("def start(self):\n", "def start(self):\n        self.model = nn.Linear(8, 1)\n").replace("loader):", "loader, device):")
-    late = late.replace("        for epoch", "        self.model.to(torch.device(device))\n        for epoch").replace(".cuda()", ".to(device)")
+    late = HELPER.replace("self.model = nn.Linear(8, 1).cuda()", "self.model = None").replace("loader):", "loader, device):")
+    late = late.replace("def start(self):\n", "def start(self):\n        self.model = nn.Linear(8, 1)\n").replace(".cuda()", ".to(device)")
+    late = late.replace("        for epoch", "        self.model.to(torch.device(device))\n        for epoch")
     assert "its optimizer is made in several places" in reasons(late)
 
 
 def test_a_scaler_of_another_loop_of_the_program_does_not_serve_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = project(tmp_path, monkeypatch, train=SECOND, first=FIRST).after.decode()
     assert "self.scaler.scale(loss).backward()" in found
+
+
+def test_gradients_that_come_from_out_of_sight_are_a_reason() -> None:
+    text = LOOP.format(made="optimizer = torch.optim.SGD(model.parameters())")
+    hidden = text.replace("loss = nn.functional.mse_loss(model(x.cuda()), y.cuda())", "pass").replace("loss.backward()", "engine.run(x, y)")
+    assert "`optimizer.step()` applies gradients that are computed out of sight" in reasons(hidden)
