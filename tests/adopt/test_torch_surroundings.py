@@ -483,3 +483,32 @@ def test_gradients_that_come_from_out_of_sight_are_a_reason() -> None:
     text = LOOP.format(made="optimizer = torch.optim.SGD(model.parameters())")
     hidden = text.replace("loss = nn.functional.mse_loss(model(x.cuda()), y.cuda())", "pass").replace("loss.backward()", "engine.run(x, y)")
     assert "`optimizer.step()` applies gradients that are computed out of sight" in reasons(hidden)
+
+
+TWINS = """\
+import torch
+from torch import nn
+
+class Twins:
+    def __init__(self):
+        self.one = nn.Linear(8, 1).cuda()
+        self.other = nn.Linear(8, 1).cuda()
+        self.one_steps = torch.optim.Adam(self.one.parameters())
+        self.other_steps = torch.optim.Adam(self.other.parameters())
+
+    def update(self, x, y):
+        one_loss = nn.functional.mse_loss(self.one(x.cuda()), y.cuda())
+        other_loss = nn.functional.mse_loss(self.other(x.cuda()), y.cuda())
+        self.one_steps.zero_grad()
+        one_loss.backward()
+        self.one_steps.step()
+        self.other_steps.zero_grad()
+        other_loss.backward()
+        self.other_steps.step()
+"""
+
+
+def test_losses_that_are_computed_before_the_first_of_their_steps_are_all_scaled() -> None:
+    found = after(TWINS)
+    assert found.count("torch.autocast(") == 2
+    assert "self.scaler.scale(other_loss).backward()\n        self.scaler.step(self.other_steps)\n        self.scaler.update()" in found
