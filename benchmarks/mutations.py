@@ -21,11 +21,11 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 from mistakes import keras_models, loops, numerics, spellings
-from mistakes.reach import facts_of
+from mistakes.reach import facts_of, is_run
 from mistakes.sources import KINDS, Kind, Mutant, Program, read, span
 
 import mplint
@@ -77,8 +77,15 @@ def programs(folder: str, limit: int) -> list[Program]:
     if len(paths) > limit:
         return []
     found = [program for path in sorted(paths) if (program := read(path)) is not None]
-    facts = facts_of(found, pins_of(folder))
+    facts = facts_of(found, pins_of(folder), texts_of(paths))
     return [replace(program, facts=facts) for program in found]
+
+
+def texts_of(paths: Iterable[str]) -> Iterator[str]:
+    """What stands in files."""
+    for path in paths:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            yield stream.read()
 
 
 def pins_of(folder: str) -> str:
@@ -149,7 +156,7 @@ Places = dict[str, list[tuple[Program, Mutant]]]
 
 def places_of(sources: list[Program], wanted: Iterable[Kind]) -> Places:
     """Where each kind of mistake can be put in a project."""
-    found = {k.name: [(p, m) for p in sources for m in k.make(p) if m.text != p.text and parses(m)] for k in wanted}
+    found = {k.name: [(p, m) for p in sources for m in k.make(p) if m.text != p.text and parses(m) and is_run(p, m)] for k in wanted}
     return {name: places for name, places in found.items() if places}
 
 

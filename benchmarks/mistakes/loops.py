@@ -195,7 +195,7 @@ def made_outside(program: Program) -> Iterator[tuple[ast.Assign, str]]:
 def into_region(program: Program) -> Iterator[Mutant]:
     for block in blocks(program) if calls_of(program, "autocast") else ():
         for one, other in itertools.pairwise(block):
-            if not isinstance(one, ast.With) or not is_half_region(one.items[0].context_expr):
+            if not isinstance(one, ast.With) or not is_half_region(program, one.items[0].context_expr):
                 continue
             if method_of(other, "backward") is None or other.lineno != other.end_lineno or one.body[-1].lineno == one.lineno:
                 continue
@@ -283,7 +283,7 @@ def given_to_regions(program: Program, name: str, value: str) -> Iterator[Mutant
 
 @kind("scaler no longer tied to float16", "MP306", "MP101")
 def always_scaled(program: Program) -> Iterator[Mutant]:
-    for call in calls_of(program, "GradScaler"):
+    for call in calls_of(program, "GradScaler") if live(program) else ():
         enabled = [k for k in call.keywords if k.arg == "enabled"]
         if enabled and "float16" in text_of(program, enabled[0].value) and "bfloat16" in program.text:
             yield program.replace(enabled[0].value, "True", span(call) | spans(scaler_calls(program, "scale")))

@@ -104,7 +104,7 @@ def losses(program: Program) -> dict[str, str]:
 def regions(program: Program) -> Iterator[ast.With]:
     """The regions of a file that compute in float16."""
     for node in program.nodes:
-        if isinstance(node, ast.With) and any(is_half_region(item.context_expr) for item in node.items) and program.facts.scaled:
+        if isinstance(node, ast.With) and any(is_half_region(program, item.context_expr) for item in node.items) and program.facts.scaled:
             yield node
 
 

@@ -5,21 +5,29 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from mistakes.sources import Facts, Program, calls_of, dotted, last_name, scaler_calls
+from mistakes.sources import Facts, Mutant, Program, calls_of, dotted, last_name, scaler_calls, span
 
 MODULES = ("Module", "LightningModule", "ModuleList", "Sequential")
 REGIONS = ("autocast", "amp.autocast", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "cuda.amp.autocast")
 POLICY = re.compile(r"""set_(global_)?(dtype_)?policy\(.{0,80}['"]mixed_float16|Policy\(['"]mixed_float16""", re.S)
+WORD = re.compile(r"[A-Za-z_]\w*")
+GIVEN = re.compile(r"\b([A-Za-z_]\w*)\s*=(?!=)(?!\s*(?:None|False|0)\b)")
+AMP = re.compile(r"^\s*(from [\w.]+ import .*\bamp\b|import .*\bas amp\b)", re.M)
 BRANCHED = ("bfloat16", "float32", "cpu", "False")
 
 
-def facts_of(programs: Iterable[Program], pins: str) -> Facts:
-    """What makers of mistakes may take for granted in these files, and in what the project says of versions."""
+def facts_of(programs: Iterable[Program], pins: str, texts: Iterable[str]) -> Facts:
+    """What makers of mistakes may take for granted in these files, in what the project says of versions, and in all of its code."""
     sources = list(programs)
     text = "\n".join(p.text for p in sources)
+    words: Counter[str] = Counter()
+    given: set[str] = set()
+    for each in texts:
+        words.update(WORD.findall(each))
+        given.update(GIVEN.findall(each))
     return Facts(
         half=frozenset(half_classes(sources)) if "GradScaler(" in text else frozenset(),
         scaled="GradScaler(" in text and "autocast" in text,
@@ -29,8 +37,48 @@ def facts_of(programs: Iterable[Program], pins: str) -> Facts:
         wrapped=any(calls_of(program, "LossScaleOptimizer") for program in sources),
         unscaled=any(scaler_calls(program, "unscale_") for program in sources),
         old_torch=re.search(r"\btorch\W{0,3}[=~<]=?\W?\s*(1\.|2\.[0-3]\b)", pins) is not None,
+        words=words,
+        given=frozenset(given),
         accelerated=re.search(r"(Accelerator|Fabric)\([^()]*(mixed_precision|precision)\s*=(?!\s*.(no|bf16|32))", text) is not None,
     )
+
+
+def is_run(program: Program, mutant: Mutant) -> bool:
+    """Whether what a mutant changes may run: something names the function and its class, and what turns the arm on is given somewhere."""
+    both = zip(program.lines, mutant.text.split("\n"), strict=False)
+    changed = next((n for n, (one, other) in enumerate(both, 1) if one != other), 0)
+    around = [n for n in program.nodes if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.If)) and changed in span(n)]
+    functions = [n for n in around if isinstance(n, ast.FunctionDef)]
+    for node in around:
+        owner = program.parents[node]
+        of_base = isinstance(owner, ast.ClassDef) and bool(owner.bases)  # a framework or another class may call it by name
+        if isinstance(node, ast.If):
+            arm = any(changed in span(statement) for statement in node.body)
+            if arm and any(turns_on(node.test, function) and tested(node.test) not in program.facts.given for function in functions):
+                return False
+        elif not of_base and not node.decorator_list and not node.name.startswith("__") and not is_named(program, node.name):
+            return False
+    return True
+
+
+def is_named(program: Program, name: str) -> bool:
+    """Whether something else than definitions names a function or class in the project."""
+    return program.facts.words[name] > len(re.findall(rf"^\s*(?:def|class) {name}\b", program.text, re.M))
+
+
+def tested(test: ast.expr) -> str:
+    """The name that a test asks for being there: `clip`, `clip is not None`, `clip > 0`."""
+    return test.id if isinstance(test, ast.Name) else tested(test.left) if isinstance(test, ast.Compare) else ""
+
+
+def turns_on(test: ast.expr, function: ast.FunctionDef) -> bool:
+    """Whether a test asks for a parameter that is off by default."""
+    arguments = function.args
+    pairs: list[tuple[ast.arg, ast.expr | None]] = [*zip(arguments.args[::-1], arguments.defaults[::-1], strict=False)]
+    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    off = {a.arg for a, default in pairs if isinstance(default, ast.Constant) and not default.value}
+    negative = isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.Eq))
+    return not negative and tested(test) in off
 
 
 def under_policies(programs: list[Program]) -> set[tuple[str, str]]:
@@ -122,15 +170,17 @@ def definitions_of(programs: Iterable[Program]) -> dict[str, list[ast.AST]]:
 def called_in_regions(program: Program) -> Iterator[str]:
     """The names of what is called as a function in the regions of a file that compute in float16."""
     for node in program.nodes:
-        if isinstance(node, ast.With) and any(is_half_region(item.context_expr) for item in node.items):
+        if isinstance(node, ast.With) and any(is_half_region(program, item.context_expr) for item in node.items):
             for call in (n for statement in node.body for n in ast.walk(statement) if isinstance(n, ast.Call)):
                 if last_name(call.func):
                     yield last_name(call.func)
 
 
-def is_half_region(node: ast.AST) -> bool:
+def is_half_region(program: Program, node: ast.AST) -> bool:
     """Whether an expression enters autocast, in float16 as far as the call says."""
     if not isinstance(node, ast.Call) or dotted(node.func) not in REGIONS:
+        return False
+    if dotted(node.func) == "amp.autocast" and not AMP.search(program.text):
         return False
     words = ast.unparse(node)
     return not any(word in words for word in BRANCHED) and not any(k.arg == "dtype" and "float16" not in words for k in node.keywords)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -33,7 +33,10 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the syntax of a project says: the classes whose forward a float16 region runs, and who says that half precision is used."""
+    """What the syntax of a project says: the classes whose forward a float16 region runs, and who says that half precision is used.
+
+    `words` counts the identifiers of all files, `given` holds the names that get another value than None.
+    """
 
     half: frozenset[str] = frozenset()
     scaled: bool = False
@@ -44,6 +47,8 @@ class Facts:
     keras_half: frozenset[tuple[str, str]] = frozenset()
     wrapped: bool = False
     accelerated: bool = False
+    words: Counter[str] = field(default_factory=Counter)
+    given: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def not_entered(program: Program) -> Iterator[Mutant]:
         if (
             isinstance(node, ast.With)
             and len(node.items) == 1
-            and is_half_region(node.items[0].context_expr)
+            and is_half_region(program, node.items[0].context_expr)
             and node.items[0].optional_vars is None
         ):
             item = node.items[0].context_expr

@@ -7,6 +7,7 @@ from itertools import product
 from typing import NamedTuple
 
 from mplint.frameworks.torch.half import Numbers
+from mplint.program.conditions import extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace
 from mplint.program.values import Autocast, Place, options
@@ -64,11 +65,13 @@ def steps_of(entry: Entry) -> Iterator[Step]:
 
 
 def called_before(entry: Entry, scaling: Event) -> list[Event]:
-    """The models that are called for a loss: since the backward before it."""
+    """The models that are called for a loss: since the backward before it, which the other arm of a test is not."""
     found: list[Event] = []
     for event in entry.events:
         if event is scaling:
             break
+        if extend(event.path, scaling.path) is None:
+            continue
         if event.kind in ("backward", "scaler step", "optimizer step"):
             found.clear()
         elif event.kind == "model called":

@@ -276,7 +276,7 @@ def never_scaled_losses(entry: Entry) -> Iterator[tuple[Happening, Happening]]:
         if len(places) != 1 or not kinds <= {"plain", "none", "entry" if entry.script else ""}:
             continue
         ran = [e for e in entry.of("backward") if e.place in places and extend(step.path, e.path) is not None]
-        if ran and all(computed(e, step.path) for e in ran) and ran[0].place not in found:
+        if any(computed(e, step.path) for e in ran) and all(unscaled(e, step.path) for e in ran) and ran[0].place not in found:
             found.add(ran[0].place)
             yield step, ran[0]
 
@@ -285,6 +285,12 @@ def computed(backward: Happening, path: Path) -> bool:
     """Whether a loss was computed where this can be seen: nobody has scaled it elsewhere."""
     ways = possible(backward.data["loss"], extend(path, backward.path) or backward.path)  # type: ignore[arg-type]
     return all(type(atom) is Tensor and "unknown" not in atom.tags and atom.scaled is None for _, atom in ways)
+
+
+def unscaled(backward: Happening, path: Path) -> bool:
+    """Whether a loss is nothing that a scaler has scaled, as far as can be seen."""
+    ways = possible(backward.data["loss"], extend(path, backward.path) or backward.path)  # type: ignore[arg-type]
+    return all(type(atom) is Tensor and atom.scaled is None for _, atom in ways)
 
 
 def unchecked_after_unscale(entry: Entry, event: Happening) -> tuple[steps.Scaled, Happening] | None:

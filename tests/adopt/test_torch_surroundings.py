@@ -393,3 +393,122 @@ def test_mistakes_of_a_program_that_has_adopted_already_are_left_to_the_user() -
     clipped = text.replace("    scaler.step", "    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    scaler.step")
     assert "(MP304)" in reasons(clipped)
     assert not converted(text).left
+
+
+HELPER = """\
+import torch
+from torch import nn
+
+class Helper:
+    def __init__(self, kind):
+        self.kind = kind
+        self.optimizer = None
+        self.model = nn.Linear(8, 1).cuda()
+
+    def start(self):
+        if self.kind == "adam":
+            self.optimizer = torch.optim.Adam(self.model.parameters())
+        else:
+            self.optimizer = torch.optim.SGD(self.model.parameters())
+
+    def train(self, loader):
+        for epoch in range(9):
+            if epoch % 3 == 0:
+                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1 / (1 + epoch))
+            for x, y in loader:
+                self.optimizer.zero_grad()
+                loss = nn.functional.mse_loss(self.model(x.cuda()), y.cuda())
+                loss.backward()
+                self.optimizer.step()
+"""
+SECOND = """\
+import torch
+from torch import nn
+from first import fit
+
+class Second:
+    def __init__(self):
+        self.model = nn.Linear(8, 1).cuda()
+        self.optimizer = torch.optim.SGD(self.model.parameters())
+
+    def round(self, x):
+        self.optimizer.zero_grad()
+        loss = self.model(x.cuda()).square().mean()
+        loss.backward()
+        self.optimizer.step()
+
+def main(batches):
+    fit(batches)
+    second = Second()
+    for x in batches:
+        second.round(x)
+"""
+FIRST = """\
+import torch
+from torch import nn
+
+def fit(batches):
+    model = nn.Linear(8, 1).cuda()
+    optimizer = torch.optim.SGD(model.parameters())
+    scaler = torch.amp.GradScaler("cuda")
+    for x in batches:
+        optimizer.zero_grad()
+        with torch.autocast("cuda"):
+            loss = model(x.cuda()).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+def test_optimizers_that_methods_make_anew_share_a_scaler_of_the_object() -> None:
+    found = after(HELPER)
+    assert 'nn.Linear(8, 1).cuda()\n        self.scaler = torch.amp.GradScaler("cuda")' in found
+    assert "self.scaler.step(self.optimizer)" in found
+
+
+def test_a_scaler_asks_no_model_that_is_not_there_yet() -> None:
+    late = HELPER.replace("self.model = nn.Linear(8, 1).cuda()", "self.model = None").replace("loader):", "loader, device):")
+    late = late.replace("def start(self):\n", "def start(self):\n        self.model = nn.Linear(8, 1)\n").replace(".cuda()", ".to(device)")
+    late = late.replace("        for epoch", "        self.model.to(torch.device(device))\n        for epoch")
+    assert "its optimizer is made in several places" in reasons(late)
+
+
+def test_a_scaler_of_another_loop_of_the_program_does_not_serve_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = project(tmp_path, monkeypatch, train=SECOND, first=FIRST).after.decode()
+    assert "self.scaler.scale(loss).backward()" in found
+
+
+def test_gradients_that_come_from_out_of_sight_are_a_reason() -> None:
+    text = LOOP.format(made="optimizer = torch.optim.SGD(model.parameters())")
+    hidden = text.replace("loss = nn.functional.mse_loss(model(x.cuda()), y.cuda())", "pass").replace("loss.backward()", "engine.run(x, y)")
+    assert "`optimizer.step()` applies gradients that are computed out of sight" in reasons(hidden)
+
+
+TWINS = """\
+import torch
+from torch import nn
+
+class Twins:
+    def __init__(self):
+        self.one = nn.Linear(8, 1).cuda()
+        self.other = nn.Linear(8, 1).cuda()
+        self.one_steps = torch.optim.Adam(self.one.parameters())
+        self.other_steps = torch.optim.Adam(self.other.parameters())
+
+    def update(self, x, y):
+        one_loss = nn.functional.mse_loss(self.one(x.cuda()), y.cuda())
+        other_loss = nn.functional.mse_loss(self.other(x.cuda()), y.cuda())
+        self.one_steps.zero_grad()
+        one_loss.backward()
+        self.one_steps.step()
+        self.other_steps.zero_grad()
+        other_loss.backward()
+        self.other_steps.step()
+"""
+
+
+def test_losses_that_are_computed_before_the_first_of_their_steps_are_all_scaled() -> None:
+    found = after(TWINS)
+    assert found.count("torch.autocast(") == 2
+    assert "self.scaler.scale(other_loss).backward()\n        self.scaler.step(self.other_steps)\n        self.scaler.update()" in found

@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from mplint.adopt.program import Adopted, Note, Program
 from mplint.adopt.torch import hazards, judgment
 from mplint.adopt.torch.attempt import Attempt, Refused, attempt
-from mplint.adopt.torch.backwards import Backward, backwards
+from mplint.adopt.torch.backwards import TRAINERS, Backward, backwards
 from mplint.adopt.torch.models import Models
 from mplint.adopt.torch.notes import notes_on, text_of
 from mplint.adopt.torch.passages import Passages, loss_of
 from mplint.adopt.torch.switches import switch_trainers
 from mplint.findings import Severity
+from mplint.python.names import position
 from mplint.recipes.scaler.plan import NoFix
+
+ADVICE = "run that forward pass under `torch.autocast`, and for float16 scale its loss with a `torch.amp.GradScaler`"
 
 
 def adopt(program: Program, policy: str) -> Adopted:
@@ -47,7 +50,18 @@ def adopt_loops(program: Program, policy: str) -> Adopted:
     made, left = notes_on(program, result, policy, found, reasons, evaluates)
     if found and not any(backward.open for backward in found):
         left = (*left, *mistakes(program))
-    return Adopted(result.program, made, left, bool(found))
+    hidden = tuple(out_of_sight(program)) if not found else ()
+    return Adopted(result.program, made, (*left, *hidden), bool(found or hidden))
+
+
+def out_of_sight(program: Program) -> Iterator[Note]:
+    """The steps of optimizers in a program that computes no gradients by itself, and has no trainer that does."""
+    execution = program.execution
+    if any(True for _ in execution.events(*TRAINERS)):
+        return
+    steps = {node for _, event in execution.events("optimizer step") if (node := execution.node(event.place)) is not None}
+    for step in sorted(steps, key=position):
+        yield Note(program.file.location(step), f"`{program.file.text(step)}` applies gradients that are computed out of sight: {ADVICE}")
 
 
 def mistakes(program: Program) -> Iterator[Note]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import NamedTuple
 
 from mplint.adopt.execution import Execution
@@ -15,6 +16,7 @@ from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.python.syntax import argument
 
+SCALER = re.compile(r"scaler|autocast|\bamp\b", re.I)
 TRAINERS = ("trainer backward", "optimizer managed", "apex initialized", "loss scaled by a trainer")
 
 
@@ -32,7 +34,7 @@ class Backward(NamedTuple):
 
 def backwards(execution: Execution) -> list[Backward]:
     """Every backward pass of the program."""
-    scaled_by = any(True for _ in execution.events("scaler made", *TRAINERS))
+    scaled_by = any(True for _ in execution.events(*TRAINERS)) or scales_here(execution)
     found = []
     for number, call in enumerate(numbered(execution.file)):
         events = execution.at(call, "backward")
@@ -52,6 +54,12 @@ def backwards(execution: Execution) -> list[Backward]:
         done = (covered and not wants_scaler(execution, call)) or twin or scaled_by or trains_no_model(execution, call)
         found.append(Backward(number, call, not done, covered))
     return found
+
+
+def scales_here(execution: Execution) -> bool:
+    """Whether a scaler of the program may serve the passes of this file: one that it makes, or speaks of."""
+    made = [event.place.path for _, event in execution.events("scaler made")]
+    return bool(made) and (execution.path in made or SCALER.search(execution.file.document.text) is not None)
 
 
 def trains_no_model(execution: Execution, call: ast.Call) -> bool:

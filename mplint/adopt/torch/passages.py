@@ -74,6 +74,8 @@ class Passages:
             chosen: list[ast.stmt] = []
             for earlier in reversed(block[: next(i for i, s in enumerate(block) if s is statement)]):
                 if self.is_barrier(earlier):
+                    if not chosen and binds(earlier).isdisjoint(needed):
+                        continue  # the losses of several steps were computed before the first of them
                     stopped = True
                     break
                 if isinstance(earlier, (*FUNCTIONS, ast.ClassDef)):

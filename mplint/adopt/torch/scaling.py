@@ -26,6 +26,8 @@ ADVICE = {
     "`torch.amp.GradScaler` there, hand it in, and scale, step and update with it here",
     "the optimizer's step is not in sight": "the step of its optimizer is not in sight: scale the loss, step and update with a "
     "`torch.amp.GradScaler` there",
+    "the optimizer is made in several places": "its optimizer is made in several places: build one `torch.amp.GradScaler` where the object "
+    "is made, and scale, step and update with it",
     "the optimizer is made under a condition": "its optimizer is made under a condition: build a `torch.amp.GradScaler` once, and scale, "
     "step and update with it",
     "gradients are clipped or read in a function of their own": "a function of its own clips or reads the gradients: unscale them there "

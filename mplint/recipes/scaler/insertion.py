@@ -209,8 +209,9 @@ class Insertion:
             values = set_values(self.definitions.kept_as(node)) if isinstance(node, ast.Attribute) else []
             if not values and (held := self._beside_the_base()) is not None:
                 return held
-            if len(values) > 1 and (held := self._behind_all_arms(values)) is not None:
+            if len(values) > 1 and (held := self._behind_all_arms(values) or self._for_all_makers(values)) is not None:
                 return held
+            require(len(values) < 2, "the optimizer is made in several places")
             once = len(values) == 1 and isinstance(values[0], (ast.Call, ast.IfExp, ast.Name, ast.Subscript))
             require(once, "the optimizer is not made in one place")
             made.append(self.syntax.statement(values[0]))
@@ -229,6 +230,17 @@ class Insertion:
         named = [node for node in self.optimizers.values() if isinstance(node, ast.Attribute)]
         kept = [value for node in named for value in set_values(self.definitions.kept_as(node))]
         return Place(last, f"self.{self.name}", after=True) if {self.syntax.function(v) for v in kept} == {home} else None
+
+    def _for_all_makers(self, values: Sequence[ast.expr]) -> Place | None:
+        """In the constructor of the class whose methods make an optimizer, each anew: one scaler serves them all."""
+        method = self._owners[0] if len(self._owners) == 1 else None
+        owner = self.syntax.enclosing_class(method) if method is not None else None
+        together = owner is not None and all(self.syntax.enclosing_class(value) is owner for value in values)
+        if method is None or not together or not all(isinstance(value, ast.Call) for value in values):
+            return None
+        place = self._in_constructor(method)
+        asks = place is not None and self.spelled is not None and ".parameters()" in self.spelled(place.anchor)
+        return None if asks else place  # the model may not be there yet
 
     def _beside_the_base(self) -> Place | None:
         """In the constructor of the one class that trains, where it has its base of another file keep the optimizers."""
