@@ -494,7 +494,7 @@ def guards_of(value: Value) -> Path:
 def refuses(body: Sequence[IR]) -> bool:
     """Whether the body of a loop is one that checks what it is over: it raises, or collects, under conditions, and does little else."""
     kinds = {statement[0] for statement in body}
-    if not kinds <= {"assign", "if", "expression", "continue", "raise"} or len(body) > MOST_CHECKS:
+    if not kinds or not kinds <= {"assign", "if", "expression", "continue", "raise"} or len(body) > MOST_CHECKS:
         return False
     inner = [statement for part in body if part[0] == "if" for statement in (*part[3], *part[4])]
     ends = {statement[0] for statement in inner}
