@@ -191,7 +191,7 @@ class ScalerWithBfloat16(Rule):
             if any(e.path <= path | scaling.path and steps.replicas_in_float16(e) for e in entry.of("replicas run")):
                 continue  # the replicas compute in float16, and need the scale
             seen.add(id(origin))
-            where = place_of(entry, origin, region)
+            where = place_of(trace, entry, origin, region)
             verdict = self.verdict(trace, entry, path, where)
             chain = [Step(region.data["autocast"].chain[0].place, "autocast runs in bfloat16 here")] if region is not None else []  # type: ignore[attr-defined]
             yield self.at(
@@ -445,7 +445,7 @@ def name_of(made: Event) -> str:
     return str(made.data["name"]).rpartition(".")[2]
 
 
-def place_of(entry: Entry, made: Event, region: Event | None) -> Place:
+def place_of(trace: Trace, entry: Entry, made: Event, region: Event | None) -> Place:
     """Where a scaler is chosen: in the file that chooses the region's dtype, where a wrapper elsewhere makes it."""
     if region is None:
         return made.place
@@ -456,7 +456,24 @@ def place_of(entry: Entry, made: Event, region: Event | None) -> Place:
         helpers = made.calls and chosen.calls and made.calls != chosen.calls and made.function != "__init__"
         shared = helpers and made.calls[-1].path == chosen.calls[-1].path != made.place.path
         return made.calls[-1] if shared else made.place
+    if is_chosen_where_made(trace, made):
+        return made.place
     return next((place for place in reversed(made.calls) if place.path == chosen.place.path), made.place)
+
+
+def is_chosen_where_made(trace: Trace, made: Event) -> bool:
+    """Whether a scaler's own line decides when it is on, or a base class makes it for the object whose step it serves."""
+    match trace.node(made.place):
+        case file, ast.Call() as call:
+            enabled = argument(call, "enabled")
+            function = file.syntax.function(call)
+            tests = [n for n in file.syntax.ancestors(call) if isinstance(n, ast.If | ast.IfExp) and file.syntax.function(n) is function]
+            if tests or (enabled is not None and not isinstance(enabled, ast.Constant)):
+                return True
+    match trace.node(made.calls[-1]) if made.calls else None:
+        case _, ast.Call(func=ast.Attribute(attr="__init__")):
+            return True
+    return False
 
 
 def made_by(region: Event) -> object:
