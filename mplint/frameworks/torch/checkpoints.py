@@ -45,6 +45,8 @@ SAVERS = re.compile(r"(^|[._])(save|saver|saving|checkpoint|ckpt|snapshot|dump|p
 NO_SAVERS = re.compile(r"load|resum|restor|latest|find|exists|path|dir|name|clean|image|fig|plot|video|audio|text|log|json|csv", re.I)
 READ = re.compile(r"checkpoint\['(\w+)'\]")
 DETECTRON = ("fvcore.common.checkpoint.Checkpointer", "detectron2.checkpoint.Checkpointer", "detectron2.checkpoint.DetectionCheckpointer")
+# trainers of packages whose `state_dict` holds the optimizer's state and no scaler's; their kin for mixed precision holds both
+TRAINERS = frozenset({"detectron2.engine.SimpleTrainer", "detectron2.engine.train_loop.SimpleTrainer"})
 SCALER_KEY = re.compile(r"scaler|(^|_)amp($|_)|loss_scale", re.I)
 FLAG_KEY = re.compile(r"^(?:use|enable|is|has|with|no)_|(?:_|^)(?:enabled?|dtype|level|mode|backend|init_scale)$", re.I)  # of no state
 TEXTS = frozenset({"json", "yaml", "toml", "tomli_w", "csv", "orjson", "ujson", "simplejson"})  # what no tensors are written as
@@ -464,6 +466,9 @@ def given_by(m: Machine, owner: Object, cls: Class, home: Class, function: Funct
 def owner_saved(m: Machine, owner: Object, cls: Class, scaler: Value, made: Place) -> None:
     """What an owner's own state holds."""
     member = next((found for name in SAVES_ITSELF[:1] if (found := class_member(m, cls, name)) is not None), None)
+    if member is None and not TRAINERS.isdisjoint(base_names(m, owner)):
+        note_owner(m, owner, scaler, (), made, made, cls, inherited=True)
+        return
     if member is None:
         if any(class_member(m, cls, name) is not None for name in SAVES_ITSELF) or class_member(m, cls, "step") is None:
             return

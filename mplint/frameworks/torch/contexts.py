@@ -323,6 +323,9 @@ def classes_of(m: Machine, path: str, offered: Sequence[Region], nearby: Nearby)
             states = list(nearby.of_callers(path))
         elif not any(region is not None and region.cast for region in states):
             states = [*states, *(region for region in nearby.of_callers(path) if region.cast)]
+        called = nearby.calling(offered, path, statement) if any(region is not None and not region.callers for region in states) else None
+        if called is not None and statement[2] not in own:
+            states = [called, *(region for region in states if region is not None and region.cast)]
         if not is_hazardous(statement):
             states = [region for region in states if region is not None and not (region.callers and region.cast)]
         known = tuple(region for region in states if region is not None and nearby.may_hold(region, path, statement))
@@ -437,6 +440,12 @@ class Nearby:
         if len({region.begun for region in near}) > 1:
             near = [region for region in near if not is_test_path(region.begun) and self.names_some(region, path)] or near
         return max(near, key=lambda region: self.units.nearness(region.place.path, path), default=None)
+
+    def calling(self, offered: Iterable[Region], path: str, cls: IR) -> Region | None:
+        """The nearest region that calls a method which a class of a file has, of something unknown: `model.training_loss(batch)`."""
+        methods = {s[2][2] for s in cls[6] if s[0] == "define"}
+        calls = (region for region in offered if region.shape is not None and not region.cast and region.shape.member in methods)
+        return self.nearest(calls, path)
 
     def names_some(self, region: Region, path: str) -> bool:
         """Whether what runs a region comes to something of a file by its name."""
