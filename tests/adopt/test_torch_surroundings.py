@@ -512,3 +512,23 @@ def test_losses_that_are_computed_before_the_first_of_their_steps_are_all_scaled
     found = after(TWINS)
     assert found.count("torch.autocast(") == 2
     assert "self.scaler.scale(other_loss).backward()\n        self.scaler.step(self.other_steps)\n        self.scaler.update()" in found
+
+
+ATTACK = """\
+import torch
+from torch import nn
+
+class Attack:
+    def __init__(self, model):
+        self.model = model.cuda()
+
+    def perturb(self, image, label):
+        image = image.cuda().requires_grad_(True)
+        loss = nn.functional.cross_entropy(self.model(image), label.cuda())
+        loss.backward()
+        return (image + 0.1 * image.grad.sign()).detach()
+"""
+
+
+def test_gradients_that_nothing_steps_with_are_a_reason_of_their_own() -> None:
+    assert "no optimizer steps with its gradients" in reasons(ATTACK)
