@@ -532,3 +532,9 @@ class Attack:
 
 def test_gradients_that_nothing_steps_with_are_a_reason_of_their_own() -> None:
     assert "no optimizer steps with its gradients" in reasons(ATTACK)
+
+
+def test_a_scaled_loop_that_runs_in_the_place_of_another_is_not_that_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = SECOND.replace("def main(batches):\n    fit(batches)\n", "def main(batches, first):\n    if first:\n        return fit(batches)\n")
+    found = project(tmp_path, monkeypatch, train=whole, first=FIRST).after.decode()
+    assert "self.scaler.scale(loss).backward()" in found
