@@ -207,7 +207,11 @@ def plain_ways(entry: Entry, made: Event, scalings: list[Event]) -> Iterator[Pla
     """The ways on which all losses of a live scaler come from models that run in float32."""
     if any(type(a) is Tensor and BFLOAT in a.forward for e in scalings for _, a in possible(e.data["loss"], e.path)):  # type: ignore[arg-type]
         return  # what is wrong is that it scales for bfloat16
-    told = [(scaling, called) for scaling in scalings if (called := before(entry, scaling))]
+    told: list[tuple[Event, list[Event]]] = []
+    for scaling in scalings:
+        again = any(is_round_before(other, scaling) for other, _ in told)  # an evaluation may stand between two rounds
+        if not again and (called := before(entry, scaling)):
+            told.append((scaling, called))
     ways = [(scaling.path, [way for path in losses(scaling) for way in through(called, path)][:WAYS]) for scaling, called in told]
     found: list[Plain] = []
     for number, (_, own) in enumerate(ways):
@@ -216,6 +220,11 @@ def plain_ways(entry: Entry, made: Event, scalings: list[Event]) -> Iterator[Pla
     for way in found:
         for path in ways_on(made.data["enabled"], way.path):
             yield Plain(path, way.region)
+
+
+def is_round_before(other: Event, scaling: Event) -> bool:
+    """Whether a loss is scaled in an earlier round of the same loop."""
+    return other.place == scaling.place and other.calls == scaling.calls and other.path <= scaling.path
 
 
 def everywhere(way: Plain, others: list[tuple[Path, list[Plain]]]) -> Plain | None:

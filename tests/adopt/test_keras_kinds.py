@@ -297,3 +297,25 @@ net.fit(x, y, epochs=3)
     found = after(text)
     assert 'tfp.layers.DenseFlipout(8, dtype="float32")' in found
     assert 'tf.math.softplus(t[..., 1:])), dtype="float32")' in found and 'Dense(64, activation="relu")' in found
+
+
+EMBEDDED = """\
+from tensorflow.keras import Input, Model, layers
+
+def learn_embedding(batches):
+    inputs = Input(shape=(52, 16))
+    encoded = layers.LSTM(64)(inputs)
+    decoded = layers.LSTM(96, return_sequences=True)(layers.RepeatVector(52)(encoded))
+    outputs = layers.TimeDistributed(layers.Dense(16))(decoded)
+    encoder = Model(inputs, encoded)
+    whole = Model(inputs, outputs)
+    whole.compile(optimizer="adam", loss="mse")
+    whole.fit(batches)
+    return encoder
+
+learn_embedding(None)
+"""
+
+
+def test_a_model_that_is_trained_has_outputs_whatever_its_function_is_called() -> None:
+    assert 'layers.TimeDistributed(layers.Dense(16, dtype="float32"), dtype="float32")' in after(EMBEDDED)

@@ -512,3 +512,56 @@ def test_losses_that_are_computed_before_the_first_of_their_steps_are_all_scaled
     found = after(TWINS)
     assert found.count("torch.autocast(") == 2
     assert "self.scaler.scale(other_loss).backward()\n        self.scaler.step(self.other_steps)\n        self.scaler.update()" in found
+
+
+ATTACK = """\
+import torch
+from torch import nn
+
+class Attack:
+    def __init__(self, model):
+        self.model = model.cuda()
+
+    def perturb(self, image, label):
+        image = image.cuda().requires_grad_(True)
+        loss = nn.functional.cross_entropy(self.model(image), label.cuda())
+        loss.backward()
+        return (image + 0.1 * image.grad.sign()).detach()
+"""
+
+
+def test_gradients_that_nothing_steps_with_are_a_reason_of_their_own() -> None:
+    assert "no optimizer steps with its gradients" in reasons(ATTACK)
+
+
+def test_a_scaled_loop_that_runs_in_the_place_of_another_is_not_that_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    instead = "def main(batches, first):\n    if first:\n        return fit(batches)\n"
+    whole = SECOND.replace("def main(batches):\n    fit(batches)\n", instead)
+    found = project(tmp_path, monkeypatch, train=whole, first=FIRST).after.decode()
+    assert "self.scaler.scale(loss).backward()" in found
+
+
+SCRIPT = """\
+import torch
+from torch import nn
+from data import batches
+
+def fit(model, criterion, optimizer, loader, epochs=3):
+    for _ in range(epochs):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(x.cuda()), y.cuda())
+            loss.backward()
+            optimizer.step()
+
+if __name__ == "__main__":
+    model = nn.Linear(8, 2).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    fit(model, nn.CrossEntropyLoss(), optimizer, batches)
+"""
+
+
+def test_a_scaler_of_a_script_is_handed_to_the_functions_that_others_may_import() -> None:
+    found = after(SCRIPT)
+    assert "epochs=3, scaler=None):" in found
+    assert "fit(model, nn.CrossEntropyLoss(), optimizer, batches, scaler=scaler)" in found

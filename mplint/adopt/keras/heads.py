@@ -121,7 +121,7 @@ def outputs(scene: Scene) -> Iterator[Kept]:
     for model in models(scene):
         layers = layers_of(model.entry)
         name = f"{model.event.data['name']} {model.event.function} {variable(scene, model.event)}"
-        if FEATURES.search(name) and not looped:
+        if FEATURES.search(name) and not (looped or model.trained):
             continue
         for tensor in model.tensors:
             nodes = head(scene, tensor, layers) or computed_by_lambda(scene, model.entry, tensor)

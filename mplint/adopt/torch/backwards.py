@@ -107,12 +107,20 @@ def is_scaled(event: Event) -> bool:
 
 
 def has_twin(execution: Execution, event: Event) -> bool:
-    """Whether a scaled backward pass runs where this one does not, and the other way round."""
+    """Whether a scaled backward pass of the same function, or that it calls, runs where this one does not, and the other way round."""
+    home = home_of(execution, event.place)
     for entry in execution.trace.entries:
         if any(other is event for other in entry.events):
             scaled = [other for other in entry.of("backward", "trainer backward") if other.kind != "backward" or is_scaled(other)]
-            return any(extend(event.path, other.path) is None for other in scaled)
+            apart = [other for other in scaled if extend(event.path, other.path) is None]
+            return any(home_of(execution, place) is home for other in apart for place in (other.place, *other.calls))
     return False
+
+
+def home_of(execution: Execution, place: Place) -> object:
+    """The function of the file in which a place is; the place itself where it is in another file."""
+    node = execution.node(place) if place.path == execution.path else None
+    return execution.file.syntax.function(node) if node is not None else place
 
 
 def has_managed_twin(file: SourceFile, call: ast.Call) -> bool:

@@ -20,6 +20,8 @@ from mplint.recipes.scaler.plan import NoFix, require
 
 POLICY = "mixed_float16"
 LOOKS = ("clip", "gradients read", "gradients changed")
+UNSTEPPED = "the optimizer's step is not in sight"
+READ = "no optimizer steps with its gradients, which its function reads: under a loss scale they would be scaled, too"
 # What to do about the commonest reasons.
 ADVICE = {
     "the optimizer is not made in one place": "its optimizer comes from elsewhere, and the scaler belongs beside it: build a "
@@ -43,10 +45,19 @@ def scaled(execution: Execution, backwards: Sequence[ast.Call]) -> Fix:
         inserted = Insertion(file, training_of(execution, backwards), free_name(file), Spelling(execution, POLICY).scaler)
         changes = tuple(dict.fromkeys(inserted.changes()))
     except NoFix as reason:
+        if str(reason) == UNSTEPPED and any(reads_gradients(file, backward) for backward in backwards):
+            raise NoFix(READ) from None
         raise NoFix(ADVICE.get(str(reason), str(reason))) from None
     if torch_name(file) != "torch" or imports_torch(file):
         changes = tuple(change for change in changes if change != AddImport("torch"))
     return Fix("Scale the loss with a GradScaler", Applicability.UNSAFE, changes)
+
+
+def reads_gradients(file: SourceFile, backward: ast.Call) -> bool:
+    """Whether the function of a backward pass reads gradients by itself: `image.grad.sign()`."""
+    function = file.syntax.function(backward)
+    reads = (node for node in file.syntax.all(ast.Attribute) if node.attr == "grad" and isinstance(node.ctx, ast.Load))
+    return any(file.syntax.function(node) is function and position(node) > position(backward) for node in reads)
 
 
 def training_of(execution: Execution, backwards: Sequence[ast.Call]) -> Training:

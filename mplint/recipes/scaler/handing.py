@@ -27,16 +27,33 @@ def handed_on(file: SourceFile, built: ast.AST, scaler: str, places: Iterable[as
         require(reached, "the scaler is needed outside the class that would hold it")
         return
     home = file.syntax.function(built)
-    if home is None:
+    if home is None and not is_for_scripts(file, built):
         return  # a name of the module
+    try:
+        yield from list(through_callers(file, built, home, scaler, places))
+    except NoFix:
+        if home is not None:
+            raise
+
+
+def is_for_scripts(file: SourceFile, built: ast.AST) -> bool:
+    """Whether a statement stands in `if __name__ == "__main__":`, which does not run where the file is imported."""
+    tests = [parent.test for parent in file.syntax.ancestors(built) if isinstance(parent, ast.If)]
+    return any("__name__" in ast.unparse(test) for test in tests)
+
+
+def through_callers(file: SourceFile, built: ast.AST, home: Function | None, scaler: str, places: Iterable[ast.AST]) -> Iterator[Change]:
+    """The parameters, and what callers give for them, up to the function (or the module) that builds the scaler."""
     waiting = [file.syntax.function(place) for place in places]
     done: set[Function] = set()
     found = Definitions(file.syntax, file.names)
     while waiting:
         function = waiting.pop()
+        if function is home:
+            continue
         if function is None:
             raise NoFix("the scaler is needed outside the function that would build it")
-        if function in done or function is home or any(p is home for p in file.syntax.ancestors(function)):
+        if function in done or (home is not None and any(p is home for p in file.syntax.ancestors(function))):
             continue
         done.add(function)
         yield parameter(file, function, scaler)
