@@ -51,8 +51,13 @@ def test_findings_outside_the_folder_of_the_script_get_a_verdict(tmp_path: Path)
     clip = next(line for line in loop.splitlines() if "clip_grad_norm_" in line)
     finish = ["import torch", "from torch import nn", "", "", "def finish(model, optimizer, scaler):", clip, "    scaler.step(optimizer)"]
     (tmp_path / "steps" / "finish.py").write_text("\n".join([*finish, "    scaler.update()", ""]), encoding="utf-8")
-    loop = loop.replace(clip, "    finish(model, optimizer, scaler)").replace("    scaler.step(optimizer)\n", "").replace("    scaler.update()\n", "")
-    way = "import sys, os\nsys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))\nfrom steps.finish import finish\n"
+    loop = (
+        loop.replace(clip, "    finish(model, optimizer, scaler)")
+        .replace("    scaler.step(optimizer)\n", "")
+        .replace("    scaler.update()\n", "")
+    )
+    way = "import sys\nfrom pathlib import Path\nsys.path.insert(0, str(Path(__file__).resolve().parent.parent))\n"
+    way += "from steps.finish import finish\n"
     (tmp_path / "scripts" / "train.py").write_text(f"{way}{head}for step in range{loop}", encoding="utf-8")
     (tmp_path / "other" / "train.py").write_text(MISTAKEN, encoding="utf-8")
     done = doctor("scripts/train.py", "--steps", "24", "--output-format", "json", "--output-file", "run.json", cwd=tmp_path)
