@@ -8,7 +8,7 @@ from pathlib import Path
 from mplint.rule import registry
 
 PAGE = Path(__file__).parents[2] / "docs" / "r.md"
-READ = ["MP102", "MP103", "MP105", "MP106", "MP108", "MP201", "MP203", "MP301", "MP401", "MP402", "MP403", "MP404", "MP501", "MP502", "MP503"]
+READ = [f"MP{n}" for n in (102, 103, 105, 106, 108, 201, 203, 301, 401, 402, 403, 404, 501, 502, 503)]
 
 
 def test_rules_that_read_r_and_have_no_fix_are_named() -> None:
