@@ -3,6 +3,7 @@
     python benchmarks/many.py made 1000
     python benchmarks/many.py real 100 FOLDER        # FOLDER holds bare repositories, one to a folder or below one
     python benchmarks/many.py real 100 FOLDER 2.5    # with up to 2.5 MB of programs each
+    python benchmarks/many.py made 100 --executor "dask://local?workers=2"    # on a cluster as well, and compares the two reports
 
 Prints the number of files and bytes, the findings, processor seconds of the run, the clock, and the memory at its highest. A made
 repository is small: a training script, a model, a loss and helpers that differ from one to the next by a number; every third holds a
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 LARGEST_FILE = 1_000_000  # bytes of a file that is laid out
 HELPERS = 16
@@ -160,27 +162,47 @@ def bare_below(shelf: Path) -> Iterator[str]:
 
 def main() -> None:
     """Make or lay out the repositories, check them, and say what it cost."""
-    kind, number = sys.argv[1], int(sys.argv[2])
+    given = sys.argv[1:]
+    executor = given.pop() if "--executor" in given else ""
+    given = [word for word in given if word != "--executor"]
+    kind, number = given[0], int(given[1])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if kind == "made":
             for at in range(number):
                 made(at, folder)
         else:
-            real(Path(sys.argv[3]), number, folder, 1e6 * float(sys.argv[4] if len(sys.argv) > 4 else 1))
-        command = [sys.executable, "-m", "mplint", "check", ".", "--isolated", "--no-cache", "--jobs", "1", "--output-format", "json"]
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        begun = time.monotonic()
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONSAFEPATH": "1"})
-        clock = time.monotonic() - begun
-        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-        report = json.loads(done.stdout)
+            real(Path(given[2]), number, folder, 1e6 * float(given[3] if len(given) > 3 else 1))
+        alone = checked(folder, "--jobs", "1")
         files = [path for path in folder.rglob("*") if path.suffix in (".py", ".ipynb")]
         size = sum(path.stat().st_size for path in files)
-        print(f"{number} {kind} repositories, {len(files):,} programs, {size / 1e6:.1f} MB: {len(report['findings'])} findings, ", end="")
-        seconds = spent.ru_utime + spent.ru_stime - before.ru_utime - before.ru_stime
-        print(f"{seconds:.1f} processor seconds, {clock:.0f} s on the clock, ", end="")
-        print(f"{spent.ru_maxrss / 1024:.0f} MB at the highest, exit status {done.returncode}")
+        found = len(json.loads(alone.report)["findings"])
+        print(f"{number} {kind} repositories, {len(files):,} programs, {size / 1e6:.1f} MB: {found} findings, {alone.cost}", flush=True)
+        if executor:
+            shared = checked(folder, "--executor", executor)
+            print(f"{executor}: {'the same report' if shared.report == alone.report else 'ANOTHER REPORT'}, {shared.cost}")
+            print(shared.told, end="")
+
+
+class Checked(NamedTuple):
+    """One run of `mplint check`: its report, what it told on standard error, and what it cost."""
+
+    report: str
+    told: str
+    cost: str
+
+
+def checked(folder: Path, *options: str) -> Checked:
+    """Check all repositories of a folder."""
+    command = [sys.executable, "-m", "mplint", "check", ".", "--isolated", "--no-cache", "--output-format", "json", *options]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begun = time.monotonic()
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONSAFEPATH": "1"})
+    clock = time.monotonic() - begun
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = spent.ru_utime + spent.ru_stime - before.ru_utime - before.ru_stime
+    cost = f"{seconds:.1f} processor seconds, {clock:.0f} s on the clock, {spent.ru_maxrss / 1024:.0f} MB at the highest"
+    return Checked(done.stdout, done.stderr, f"{cost}, exit status {done.returncode}")
 
 
 if __name__ == "__main__":

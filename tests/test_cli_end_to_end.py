@@ -70,7 +70,7 @@ def test_an_unreadable_file_is_mp001_at_its_place_and_the_rest_goes_on(
     assert main(["check"]) == 2
 
 
-@pytest.mark.parametrize("name", ["argparse", "json", "re", "typing"])
+@pytest.mark.parametrize("name", ["argparse", "importlib", "json", "re", "typing"])
 def test_a_project_with_folders_called_like_the_library_is_checked_all_the_same(project: Path, name: str) -> None:
     (project / name).mkdir()
     (project / name / "__init__.py").touch()

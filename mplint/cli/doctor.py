@@ -74,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
     from mplint.runs.launched import command_of
     from mplint.runs.process import INTERRUPTED as STOPPED
     from mplint.runs.process import make_run
+    from mplint.runs.project import project_of
 
     source = _source(options.script)
     if options.output_file is not None:
@@ -85,9 +86,8 @@ def run(options: argparse.Namespace) -> int:
     launcher = command_of(options.launcher) if options.launcher is not None else ()
     progress = Progress(sys.stderr, quiet=0)
     try:
-        progress(f"checking {options.script}")
-        folder = os.path.dirname(options.script) or "."
-        findings = check([folder], load_config(folder)).findings
+        progress(f"checking the project of {options.script}")
+        findings = check([os.path.relpath(project_of(options.script))], load_config(os.path.dirname(options.script) or ".")).findings
         progress(f"watching {options.script}")
         lines = tuple((finding.location.path, finding.location.line) for finding in findings if finding.location.line)
         settings = Settings(

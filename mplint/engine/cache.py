@@ -93,12 +93,12 @@ class ProgramCache:
         found = next((known for known in self._load() if known.facts == facts and known.holds(digests, read, same)), None)
         if found is None:
             return None
-        self.others = frozenset((*found.others, *found.heard))
+        self.others = found.leaned_on()
         return found.findings
 
     def store(self, made: Made) -> None:
         """Add findings and write the cache; a folder that can't be written to is no error."""
-        self.others = frozenset((*made.others, *made.heard))
+        self.others = made.leaned_on()
         kept = [known for known in self._load() if known.facts != made.facts or known.digests != made.digests]
         write(self.path, pickle.dumps([made, *kept[: self.KEPT - 1]], pickle.HIGHEST_PROTOCOL))
 
@@ -167,6 +167,10 @@ class Made(NamedTuple):
     asked: dict[Topic, dict[Hashable, Hashable]]
     findings: dict[str, list[Finding]]
 
+    def leaned_on(self) -> frozenset[str]:
+        """The further files, and the folders in which others of them would be found."""
+        return frozenset((*self.others, *self.heard, *(folder or "." for topic in self.asked for folder in topic.folders())))
+
     def holds(self, digests: Mapping[str, bytes], read: Callable[[str], bytes], same: Same) -> bool:
         """Whether the same would be found in programs with other digests."""
         changed = [path for path, found in digests.items() if self.digests.get(path) != found]
@@ -179,7 +183,9 @@ class Made(NamedTuple):
             return False
         if any(digest_of(bytes_of(path, read)) != old for path, old in self.others.items()):
             return False
-        if all(digest_of(bytes_of(path, read)) == old for path, old in self.heard.items()):
+        known = self.heard.keys() | self.others.keys()
+        is_new = any(not known >= set(topic.places()) for topic in self.asked)
+        if not is_new and all(digest_of(bytes_of(path, read)) == old for path, old in self.heard.items()):
             return True
         return all(topic.answers(known) == known for topic, known in self.asked.items())
 

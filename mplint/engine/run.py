@@ -424,6 +424,10 @@ def conclude(
         wanted = {f for f in sure if f.severity is not Severity.INFO or f.code in scope.advised}
         shown |= wanted
         hidden.update(f for f in kept if f not in wanted)
+    if any(finding.fix is not None and finding.fix.changes for finding in shown):
+        from mplint.engine.readers import left_to_hand
+
+        shown = left_to_hand(shown, programs, partial(bytes_of, contents=contents))
     checked = [result.path for result in results if not result.note]
     profiles = tuple(result.profile for result in results if result.profile is not None)
     notes = notes_of((result.path, result.note) for result in results if result.note) + remarks_of(results, job.named)

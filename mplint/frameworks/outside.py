@@ -66,30 +66,33 @@ def said_in_texts(project: Project, root: str) -> Sign | None:
     """The text for users at the root of a library that says something of half precision, where the root holds no more than the library."""
     if any(DATA in os.path.relpath(path, root or ".").split(os.sep) for path in project.paths[:1]):
         return None
-    places = [(root, name) for name in names_in(root) if name.lower().startswith("readme")]
-    for folder in FOLDERS:
-        below = os.path.join(root, folder)
-        places += [(below, name) for name in names_in(below)]
-    for folder, name in places[:MOST_TEXTS]:
-        place = os.path.join(folder, name)
-        if name.lower().endswith(TEXTS):
-            project.heard.add(place)
-            found = project.asked.setdefault(Text(place), {})
-            found |= Text(place).answers(["half precision"])
-            if found["half precision"]:
-                return Sign(place, 0)
-    return None
+    texts = TextsForUsers(root)
+    project.heard.update(texts.places())
+    found = project.asked.setdefault(texts, {})
+    found |= texts.answers(["half precision"])
+    place = found["half precision"]
+    return Sign(str(place), 0) if place is not None else None
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """A text for users; the question is whether it speaks of half precision."""
+class TextsForUsers:
+    """The texts for users at the root of a project; the question is which of them speaks of half precision."""
 
-    place: str
+    root: str
 
     def answers(self, questions: Iterable[Hashable]) -> dict[Hashable, Hashable]:
-        """The answer now."""
-        return {question: speaks(self.place) for question in questions}
+        """The first that does now, None where none does."""
+        return {question: next(filter(speaks, self.places()), None) for question in questions}
+
+    def places(self) -> list[str]:
+        """The files that there are now."""
+        found = [(self.root, name) for name in names_in(self.root) if name.lower().startswith("readme")]
+        found += [(below, name) for below in self.folders()[1:] for name in names_in(below)]
+        return [os.path.join(folder, name) for folder, name in found[:MOST_TEXTS] if name.lower().endswith(TEXTS)]
+
+    def folders(self) -> list[str]:
+        """The folders in which another one would be found."""
+        return [self.root, *(os.path.join(self.root, folder) for folder in FOLDERS)]
 
 
 def names_in(folder: str) -> list[str]:

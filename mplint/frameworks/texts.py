@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -50,17 +50,26 @@ class Texts:
     def said(self) -> Said:
         """What stands in them; nothing of what mplint itself reads or has written, which says nothing of the project."""
         found = Said([], [])
-        for folder, inner, names in os.walk(self.top or "."):
-            inner[:] = sorted(name for name in inner if not name.startswith("."))
-            for name in sorted(names):
-                place = os.path.join(folder, name)
-                if len(found.texts) < MOST_TEXTS and name.endswith(TEXTS) and not name.startswith("mplint"):
-                    with suppress(OSError), open(place, encoding="utf-8", errors="replace") as file:
-                        text = file.read() if os.fstat(file.fileno()).st_size <= LONGEST_TEXT else ""
-                        if OWN.match(text) is None:
-                            found.places.append(place)
-                            found.texts.append(text)
+        for place in self.places():
+            with suppress(OSError), open(place, encoding="utf-8", errors="replace") as file:
+                text = file.read() if os.fstat(file.fileno()).st_size <= LONGEST_TEXT else ""
+                found.places.append(place)
+                found.texts.append(text if OWN.match(text) is None else "")
         return found
+
+    def places(self) -> list[str]:
+        """The files that there are now, as far as there are not too many."""
+        return [place for _, places in self.walk() for place in places][:MOST_TEXTS]
+
+    def folders(self) -> list[str]:
+        """The folders in which another one would be found."""
+        return [folder for folder, _ in self.walk()]
+
+    def walk(self) -> Iterator[tuple[str, list[str]]]:
+        """The folders, each with the files in it."""
+        for folder, inner, names in os.walk(self.top or "."):
+            inner[:] = sorted(name for name in inner if not name.startswith(".") and name != "__pycache__")
+            yield folder, [os.path.join(folder, name) for name in sorted(names) if name.endswith(TEXTS) and not name.startswith("mplint")]
 
 
 @dataclass(slots=True)

@@ -22,6 +22,12 @@ class Topic(Protocol):
     def answers(self, questions: Iterable[Hashable]) -> dict[Hashable, Hashable]:
         """What the files say now to each question."""
 
+    def places(self) -> list[str]:
+        """The files that there are now."""
+
+    def folders(self) -> list[str]:
+        """The folders in which another one would be found, whether they are there or not."""
+
     def __hash__(self) -> int: ...
 
 

@@ -49,8 +49,9 @@ class AutocastNotEntered(Rule):
     ```
 
     ## Fix safety
-    The fix replaces `and` by a comma, so that every context manager is entered. There is no fix for a call that stands alone,
-    because only its author knows which statements it is meant for.
+    The fix replaces `and` by a comma, so that every context manager is entered. Unsafe where a region of autocast is what was not
+    entered: the block computes in half precision from then on. There is no fix for a call that stands alone, because only its author
+    knows which statements it is meant for.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp111.py.
@@ -103,7 +104,7 @@ class AutocastNotEntered(Rule):
             f"{names} {'is' if len(lost) == 1 else 'are'} never entered: `{word}` picks one of the context managers",
             why=f"`with a() {word} b():` enters only {'the last' if word == 'and' else 'the first'} object; the other one has no effect.",
             help=f"Separate the context managers by a comma instead of `{word}`.",
-            fix=self.comma(file, block, item),
+            fix=self.comma(file, block, item, Applicability.SAFE if all(is_grad_mode(file, v) for v in lost) else Applicability.UNSAFE),
         )
 
     def lost(self, file: SourceFile, joined: ast.BoolOp, made: set[ast.expr]) -> list[ast.expr]:
@@ -118,7 +119,7 @@ class AutocastNotEntered(Rule):
         dropped = values[:-1] if isinstance(joined.op, ast.And) else values[1:]
         return [v for v in dropped if v in made or is_grad_mode(file, v)]
 
-    def comma(self, file: SourceFile, block: ast.With | ast.AsyncWith, item: ast.withitem) -> Fix | None:
+    def comma(self, file: SourceFile, block: ast.With | ast.AsyncWith, item: ast.withitem, how: Applicability) -> Fix | None:
         """Commas for the operators; None in parentheses of a `with` that names or lists more."""
         joined = item.context_expr
         assert isinstance(joined, ast.BoolOp)
@@ -135,7 +136,7 @@ class AutocastNotEntered(Rule):
                 return None
             opened = len(between) - between.find("(") if "(" in between else 0
             changes.append(Replace(Span(start.end_line, start.end_column, end.line, end.column - opened), ", "))
-        return Fix("Separate the context managers by commas", Applicability.SAFE, tuple(changes))
+        return Fix("Separate the context managers by commas", how, tuple(changes))
 
     def is_manager(self, file: SourceFile, value: ast.expr) -> bool:
         """Whether an expression is a context manager of torch, whichever arm of it is taken."""

@@ -49,7 +49,8 @@ class PolicyNameAsDtype(Rule):
     ```
 
     ## Fix safety
-    Safe: `compute_dtype` is `"float32"` under a float32 policy, as the name is, and under a mixed policy the line could not run.
+    Safe: `compute_dtype` is `"float32"` under a float32 policy, as the name is, and under a mixed policy the line could not run. Unsafe
+    for a comparison: what was never true under a mixed policy is then, and the program goes another way.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp116.py.
@@ -109,19 +110,19 @@ class PolicyNameAsDtype(Rule):
             severity=Severity.INFO if is_test_path(place.path) else None,
             confidence=Confidence.HIGH if certain and verdict.proven else Confidence.MEDIUM,
             steps=steps,
-            fix=repair(trace, place, given),
+            fix=repair(trace, place, given, Applicability.UNSAFE if compared else Applicability.SAFE),
         )
 
 
-def repair(trace: Trace, place: Place, given: Object) -> Fix | None:
+def repair(trace: Trace, place: Place, given: Object, how: Applicability) -> Fix | None:
     """`.compute_dtype` in place of `.name`, or behind the policy."""
     line, column = trace.span(place)[2:]
     text = trace.text(place)
     if given.kind == "policy":
         if not text.replace(".", "").replace("_", "").isalnum():
             return None
-        return Fix("take the policy's compute dtype", Applicability.SAFE, (Replace(Span(line, column, line, column), ".compute_dtype"),))
+        return Fix("take the policy's compute dtype", how, (Replace(Span(line, column, line, column), ".compute_dtype"),))
     if not text.endswith(".name"):
         return None
     change = Replace(Span(line, column - len("name"), line, column), "compute_dtype")
-    return Fix("take the policy's compute dtype", Applicability.SAFE, (change,))
+    return Fix("take the policy's compute dtype", how, (change,))

@@ -57,8 +57,9 @@ class Float16OnTpu(Rule):
     ```
 
     ## Fix safety
-    Safe: the policy becomes `"mixed_bfloat16"`, which TPUs run natively, and a trainer's precision its bfloat16 sibling. An autocast region
-    for an XLA device gets `torch.bfloat16` where it is written with `torch.float16`; that is unsafe, since such a device may be a GPU.
+    Unsafe: bfloat16 has 8 bits where float16 has 11, and the same code may run on GPUs. The policy becomes `"mixed_bfloat16"`, which
+    TPUs run natively, a trainer's precision its bfloat16 sibling, and an autocast region for an XLA device gets `torch.bfloat16` where
+    it is written with `torch.float16`.
 
     ## Evidence
     Shows only on a TPU; see the TensorFlow guide in the references.
@@ -71,7 +72,7 @@ class Float16OnTpu(Rule):
     code = "MP502"
     name = "float16-on-tpu"
     severity = Severity.ERROR
-    fix = Applicability.SAFE
+    fix = Applicability.UNSAFE
     frameworks = ("keras", "torch")
     tokens = ("float16", "precision")
     program = True
@@ -112,7 +113,7 @@ class Float16OnTpu(Rule):
             severity=Severity.INFO if choice.file.is_test else None,
             confidence=Confidence.HIGH if sure and choice.verdict.proven else Confidence.MEDIUM,
             related=((trace.location(used[0].place), "runs on a TPU"),) if used else (),
-            fix=Fix('use the policy "mixed_bfloat16"', Applicability.SAFE if sure else Applicability.UNSAFE, (change,)) if text else None,
+            fix=Fix('use the policy "mixed_bfloat16"', Applicability.UNSAFE, (change,)) if text else None,
         )
 
     def _autocast(self, trace: Trace, choice: Choice) -> Finding:
@@ -149,7 +150,7 @@ class Float16OnTpu(Rule):
                 why="TPUs multiply in bfloat16: float16 gains nothing there, and Lightning and accelerate refuse its mixed form.",
                 help="use bfloat16",
                 severity=Severity.INFO if file.is_test else None,
-                fix=Fix(f"use {new}", Applicability.SAFE, (change,)) if change is not None else None,
+                fix=Fix(f"use {new}", Applicability.UNSAFE, (change,)) if change is not None else None,
             )
 
 

@@ -23,6 +23,7 @@ from mplint.rule import Consequence, Rule
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
     from mplint.graph.numerics import Constant
+    from mplint.python.file import SourceFile
 
 MASK = re.compile(r"mask|\b1(?:\.0?)? ?- |logical_not|not_equal|padding", re.I)
 
@@ -88,9 +89,9 @@ class ConstantOutOfRange(Rule):
     ```
 
     ## Fix safety
-    Safe for fills and `where`: the smallest finite number of the tensor's own dtype masks just as well in every precision. Offered where
-    the tensor is a plain name. Unsafe where a mask is multiplied: added to scores, the smallest number may still come to -inf in rows that
-    are masked throughout.
+    Safe for fills and `where`: the smallest finite number of the tensor's own dtype masks just as well in every precision. Offered
+    where the tensor is a plain name. Unsafe where the program compares with the number, and where a mask is multiplied: added to
+    scores, the smallest number may still come to -inf in rows that are masked throughout.
     In ONNX models and `.keras` archives -3e4 (in bfloat16 -1e9) is written in the place of masks that do not fit: unsafe where a mask is
     multiplied by it, which need not hold 0 and 1 alone, and in float32 models.
 
@@ -313,8 +314,31 @@ def program_fix(trace: Trace, event: Event, place: Place, value: float) -> Fix |
         return None
     lowest = value < 0 and not is_subtracted(trace, operation)
     text = f"{root}.finfo({dtype}).{'min' if lowest else 'max'}"
-    same = name is not None and value < 0 and ADDED.search(name) is None
+    same = name is not None and value < 0 and ADDED.search(name) is None and not is_compared(file, number, value)
     return Fix(f"use `{text}`", Applicability.SAFE if same else Applicability.UNSAFE, (Replace(trace.span(place), text),))
+
+
+COMPARING = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "isclose", "equal", "not_equal", "less", "greater"))
+
+
+def is_compared(file: SourceFile, number: ast.expr, value: float) -> bool:
+    """Whether the program compares something with the number that is filled in, by its name or by its value."""
+    name = file.text(number) if isinstance(number, ast.Name | ast.Attribute) else ""
+    sides = [side for compare in file.syntax.all(ast.Compare) for side in (compare.left, *compare.comparators)]
+    sides += [
+        a for call in file.syntax.all(ast.Call) if isinstance(f := call.func, ast.Attribute) and f.attr in COMPARING for a in call.args
+    ]
+    return any((name and file.text(side) == name) or number_of(side) == value for side in sides)
+
+
+def number_of(node: ast.expr) -> float | None:
+    """The number that an expression is written as."""
+    match node:
+        case ast.Constant(value=float() | int() as value):
+            return float(value)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=float() | int() as value)):
+            return -float(value)
+    return None
 
 
 ADDED = re.compile(r"mask|bias", re.I)  # what may be added to another mask: two of the lowest numbers are infinite together
@@ -359,5 +383,5 @@ def keras_fix(trace: Trace, operation: Place, place: Place, value: float) -> Fix
         case _:
             return None
     text = f"{name}.dtype.{'min' if value < 0 else 'max'}"
-    same = value < 0 and ADDED.search(name) is None
+    same = value < 0 and ADDED.search(name) is None and not (isinstance(number, ast.expr) and is_compared(file, number, value))
     return Fix(f"use `{text}`", Applicability.SAFE if same else Applicability.UNSAFE, (Replace(trace.span(place), text),))

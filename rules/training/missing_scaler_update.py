@@ -167,9 +167,10 @@ def steps_again(entry: Entry) -> Iterator[tuple[Event, Path]]:
 
 
 def is_one_of_several(entry: Entry, step: Event, later: Event) -> bool:
-    """Whether no backward pass is in sight between two rounds of a loop: it may go over optimizers that are made at one place."""
+    """Whether no backward pass is in sight between two rounds of a loop, which may go over optimizers: of the next, or its gradients."""
     between = entry.events[entry.events.index(step) : entry.events.index(later)]
-    return step.place == later.place and not any(event.kind in ("loss scaled", "backward") for event in between)
+    beside = step.place == later.place or later.kind == "unscale"
+    return beside and not any(event.kind in ("loss scaled", "backward") for event in between)
 
 
 def is_updated(events: Sequence[Event], step: Event) -> bool:

@@ -73,8 +73,9 @@ class ScalerWithBfloat16(Rule):
     ```
 
     ## Fix safety
-    Safe: the fix adds `enabled=False`, or `enabled=dtype == torch.float16` where a variable decides; a scaler that is switched off passes
-    everything through. In Keras the optimizer itself takes the wrapper's place where nothing calls the wrapper's own methods.
+    Unsafe: a scaler also skips the steps whose gradients are not finite, which nothing does afterwards. The fix adds `enabled=False`, or
+    `enabled=dtype == torch.float16` where a variable decides; a scaler that is switched off passes everything through. In Keras the
+    optimizer itself takes the wrapper's place where nothing calls the wrapper's own methods.
 
     ## Evidence
     Shown on the CPU by tests/witness/test_mp306.py, for Keras by tests/witness/test_mp306_keras.py
@@ -87,7 +88,7 @@ class ScalerWithBfloat16(Rule):
     code = "MP306"
     name = "scaler-with-bfloat16"
     severity = Severity.WARNING
-    fix = Applicability.SAFE
+    fix = Applicability.UNSAFE
     frameworks = ("torch", "keras")
     tokens = ("Scaler(", "LossScaleOptimizer")
     program = True
@@ -489,7 +490,7 @@ def unwrapped(file: SourceFile, call: ast.AST) -> Fix | None:
     inner = argument(call, "inner_optimizer", 0) or argument(call, "optimizer") or argument(call, "opt")
     if inner is None or OF_WRAPPERS & {node.attr for node in file.syntax.all(ast.Attribute)}:
         return None
-    return Fix("Use the optimizer itself", Applicability.SAFE, (Replace(file.span(call), file.text(inner)),))
+    return Fix("Use the optimizer itself", Applicability.UNSAFE, (Replace(file.span(call), file.text(inner)),))
 
 
 def compared(trace: Trace, made: Event) -> Fix | None:
@@ -501,7 +502,7 @@ def compared(trace: Trace, made: Event) -> Fix | None:
             half = [name for name in listed if names(name, FLOAT_WORDS)]
             if found is not None and len(half) == 1:
                 text = f"{found[0].text(left)} == {found[0].text(half[0])}"
-                return Fix(f"enable it for `{text}` only", Applicability.SAFE, (Replace(found[0].span(given), text),))
+                return Fix(f"enable it for `{text}` only", Applicability.UNSAFE, (Replace(found[0].span(given), text),))
     return None
 
 
@@ -529,12 +530,12 @@ def switched_off(trace: Trace, made: Event, region: Event | None, always: bool) 
     if given is not None:
         shown = file.text(given) if isinstance(given, ast.Name | ast.Attribute | ast.Call) else f"({file.text(given)})"
         whole = text if always else f"{shown} and {text}"
-        return Fix(f"Pass `enabled={whole}`", Applicability.SAFE, (Replace(file.span(given), whole),))
+        return Fix(f"Pass `enabled={whole}`", Applicability.UNSAFE, (Replace(file.span(given), whole),))
     arguments = [*call.args, *(k.value for k in call.keywords)]
     end = file.span(max(arguments, key=position)) if arguments else file.span(call)
     column = end.end_column if arguments else end.end_column - 1
     place = Span(end.end_line, column, end.end_line, column)
-    return Fix(f"Pass `enabled={text}`", Applicability.SAFE, (Replace(place, f"{', ' if arguments else ''}enabled={text}"),))
+    return Fix(f"Pass `enabled={text}`", Applicability.UNSAFE, (Replace(place, f"{', ' if arguments else ''}enabled={text}"),))
 
 
 def float16_only(trace: Trace, file: SourceFile, call: ast.Call, region: Event | None) -> str | None:

@@ -41,6 +41,33 @@ def test_findings_of_check_get_a_verdict(tmp_path: Path) -> None:
     assert (tmp_path / "train.py").read_text(encoding="utf-8") == MISTAKEN
 
 
+@pytest.mark.framework
+@pytest.mark.timeout(180)
+def test_findings_outside_the_folder_of_the_script_get_a_verdict(tmp_path: Path) -> None:
+    head, loop = MISTAKEN.split("for step in range", 1)
+    for folder in ("scripts", "steps", "other"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'steps'\n", encoding="utf-8")
+    clip = next(line for line in loop.splitlines() if "clip_grad_norm_" in line)
+    finish = ["import torch", "from torch import nn", "", "", "def finish(model, optimizer, scaler):", clip, "    scaler.step(optimizer)"]
+    (tmp_path / "steps" / "finish.py").write_text("\n".join([*finish, "    scaler.update()", ""]), encoding="utf-8")
+    loop = (
+        loop.replace(clip, "    finish(model, optimizer, scaler)")
+        .replace("    scaler.step(optimizer)\n", "")
+        .replace("    scaler.update()\n", "")
+    )
+    way = "import sys\nfrom pathlib import Path\nsys.path.insert(0, str(Path(__file__).resolve().parent.parent))\n"
+    way += "from steps.finish import finish\n"
+    (tmp_path / "scripts" / "train.py").write_text(f"{way}{head}for step in range{loop}", encoding="utf-8")
+    (tmp_path / "other" / "train.py").write_text(MISTAKEN, encoding="utf-8")
+    done = doctor("scripts/train.py", "--steps", "24", "--output-format", "json", "--output-file", "run.json", cwd=tmp_path)
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    found = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))["findings"]
+    assert {each["verdict"] for each in found if each["code"] == "MP304" and each["path"] == "steps/finish.py"} == {"confirmed"}
+    assert {each["verdict"] for each in found if each["path"] == "other/train.py"} == {"not reached"}
+    assert "in files that the run did not read: not reached" in done.stdout
+
+
 JUDGED = """
 import torch
 from torch import nn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -195,6 +196,63 @@ def test_a_text_that_is_edited_counts_only_where_it_says_something_else_of_what_
     (folder / text).write_text(telling)
     found()
     assert len(interpreted) == 2
+
+
+def settled(folder: Path) -> None:
+    """Let all files and folders look as if they had been there for a while."""
+    for path in (folder, *folder.rglob("*")):
+        os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns - BEFORE))
+
+
+@pytest.mark.parametrize(
+    ("fixture", "text", "said", "counts"),
+    [
+        ("MP206/bad_criterion_of_a_method", "more/INSTALL.md", "Install it.\n", False),
+        ("MP206/bad_criterion_of_a_method", "more/NOTES.md", "See `nets.notes.NoteLoss`.\n", True),
+        ("MP205/bad_library_by_its_readme", "docs/half.md", "Runs without mixed precision, too.\n", False),
+        ("MP205/bad_library_by_its_readme", "README.md", "All of it runs in mixed precision.\n", True),
+    ],
+)
+def test_a_text_that_appears_counts_where_it_says_something_of_what_was_asked(
+    project: Path, interpreted: list[int], fixture: str, text: str, said: str, counts: bool
+) -> None:
+    folder = project.parent / "copied"
+    shutil.copytree(FIXTURES / fixture, folder)
+    (folder / "README.md").unlink(missing_ok=True)
+    (folder / "more").mkdir()
+    settled(folder)
+
+    def found() -> tuple[object, ...]:
+        return check([str(folder)], Config(isolated=True, min_confidence=Confidence.LOW)).findings
+
+    found()
+    assert found() == found() and len(interpreted) == 1
+    (folder / text).parent.mkdir(exist_ok=True)
+    (folder / text).write_text(said)
+    after = found()
+    assert len(interpreted) == 1 + counts
+    assert after == check([str(folder)], Config(isolated=True, cache=False, min_confidence=Confidence.LOW)).findings
+
+
+def test_a_configuration_that_appears_beside_others_counts(project: Path, interpreted: list[int]) -> None:
+    folder = project.parent / "composed"
+    (folder / "conf").mkdir(parents=True)
+    (folder / "conf" / "small.yaml").write_text("precision: float32\n")
+    (folder / "train.py").write_text(
+        "import hydra\nimport torch\n\n\n@hydra.main(config_path='conf')\ndef main(cfg):\n    model = torch.nn.Linear(8, 8).cuda()\n"
+        "    with torch.autocast('cuda', enabled=cfg.precision == 'float16'):\n"
+        "        print(model(torch.ones(8, 8)).masked_fill(x, -1e9))\n"
+        "\n\nif __name__ == '__main__':\n    main()\n"
+    )
+    (folder / "other.py").write_text("import torch\n")
+    settled(folder)
+    check([str(folder)], Config(isolated=True))
+    check([str(folder)], Config(isolated=True))
+    assert len(interpreted) == 1
+    (folder / "conf" / "half.yaml").write_text("precision: float16\n")
+    after = check([str(folder)], Config(isolated=True)).findings
+    assert len(interpreted) == 2
+    assert after == check([str(folder)], Config(isolated=True, cache=False)).findings
 
 
 def test_what_mplint_wrote_says_nothing_of_a_project(tmp_path: Path) -> None:

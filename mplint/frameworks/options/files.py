@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from mplint.configs.hydra import FOLDERS_UP, MAX_DEPTH, Listed, Reader, Tree, merge, near, text_of
@@ -141,8 +142,7 @@ def offered(m: Machine, place: Place, name: str) -> Object | None:
     folder = os.path.dirname(place.path)
     key = ("configurations", folder)
     if key not in m.project.kept:
-        found = configurations(folder)
-        m.project.looked_up.update(found)
+        found = heard_of(m, Configurations(folder))
         trees = [tree for path in found if (tree := read_tree(m, os.path.dirname(path), os.path.basename(path))) is not None]
         m.project.kept[key] = together(trees) if trees else None
     known = m.project.kept[key]
@@ -155,23 +155,54 @@ def offered_by_hydra(m: Machine, folder: str, place: Place) -> Object | None:
     if key not in m.project.kept:
         home = os.path.dirname(place.path)
         top = os.path.normpath(os.path.join(home, folder))
-        trees = [tree for path in files_in(top) if (tree := read_by_hydra(m, home, folder, os.path.relpath(path, top))) is not None]
+        trees = [
+            tree
+            for path in heard_of(m, Configurations(top, nearest=False))
+            if (tree := read_by_hydra(m, home, folder, os.path.relpath(path, top))) is not None
+        ]
         m.project.kept[key] = together(trees) if trees else None
     known = m.project.kept[key]
     return section(m, known, "", f"hydra:{folder}", place) if isinstance(known, dict) else None
 
 
-def configurations(folder: str) -> list[str]:
-    """The configuration files in the nearest folder that is called so, as far as there are not too many of them."""
-    for _ in range(FOLDERS_UP):
-        for called in FOLDERS:
-            top = os.path.join(folder, called)
+@dataclass(frozen=True, slots=True)
+class Configurations:
+    """The configuration files below a folder, or below the `nearest` one beside or around it that is called so; the question is which."""
+
+    folder: str
+    nearest: bool = True
+
+    def answers(self, questions: Iterable[Hashable]) -> dict[Hashable, Hashable]:
+        """The files that there are now."""
+        return {question: tuple(self.places()) for question in questions}
+
+    def places(self) -> list[str]:
+        """The files that there are now, as far as there are not too many of them."""
+        found = [top for top in self._tops() if os.path.isdir(top)]
+        return files_in(found[-1]) if found else []
+
+    def folders(self) -> list[str]:
+        """The folders in which another one would be found, whether they are there or not."""
+        found = list(self._tops())
+        return [*found, *(home for home, _, _ in os.walk(found[-1]))] if found else []
+
+    def _tops(self) -> Iterator[str]:
+        """The folders that are looked for, up to the first one that is there."""
+        around = [self.folder]
+        while self.nearest and around[-1] and len(around) < FOLDERS_UP:
+            around.append(os.path.dirname(around[-1]))
+        for top in (os.path.join(folder, called) for folder in around for called in FOLDERS) if self.nearest else around:
+            yield top
             if os.path.isdir(top):
-                return files_in(top)
-        if not folder:
-            break
-        folder = os.path.dirname(folder)
-    return []
+                return
+
+
+def heard_of(m: Machine, topic: Configurations) -> list[str]:
+    """The files of a topic, of which it is kept that they are all."""
+    found = topic.places()
+    m.project.looked_up.update(found)
+    m.project.asked[topic] = {"files": tuple(found)}
+    return found
 
 
 def files_in(top: str) -> list[str]:
