@@ -116,12 +116,12 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
 
 
 def as_values(literal: Condition) -> Condition:
-    """That an unknown is not all of several other things, as what it is."""
+    """That an unknown is one of several things that count as off, where each of them is asked for by itself."""
     key, sense = literal
-    if key[0] == "all" and not sense and all(inner[0] == "in" and not told for inner, told in key[1]):
-        subjects = {inner[1] for inner, _ in key[1]}
-        if len(subjects) == 1:
-            return ("in", subjects.pop(), frozenset().union(*(inner[2] for inner, _ in key[1]))), True
+    if key[0] == "all" and not sense and all(inner[0] == "in" and not told and not any(inner[2]) for inner, told in key[1]):
+        asked = {inner[1] for inner, _ in key[1]}
+        if len(asked) == 1:
+            return ("in", asked.pop(), frozenset().union(*(inner[2] for inner, _ in key[1]))), True
     return literal
 
 

@@ -498,9 +498,15 @@ def refuses(body: Sequence[IR]) -> bool:
         return False
     inner = [statement for part in body if part[0] == "if" for statement in (*part[3], *part[4])]
     ends = {statement[0] for statement in inner}
-    last = body[-1][2] if body[-1][0] == "expression" else ("",)
-    collects = last[0] == "call" and last[2][0] == "attribute" and last[2][3] == "append"
-    return "raise" in ends or (collects and "continue" in ends)
+    return "raise" in ends or ("continue" in ends and collects(body[-1]))
+
+
+def collects(statement: IR) -> bool:
+    """Whether a statement is `found.append(…)`."""
+    if statement[0] != "expression" or statement[2][0] != "call":
+        return False
+    callee: IR = statement[2][2]
+    return bool(callee[0] == "attribute" and callee[3] == "append")
 
 
 def lengths(m: Machine, value: Value) -> list[tuple[Path, int]]:

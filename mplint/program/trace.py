@@ -320,6 +320,8 @@ def needs(switch: Switch, literals: Path, symbol: str) -> str | None:
     truth, allowed, excluded = demands(literals, symbol)
     default = constant_of(switch.default)
     if default is None:
+        if allowed is not None and switch.offered and allowed.issuperset(switch.offered):
+            return None
         if (truth or allowed) and (speaks_of_precision(switch.name, allowed) or switch.offered):
             return words_of(switch, truth, allowed, excluded, file_of(symbol))
         return None

@@ -20,6 +20,7 @@ from mplint.python.document import is_test_path
 
 ELEMENT = "element "  # beginning of the key of an item of a sequence
 APEX = Object("apex amp", "scaler", "apex.amp")
+ACCELERATE = "accelerate.Accelerator.scaler"
 RESUMES = re.compile(r"resum|load_checkpoint|load_snapshot|load_ckpt|restore|load_state(?!_dict)|from_checkpoint", re.I)
 RESUMED = re.compile("resum", re.I)
 SCALER_NAME = re.compile(r"(?:^|_)(?:(?:grad|loss|amp)_?)?scaler$", re.I)
@@ -106,7 +107,7 @@ def steps_of_trainers(trace: Trace, entry: Entry) -> list[Stepped]:
         made = in_float16(trace, entry, trainer, event.path)
         if made is None or made[0].data["title"] != "accelerate" or type(trainer) is not Object:
             continue
-        scaler = Object(("scaler", trainer.id), "scaler", "torch.amp.GradScaler", trainer.made)
+        scaler = Object(("scaler", trainer.id), "scaler", ACCELERATE, trainer.made)
         keys = keys_of(event.data["optimizer"])
         found.setdefault(keys, Stepped(scaler, keys, event._replace(path=made[1]), False))
     return list(found.values())

@@ -9,7 +9,7 @@ from mplint.findings import Applicability, Change, Confidence, Finding, Fix, Sev
 from mplint.frameworks.torch import steps
 from mplint.program.conditions import Path
 from mplint.program.trace import Entry, Trace, possible, shown_symbol, speaks_of_precision
-from mplint.program.values import Place, Step, Test, Unknown
+from mplint.program.values import Object, Place, Step, Test, Unknown
 from mplint.python.document import is_test_path
 from mplint.python.file import SourceFile
 from mplint.python.names import Binding, position
@@ -20,6 +20,8 @@ from mplint.recipes.scaler.plan import NoFix
 from mplint.rule import Consequence, Rule
 
 from .checkpoint_cases import (
+    ACCELERATE,
+    APEX,
     Case,
     inside,
     keys_of,
@@ -35,6 +37,17 @@ from .checkpoint_cases import (
 from .scaler_with_bfloat16 import serves_bfloat16, ways_on
 
 WHY = "a resumed run starts at the initial scale again, 65536 by default, and skips steps until it fits"
+# what is to be saved, and what happens at the step, by the system that holds the scaler
+HELP = {
+    "": "save the scaler's `state_dict()` too, and load it on resume",
+    "apex": "save `amp.state_dict()` too, and give it to `amp.load_state_dict` after `amp.initialize` on resume",
+    "accelerate": "save with `accelerator.save_state()`, which holds the scaler, or the state of `accelerator.scaler` too",
+}
+STEPPED = {
+    "": "the scaler steps this optimizer here",
+    "apex": "apex scales the loss of this optimizer, from here on",
+    "accelerate": "accelerate's scaler steps this optimizer here",
+}
 
 
 class ScalerStateNotSaved(Rule):
@@ -143,9 +156,9 @@ class ScalerStateNotSaved(Rule):
             case.place,
             f"the checkpoint holds the optimizer's state and not that of its loss scaler{told.condition()}",
             why=WHY,
-            help="save the scaler's `state_dict()` too, and load it on resume",
+            help=HELP[system_of(case.scaler)],
             confidence=Confidence.HIGH if verdict.proven and case.sure and is_on(trace, entry, case) else Confidence.MEDIUM,
-            steps=(*case.steps, Step(case.step, "the scaler steps this optimizer here")),
+            steps=(*case.steps, Step(case.step, STEPPED[system_of(case.scaler)])),
             fix=save_it(trace, entry, case),
         )
 
@@ -327,6 +340,13 @@ def is_ready(file: SourceFile, binding: Binding, node: ast.AST, module_level: bo
     if not isinstance(binding.value, ast.Call) or not is_plain(file, file.syntax.statement(binding.node)):
         return False
     return position(binding.node) < position(node) or (module_level and file.syntax.function(node) is not None)
+
+
+def system_of(scaler: object) -> str:
+    """The system that holds a scaler: "" where the program makes it."""
+    if scaler == APEX:
+        return "apex"
+    return "accelerate" if isinstance(scaler, Object) and scaler.type == ACCELERATE else ""
 
 
 def has_default(owner: ast.FunctionDef | ast.AsyncFunctionDef, parameter: ast.arg) -> bool:

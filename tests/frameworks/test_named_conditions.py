@@ -195,3 +195,45 @@ def begin(args):
     )
     (found,) = [f for f in check([str(tmp_path)], Config(cache=False, isolated=True)).findings if f.code == "MP304"]
     assert found.message.endswith("multiplied by the loss scale when `args.dtype == 'float16'`")
+
+
+RESUMED = """\
+import os
+import torch
+{imports}
+
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{made}
+if os.path.exists("last.pt"):
+    optimizer.load_state_dict(torch.load("last.pt")["optimizer"])
+for x, y in torch.load("batches.pt"):
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    {backward}
+    optimizer.step()
+    optimizer.zero_grad()
+    torch.save({{"optimizer": optimizer.state_dict()}}, "last.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "made", "backward", "help_text"),
+    [
+        (
+            "from apex import amp",
+            'model, optimizer = amp.initialize(model, optimizer, opt_level="O1")',
+            "with amp.scale_loss(loss, optimizer) as scaled:\n        scaled.backward()",
+            "Save `amp.state_dict()` too",
+        ),
+        (
+            "from accelerate import Accelerator",
+            'accelerator = Accelerator(mixed_precision="fp16")\nmodel, optimizer = accelerator.prepare(model, optimizer)',
+            "accelerator.backward(loss)",
+            "Save with `accelerator.save_state()`",
+        ),
+    ],
+)
+def test_help_is_in_the_words_of_the_system(imports: str, made: str, backward: str, help_text: str) -> None:
+    text = RESUMED.format(imports=imports, made=made, backward=backward)
+    (found,) = [finding for finding in check_text(text, "train.py") if finding.code == "MP307"]
+    assert found.help.startswith(help_text)
