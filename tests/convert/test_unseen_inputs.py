@@ -12,7 +12,7 @@ from mplint.conversion.api import convert_file
 from mplint.conversion.onnx.convert import load
 from mplint.conversion.onnx.evidence import evidence
 from mplint.conversion.onnx.samples import Samples, given, samples, states
-from mplint.conversion.plausible import hinted, is_sound
+from mplint.conversion.plausible import hinted, is_picture, is_sound, picture
 from mplint.conversion.policy import Options
 from mplint.conversion.policy import policy as named
 from mplint.conversion.result import Conversion
@@ -122,3 +122,37 @@ def test_a_mask_that_hides_everything_in_all_data_is_turned(dtype: str, tmp_path
         np.savez(tmp_path / f"{at}.npz", x=rng(2, 8, seed=at), hidden=np.ones((2, 8), dtype))
     result = convert_file(path, path, named("mixed_float16"), Options(), [str(tmp_path / f"{at}.npz") for at in range(2)], "cuda")
     assert result.proven and any(trial.sample.startswith("hidden = ") for trial in result.trials)
+
+
+def test_a_picture_is_smooth_and_has_no_pixels_a_hundred_times_as_large_as_others(tmp_path: Path) -> None:
+    path = model(
+        "g (float[n,3,32,40] x) => (float[n,4,32,40] y) { y = Conv<pads=[1,1,1,1]>(x, W) }",
+        tmp_path / "a.onnx",
+        W=rng(4, 3, 3, 3),
+    )
+    third = found(path).feeds[2]["x"]
+    assert np.abs(third).max() < 3 and np.abs(np.diff(third, axis=-1)).mean() < np.abs(third).mean() / 2
+    last = picture((2, 32, 40, 3), np.random.default_rng(0))
+    assert last.shape == (2, 32, 40, 3) and np.abs(np.diff(last, axis=2)).mean() < np.abs(last).mean() / 2
+
+
+def test_what_has_many_channels_or_few_rows_is_no_picture() -> None:
+    assert is_picture((2, 3, 64, 64)) and is_picture((2, 64, 64, 1))
+    assert not is_picture((2, 16, 64, 64)) and not is_picture((2, 3, 8, 64)) and not is_picture((2, 64, 64))
+
+
+SURE = "g (float[n,8] x) => (float[n,1] y) { p = MatMul(x, W) y = Sigmoid(p) }"
+
+
+def test_a_sample_on_which_a_probability_is_between_both_ends_may_use_more_of_the_tolerance(tmp_path: Path) -> None:
+    known = found(model(SURE, tmp_path / "a.onnx", W=200 * rng(8, 1)))
+    between = [one for one in known.unseen if one.name == "between two inputs"]
+    assert between
+
+    def off(error: float) -> list[str]:
+        known.unseen, known.derived = list(between), []
+        references = {id(one.feed): one.reference for one in between}
+        known.surprises(lambda feed: [np.asarray(y) + error for y in references[id(feed)]], 0.02)  # type: ignore[call-overload]
+        return [one.name for one in known.derived]
+
+    assert not off(0.015) and off(0.018) == ["between two inputs"]

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from mplint.conversion.onnx.evidence import Evidence
-from mplint.conversion.plausible import FULL, RATE, in_range, sound, time_axis
+from mplint.conversion.plausible import FULL, RATE, in_range, is_picture, picture, sound, time_axis
 
 Feed = dict[str, np.ndarray]
 NUMBERS = 1 << 16  # integers of unknown size go up to this
@@ -32,7 +32,7 @@ LENGTHS = (16000, 32000, 8000, 4096, 1536, 1024, 576, 512, 256)
 class Kind(NamedTuple):
     """How the floats of a feed are made: their shape of distribution, whether names are believed, and how large unknown integers are."""
 
-    shape: str = "normal"  # "uniform", "rows" (of very different size), "positive"
+    shape: str = "normal"  # "uniform", "rows" (of very different size; pictures as photographs are), "positive"
     named: bool = False
     integers: int = 2
     seed: int = 0
@@ -141,6 +141,8 @@ def _standard(shape: Sequence[int], name: str, rng: np.random.Generator) -> np.n
         return rng.uniform(0.0, 1.0, shape)
     if name == "positive":
         return rng.uniform(0.0, 8.0, shape)
+    if name == "rows" and is_picture(shape):
+        return picture(shape, rng)
     if name == "rows":  # rows of very different size, as the tokens and channels of real data have
         drawn = rng.normal(0.0, 1.0, shape)
         return np.asarray(drawn * np.exp(rng.normal(0.0, 1.5, (*shape[:-1], 1)))) if len(shape) > 1 else drawn

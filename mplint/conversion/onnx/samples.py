@@ -25,6 +25,7 @@ from mplint.conversion.onnx.evidence import Evidence, evidence
 from mplint.conversion.onnx.probe import Probe
 from mplint.conversion.onnx.program import is_constant
 from mplint.conversion.onnx.run import Feed, Outputs, Session
+from mplint.conversion.planner import HEAVY_SHARE
 from mplint.conversion.policy import ConversionError, Options
 from mplint.conversion.stress import BETWEEN, FAINT, FAR, ILL, NOISE, STRONGER, ZEROS, loudness, midway, mixed, perturbed, stressed
 
@@ -43,6 +44,7 @@ SWITCHES = 3  # inputs that switch branches, of which all combinations are tried
 DECIDING = frozenset(("ArgMax", "ArgMin", "TopK", "NonMaxSuppression", "MaxUnpool", "Round", "Floor", "Ceil", "Hardmax", "Multinomial"))
 UNTOLD = frozenset(("Shape", "Size", "If", "Loop", "Scan"))  # what comes out of these may follow no value that goes in
 MOST = 1 << 26  # elements of a feed
+BETWEEN_SHARE = 0.8  # of the tolerance: for samples on which a probability is between both ends, where an error shows most
 
 
 @dataclass(slots=True)
@@ -98,11 +100,20 @@ class Samples:
                 continue
             yield at, _far(self.derived[at - len(self.feeds)], run, usual, self.ruler)
 
+    def to_plan_by(self, at: int, found: Distance) -> Distance:
+        """A distance as a plan counts it: between two samples hardly an input is worse, so that less room is left for one."""
+        between = at >= len(self.feeds) and self.derived[at - len(self.feeds)].name == BETWEEN
+        return found._replace(error=HEAVY_SHARE / BETWEEN_SHARE * found.error) if between else found
+
     def surprises(self, run: Callable[[Feed], Outputs], tolerance: float) -> list[Distance]:
-        """How far from the original what `run` gives is on each feed that the plan does not know; the worst is learned if it is too far."""
+        """How far from the original what `run` gives is on each feed that the plan does not know; the worst is learned if it is too far.
+
+        Those between two samples may take more of the tolerance: others leave more room for worse ones.
+        """
         usual = sizes_of(self.references)
         found = [_far(one, run, usual, self.ruler) for one in self.unseen]
-        failing = [at for at, far in enumerate(found) if not far.within(tolerance)]
+        allowed = [tolerance * (BETWEEN_SHARE if one.name == BETWEEN else HEAVY_SHARE) for one in self.unseen]
+        failing = [at for at, far in enumerate(found) if not far.within(allowed[at])]
         if failing:
             worst = max(failing, key=lambda at: (bool(found[at].broken), found[at].error))
             self.derived.append(self.unseen.pop(worst))
