@@ -318,7 +318,7 @@ def keras_judged(name: str, make: Callable[[], Any]) -> dict[str, object]:
             else:
                 settle(keras, model)
                 model.save(source)
-            names = [value.name for value in model.inputs]
+            names = [value._keras_history.operation.name for value in model.inputs]
             for seed in range(GIVEN):
                 np.savez(Path(folder, f"{seed}.npz"), **dict(zip(names, keras_inputs(model, seed), strict=True)))
             start = time.process_time()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ class Dims(NamedTuple):
 
 OPEN = ((2, 16), (1, 8), (2, 32), (1, 64), (1, 224), (1, 1), (2, 4), (1, 48), (4, 128), (1, 256), (1, 320))
 PICTURES = ((1, 64), (1, 224))
+LARGE = 1 << 15  # elements of a sample of which a batch holds one: a second would only take its time
 LENGTHS = (16000, 32000, 8000, 4096, 1536, 1024, 576, 512, 256)
 
 
@@ -46,14 +48,22 @@ def required(model: ir.Model) -> list[ir.Value]:
 def sizes_to_try(values: Sequence[ir.Value], known: Mapping[str, Evidence]) -> list[Dims]:
     """The sizes of open dimensions to try, the most telling first: a second of sound, a picture of some size, a small batch."""
     found = [Dims(*pair) for pair in OPEN]
+    if max(map(_least, values), default=0) > LARGE:
+        found = [dims._replace(first=1) for dims in found]
     if any(len(value.shape or ()) == 4 and sum(map(is_open, list(value.shape or ())[1:])) > 1 for value in values):
         found = [*(Dims(*pair) for pair in PICTURES), *found]
     long = [known[value.name or ""].length for value in values if any(map(is_open, value.shape or ()))]
     needed = max((length for length in long if length is not None), default=None)
     if needed is not None:
         lengths = [*([needed] if needed > RATE else []), *LENGTHS]
-        found = [Dims(*pair, length) for length in lengths for pair in ((2, 16), (1, 1))] + found
-    return found
+        found = [Dims(*pair, length) for length in lengths for pair in ((found[0].first, 16), (1, 1))] + found
+    return list(dict.fromkeys(found))
+
+
+def _least(value: ir.Value) -> int:
+    """The elements of one sample of an input, where what the file leaves open is 1."""
+    sizes = list(value.shape or ())[1:]
+    return math.prod(size for size in sizes if isinstance(size, int) and not is_open(size))
 
 
 def is_open(dim: object) -> bool:

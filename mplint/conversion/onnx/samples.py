@@ -308,7 +308,7 @@ class _Trial:
         planned = [*((name, [feed]) for name, feed in stressed(base)), *self._others(found.feeds)]
         found.derived += [one for name, feeds in planned if (one := derived(name, feeds)) is not None]
         others = [found.feeds[order[at]] for at in sorted({len(order) // 2, len(order) - 1} - {0})]
-        unseen = [*(one for feed in others for one in stressed(feed)), *_alone(base), *(("an unseen input", feed) for feed in fresh)]
+        unseen = [*(one for feed in others[-1:] for one in stressed(feed)), *_alone(base), *(("an unseen input", feed) for feed in fresh)]
         ends = [{name: np.zeros_like(array) if array.dtype.kind == "f" else array for name, array in base.items()}, *others]
         for factor in (1.0, FAINT[0]):
             unseen += [("after some steps", feed) for feed in self._carried(base, [*others, *fresh], factor)]
