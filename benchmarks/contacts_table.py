@@ -60,9 +60,8 @@ def table(lines: Sequence[Found]) -> str:
         spent = statistics.median([number(found, "cpu") for found in of])
         told.append(f"{one}: right on {right} of {len(of)}, coverage {statistics.mean(map(share, of)):.2f}, median {spent:.1f} s")
     judged = [by for by in models.values() if OURS in by]
-    margins = [
-        share(by[OURS]) - max((share(found) for one, found in by.items() if one not in (OURS, WITHOUT)), default=0.0) for by in judged
-    ]
+    others = [[share(found) for one, found in by.items() if one not in (OURS, WITHOUT)] for by in judged]
+    margins = [share(by[OURS]) - max(known, default=0.0) for by, known in zip(judged, others, strict=True)]
     wins, losses = sum(margin >= APART for margin in margins), sum(margin <= -APART for margin in margins)
     told.append(f"wins {wins}, losses {losses}, even {len(margins) - wins - losses}")
     return "\n".join(told)

@@ -156,3 +156,12 @@ def test_a_sample_on_which_a_probability_is_between_both_ends_may_use_more_of_th
         return [one.name for one in known.derived]
 
     assert not off(0.015) and off(0.018) == ["between two inputs"]
+
+
+def test_a_model_that_chooses_among_near_equals_is_said_to_be_compared_on_the_samples_alone(tmp_path: Path) -> None:
+    text = "g (float[2,16] x) => (float[2,4] y, int64[2,4] i) { p = MatMul(x, W) y, i = TopK(p, k) }"
+    path = model(text, tmp_path / "a.onnx", W=rng(16, 16), k=np.array([4]))
+    np.savez(tmp_path / "d.npz", x=rng(2, 16))
+    assert any(note.startswith("TopK chooses") for note in converted(path, str(tmp_path / "d.npz")).notes)
+    plain = model("g (float[2,16] x) => (float[2,16] y) { y = MatMul(x, W) }", tmp_path / "b.onnx", W=rng(16, 16))
+    assert not any("chooses" in note for note in converted(plain).notes)
