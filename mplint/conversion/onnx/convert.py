@@ -34,7 +34,7 @@ from mplint.conversion.onnx.scales import measure_by
 from mplint.conversion.onnx.types import Declared, declared_types, infer_types, inferred
 from mplint.conversion.onnx.unbounded_ops import be_wary, raw_inputs
 from mplint.conversion.onnx.write import write
-from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, plan, reasons, regions
+from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, HEAVY_SHARE, plan, reasons, regions
 from mplint.conversion.policy import ConversionError, Options, Policy, nearest
 from mplint.conversion.result import Conversion
 
@@ -340,7 +340,7 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
         session = Session(strict)
         found = [far for _, far in known.distances(session.run)]
         if all(far.within(policy.tolerance) for far in found):
-            found += known.surprises(session.run, policy.tolerance)
+            found += known.surprises(session.run, policy.tolerance * HEAVY_SHARE)
         session.close()
     except Exception as error:
         result.problems.append(f"its emulation does not run: {str(error).strip().splitlines()[0][:300]}")

@@ -234,9 +234,9 @@ class _Trials(Trials[Group]):
             session = Session(self.measurement.stencil.copy(Change(numbers)))
             try:
                 for at, found in self.samples.distances(session.run, among):
-                    known[at] = self.samples.to_plan_by(at, found)
+                    known[at] = found
                     left.remove(at)
-                    if not known[at].within(self.limit):
+                    if not found.within(self.limit):
                         return at
             finally:
                 session.close()

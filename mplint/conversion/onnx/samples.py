@@ -25,7 +25,6 @@ from mplint.conversion.onnx.evidence import Evidence, evidence
 from mplint.conversion.onnx.probe import Probe
 from mplint.conversion.onnx.program import is_constant
 from mplint.conversion.onnx.run import Feed, Outputs, Session
-from mplint.conversion.planner import HEAVY_SHARE
 from mplint.conversion.policy import ConversionError, Options
 from mplint.conversion.stress import BETWEEN, FAINT, FAR, ILL, NOISE, STRONGER, ZEROS, loudness, midway, mixed, perturbed, stressed
 
@@ -45,7 +44,6 @@ DECIDING = frozenset(("ArgMax", "ArgMin", "TopK", "NonMaxSuppression", "MaxUnpoo
 CHOOSES = "chooses among what may be nearly equal: on inputs made of the samples, choices and their order are not compared"
 UNTOLD = frozenset(("Shape", "Size", "If", "Loop", "Scan"))  # what comes out of these may follow no value that goes in
 MOST = 1 << 26  # elements of a feed
-BETWEEN_SHARE = 0.8  # of the tolerance: for samples on which a probability is between both ends, where an error shows most
 
 
 @dataclass(slots=True)
@@ -102,20 +100,11 @@ class Samples:
                 continue
             yield at, _far(self.derived[at - len(self.feeds)], run, usual, self.ruler)
 
-    def to_plan_by(self, at: int, found: Distance) -> Distance:
-        """A distance as a plan counts it: between two samples hardly an input is worse, so that less room is left for one."""
-        between = at >= len(self.feeds) and self.derived[at - len(self.feeds)].name == BETWEEN
-        return found._replace(error=HEAVY_SHARE / BETWEEN_SHARE * found.error) if between else found
-
     def surprises(self, run: Callable[[Feed], Outputs], tolerance: float) -> list[Distance]:
-        """How far from the original what `run` gives is on each feed that the plan does not know; the worst is learned if it is too far.
-
-        Those between two samples may take more of the tolerance: others leave more room for worse ones.
-        """
+        """How far from the original what `run` gives is on each feed that the plan does not know; the worst is learned if it is too far."""
         usual = sizes_of(self.references)
         found = [_far(one, run, usual, self.ruler) for one in self.unseen]
-        allowed = [tolerance * (BETWEEN_SHARE if one.name == BETWEEN else HEAVY_SHARE) for one in self.unseen]
-        failing = [at for at, far in enumerate(found) if not far.within(allowed[at])]
+        failing = [at for at, far in enumerate(found) if not far.within(tolerance)]
         if failing:
             worst = max(failing, key=lambda at: (bool(found[at].broken), found[at].error))
             self.derived.append(self.unseen.pop(worst))
@@ -313,7 +302,7 @@ class _Trial:
         planned = [*((name, [feed]) for name, feed in stressed(base)), *self._others(found.feeds)]
         found.derived += [one for name, feeds in planned if (one := derived(name, feeds)) is not None]
         others = [found.feeds[order[at]] for at in sorted({len(order) // 2, len(order) - 1} - {0})]
-        unseen = [*(one for feed in others[-1:] for one in stressed(feed)), *_alone(base), *(("an unseen input", feed) for feed in fresh)]
+        unseen = [*(one for feed in others for one in stressed(feed)), *_alone(base), *(("an unseen input", feed) for feed in fresh)]
         ends = [{name: np.zeros_like(array) if array.dtype.kind == "f" else array for name, array in base.items()}, *others]
         for factor in (1.0, FAINT[0]):
             unseen += [("after some steps", feed) for feed in self._carried(base, [*others, *fresh], factor)]
