@@ -182,9 +182,8 @@ class _Trials(Trials[Group]):
         return self._far(chosen, self.failed[::-1])
 
     def _on_all(self, chosen: Collection[Group]) -> Distance:
-        """How far they are on all samples, up to the first that is too far, which joins those that are tried most; derived ones first."""
-        count, given = len(self.samples.all_feeds()), len(self.samples.feeds)
-        rest = [at for at in (*range(given, count), *range(given)) if at not in self.failed]
+        """How far they are on all samples, up to the first that is too far, which joins those that are tried most."""
+        rest = [at for at in range(len(self.samples.all_feeds())) if at not in self.failed]
         return self._far(chosen, [*self.failed[::-1], *rest])
 
     def cost(self) -> Cost[Group]:
