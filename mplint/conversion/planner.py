@@ -20,7 +20,7 @@ PLAN_SHARE = 0.5  # the plan uses half of the tolerance: data not seen may be wo
 HEAVY_SHARE = 0.65  # heavy operations may use more of it than all of them: they are what half is for
 FILL_SHARE = 0.55  # what is chosen by its errors on samples is worse on others than on these
 ATTEMPTS = 4
-LIGHT_TRIALS = 10  # of light items: what is won there is casts, and few of them
+LIGHT_TRIALS, MANY = 10, 64  # of many light items: what is won there is casts, and few of them
 ROUNDS = 4  # how often samples that a plan fails on may join those that it was made for
 
 
@@ -116,7 +116,8 @@ def misfits(heavy: Sequence[Item], light: Sequence[Item], trials: Trials[Item], 
     if heavy and (not light or not trials.everywhere(heavy).within(tolerance * HEAVY_SHARE)):
         found |= _filled(heavy, trials, tolerance, FILL_SHARE, ())
     share = FILL_SHARE if found else HEAVY_SHARE
-    return found | _filled(light, trials, tolerance, share, [item for item in heavy if item not in found], LIGHT_TRIALS)
+    most = LIGHT_TRIALS if len(light) > MANY else fill.TRIALS
+    return found | _filled(light, trials, tolerance, share, [item for item in heavy if item not in found], most)
 
 
 def _filled(
