@@ -10,9 +10,11 @@ from mplint.conversion.distance import Distance
 TRIALS = 24
 BLOCKS = 8
 FINEST = 32  # how much of a tolerance is worth a trial: this part of the items
+REST = 16  # behind an item that is too much, this part of them, which costs more, is not worth its trials
 ROOM = 0.97  # of a tolerance that an estimate fills
 ALONE = 0.5  # of a tolerance: an item that takes more is left out for those behind it
 IN_A_ROW = 4  # items that are each too much, behind which there is nothing to be had: they cost more
+BARELY = 1.5  # how many times the tolerance an error is that a few items less bring within it
 CULPRIT = 4.0  # how many times the tolerance an error is that a single item makes, and not many small ones
 Item = TypeVar("Item", bound=Hashable)
 Measure = Callable[[Collection[Item]], Distance]
@@ -57,7 +59,7 @@ class _Filling(Generic[Item]):
         finest = max(1, len(rest) // FINEST)  # how many items that are too much together are not told apart
         in_a_row = 0  # items that were too much each by itself
         while rest:
-            if self.left <= 0 or in_a_row >= IN_A_ROW:
+            if self.left <= 0 or in_a_row >= IN_A_ROW or (cost and in_a_row and len(rest) <= len(items) // REST):
                 self.found.update(dict.fromkeys(rest, Distance(float("inf"))))
                 break
             far = self._trial(rest)
@@ -77,15 +79,17 @@ class _Filling(Generic[Item]):
     def _boundary(self, rest: Sequence[Item], known: dict[Item, float], edge: _Edge, finest: int, *, galloping: bool) -> _Edge:
         """Where the tolerance is filled, to the item where errors are large.
 
-        The next trial is where the errors so far say, and every other time in the middle; `galloping` (the item before was too much by
-        itself, and so may be the next), at the first one, then at twice as many.
+        The next trial is where the errors so far say, and every other time in the middle; where they say that little is too much, a few
+        items before; `galloping` (the item before was too much by itself, and so may be the next), at the first one, then at twice as many.
         """
         low, high, near, far = edge
-        by_halves = False
+        step, by_halves = 1, False
         while self.left > 0 and high - low > (1 if self._is_culprit(far) else finest):
             middle = at = (low + high) // 2
             if galloping and high == len(rest):
                 at = max(1, 2 * low)
+            elif far.within(BARELY * self.tolerance) and high < len(rest):
+                at, step = high - step * finest, 2 * step  # it is nearly filled
             elif not by_halves:
                 within = [known[item] for item in rest[low:high]]
                 at = low + (_affordable(within, self.tolerance) if self._is_culprit(far) else self._expected(within, near, far.error))

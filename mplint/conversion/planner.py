@@ -114,25 +114,30 @@ def misfits(heavy: Sequence[Item], light: Sequence[Item], trials: Trials[Item], 
         return {}
     found: dict[Item, Distance] = {}
     if heavy and (not light or not trials.everywhere(heavy).within(tolerance * HEAVY_SHARE)):
-        found |= _filled(heavy, trials, tolerance * FILL_SHARE, ())
+        found |= _filled(heavy, trials, tolerance, FILL_SHARE, ())
     share = FILL_SHARE if found else HEAVY_SHARE
     most = LIGHT_TRIALS if len(light) > MANY else fill.TRIALS
-    return found | _filled(light, trials, tolerance * share, [item for item in heavy if item not in found], most)
+    return found | _filled(light, trials, tolerance, share, [item for item in heavy if item not in found], most)
 
 
 def _filled(
-    items: Sequence[Item], trials: Trials[Item], tolerance: float, accepted: Collection[Item], most: int = fill.TRIALS
+    items: Sequence[Item], trials: Trials[Item], tolerance: float, share: float, accepted: Collection[Item], most: int = fill.TRIALS
 ) -> dict[Item, Distance]:
-    """What does not fit into the tolerance on the samples that failed; until what fits does so on all others, they join in."""
+    """What does not fit into a share of the tolerance on the samples that failed; until what fits holds on all others, they join in.
+
+    Where it still does not fit in the end, all samples choose.
+    """
     found: dict[Item, Distance] = {}
     left = list(items)
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS + 1):
+        few = turn < ROUNDS
         if left:
-            found |= fill.misfits(left, trials.few, tolerance, cost=trials.cost(), accepted=accepted, trials=most)
+            measure = trials.few if few else trials.everywhere
+            found |= fill.misfits(left, measure, tolerance * share, cost=trials.cost(), accepted=accepted, trials=most)
         left = [item for item in left if item not in found]
-        if not left or trials.confirmed([*accepted, *left], tolerance):
-            return found
-    return found | dict.fromkeys(left, Distance(float("inf")))
+        if not left or not few or trials.confirmed([*accepted, *left], tolerance * share):
+            break
+    return found
 
 
 def inherit(found: dict[V, str], derived: Mapping[V, Sequence[V]]) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 RATE = 16000  # samples of sound a second
 TONES = 12
 CHANNELS = 8  # of sound, at most
+COLORS, LEAST = (1, 3, 4), 16  # channels of a picture, and the least rows and columns of one
+AREAS = 6  # a picture has so many across
 FULL = 30000.0  # a peak of sound in 16-bit steps, which half holds at twice its size
 SOUNDS = r"audio|wave(form)?s?$|speech|pcm|sound|samples?$|signals?$"
 SOUND = ((0.0, 4000.0), (0.0, 0.3))
@@ -62,6 +64,30 @@ def time_axis(shape: Sequence[object]) -> int:
     before, last = shape[-2:]
     few = isinstance(last, int) and last <= CHANNELS and not (isinstance(before, int) and before <= last)
     return len(shape) - (2 if few else 1)
+
+
+def is_picture(shape: Sequence[int]) -> bool:
+    """Whether arrays of a shape are batches of pictures: of 1, 3 or 4 channels, which stand before rows and columns or behind them."""
+    if len(shape) != 4:
+        return False
+    first, last = shape[1] in COLORS, shape[3] in COLORS
+    return first != last and min(shape[2:] if first else shape[1:3]) >= LEAST
+
+
+def picture(shape: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+    """Pictures as they are normalized, from -2.5 to 2.5 or so: areas that go over into each other, an edge, hardly any noise."""
+    if shape[1] not in COLORS:
+        return np.ascontiguousarray(picture([shape[0], shape[3], *shape[1:3]], rng).transpose(0, 2, 3, 1))
+    count, channels, *size = shape
+    areas = rng.normal(0.0, 1.0, (count, 1, AREAS, AREAS)) + rng.normal(0.0, 0.4, (count, channels, AREAS, AREAS))
+    for axis, length in enumerate(size, start=2):
+        at = np.linspace(0, AREAS - 1, length)
+        low = np.minimum(at.astype(int), AREAS - 2)
+        share = (at - low).reshape((-1, 1) if axis == 2 else (-1,))
+        areas = areas.take(low, axis) * (1 - share) + areas.take(low + 1, axis) * share
+    edge = np.where(np.arange(size[1]) < rng.uniform(0.2, 0.8) * size[1], 0.5, -0.5)
+    contrast = rng.uniform(0.3, 1.0, (count, 1, 1, 1))
+    return np.asarray(np.clip(contrast * (areas + edge), -2.5, 2.5) + rng.normal(0.0, 0.02, tuple(shape)))
 
 
 def sound(shape: Sequence[int], name: str, rng: np.random.Generator) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from mplint.conversion.onnx.convert import load
 from mplint.conversion.onnx.measure import Measurement
 from mplint.conversion.onnx.program import analyze
 from mplint.conversion.onnx.samples import given
+from mplint.conversion.planner import ROUNDS, Trials
+from mplint.conversion.planner import misfits as planned_misfits
 from mplint.conversion.policy import ConversionError, Options, policy
 from mplint.conversion.rank import Seen, Step, contributions
 
@@ -31,6 +34,27 @@ def test_an_error_that_many_small_ones_add_up_to_is_filled_by_the_cheapest() -> 
 
     found = misfits(range(100), measure, 0.3, cost=costs.__getitem__)
     assert min(found) > 50 and len(found) < 50 and len(calls) < 12
+
+
+def test_what_uses_more_of_the_tolerance_on_all_samples_than_on_those_it_was_chosen_on_is_not_lost_as_a_whole() -> None:
+    def few(half: Collection[int]) -> Distance:
+        return Distance(0.0024 * len(half))
+
+    def everywhere(half: Collection[int]) -> Distance:
+        return Distance(0.0031 * len(half))
+
+    assert len(planned_misfits(range(8), (), Trials(few, everywhere), 0.02)) == 4  # 4 of 8 are at 0.0096, and at 0.0124
+
+
+def test_where_every_plan_fails_on_another_sample_all_samples_choose() -> None:
+    turns: list[int] = []
+
+    def everywhere(half: Collection[int]) -> Distance:
+        turns.append(len(half))
+        return Distance(0.004 * len(half))
+
+    found = planned_misfits(range(8), (), Trials(lambda half: Distance(0.0), everywhere), 0.02)
+    assert len(found) == 6 and turns[1 : ROUNDS + 1] == [8] * ROUNDS  # 2 of 8 stay within 0.55 of the tolerance
 
 
 def test_a_tensor_costs_what_the_operations_behind_it_make_of_its_rounding() -> None:

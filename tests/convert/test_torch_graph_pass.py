@@ -275,3 +275,18 @@ def test_the_report_lists_what_stays_and_how_it_was_proven(tmp_path: Path, capsy
     assert facts["proven"] and facts["heavy_operations_in_half"] == 2 and facts["casts_added"] == 4
     assert facts["verified_by"][0] == "true float16 semantics on 7 samples"
     assert [item["operation"] for item in facts["kept_float32"]] == ["mul (mul)", "sum_1 (sum)", "sqrt (sqrt)"]
+
+
+def test_where_not_all_operators_fit_into_the_tolerance_some_become_half_as_a_whole() -> None:
+    import torch
+
+    torch.manual_seed(0)
+    layers = [layer for _ in range(12) for layer in (torch.nn.Linear(64, 64), torch.nn.Tanh())]
+    for layer in layers[::2]:
+        torch.nn.init.normal_(layer.weight, std=0.2)
+    chain = torch.nn.Sequential(*layers)
+    program = torch.export.export(chain.eval(), (torch.randn(4, 64),))
+    error = mplint.convert(program, device="cpu", tolerance=1.0).error
+    assert error is not None
+    result = mplint.convert(program, device="cpu", tolerance=0.7 * error)
+    assert result.proven and 4 <= result.heavy_half < result.heavy

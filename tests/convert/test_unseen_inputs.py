@@ -12,7 +12,7 @@ from mplint.conversion.api import convert_file
 from mplint.conversion.onnx.convert import load
 from mplint.conversion.onnx.evidence import evidence
 from mplint.conversion.onnx.samples import Samples, given, samples, states
-from mplint.conversion.plausible import hinted, is_sound
+from mplint.conversion.plausible import hinted, is_picture, is_sound, picture
 from mplint.conversion.policy import Options
 from mplint.conversion.policy import policy as named
 from mplint.conversion.result import Conversion
@@ -122,3 +122,29 @@ def test_a_mask_that_hides_everything_in_all_data_is_turned(dtype: str, tmp_path
         np.savez(tmp_path / f"{at}.npz", x=rng(2, 8, seed=at), hidden=np.ones((2, 8), dtype))
     result = convert_file(path, path, named("mixed_float16"), Options(), [str(tmp_path / f"{at}.npz") for at in range(2)], "cuda")
     assert result.proven and any(trial.sample.startswith("hidden = ") for trial in result.trials)
+
+
+def test_a_picture_is_smooth_and_has_no_pixels_a_hundred_times_as_large_as_others(tmp_path: Path) -> None:
+    path = model(
+        "g (float[n,3,32,40] x) => (float[n,4,32,40] y) { y = Conv<pads=[1,1,1,1]>(x, W) }",
+        tmp_path / "a.onnx",
+        W=rng(4, 3, 3, 3),
+    )
+    third = found(path).feeds[2]["x"]
+    assert np.abs(third).max() < 3 and np.abs(np.diff(third, axis=-1)).mean() < np.abs(third).mean() / 2
+    last = picture((2, 32, 40, 3), np.random.default_rng(0))
+    assert last.shape == (2, 32, 40, 3) and np.abs(np.diff(last, axis=2)).mean() < np.abs(last).mean() / 2
+
+
+def test_what_has_many_channels_or_few_rows_is_no_picture() -> None:
+    assert is_picture((2, 3, 64, 64)) and is_picture((2, 64, 64, 1))
+    assert not is_picture((2, 16, 64, 64)) and not is_picture((2, 3, 8, 64)) and not is_picture((2, 64, 64))
+
+
+def test_a_model_that_chooses_among_near_equals_is_said_to_be_compared_on_the_samples_alone(tmp_path: Path) -> None:
+    text = "g (float[2,16] x) => (float[2,4] y, int64[2,4] i) { p = MatMul(x, W) y, i = TopK(p, k) }"
+    path = model(text, tmp_path / "a.onnx", W=rng(16, 16), k=np.array([4]))
+    np.savez(tmp_path / "d.npz", x=rng(2, 16))
+    assert any(note.startswith("TopK chooses") for note in converted(path, str(tmp_path / "d.npz")).notes)
+    plain = model("g (float[2,16] x) => (float[2,16] y) { y = MatMul(x, W) }", tmp_path / "b.onnx", W=rng(16, 16))
+    assert not any("chooses" in note for note in converted(plain).notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from mplint.conversion.onnx.evidence import Evidence
-from mplint.conversion.plausible import FULL, RATE, in_range, sound, time_axis
+from mplint.conversion.plausible import FULL, RATE, in_range, is_picture, picture, sound, time_axis
 
 Feed = dict[str, np.ndarray]
 NUMBERS = 1 << 16  # integers of unknown size go up to this
@@ -26,13 +27,14 @@ class Dims(NamedTuple):
 
 OPEN = ((2, 16), (1, 8), (2, 32), (1, 64), (1, 224), (1, 1), (2, 4), (1, 48), (4, 128), (1, 256), (1, 320))
 PICTURES = ((1, 64), (1, 224))
+LARGE = 1 << 15  # elements of a sample of which a batch holds one: a second would only take its time
 LENGTHS = (16000, 32000, 8000, 4096, 1536, 1024, 576, 512, 256)
 
 
 class Kind(NamedTuple):
     """How the floats of a feed are made: their shape of distribution, whether names are believed, and how large unknown integers are."""
 
-    shape: str = "normal"  # "uniform", "rows" (of very different size), "positive"
+    shape: str = "normal"  # "uniform", "rows" (of very different size; pictures as photographs are), "positive"
     named: bool = False
     integers: int = 2
     seed: int = 0
@@ -46,14 +48,22 @@ def required(model: ir.Model) -> list[ir.Value]:
 def sizes_to_try(values: Sequence[ir.Value], known: Mapping[str, Evidence]) -> list[Dims]:
     """The sizes of open dimensions to try, the most telling first: a second of sound, a picture of some size, a small batch."""
     found = [Dims(*pair) for pair in OPEN]
+    if max(map(_least, values), default=0) > LARGE:
+        found = [dims._replace(first=1) for dims in found]
     if any(len(value.shape or ()) == 4 and sum(map(is_open, list(value.shape or ())[1:])) > 1 for value in values):
         found = [*(Dims(*pair) for pair in PICTURES), *found]
     long = [known[value.name or ""].length for value in values if any(map(is_open, value.shape or ()))]
     needed = max((length for length in long if length is not None), default=None)
     if needed is not None:
         lengths = [*([needed] if needed > RATE else []), *LENGTHS]
-        found = [Dims(*pair, length) for length in lengths for pair in ((2, 16), (1, 1))] + found
-    return found
+        found = [Dims(*pair, length) for length in lengths for pair in ((found[0].first, 16), (1, 1))] + found
+    return list(dict.fromkeys(found))
+
+
+def _least(value: ir.Value) -> int:
+    """The elements of one sample of an input, where what the file leaves open is 1."""
+    sizes = list(value.shape or ())[1:]
+    return math.prod(size for size in sizes if isinstance(size, int) and not is_open(size))
 
 
 def is_open(dim: object) -> bool:
@@ -141,6 +151,8 @@ def _standard(shape: Sequence[int], name: str, rng: np.random.Generator) -> np.n
         return rng.uniform(0.0, 1.0, shape)
     if name == "positive":
         return rng.uniform(0.0, 8.0, shape)
+    if name == "rows" and is_picture(shape):
+        return picture(shape, rng)
     if name == "rows":  # rows of very different size, as the tokens and channels of real data have
         drawn = rng.normal(0.0, 1.0, shape)
         return np.asarray(drawn * np.exp(rng.normal(0.0, 1.5, (*shape[:-1], 1)))) if len(shape) > 1 else drawn

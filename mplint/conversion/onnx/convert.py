@@ -330,6 +330,7 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
             result.problems.append(f"ONNX Runtime refuses it: {str(error).strip().splitlines()[0][:300]}")
             return
     result.gaps += known.gaps
+    result.notes += known.notes
     if not known.feeds:
         return
     strict = typed(model)

@@ -41,6 +41,7 @@ STEPS = 6  # for which a model gets its own states back
 TURNS = frozenset(("in", "out", "input", "output", "new", "next", "old", "prev", "previous", "past", "present", "initial", "init", "final"))
 SWITCHES = 3  # inputs that switch branches, of which all combinations are tried
 DECIDING = frozenset(("ArgMax", "ArgMin", "TopK", "NonMaxSuppression", "MaxUnpool", "Round", "Floor", "Ceil", "Hardmax", "Multinomial"))
+CHOOSES = "chooses among what may be nearly equal: on inputs made of the samples, choices and their order are not compared"
 UNTOLD = frozenset(("Shape", "Size", "If", "Loop", "Scan"))  # what comes out of these may follow no value that goes in
 MOST = 1 << 26  # elements of a feed
 
@@ -69,8 +70,8 @@ class Samples:
 
     `sizes` are how large each output is on all feeds, where these are of one kind, and `ruler` is what outputs are measured by. `unseen`
     are feeds that the plan does not know and the result is verified on; one that it fails on is `learned`, and planned with. `gaps` are why
-    they prove too little, `fault` is why the ONNX checker refuses the original. `tried` is how far each feed, by its number, was with some
-    tensors rounded.
+    they prove too little, `notes` what else there is to know, `fault` is why the ONNX checker refuses the original. `tried` is how far each
+    feed, by its number, was with some tensors rounded.
     """
 
     feeds: list[Feed] = field(default_factory=list)
@@ -82,6 +83,7 @@ class Samples:
     unseen: list[Derived] = field(default_factory=list)
     learned: int = 0
     gaps: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     fault: str = ""
     tried: dict[frozenset[ir.Value], dict[int, Distance]] = field(default_factory=dict)
 
@@ -278,7 +280,10 @@ class _Trial:
         order = sorted(range(len(found.feeds)), key=lambda at: -loudness(found.feeds[at], found.feeds))
         base = found.feeds[order[0]]
         usual = sizes_of(found.references)
-        smooth = not any(map(_decides, self.model.graph.all_nodes()))
+        deciding = next(filter(_decides, self.model.graph.all_nodes()), None)
+        smooth = deciding is None
+        if deciding is not None and any(array.dtype.kind == "f" for array in found.feeds[0].values()):
+            found.notes.append(f"{deciding.op_type} {CHOOSES}")
         taken = {_digest(feed) for feed in found.feeds}
         self.ran |= {_digest(feed): outputs for feed, outputs in zip(found.feeds, found.references, strict=True) if _finite(outputs)}
 

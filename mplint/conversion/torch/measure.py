@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ from mplint.conversion.torch.run import Arrays, flat_run, half_of, in_half
 from mplint.conversion.torch.verify import Expected
 
 ADDING = frozenset(("add", "sub", "rsub", "cat", "concat", "stack"))
+
+
+Group = tuple[int, ...]  # candidates that are rounded together, by their numbers: those of a heavy operation, or one
 
 
 class Measurement:
@@ -48,20 +52,41 @@ class Measurement:
                 self.reasons[value] = f"it may reach {self.largest[value]:.3g}, beyond the {policy.largest:.5g} of {policy.half}"
             else:
                 self.candidates.append(value)
-        self.candidates.sort(key=self._weight)
         self.numbers = {value: number for number, value in enumerate(self.candidates)}
+        self.beside: dict[int, list[fx.Node]] = {}  # the tensors that each operation makes or takes
+        for value in program.producers:
+            for number in program.around(value):
+                self.beside.setdefault(number, []).append(value)
         self.runs = 0
 
     def unsafe(self, tolerance: float, tell: Callable[[str], None] = lambda _: None) -> dict[fx.Node, str]:
         """The tensors that must stay float32, and why; `tell` hears how far the search is."""
         found = dict(self.reasons)
-        heavy = [at for at, value in enumerate(self.candidates) if not self._weight(value)]
-        light = [at for at, value in enumerate(self.candidates) if self._weight(value)]
-        for at, far in misfits(heavy, light, _Trials(self, tolerance * HEAVY_SHARE, tell), tolerance).items():
+        operations = self.program.operations
+        working = [number for number, one in enumerate(operations) if one.gain == HEAVY_GAIN and not one.stays]
+        heavy = list(dict.fromkeys(group for number in working if (group := self._around(number, found))))
+        with_heavy = {number for group in heavy for number in group}
+        light = [(number,) for number in range(len(self.candidates)) if number not in with_heavy]
+        bad = misfits(heavy, light, _Trials(self, tolerance * HEAVY_SHARE, tell), tolerance)
+        good = {number for group in (*heavy, *light) if group not in bad for number in group}
+        for group, far in bad.items():
             how = far.broken or (f"it moves an output by {far.error:.2g}" if far.error < float("inf") else "it moves an output too far")
-            found[self.candidates[at]] = f"rounded to {self.policy.half}, {how}"
+            found |= {self.candidates[at]: f"rounded to {self.policy.half}, {how}" for at in group if at not in good}
         inherit(found, self.derived)
         return found
+
+    def _around(self, number: int, lost: Collection[fx.Node]) -> Group:
+        """The candidates that an operation takes and makes, be it through operators that only hand values on; () where one is lost."""
+        found: set[int] = set()
+        stack = list(self.beside.get(number, ()))
+        while stack:
+            value = stack.pop()
+            if value in lost:
+                return ()
+            if value in self.numbers:
+                found.add(self.numbers[value])
+            stack += self.derived.get(value, ())
+        return tuple(sorted(found))
 
     def far(self, chosen: Collection[int], at: int) -> Distance:
         """How far the outputs are on a sample when the chosen candidates are rounded."""
@@ -128,10 +153,6 @@ class Measurement:
             return []
         return [operand for operand in node.all_input_nodes if is_float(operand)]
 
-    def _weight(self, value: fx.Node) -> int:
-        """Tensors beside heavy operations are tried first: they have the first claim on the tolerance."""
-        return 0 if any(self.program.operations[number].gain == HEAVY_GAIN for number in self.program.around(value)) else 1
-
 
 def saturates(node: fx.Node) -> bool:
     """Whether numbers beyond the range are written into a tensor as the largest finite one: constants, and what fills them in."""
@@ -153,8 +174,8 @@ def grows(value: fx.Node) -> bool:
     return not (isinstance(before, fx.Node) and before.op == "call_function" and base_name(before.target) in BOUNDING)
 
 
-class _Trials(Trials[int]):
-    """Tries candidates on samples: on all of them, or on those that something failed on."""
+class _Trials(Trials[Group]):
+    """Tries groups of candidates on samples: on all of them, or on those that something failed on."""
 
     def __init__(self, measurement: Measurement, limit: float, tell: Callable[[str], None]) -> None:
         super().__init__(self._on_few, self._on_all)
@@ -163,28 +184,30 @@ class _Trials(Trials[int]):
         self.known: dict[fx.Node, float] = {}
         self.looked = 0
 
-    def _on_few(self, chosen: Collection[int]) -> Distance:
+    def _on_few(self, chosen: Collection[Group]) -> Distance:
         return self._far(chosen, self.failed)
 
-    def _on_all(self, chosen: Collection[int]) -> Distance:
+    def _on_all(self, chosen: Collection[Group]) -> Distance:
         rest = [at for at in range(len(self.measurement.expected.samples)) if at not in self.failed]
         return self._far(chosen, [*self.failed, *rest])
 
-    def cost(self) -> Cost[int]:
-        """What tells what a candidate moves the outputs by, as far as two runs of a sample show it."""
+    def cost(self) -> Cost[Group]:
+        """What tells what a group moves the outputs by, as far as two runs of a sample show it."""
         for at in self.failed[self.looked :]:
             for value, cost in self.measurement.look(at).items():
                 self.known[value] = max(self.known.get(value, 0.0), cost)
         self.looked = len(self.failed)
-        return lambda number: self.known.get(self.measurement.candidates[number], 0.0)
+        known, values = self.known, self.measurement.candidates
+        return lambda group: math.sqrt(sum(known.get(values[number], 0.0) ** 2 for number in group))
 
-    def _far(self, chosen: Collection[int], among: Sequence[int]) -> Distance:
+    def _far(self, chosen: Collection[Group], among: Sequence[int]) -> Distance:
         """How far the outputs are: the worst sample's, or the first that is too far."""
         self.measurement.runs += 1
         self.tell(f"measuring tensors, trial {self.measurement.runs}")
         worst, at = Distance(0.0), among[0]
+        numbers = {number for group in chosen for number in group}
         for number in among:
-            found = self.measurement.far(chosen, number)
+            found = self.measurement.far(numbers, number)
             if found.broken or found.error > worst.error:
                 worst, at = found, number
             if not found.within(self.limit):
