@@ -272,6 +272,7 @@ def unscaled_backwards(entry: Entry) -> list[tuple[Event, Chain, Path]]:
         return []
     hosted = bool(entry.of("trainer precision"))
     found: dict[object, tuple[Event, Chain, Path]] = {}
+    order = {id(event): number for number, event in enumerate(entry.events)}
     backwards: dict[object, list[Event]] = {}
     for event in entry.of("backward"):
         backwards.setdefault(event.place, []).append(event)
@@ -288,8 +289,9 @@ def unscaled_backwards(entry: Entry) -> list[tuple[Event, Chain, Path]]:
                 for both, loss in possible(event.data["loss"], shared):  # type: ignore[arg-type]
                     if type(loss) is not Tensor or loss.scaled is not None or loss.forward != frozenset({HALF}) or BY_HAND in loss.tags:
                         continue
-                    entered, region = next(((e, r) for e, p, r in regions if extend(p, both) is not None), (event, None))
-                    if region is not None and region.chain:
+                    around = [(e, r) for e, p, r in regions if r.chain and extend(p, both) is not None]
+                    if around:
+                        entered, region = next((pair for pair in reversed(around) if order[id(pair[0])] < order[id(event)]), around[0])
                         chain = (*region.chain[:1], *entrance(entered, region.chain[0]), *stepped(step))
                         found[event.place] = (event, chain, both)
     return list(found.values())

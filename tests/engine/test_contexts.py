@@ -250,3 +250,9 @@ def test_a_policy_that_a_package_sets_is_in_force_in_its_modules(tmp_path: Path)
     files = {"app/__init__.py": SETS, "app/net.py": KERAS_NET, "train.py": "from app.net import build\n\nbuild().fit(x, y)\n"}
     (finding,) = found_in(tmp_path, files, "MP201")
     assert finding.related[0].location.path.endswith("app/__init__.py")
+
+
+def test_the_region_of_a_loss_is_shown_and_not_one_that_computed_features_before(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "fixtures/MP301/bad_region_of_features_before.py").read_text()
+    (finding,) = found_in(tmp_path, {"probe.py": text}, "MP301")
+    assert finding.related[0].location.line == 1 + text.splitlines().index('        with torch.autocast("cuda", dtype=torch.float16):')
