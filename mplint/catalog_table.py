@@ -70,7 +70,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/gradient_penalty_unscaled.py': (11022, (('MP316', 'gradient-penalty-unscaled', 'WARNING', ('create_graph',), ('torch',), False, 'GradientPenaltyUnscaled', False, False, True, False),)),
     'training/keras3_unscaled_train_step.py': (6364, (('MP313', 'keras3-unscaled-train-step', 'ERROR', ('GradientTape', '.backward('), ('keras',), False, 'Keras3UnscaledTrainStep', False, False, True, False),)),
     'training/losses_to_scale.py': (8845, ()),
-    'training/missing_loss_scaling.py': (21112, (('MP301', 'missing-loss-scaling', 'ERROR', ('autocast', 'mixed_float16', 'GradientTape', 'compute_gradients', 'mixed_precision=', 'mp_policy='), ('torch', 'keras'), False, 'MissingLossScaling', False, False, True, False),)),
+    'training/missing_loss_scaling.py': (21278, (('MP301', 'missing-loss-scaling', 'ERROR', ('autocast', 'mixed_float16', 'GradientTape', 'compute_gradients', 'mixed_precision=', 'mp_policy='), ('torch', 'keras'), False, 'MissingLossScaling', False, False, True, False),)),
     'training/missing_scaler_update.py': (14142, (('MP303', 'missing-scaler-update', 'ERROR', ('.scale(',), ('torch',), False, 'MissingScalerUpdate', False, False, True, False),)),
     'training/mixed_layers.py': (3407, ()),
     'training/needless_scalers.py': (1123, ()),

@@ -110,6 +110,7 @@ class Measurement:
         the samples have become more, it goes on from there: what had to stay float32 stays.
         """
         found = self.found
+        tolerance *= self.samples.room
         tried = self.tried = self.tried or _Trials(self, self.samples, tolerance * HEAVY_SHARE, tell)
         heavy = list(dict.fromkeys(group for number in self._heavy() if (group := self._around(number, found))))
         with_heavy = {number for group in heavy for number in group}
