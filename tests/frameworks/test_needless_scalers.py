@@ -37,7 +37,7 @@ def test_all_say_to_leave_a_scaler_of_bfloat16_out_and_one_does_it(tmp_path: Pat
     assert set(told) == {"MP303", "MP304", "MP306"}
     assert all(advice.lower().startswith("leave the scaler out") for advice, _ in told.values())
     assert [code for code, (_, fixed) in told.items() if fixed] == ["MP306"]
-    assert main(["fix", str(tmp_path), "--isolated", "--no-cache", "--apply"]) == 0
+    assert main(["fix", str(tmp_path), "--isolated", "--no-cache", "--unsafe-fixes", "--apply"]) == 0
     capsys.readouterr()
     assert found(tmp_path, (tmp_path / "train.py").read_text(encoding="utf-8"), capsys) == {}
 

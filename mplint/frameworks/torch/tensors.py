@@ -839,31 +839,7 @@ class Operation:
             m.emit("raises under autocast", self.place, name=self.name, autocast=self.region, made=self.made)
         if self.meaning.kind == "raises" and short in BANNED:
             m.emit("loss of probabilities", self.place, name=self.name, tensor=self.tensors[0] if self.tensors else None, made=self.made)
-        guard = GUARDED.get(short)
-        if guard is not None and self.tensors and self.tensors[0].epsilon is not None and self.needs_guard(guard):
-            lost(m, self.tensors[0], guard, self.place)
-        if short == "logit" and kind != "float32" and self.tensors and self.tensors[0].dtypes == {HALF}:
-            within = number_of(self.argument(1, "eps"))
-            if within is not None and is_lost(within):
-                bound = Step(self.argument_place(1, "eps"), repr(within))
-                lost(m, self.tensors[0].but(epsilon=bound), "logarithm", self.place)
-        if short in ENDS and len(self.given) == 1 and not self.named:
-            self.check_end(short)
-        for index, what in SECOND_GUARDED.get(short, ()):
-            below = self.argument(index)
-            if type(below) is Tensor and below.epsilon is not None:
-                lost(m, below, what, self.place)
-        if short in DIVISIONS and len(self.given) > 1:
-            self.check_average(self.given[0], self.given[1])
-            below = self.given[1]
-            if type(below) is Tensor and below.epsilon is not None and POSITIVE not in below.tags:
-                lost(m, below, "division", self.place, self.given[0] if kind != "float32" else None)
-        if short == "pow" and len(self.given) > 1 and type(self.given[0]) is Tensor and self.given[0].epsilon is not None:
-            power = number_of(self.given[1])
-            if power is not None and power < 0:
-                lost(m, self.given[0], "division", self.place)
-        if short == "log1p" and self.tensors and FROM_MINUS_ONE in self.tensors[0].tags and self.tensors[0].made is not None:
-            lost(m, self.tensors[0].but(epsilon=self.tensors[0].made), "logarithm", self.place)
+        self.check_zeros(kind, short)
         if short in MEASURED and (taken := next((t for t in self.tensors if TAKEN in t.tags), None)) is not None:
             m.emit("gradients measured", self.place, tensor=taken, name=short)
         if kind not in ("bool", "integer"):
@@ -895,6 +871,35 @@ class Operation:
             rates = next((t for t in self.tensors if ROUNDED in t.tags and t.made is not None), None)
             if rates is not None and rates.made is not None:
                 m.emit("frequencies in half", rates.made.place, name=self.name, tensor=rates, used=self.place)
+
+    def check_zeros(self, kind: str, short: str) -> None:
+        """Note what half precision takes to 0 before a logarithm, a root or a division."""
+        m = self.m
+        guard = GUARDED.get(short)
+        if guard is not None and self.tensors and self.tensors[0].epsilon is not None and self.needs_guard(guard):
+            lost(m, self.tensors[0], guard, self.place)
+        if short == "logit" and kind != "float32" and self.tensors and self.tensors[0].dtypes == {HALF}:
+            within = number_of(self.argument(1, "eps"))
+            if within is not None and is_lost(within):
+                bound = Step(self.argument_place(1, "eps"), repr(within))
+                lost(m, self.tensors[0].but(epsilon=bound), "logarithm", self.place)
+        if short in ENDS and len(self.given) == 1 and not self.named:
+            self.check_end(short)
+        for index, what in SECOND_GUARDED.get(short, ()):
+            below = self.argument(index)
+            if type(below) is Tensor and below.epsilon is not None:
+                lost(m, below, what, self.place)
+        if short in DIVISIONS and len(self.given) > 1:
+            self.check_average(self.given[0], self.given[1])
+            below = self.given[1]
+            if type(below) is Tensor and below.epsilon is not None and POSITIVE not in below.tags:
+                lost(m, below, "division", self.place, self.given[0] if kind != "float32" else None)
+        if short == "pow" and len(self.given) > 1 and type(self.given[0]) is Tensor and self.given[0].epsilon is not None:
+            power = number_of(self.given[1])
+            if power is not None and power < 0:
+                lost(m, self.given[0], "division", self.place)
+        if short == "log1p" and self.tensors and FROM_MINUS_ONE in self.tensors[0].tags and self.tensors[0].made is not None:
+            lost(m, self.tensors[0].but(epsilon=self.tensors[0].made), "logarithm", self.place)
 
     def needs_guard(self, guard: str) -> bool:
         """Whether the operand comes near 0: what has an exponential is far from there for all but a logarithm of extreme ones."""
@@ -1190,7 +1195,6 @@ def of_default_dtype(m: Machine, name: str, args: Args, place: Place) -> Value:
     return Tensor(frozenset({letter}), chain, made=Step(place, "created here"))
 
 
-@call("torch.autograd.Variable", "torch.autograd.variable.Variable", "torch.nn.utils.rnn.pack_padded_sequence", "torch.as_strided")
 @call("torch.is_tensor")
 def is_tensor(m: Machine, name: str, args: Args, place: Place) -> Value:
     """Whether something is a tensor: what is known as one is, and a constant is none."""
@@ -1206,6 +1210,7 @@ def is_tensor(m: Machine, name: str, args: Args, place: Place) -> Value:
     return m.each(given, one)
 
 
+@call("torch.autograd.Variable", "torch.autograd.variable.Variable", "torch.nn.utils.rnn.pack_padded_sequence", "torch.as_strided")
 @call("einops.rearrange", "einops.repeat", "einops.einops.rearrange", "einops.einops.repeat", "einops.reduce")
 def same_values(m: Machine, name: str, args: Args, place: Place) -> Value:
     """What wraps or orders a tensor and keeps its dtype."""
