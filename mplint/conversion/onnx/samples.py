@@ -42,7 +42,9 @@ TURNS = frozenset(("in", "out", "input", "output", "new", "next", "old", "prev",
 SWITCHES = 3  # inputs that switch branches, of which all combinations are tried
 DECIDING = frozenset(("ArgMax", "ArgMin", "TopK", "NonMaxSuppression", "MaxUnpool", "Round", "Floor", "Ceil", "Hardmax", "Multinomial"))
 CHOOSES = "chooses among what may be nearly equal: on inputs made of the samples, choices and their order are not compared"
-FEW, FEW_ROOM = 4, 0.65  # feeds, and the part of the tolerance that a plan made on fewer may use
+FEW, FEW_ROOM = 4, 0.65  # feeds, and the part of the tolerance that a plan of probabilities may use that is made on fewer
+PROBABILITIES = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid"))
+MOVING = frozenset(("Identity", "Cast", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"))  # what hands on values as they are
 UNTOLD = frozenset(("Shape", "Size", "If", "Loop", "Scan"))  # what comes out of these may follow no value that goes in
 MOST = 1 << 26  # elements of a feed
 
@@ -72,8 +74,8 @@ class Samples:
     `sizes` are how large each output is on all feeds, where these are of one kind, and `ruler` is what outputs are measured by. `unseen`
     are feeds that the plan does not know and the result is verified on; one that it fails on is `learned`, and planned with. `gaps` are why
     they prove too little, `notes` what else there is to know, `fault` is why the ONNX checker refuses the original. `tried` is how far each
-    feed, by its number, was with some tensors rounded. `room` is the part of a tolerance that a plan may use: few
-    feeds don't show the worst.
+    feed, by its number, was with some tensors rounded. `room` is the part of a tolerance that a plan may use:
+    where probabilities are near 0 and 1 on a few feeds, other feeds show more of an error.
     """
 
     feeds: list[Feed] = field(default_factory=list)
@@ -164,13 +166,26 @@ def given(path: str, feeds: Sequence[Feed], model: ir.Model | None = None) -> Sa
     """The user's feeds with what the original gives on them; with the `model`, what is derived of them as well."""
     try:
         session = Session(path)
-        found = Samples(list(feeds), [session.run(feed) for feed in feeds], room=FEW_ROOM if len(feeds) < FEW else 1.0)
+        found = Samples(
+            list(feeds), [session.run(feed) for feed in feeds], room=FEW_ROOM if len(feeds) < FEW and ends_in_probabilities(model) else 1.0
+        )
     except Exception as error:
         raise ConversionError(f"{path} does not run in ONNX Runtime: {str(error).splitlines()[0][:300]}") from None
     if model is not None:
         trial = _Trial(path, model, session)
         trial.derive(found, list(trial.like(found.feeds)))
     return found
+
+
+def ends_in_probabilities(model: ir.Model | None) -> bool:
+    """Whether an output of a model is made by a softmax or a sigmoid."""
+    for value in model.graph.outputs if model is not None else ():
+        node = value.producer()
+        while node is not None and node.op_type in MOVING and node.inputs and node.inputs[0] is not None:
+            node = node.inputs[0].producer()
+        if node is not None and node.op_type in PROBABILITIES:
+            return True
+    return False
 
 
 def larger(path: str, feeds: Sequence[Feed]) -> Samples:
