@@ -23,7 +23,7 @@ from mplint.program.trace import Entry, Trace
 from mplint.program.values import NONE, Class, Code, Constant, Function, Module, Object, Partial, Value, Wrapped, atoms
 from mplint.python.document import is_test_path
 
-OWN_STEPS = 60_000  # of an entry
+OWN_STEPS = 120_000  # of an entry
 SCRIPT_STEPS = 240_000  # of a script, where there are not too many
 PROJECT_STEPS = 600_000  # of a project, and
 FILE_STEPS = 9_000  # more for each relevant file, up to
