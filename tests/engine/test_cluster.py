@@ -48,6 +48,7 @@ def begun_check(folder: Path, *options: str, session: bool = False) -> subproces
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=session,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )
 
 
