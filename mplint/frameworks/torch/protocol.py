@@ -383,14 +383,20 @@ def new_scaler(m: Machine, name: str, args: Args, place: Place) -> Value:
 
 def scaler_made(m: Machine, made: Object, name: str, args: Args, place: Place) -> None:
     """What a new scaler knows, and that it was made."""
+    enabled = enabled_by(name, args, place)
+    m.write(made.id, "#enabled", enabled)
+    m.write(made.id, "#optimizers", Items(()))
+    m.write("scalers", "#made", TRUE)
+    m.emit("scaler made", place, scaler=made, enabled=enabled, name=name, args=args)
+
+
+def enabled_by(name: str, args: Args, place: Place) -> Value:
+    """Whether a scaler is on that gets these arguments."""
     enabled = args.named.get("enabled")
     if enabled is None:
         index = 4 if name == "torch.cuda.amp.GradScaler" or name == "torch.cpu.amp.GradScaler" else 5
         enabled = args.get(index) if not args.opaque else Unknown(f"enabled{IDENTITY}{place.path}:{place.position}")
-    m.write(made.id, "#enabled", enabled if enabled is not None else TRUE)
-    m.write(made.id, "#optimizers", Items(()))
-    m.write("scalers", "#made", TRUE)
-    m.emit("scaler made", place, scaler=made, enabled=enabled if enabled is not None else TRUE, name=name, args=args)
+    return enabled if enabled is not None else TRUE
 
 
 def raised(m: Machine, place: Place) -> None:
@@ -417,6 +423,21 @@ def of_base(m: Machine, made: Object, bases: object, args: Args, place: Place) -
 
 
 vocabulary.made.append(of_base)
+
+
+def heir_initialized(m: Machine, instance: Object, args: Args, place: Place) -> None:
+    """`super().__init__(enabled=False)` of a scaler of the project: what its base gets decides, and not what the heir was given."""
+    name = next((name for name in base_names(m, instance) if name in SCALERS), None)
+    if name is None or args.opaque:
+        return
+    enabled = enabled_by(name, args, place)
+    m.write(instance.id, "#enabled", enabled)
+    for number, event in enumerate(m.events):
+        if event.kind == "scaler made" and event.data["scaler"] == instance:
+            m.events[number] = event._replace(data={**event.data, "enabled": enabled})
+
+
+vocabulary.initialized.append(heir_initialized)
 
 
 def base_names(m: Machine, value: Value) -> list[str]:
