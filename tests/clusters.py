@@ -70,7 +70,8 @@ def main() -> None:
     """Print the address of the scheduler and the numbers of the workers, and wait."""
     import distributed
 
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as begun:
+    unseen = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, scheduler_kwargs=unseen) as begun:
         print(begun.scheduler_address, *(worker.pid for worker in begun.workers.values()), flush=True)
         sys.stdin.read()
 

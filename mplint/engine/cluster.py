@@ -70,7 +70,7 @@ class Cluster:
                     local = self._dask.LocalCluster(
                         n_workers=self._workers,
                         threads_per_worker=1,
-                        dashboard_address=None,
+                        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},  # None would take port 8787
                         silence_logs=logging.CRITICAL,
                         preload=[UNSTOPPED],
                     )
