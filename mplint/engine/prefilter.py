@@ -24,6 +24,10 @@ WORDS = (
     "apex",
     "deepspeed",
     "lightning",
+    "TrainingArguments",
+    "OptimWrapper",
+    "amp=",
+    "amp_mode",
 )
 ENCODED = tuple(word.encode() for word in WORDS)
 

@@ -177,6 +177,8 @@ OFFERS = (
     "Config(bf16=",
     "Trainer(fp16=",
     "Trainer(precision=",
+    "Trainer(amp=",
+    "trainer(amp_mode=",
     "Trainer(amp_backend=",
     "Trainer(amp_level=",
     "Trainer(**",
@@ -191,7 +193,11 @@ OFFERS = (
     "(fused=",
 )
 # calls whose configuration says in which precision they train
-CONFIGURED = (frozenset({"deepspeed", "initialize"}), frozenset({"hydra", "instantiate", "fit"}))
+CONFIGURED = (
+    frozenset({"deepspeed", "initialize"}),
+    frozenset({"hydra", "instantiate", "fit"}),
+    *(frozenset({"HfArgumentParser", name}) for name in ARGUMENTS),
+)
 # what a DeepSpeed configuration holds, and an optimizer that trainers refuse under float16
 SECTIONS = SECTION_WORDS | {"LBFGS"}
 

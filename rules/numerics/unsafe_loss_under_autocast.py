@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mplint.findings import Applicability, Finding, Severity
 from mplint.frameworks.torch import half
+from mplint.frameworks.torch.steps import is_entered
 from mplint.program.trace import Trace
 from mplint.program.values import Autocast, Place, Step
 from mplint.rule import Rule
@@ -98,7 +99,7 @@ class UnsafeLossUnderAutocast(Rule):
             silent = region.device == "mps"
             steps = (*region.chain, *item.chain())
             made, place = event.data["made"], event.place
-            if item.entry.context and isinstance(made, Place):
+            if isinstance(made, Place) and (item.entry.context or not is_entered(item.entry, region)):
                 place, steps = made, (*steps, Step(event.place, "the loss is taken here"))
             told = TOLD["apex" if region.by else "mps" if silent else ""]
             yield self.at(

@@ -90,6 +90,8 @@ class BackwardInsideAutocast(Rule):
                 for path, region in steps.in_half(event.data["autocast"], event.path)[:1]:
                     if not region.chain or spans(entry, event, region):
                         continue
+                    if not steps.is_entered(entry, region):
+                        continue  # a trainer runs the step in a region of its own
                     verdict = self.verdict(trace, entry, path, event.place)
                     yield self.at(
                         trace,
@@ -109,22 +111,17 @@ RECOMPUTED = "the region is for the forward pass: what backward computes anew is
 def spans(entry: Entry, event: Event, region: Autocast) -> bool:
     """Whether the region was entered outside a loop in which the optimizer steps: that is the larger mistake, and told of as such."""
     number = next(n for n, other in enumerate(entry.events) if other is event)
-    before = (n for n in range(number, -1, -1) if entry.events[n].kind == "autocast entered" and is_of(entry.events[n], region))
+    before = (n for n in range(number, -1, -1) if entry.events[n].kind == "autocast entered" and steps.is_of(entry.events[n], region))
     start = next(before, None)
     if start is None:
         return False
     for other in entry.events[start:]:
-        if other.kind == "autocast left" and is_of(other, region):
+        if other.kind == "autocast left" and steps.is_of(other, region):
             return False
         stepped = other.kind in ("optimizer step", "scaler step") and len(other.loops) > len(entry.events[start].loops)
         if stepped and steps.in_half(other.data["autocast"], other.path):
             return True
     return False
-
-
-def is_of(event: Event, region: Autocast) -> bool:
-    """Whether an event is the beginning or the end of a region."""
-    return event.data["autocast"].chain[:1] == region.chain[:1]  # type: ignore[attr-defined, no-any-return]
 
 
 def told(trace: Trace, event: Event) -> str:

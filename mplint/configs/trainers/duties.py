@@ -17,6 +17,13 @@ UNKNOWN = "?"  # a dtype that nobody knows
 OBJECTS = frozenset({"accelerator", "fabric", "trainer", "engine", "model_engine", "optim_wrapper", "booster"})
 
 
+class Given(NamedTuple):
+    """An argument of a call: its name, and its place among the positional ones (-1: none)."""
+
+    name: str
+    place: int = -1
+
+
 class Kind(NamedTuple):
     """One trainer of the table, in its terms; `homes` longest first."""
 
@@ -39,6 +46,10 @@ class Kind(NamedTuple):
     switch: tuple[tuple[str, str], ...] = ()
     default: str = ""
     removed: frozenset[str] = frozenset()
+    run: frozenset[str] = frozenset()
+    steps: tuple[str, ...] = ()
+    model: Given | None = None
+    loss: Given | None = None
     does: frozenset[str] = frozenset()
     by_hand: frozenset[str] | None = None
 
@@ -118,6 +129,11 @@ def casts_weights(title: str) -> bool:
     return any(kind.title == title and "cast" in kind.does for kind in kinds())
 
 
+def unscales_in_its_step(title: str) -> bool:
+    """Whether a trainer leaves gradients scaled, in loops that the user drives, until it steps the optimizer."""
+    return any(kind.title == title and kind.by_hand is not None and "unscale" not in kind.by_hand for kind in kinds())
+
+
 @lru_cache(maxsize=1024)
 def kind_of(name: str) -> Kind | None:
     """The trainer to which a dotted name belongs, or None."""
@@ -139,7 +155,11 @@ def _kind(key: str, section: dict[str, object]) -> Kind:
     def text(field: str) -> str:
         return str(section.get(field, ""))
 
-    fields = ("active", "passive", "makers", "hosts", "settings", "hooks", "prepares", "objects", "removed", "does")
+    def given(field: str) -> Given | None:
+        value = section.get(field)
+        return Given(str(value["name"]), int(value.get("place", -1))) if isinstance(value, dict) else None
+
+    fields = ("active", "passive", "makers", "hosts", "settings", "hooks", "prepares", "objects", "removed", "run", "does")
     sets = {field: frozenset(names(field)) for field in fields}
     return Kind(
         key=key,
@@ -152,6 +172,9 @@ def _kind(key: str, section: dict[str, object]) -> Kind:
         modes=table("modes"),
         switch=table("switch"),
         default=text("default"),
+        steps=names("steps"),
+        model=given("model"),
+        loss=given("loss"),
         by_hand=frozenset(names("by_hand")) if "by_hand" in section else None,
         **sets,
     )

@@ -227,7 +227,8 @@ def missing(m: Machine, holder: Object, key: str, place: Place, default: Value |
     """A value that nobody has set, of a namespace that may hold more than is known."""
     prefix = called(m, holder)
     dotted = f"{prefix}.{key}" if prefix and not prefix.startswith("-") else prefix + key
-    return leaf(m, dotted, f"rest:{holder.id!r}"[:160], Switch(dotted, default_of(default), place, "setting"))
+    kind = "option" if dotted.startswith("--") else "setting"
+    return leaf(m, dotted, f"rest:{holder.id!r}"[:160], Switch(dotted, default_of(default), place, kind))
 
 
 def unset(m: Machine, owner: Hashable, name: str) -> Value | None:

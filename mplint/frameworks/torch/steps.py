@@ -149,3 +149,13 @@ def states_of(value: object, path: Path) -> list[tuple[str, Place | None]]:
         if type(atom) is State and isinstance(atom.data, tuple) and not is_for_a_tpu(way):
             found.append((atom.data[0], atom.data[1]))
     return found
+
+
+def is_entered(entry: Entry, region: Autocast) -> bool:
+    """Whether the program itself enters a region, and no trainer around a model's steps."""
+    return any(is_of(event, region) for event in entry.of("autocast entered"))
+
+
+def is_of(event: Event, region: Autocast) -> bool:
+    """Whether an event is the beginning or the end of a region."""
+    return event.data["autocast"].chain[:1] == region.chain[:1]  # type: ignore[attr-defined, no-any-return]

@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mplint.configs.trainers.duties import configured, kind_of
+from mplint.configs.trainers.duties import trainer as trainer_kind
 from mplint.frameworks.releases import supported
 from mplint.frameworks.trainers.loops import switched
 from mplint.frameworks.trainers.models import adapted
 from mplint.frameworks.trainers.optimizers import note_half
+from mplint.frameworks.trainers.running import keep, train
 from mplint.frameworks.trainers.settings import note
 from mplint.frameworks.trainers.weights import weights
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.conditions import EMPTY, Path, extend
 from mplint.program.expressions import attribute, truths
 from mplint.program.machine import IDENTITY, Args, Machine, Switch
+from mplint.program.store import join
 from mplint.program.values import (
     BFLOAT,
     HALF,
     NONE,
     SINGLE,
     Atom,
+    Class,
     Constant,
+    DType,
     Object,
     Place,
     Unknown,
@@ -31,6 +36,7 @@ from mplint.program.values import (
 )
 
 vocabulary = Vocabulary()
+TRANSFORMERS = trainer_kind("transformers")
 
 
 @vocabulary.prefix("transformers.", "trl.", "sentence_transformers.")
@@ -62,6 +68,8 @@ def trainer(m: Machine, made: Object, args: Args, place: Place) -> Object:
         m.each(args.named["peft_config"], lambda config: model if config == NONE else adapted(m, model, Args(), place))
     dtypes = [*flags(m, given, place), *alike(m, given, model, place)] if given is not None else [(frozenset(), SINGLE)]
     m.write(made.id, "#model", model if model is not None else NONE)
+    m.write(made.id, "#dtypes", join((guards, DType(letter)) for guards, letter in dtypes))
+    keep(m, made, TRANSFORMERS, args)
     m.emit("trainer precision", place, trainer=made, title="transformers", precision=given, dtypes=tuple(dtypes), model=model, scales=True)
     chosen: list[tuple[Atom, str]] = [(a, "") for a in atoms(model) if type(a) in (Object, Unknown)] if model is not None else []
     from_outside = given is not None and not all(type(a) is Object and a.kind == "training arguments" for a in atoms(given))
@@ -101,7 +109,8 @@ def register(m: Machine, value: Value, place: Place) -> None:
     """That a flag is a setting, which findings name."""
     for atom in atoms(value):
         if type(atom) is Unknown:
-            m.switches.setdefault(atom.symbol, Switch(atom.symbol.partition(IDENTITY)[0], None, place, "setting"))
+            shown = atom.symbol.partition(IDENTITY)[0]
+            m.switches.setdefault(atom.symbol, Switch(shown, None, place, "option" if shown.startswith("--") else "setting"))
 
 
 def plain_ways(m: Machine, arguments: Object) -> list[Path]:
@@ -135,3 +144,13 @@ def of_base(m: Machine, made: Object, bases: Sequence[str], args: Args, place: P
 
 
 vocabulary.made.append(of_base)
+
+
+def told_to_train(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """`trainer.train()` of a project's trainer."""
+    if name in TRANSFORMERS.run and type(atom) is Object and type(atom.type) is Class and m.read(atom.id, "#dtypes") is not None:
+        train(m, atom, TRANSFORMERS, args, place)
+    return None
+
+
+vocabulary.atom_methods.append(told_to_train)

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Sequence
 from mplint.configs.trainers.duties import Kind, kind_of, kinds
 from mplint.configs.trainers.duties import trainer as trainer_kind
 from mplint.frameworks.options.files import load
+from mplint.frameworks.texts import asked
 from mplint.frameworks.torch.modules import compute_in
 from mplint.frameworks.torch.promotion import named
 from mplint.frameworks.trainers.managed import (
+    HOSTED,
     MODES,
     manage,
     new_trainer,
@@ -24,11 +26,12 @@ from mplint.frameworks.trainers.managed import (
     trainer_step,
     trainer_unscale,
 )
+from mplint.frameworks.trainers.running import host_of, keep, train
 from mplint.frameworks.trainers.settings import note, note_deepspeed
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.conditions import Path, extend
 from mplint.program.expressions import attribute, entries_of, external_bases, truths
-from mplint.program.machine import IDENTITY, Args, Machine
+from mplint.program.machine import IDENTITY, Args, Machine, Switch
 from mplint.program.values import (
     ANY,
     BFLOAT,
@@ -42,6 +45,7 @@ from mplint.program.values import (
     DType,
     External,
     Items,
+    Method,
     Object,
     Place,
     State,
@@ -119,7 +123,7 @@ def switched(m: Machine, kind: Kind, args: Args) -> list[tuple[Path, str]]:
                 found.append((literals, LETTERS.get(meaning, ANY)))
             else:
                 off |= literals
-    return [*found, (off, SINGLE)]
+    return found if any(not literals for literals, _ in found) else [*found, (off, SINGLE)]
 
 
 # Fabric, ColossalAI's Booster, and what else hands out models and optimizers
@@ -154,6 +158,7 @@ def trainer_of(m: Machine, name: str, args: Args, place: Place) -> Value:
     precision, dtypes = precision_of(m, kind, args)
     trainer = new_trainer(m, name, kind.title, precision, dtypes, place)
     m.write(trainer.id, "#kind", Constant(kind.key))
+    keep(m, trainer, kind, args)
     for key in ("model", "module"):
         if key in args.named:
             m.write(trainer.id, "#model", args.named[key])
@@ -185,6 +190,8 @@ def methods(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Valu
     kind = kind_of_trainer(m, atom)
     if kind is None or type(atom) is not Object:
         return None
+    if name in kind.run:
+        train(m, atom, kind, args, place)
     if name in kind.prepares:
         return prepared(m, atom, args, place)
     if kind.backward and name in (kind.backward, "backward"):
@@ -223,7 +230,7 @@ def initialize(m: Machine, name: str, args: Args, place: Place) -> Value:
     config = args.named.get("config", args.named.get("config_params"))
     config = load(m, config, place) or config
     note_deepspeed(m, config, place)
-    chosen = in_config(m, config)
+    chosen = in_config(m, config, place)
     trainer = new_trainer(m, name, "DeepSpeed", config, chosen, place)
     model = args.get(1, "model")
     optimizer = args.get(2, "optimizer")
@@ -251,19 +258,35 @@ def compute_as_chosen(m: Machine, model: Value, chosen: Sequence[tuple[Path, str
         m.path = base
 
 
-def in_config(m: Machine, config: Value | None) -> list[tuple[Path, str]]:
+ENGINE_SECTIONS = (("fp16", HALF), ("bf16", BFLOAT), ("bfloat16", BFLOAT))
+
+
+def in_config(m: Machine, config: Value | None, place: Place) -> list[tuple[Path, str]]:
     """The dtypes that a DeepSpeed configuration enables."""
     entries = entries_of(m, config) if config is not None else None
     if entries is None:
-        return [(frozenset(), ANY)]
+        return in_files(m, place)
     found: list[tuple[Path, str]] = []
-    for section, letter in (("fp16", HALF), ("bf16", BFLOAT), ("bfloat16", BFLOAT)):
+    for section, letter in ENGINE_SECTIONS:
         held = entries.get(section)
         inner = entries_of(m, held) if held is not None else None
         enabled = inner.get("enabled") if inner is not None else None
         if enabled is not None:
             found += [(literals, letter) for literals, on in truths(m, enabled) if on]
     return found or [(frozenset(), SINGLE)]
+
+
+def in_files(m: Machine, place: Place) -> list[tuple[Path, str]]:
+    """What files of the project enable, one of which a user names when he runs the program."""
+    given = {(held.dotted, held.value) for held in asked(m.project, ("given", "enabled"))}  # type: ignore[attr-defined]
+    found: list[tuple[Path, str]] = []
+    for section, letter in ENGINE_SECTIONS:
+        name = f"{section}.enabled"
+        if (name, True) in given or (name, "auto") in given:
+            symbol = f"{name}{IDENTITY}deepspeed"
+            m.switches.setdefault(symbol, Switch(name, None, place, "setting"))
+            found.append((frozenset({(("true", symbol), True)}), letter))
+    return found or [(frozenset(), ANY)]
 
 
 def engine_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | None:
@@ -409,11 +432,13 @@ def of_module(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Va
         return None
     if not any(base.rpartition(".")[2] == "LightningModule" for base in external_bases(m, atom.type)):
         return None
-    trainer = Object(("trainer of", atom.id), "trainer", "lightning.pytorch.Trainer", atom.made)
+    trainer = host_of(m, atom) or Object((HOSTED, atom.id), "trainer", "lightning.pytorch.Trainer", atom.made)
     if name == "manual_backward":
         return trainer_backward(m, trainer, args.get(0, "loss"), place)
     if name == "clip_gradients":
-        return trainer_clip(m, trainer, NONE, args.named.get("gradient_clip_val"), place)
+        threshold = args.get(1, "gradient_clip_val")
+        m.emit("trainer clip", place, trainer=trainer, parameters=NONE, threshold=threshold, gradients=m.state("gradients"))
+        return NONE  # the gradients stay scaled until the step
     if name == "optimizers":
         optimizer = Unknown(f"optimizers(){IDENTITY}{atom.id!r}"[:160])
         manage(m, trainer, optimizer)
@@ -425,3 +450,12 @@ def of_module(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Va
 
 MODULE_METHODS = frozenset({"manual_backward", "clip_gradients", "optimizers", "log", "log_dict", "toggle_optimizer", "untoggle_optimizer"})
 vocabulary.atom_methods.insert(0, of_module)
+
+
+def of_plugin(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """`self.trainer.precision_plugin.scaler.get_scale()`: the scale of the trainer's own scaler."""
+    scales = type(atom) is Method and atom.name == "scaler" and name == "get_scale"
+    return Tensor(frozenset({SINGLE}), tags=frozenset({"scale"})) if scales else None
+
+
+vocabulary.atom_methods.append(of_plugin)

@@ -41,6 +41,7 @@ from mplint.program.values import (
 )
 
 vocabulary = Vocabulary()
+HOSTED = "trainer of"  # begins the identity of the trainer that runs a module, whichever that is
 
 # what a precision is called, and the dtype in which a trainer then computes; what starts with "pure" casts the weights themselves
 MODES: Mapping[str, str] = {
