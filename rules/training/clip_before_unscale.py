@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mplint.configs.trainers.duties import unscales_in_its_step
 from mplint.findings import Applicability, Confidence, Finding, Fix, InsertStatements, MoveStatement, Severity
 from mplint.frameworks.parts import is_chosen
 from mplint.frameworks.torch import steps
-from mplint.frameworks.trainers.queries import scaled_by_apex, with_level
+from mplint.frameworks.trainers.queries import in_float16, scaled_by_apex, with_level
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
@@ -17,6 +18,7 @@ from mplint.python.file import SourceFile
 from mplint.rule import Rule
 
 from .needless_scalers import is_needless, or_left_out
+from .trainer_bypass import parts_of
 
 
 class ClipBeforeUnscale(Rule):
@@ -24,7 +26,8 @@ class ClipBeforeUnscale(Rule):
 
     ## What it does
     Finds clipping and norms of gradients between `scaler.scale(loss).backward()` and `scaler.step(optimizer)` with no
-    `scaler.unscale_(optimizer)` before them.
+    `scaler.unscale_(optimizer)` before them. In Lightning's manual optimization under 16-mixed: clipping, its own `clip_gradients`
+    too, between `manual_backward` and `optimizer.step()`, which is where Lightning unscales.
 
     ## Why is this bad?
     The gradients are still multiplied by the loss scale, 65536 to begin with. `clip_grad_norm_(parameters, 1.0)` then clips at
@@ -71,6 +74,7 @@ class ClipBeforeUnscale(Rule):
 
     ## References
     - <https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping>
+    - Lightning: <https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/pytorch/plugins/precision/amp.py>
     """
 
     code = "MP304"
@@ -78,18 +82,38 @@ class ClipBeforeUnscale(Rule):
     severity = Severity.ERROR
     fix = Applicability.SAFE
     frameworks = ("torch",)
-    tokens = (".scale(",)
+    tokens = (".scale(", "manual_backward")
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each clip or norm of gradients that are still scaled when the scaler steps with them."""
         for entry in trace.entries:
+            yield from self._by_hand(trace, entry)
             for event in entry.of("clip", "gradients read"):
                 case = clipped_while_scaled(entry, event)
                 if case is not None and not does_nothing(trace, event):
                     yield self._told(trace, entry, event, *case)
                 elif event.kind == "clip":
                     yield from self._beside_masters(trace, entry, event)
+
+    def _by_hand(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
+        """The clips of a module that steps its optimizers itself, whose trainer unscales the gradients in that step and no earlier."""
+        for event in entry.of("clip", "trainer clip"):
+            case = clipped_by_hand(trace, entry, event)
+            if case is not None and not is_measure(event):
+                made, path, scaled = case
+                title, verdict = made.data["title"], self.verdict(trace, entry, path, event.place)
+                yield self.at(
+                    trace,
+                    event.place,
+                    f"`{trace.text(event.place).partition('(')[0]}` clips gradients that are still multiplied by the loss scale of {title}"
+                    f"{verdict.condition()}",
+                    why=CLIPPED,
+                    help="multiply the limit by `self.trainer.precision_plugin.scaler.get_scale()`, or train in bf16-mixed: in manual "
+                    f"optimization {title} unscales in `optimizer.step()` only",
+                    confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                    steps=(Step(made.place, f"{title} trains in float16"), Step(scaled, "the loss is scaled here")),
+                )
 
     def _beside_masters(self, trace: Trace, entry: Entry, event: Event) -> Iterator[Finding]:
         """A clip of the float16 parameters of which apex keeps masters."""
@@ -175,6 +199,19 @@ def proven_by_step(entry: Entry, event: Event) -> tuple[Path, Place | None, Even
         if other.kind == "unscale" and not proven:
             return None
         ready = "unscaled" if other.kind == "unscale" else ready
+    return None
+
+
+def clipped_by_hand(trace: Trace, entry: Entry, event: Event) -> tuple[Event, Path, Place] | None:
+    """The trainer whose loss scale is still on the gradients of a clip, the path, and where they were scaled."""
+    threshold = event.data.get("threshold")
+    if threshold is None or any(isinstance(a, Tensor) and "scale" in a.tags for a in atoms(threshold)):  # type: ignore[arg-type]
+        return None
+    for path, state in possible(event.data["gradients"], event.path):  # type: ignore[arg-type]
+        kind, trainer, scaled, unscaled = parts_of(state)
+        found = in_float16(trace, entry, trainer, path) if kind == "managed" and not unscaled else None
+        if found is not None and unscales_in_its_step(str(found[0].data["title"])):
+            return *found, scaled
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mplint.configs.trainers.duties import kind_of, unscales_in_its_step
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace
 from mplint.frameworks.trainers.queries import in_float16
 from mplint.program.conditions import extend
@@ -21,7 +22,7 @@ def past_trainers(rule: Rule, trace: Trace, entry: Entry) -> Iterator[Finding]:
         for path, state in possible(event.data["gradients"], event.path):  # type: ignore[arg-type]
             kind, trainer, where, unscaled = parts_of(state)
             found = in_float16(trace, entry, trainer, path) if kind == "managed" and not unscaled else None
-            if found is None or event.data.get("threshold") is None:
+            if found is None or event.data.get("threshold") is None or unscales_in_its_step(str(found[0].data["title"])):
                 continue
             made, path = found
             verdict = rule.verdict(trace, entry, path, event.place)
@@ -52,7 +53,7 @@ def past_trainers(rule: Rule, trace: Trace, entry: Entry) -> Iterator[Finding]:
                 where,
                 f"this backward pass goes past {made.data['title']}, which would scale the loss{verdict.condition()}",
                 why=f"float16 gradients below 6e-8 become 0, and the step that {made.data['title']} has wrapped finds no scale and raises",
-                help="call the trainer's own `backward(loss)`",
+                help=f"call the trainer's own `{own_backward(made)}(loss)`",
                 confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                 steps=(Step(made.place, f"{made.data['title']} trains in float16"), Step(event.place, "it steps this optimizer")),
                 fix=through_trainer(trace, where, made),
@@ -68,8 +69,14 @@ def parts_of(state: Atom) -> tuple[str, object, Place, tuple[object, ...]]:
     return "", None, Place("", 0), ()
 
 
+def own_backward(made: Event) -> str:
+    """What a trainer calls the backward pass that scales the loss."""
+    kind = kind_of(str(made.data["trainer"].type))  # type: ignore[attr-defined]
+    return kind.backward if kind is not None and kind.backward else "backward"
+
+
 CLIPS = ("clip_grad_norm_", "clip_grad_value_")  # of torch, which accelerate has under the same names
-BY_SCALER = ("accelerate", "Fabric")  # what steps by a scaler that has to have scaled
+BY_SCALER = ("accelerate", "Fabric", "Lightning")  # what steps by a scaler that has to have scaled
 
 
 def through_trainer(trace: Trace, place: Place, made: Event) -> Fix | None:

@@ -562,7 +562,9 @@ class Nearby:
 
 
 def speaks_of_numbers(data: bytes) -> bool:
-    """Whether a program holds a module, and large or small numbers or what else half precision is bad for."""
+    """Whether a program holds a module, and large or small numbers or what else half precision is bad for, or a module's own steps."""
+    if b"def training_step" in data and b"automatic_optimization" in data:
+        return True
     return (b"def forward" in data or b"def training_step" in data) and b"torch" in data and NUMBERS.search(data) is not None
 
 

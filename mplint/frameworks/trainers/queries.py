@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mplint.configs.trainers.duties import Kind
+from mplint.configs.trainers.duties import trainer as trainer_kind
 from mplint.frameworks.projects import graph_of
+from mplint.frameworks.trainers.managed import HOSTED
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace
 from mplint.program.values import ANY, HALF, Constant, Object, Place, Unknown, Value, options
 
+LIGHTNING = trainer_kind("lightning")
 # DeepSpeed's engine, and the optimizers of its kind: they copy float16 parameters to float32 ones, and step those
 KEEPERS = ("initialize", "FP16_Optimizer")
 
@@ -41,20 +44,29 @@ def precision_around(trace: Trace, kind: Kind, path: str) -> tuple[frozenset[str
     return frozenset(found) or frozenset({ANY}), min(found.values(), default=None)
 
 
+def runners_of(trace: Trace, entry: Entry, trainer: object) -> list[Event]:
+    """The trainers in programs that come to an entry's module, one of which runs what its steps do by hand."""
+    wanted = trainer.id if type(trainer) is Object else trainer
+    if not isinstance(wanted, tuple) or wanted[:1] != (HOSTED,):
+        return []
+    around = graph_of(trace).above([entry.path]) | {entry.path}
+    made = (event for other in trace.entries for event in other.of("trainer precision"))
+    return [event for event in made if event.data["title"] == LIGHTNING.title and event.place.path in around]
+
+
 def in_float16(trace: Trace, entry: Entry, trainer: object, path: Path) -> tuple[Event, Path] | None:
     """How a trainer was made, and the path on which it then scales for float16; None where it can't, or nobody in the project says so.
 
     A project that enters the trainer's own autocast means it to be run in half precision, by whatever its launcher is configured for.
     """
-    made = precision_of(trace, entry, trainer)
-    if made is None or not made.data["scales"]:
-        return None
-    base = extend(path, made.path)
+    own = precision_of(trace, entry, trainer)
     entered = {key for event in entry.of("autocast entered") for key, _ in event.path}
-    for guards, letter in made.data["dtypes"] if base is not None else ():  # type: ignore[attr-defined]
-        both = extend(base, guards) if base is not None and letter == HALF else None
-        if both is not None and all(is_set(trace, key) or key in entered for key, _ in guards):
-            return made, both
+    for made in [own] if own is not None else runners_of(trace, entry, trainer):
+        base = extend(path, made.path) if made.data["scales"] else None
+        for guards, letter in made.data["dtypes"] if base is not None else ():  # type: ignore[attr-defined]
+            both = extend(base, guards) if base is not None and letter == HALF else None
+            if both is not None and all(is_set(trace, key) or key in entered for key, _ in guards):
+                return made, both
     return None
 
 
