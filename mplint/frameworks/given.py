@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from mplint.frameworks.settings import OPEN, Given, of_commands, read
 from mplint.frameworks.texts import asked
 from mplint.program.conditions import Condition, Path
-from mplint.program.trace import Ask, Trace, constant_of, shown_symbol, speaks_of_precision
+from mplint.program.trace import Ask, Trace, shown_symbol
 from mplint.program.values import BFLOAT, FALSE, HALF, NONE
+from mplint.program.verdict import constant_of, speaks_of_precision
 from mplint.python.document import is_test_path
 from mplint.python.syntax import words_of
 

@@ -193,7 +193,7 @@ class ScalerWithBfloat16(Rule):
                 continue  # the replicas compute in float16, and need the scale
             seen.add(id(origin))
             where = place_of(trace, entry, origin, region)
-            verdict = self.verdict(trace, entry, path, where)
+            verdict = self.verdict(trace, entry, path, where, origin, scaling, region)
             chain = [Step(region.data["autocast"].chain[0].place, "autocast runs in bfloat16 here")] if region is not None else []  # type: ignore[attr-defined]
             yield self.at(
                 trace,
