@@ -231,7 +231,7 @@ class Migration:
         return tuple(changes)
 
     def _parameter(self, call: ast.Call, symbol: Symbol, index: int) -> str:
-        """The name of an argument: a dtype that stands alone in the place of `enabled`, which the old class refuses, was meant for the dtype."""
+        """The name of an argument: a dtype alone in the place of `enabled`, which the old class refuses, was meant for the dtype."""
         alone = index == 0 and len(call.args) == 1 and not any(keyword.arg == "dtype" for keyword in call.keywords)
         is_dtype = alone and symbol.kind == "autocast" and self.file.names.resolve(call.args[0]) in DTYPES
         return "dtype" if is_dtype else symbol.params[index]
