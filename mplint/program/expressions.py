@@ -1091,7 +1091,7 @@ def contained(m: Machine, item: Value, container: Value) -> Value | None:
     elif type(container) is Unknown and type(item) is Constant:
         symbol = f"{item.value!r} in {container.symbol}"
         wanted = item.value
-        m.follow(symbol, container.symbol, f"{{}} contains {wanted!r}", lambda value: wanted in value, True)  # type: ignore[operator]
+        m.follow(symbol, container.symbol, f"{{}} contains {wanted!r}", lambda value: wanted in value, True)
         return Test(("true", symbol), True)
     if items is None:
         return None

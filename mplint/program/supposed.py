@@ -56,7 +56,8 @@ def settled(trace: Trace, entry: Entry, path: Path, happens: Happens) -> Verdict
                     continue
                 runs -= 1
                 found = [other for other in happens(supposing(entry, supposed)) if other.symbols <= others and not other.dead]
-                both = next((path for other in found if (path := with_demands(trace, rest, other, others)) is not None), None)
+                joint = (with_demands(trace, rest, other, others) for other in found)
+                both = next((way for way in joint if way is not None), None)
                 if both is not None:
                     path = both
                     break
