@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
     from mplint.graph.model import Node, Tensor
     from mplint.program.conditions import Path
-    from mplint.program.trace import Entry, Source, Trace, Verdict
+    from mplint.program.event import Event
+    from mplint.program.trace import Entry, Source, Trace
     from mplint.program.values import Chain, Place
+    from mplint.program.verdict import Verdict
     from mplint.python.file import SourceFile
     from mplint.python.neighbors import Neighbors
     from mplint.targets import Targets
@@ -92,6 +94,7 @@ class Rule:
     adoption: ClassVar[Consequence] = Consequence()
     consequence_of: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[tuple[Option, ...]] = ()
+    _weighed: tuple[Verdict, ...] = ()  # the verdicts that it has asked for since the finding before
 
     def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
         """Yield the mistakes of this kind that one source file spells out."""
@@ -199,20 +202,41 @@ class Rule:
         )
         return told(made, trace.source(place.path))
 
-    def verdict(self, trace: Trace, entry: Entry, path: Path, place: Place) -> Verdict:
-        """How sure it is that this mistake is made at a place: switches that have no part in it are left out."""
-        from mplint.program.supposed import settled
+    def verdict(self, trace: Trace, entry: Entry, path: Path, place: Place, *evidence: Event | None) -> Verdict:
+        """How sure it is that this mistake is made at a place: switches that have no part in it are left out.
 
+        `evidence`: events that must happen as well, beside the one whose path this is; where they can't together, nothing is proven.
+        """
+        from mplint.program.conditions import extend
+        from mplint.program.supposed import settled
+        from mplint.program.verdict import Verdict
+
+        for event in evidence:
+            both = extend(path, event.path) if event is not None else path
+            if both is None:
+                verdict = Verdict(entry.script, (), dead=True, path=path)
+                self._weighed = (*self._weighed, verdict)
+                return verdict
+            path = both
         if trace.told is not None:
             verdict = trace.verdict(entry, path)
             trace.told.append((place, verdict))
-            return verdict
-        return settled(trace, entry, path, lambda run: self.verdicts(trace, run, place))
+        else:
+            verdict = settled(trace, entry, path, lambda run: self.verdicts(trace, run, place))
+        self._weighed = (*self._weighed, verdict)
+        return verdict
+
+    def in_program(self, trace: Trace) -> Iterator[Finding]:
+        """The mistakes of this kind in what happens in a whole program, without those that no settings lead to."""
+        for finding in self.check_program(trace):
+            asked, self._weighed = self._weighed, ()
+            if not asked or not all(verdict.dead for verdict in asked):
+                yield finding
 
     def verdicts(self, trace: Trace, entry: Entry, place: Place) -> list[Verdict]:
         """The verdicts of what this rule finds at a place where nothing but this entry happens."""
         alone = trace.alone(entry)
-        locations = {finding.location for finding in type(self)().check_program(alone)}
+        locations = {finding.location for finding in type(self)().in_program(alone)}
         return [verdict for where, verdict in alone.told or () if where == place and alone.location(where) in locations]
 
     @classmethod

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from mplint.program.conditions import Condition
 from mplint.program.lower import line_of
 from mplint.program.machine import Switch, shown
-from mplint.program.trace import Trace, demands, words_of
+from mplint.program.trace import Trace
 from mplint.program.values import (
     ANY,
     DTYPE_NAMES,
@@ -37,6 +37,7 @@ from mplint.program.values import (
     Wrapped,
     options,
 )
+from mplint.program.verdict import demands, words_of
 
 CONTAINERS = frozenset({"list", "dict", "set", "range", "enumerate", "zip", "generator", "instance"})
 MAX_CONDITIONS = 6

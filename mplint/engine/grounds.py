@@ -8,11 +8,11 @@ stands in its reason. So is one that needs a setting to be what no file of the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from mplint.findings import Confidence, Finding
+from mplint.findings import Confidence, Finding, Location
 from mplint.program.conditions import Condition, Key, Path, extend
 from mplint.program.event import Event
 from mplint.program.supposed import supposing
@@ -20,6 +20,7 @@ from mplint.program.trace import Entry, Guess, Trace, shown_symbol
 from mplint.program.values import Alternatives, options
 
 MOST_TRIED = 12  # settings that are tried one by one
+MOST_NAMED = 4  # settings of a reason
 
 
 def weighed(trace: Trace, told: Callable[[Trace], list[Finding]]) -> list[Finding]:
@@ -42,12 +43,43 @@ def as_files_say(trace: Trace, told: Callable[[Trace], list[Finding]], findings:
     left = {finding.location for finding in told(supposed(trace, literals))}
     if all(finding.location in left for finding in findings):
         return findings
-    groups: dict[str, set[Condition]] = {}
-    for literal in literals:
-        groups.setdefault(setting_shown(literal), set()).add(literal)
-    singly = {name: {f.location for f in told(supposed(trace, frozenset(groups[name])))} for name in sorted(groups)[:MOST_TRIED]}
-    why = {f.location: [name for name, places in singly.items() if f.location not in places] for f in findings if f.location not in left}
+    groups = {name: frozenset(literal for literal in literals if setting_shown(literal) == name) for name in map(setting_shown, literals)}
+    lost = {finding.location for finding in findings} - left
+    why = together(trace, told, groups, singly(trace, told, groups, lost))
     return [set_otherwise(finding, why[finding.location]) if finding.location in why else finding for finding in findings]
+
+
+Told = Callable[[Trace], list[Finding]]
+Groups = Mapping[str, frozenset[Condition]]  # conditions by the setting, as files have it, that they speak of
+
+
+def singly(trace: Trace, told: Told, groups: Groups, places: Collection[Location]) -> dict[Location, list[str]]:
+    """The settings of which each alone, as files have it, keeps a mistake from being made at a place; none where it takes several."""
+    found: dict[Location, list[str]] = {place: [] for place in places}
+    for name in sorted(groups)[:MOST_TRIED]:
+        left = {finding.location for finding in told(supposed(trace, groups[name]))}
+        for place in places:
+            if place not in left:
+                found[place].append(name)
+    return found
+
+
+def together(trace: Trace, told: Told, groups: Groups, found: Mapping[Location, list[str]]) -> dict[Location, list[str]]:
+    """The same, with the settings that keep it only together: those of all without which it is made."""
+    done = dict(found)
+    for place in (place for place, names in found.items() if not names):
+        kept = sorted(groups)
+        for name in sorted(groups)[:MOST_TRIED]:
+            rest = [other for other in kept if other != name]
+            if all(finding.location != place for finding in told(supposed(trace, all_of(groups, rest)))):
+                kept = rest
+        done[place] = kept
+    return done
+
+
+def all_of(groups: Groups, names: Iterable[str]) -> Path:
+    """The conditions of several settings."""
+    return frozenset[Condition]().union(*(groups[name] for name in names))
 
 
 def usual(trace: Trace) -> Path:
@@ -69,8 +101,8 @@ def supposed(trace: Trace, literals: Path) -> Trace:
 
 def set_otherwise(finding: Finding, settings: Sequence[str]) -> Finding:
     """A finding of a mistake that is not made as the project's files have some settings."""
-    shown = " and ".join(f"`{setting}`" for setting in settings[:2])
-    words = f"The project's own files have {shown or 'other settings'}, with which it does not happen."
+    shown = " and ".join(f"`{setting}`" for setting in settings[:MOST_NAMED])
+    words = f"The project's own files have {shown}, with which it does not happen."
     return finding._replace(confidence=Confidence.LOW, why=f"{finding.why} {words}".strip())
 
 

@@ -171,7 +171,7 @@ def ask(found: Trace, rules: Iterable[Entry], given: dict[str, str], faults: set
 
 def told_by(rule: type[Rule], trace: Trace) -> list[Finding]:
     """What a rule says of a trace."""
-    return list(rule().check_program(trace))
+    return list(rule().in_program(trace))
 
 
 def without_consequences(found: dict[str, list[Finding]], of: Mapping[str, tuple[str, ...]]) -> dict[str, list[Finding]]:

@@ -16,8 +16,9 @@ from mplint.frameworks.trainers.written import Configured, WrittenOptions, setup
 from mplint.program.conditions import Path, extend
 from mplint.program.lower import place_of
 from mplint.program.machine import Args, Event
-from mplint.program.trace import Entry, Trace, Verdict, possible, shown_symbol
+from mplint.program.trace import Entry, Trace, possible, shown_symbol
 from mplint.program.values import BFLOAT, HALF, NONE, Constant, DType, Object, Place, State, Test, Unknown, Value
+from mplint.program.verdict import Verdict
 
 if TYPE_CHECKING:
     from mplint.python.file import SourceFile

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 from mplint.frameworks.settings import OPEN, Given, of_commands, read
 from mplint.frameworks.texts import asked
+from mplint.precisions import spellings
 from mplint.program.conditions import Condition, Path
-from mplint.program.trace import Ask, Trace, constant_of, shown_symbol, speaks_of_precision
+from mplint.program.trace import Ask, Trace, shown_symbol
 from mplint.program.values import BFLOAT, FALSE, HALF, NONE
+from mplint.program.verdict import constant_of, speaks_of_precision
 from mplint.python.document import is_test_path
 from mplint.python.syntax import words_of
 
@@ -43,10 +45,8 @@ OF_A_RUN = frozenset(
         *("file", "root", "name", "mode", "phase", "stage", "epoch", "epochs", "steps", "seed", "workers", "download", "compile"),
     ]
 )
-FLOAT16 = frozenset(
-    ["fp16", "float16", "half", "16", "f16", "16-mixed", "fp16-mixed", "mixed_float16", "torch.float16", 16, f"dtype:{HALF}"]
-)
-BFLOAT16 = frozenset(["bf16", "bfloat16", "bf16-mixed", "mixed_bfloat16", "torch.bfloat16", f"dtype:{BFLOAT}"])
+FLOAT16 = frozenset[Hashable]([*spellings("float16"), 16, f"dtype:{HALF}"])
+BFLOAT16 = frozenset[Hashable]([*spellings("bfloat16"), f"dtype:{BFLOAT}"])
 ASSIGNED = r"""(?<![\w-])%s["']?\]?\s*[=:]\s*("[^"\n]*"|'[^'\n]*'|True\b|False\b|None\b|-?\d[\w.+-]*)"""
 
 

@@ -511,7 +511,7 @@ def numbers(m: Machine, name: str, args: Args, place: Place) -> Value:
         default = switch.default if switch is not None else None
         if short in ("int", "float") and type(default) is Constant and isinstance(default.value, str):
             made = derived(values[0], "", "|" + short)
-            m.follow(made.symbol, values[0].symbol, "{}", float if short == "float" else int)  # type: ignore[arg-type]
+            m.follow(made.symbol, values[0].symbol, "{}", float if short == "float" else int)
             return made
         if short in ("str", "int", "float"):
             return Unknown(values[0].symbol, "str" if short == "str" else "")

@@ -7,11 +7,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from functools import partial
 from itertools import product
 from types import NoneType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mplint.program.conditions import COMPARISONS, MIRRORED, Bound, Condition, Path, either_way, extend
 from mplint.program.lower import IR, filling
-from mplint.program.machine import IDENTITY, Args, Frame, Machine, derived
+from mplint.program.machine import IDENTITY, Args, Frame, Machine, Switch, derived
 from mplint.program.store import Forked, choose, join, under
 from mplint.program.values import (
     FALSE,
@@ -591,7 +591,16 @@ def combine_atoms(m: Machine, op: str, left: Atom, right: Atom, position: int, i
     joined = Unknown(f"({symbol_of(left)} {op} {symbol_of(right)}){IDENTITY}{identity_of(left)}{identity_of(right)}"[:240])
     if op == "+":
         follow_text(m, joined, left, right)
+    elif op == "%" and type(right) is Unknown:
+        m.follow(joined.symbol, right.symbol, f"{symbol_of(left)} % {{}}", of_each)
     return joined
+
+
+def of_each(divisor: Any) -> int:
+    """What a count leaves over, divided by one: nothing. By anything else it is not known."""
+    if divisor != 1:
+        raise ValueError("the count decides")
+    return 0
 
 
 LOGICAL = ("&", "|")
@@ -1082,7 +1091,7 @@ def contained(m: Machine, item: Value, container: Value) -> Value | None:
     elif type(container) is Unknown and type(item) is Constant:
         symbol = f"{item.value!r} in {container.symbol}"
         wanted = item.value
-        m.follow(symbol, container.symbol, f"{{}} contains {wanted!r}", lambda value: wanted in value, True)  # type: ignore[operator]
+        m.follow(symbol, container.symbol, f"{{}} contains {wanted!r}", lambda value: wanted in value, True)
         return Test(("true", symbol), True)
     if items is None:
         return None
@@ -1262,11 +1271,11 @@ def item_of_items(m: Machine, receiver: Items, index: Value, position: int) -> V
 
 
 def keyword(rest: Value, key: object) -> Value:
-    """What may stand under a key beside the known ones: of keywords that nobody knows, each is something else."""
+    """What may stand under a key beside the known ones: of what nobody knows, each is something else."""
     if type(rest) is not Unknown:
         return rest
     shown, _, identity = rest.symbol.partition(IDENTITY)
-    return Unknown(f"{shown[:-2]}[{key!r}]{IDENTITY}{identity}", rest.hint) if shown.endswith("[]") and identity else rest
+    return Unknown(f"{shown.removesuffix('[]')}[{key!r}]{IDENTITY}{identity}", rest.hint) if identity else rest
 
 
 def entry(m: Machine, held: Entries, index: Value, receiver: Object) -> Value:
@@ -1281,7 +1290,12 @@ def entry(m: Machine, held: Entries, index: Value, receiver: Object) -> Value:
         more = registered(m, receiver) if held.rest is None else None
         if more is not None:
             return entry(m, more, index, receiver)
-        return keyword(held.rest, index.value) if held.rest is not None else Unknown(f"[{index.value!r}]{IDENTITY}{receiver.id!r}")
+        if held.rest is None:
+            return Unknown(f"[{index.value!r}]{IDENTITY}{receiver.id!r}")
+        value = keyword(held.rest, index.value)
+        if type(value) is Unknown and value != held.rest and isinstance(index.value, str):
+            m.switches.setdefault(value.symbol, Switch(index.value, None, None, "entry"))
+        return value
     if type(index) is Unknown:
         held = registered(m, receiver) or held
     candidates = [(k, v) for k, v in held.entries]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Se
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
 from mplint.program.conditions import EMPTY, Condition, Key, Path, excluded_by, extend, spelled
@@ -104,17 +104,20 @@ class Switch(NamedTuple):
 
     `name` is what the user types; `default` None: nobody knows it. `choices`: the only values that it takes, where they are listed;
     `off`: what turns off an option that is on by default; `test`: the name is a comparison that holds or not.
-    `offered`: what files of the project give for it, of which nobody knows whether they are used.
+    `offered`: what files of the project give for it, of which nobody knows whether they are used. `base`: the switch that it follows from,
+    whose value `of` turns into its own.
     """
 
     name: str
     default: Value | None
     place: Place | None
-    kind: str  # "option", "setting", "parameter"; "machine", "card" and "release": what machine, GPU and version of a package decide
+    kind: str  # "option", "setting", "parameter", "entry" of a table that nobody knows; "machine", "card" and "release": what these decide
     choices: tuple[Hashable, ...] = ()
     off: str = ""
     test: bool = False
     offered: tuple[Hashable, ...] = ()
+    base: str = ""
+    of: Callable[[Any], object] | None = None
 
 
 class Args:
@@ -477,7 +480,7 @@ class Machine:
 
     # switches
 
-    def follow(self, symbol: str, base: str, name: str, of: Callable[[object], object], test: bool = False) -> None:
+    def follow(self, symbol: str, base: str, name: str, of: Callable[[Any], object], test: bool = False) -> None:
         """Note that an unknown (or a test) follows from what a switch holds; `name` shows it, with the switch's own name for `{}`."""
         switch = self.switches.get(base)
         if switch is None or symbol in self.switches:
@@ -490,7 +493,8 @@ class Machine:
                 default = None
         shown = name.replace("{}", switch.name)
         others = each_of(of, switch.offered)
-        self.switches[symbol] = switch._replace(name=shown, default=default, choices=(), off="", test=test, offered=others)
+        made = switch._replace(name=shown, default=default, choices=(), off="", test=test, offered=others)
+        self.switches[symbol] = made._replace(base=base, of=of)
 
     # slots
 

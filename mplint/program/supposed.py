@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from mplint.program.conditions import Condition, Path, extend
-from mplint.program.trace import Entry, Trace, Verdict, constant_of, possible, speaks_of_precision
+from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import Alternatives, Atom, Place
+from mplint.program.verdict import Verdict, base_of, constant_of, keys_in, parts_of, speaks_of_precision
 
 MAX_SUPPOSED = 12  # runs for one mistake
 MAX_HELD = 64  # literals for which an entry's paths are kept
@@ -45,17 +46,20 @@ def settled(trace: Trace, entry: Entry, path: Path, happens: Happens) -> Verdict
         before = verdict.symbols
         names = {symbol: switch.name for symbol in before if (switch := trace.switch(symbol)) is not None}
         for precise, symbol in sorted((speaks_of_precision(name, ()), symbol) for symbol, name in names.items()):
-            told = frozenset(literal for literal in path if speaks_of(literal, symbol))
+            told = frozenset(literal for literal in path if speaks_of(trace, literal, symbol))
             rest = path - told
             others = trace.verdict(entry, rest).symbols - {symbol}
-            turned = frozenset(literal for literal in rest if any(speaks_of(literal, other) for other in others))
+            turned = frozenset(literal for literal in rest if any(speaks_of(trace, literal, other) for other in others))
             for literals in dict.fromkeys((*at_default(trace, symbol, told), *opposites(told))):
                 supposed = extend(turned, literals)
                 if supposed is None or not runs or not is_kept(choices, path, supposed, each=precise):
                     continue
                 runs -= 1
-                if any(other.symbols <= others and not other.dead for other in happens(supposing(entry, supposed))):
-                    path = rest
+                found = [other for other in happens(supposing(entry, supposed)) if other.symbols <= others and not other.dead]
+                joint = (with_demands(trace, rest, other, others) for other in found)
+                both = next((way for way in joint if way is not None), None)
+                if both is not None:
+                    path = both
                     break
     return verdict
 
@@ -148,10 +152,16 @@ def is_among(few: Iterable[Atom], many: Collection[Atom]) -> bool:
     return all(atom in many for atom in few)
 
 
-def speaks_of(literal: Condition, symbol: str) -> bool:
-    """Whether a literal says something of a switch, alone or together with others."""
-    key = literal[0]
-    return any(speaks_of(inner, symbol) for inner in key[1]) if key[0] == "all" else key[0] in ("true", "in") and key[1] == symbol
+def speaks_of(trace: Trace, literal: Condition, symbol: str) -> bool:
+    """Whether a literal says something of a switch, or of what follows from it, alone or together with others."""
+    return any(base_of(trace.switches, key[1]) == symbol for key in keys_in((literal,)))
+
+
+def with_demands(trace: Trace, path: Path, other: Verdict, symbols: Collection[str]) -> Path | None:
+    """A path with what the mistake asks of some switches elsewhere, so that a condition on these holds for both; None where none does."""
+    alone = frozenset(literal for literal in other.path if not parts_of(literal[0]) and literal[0][0] in ("true", "in"))
+    asked = frozenset(literal for literal in alone if base_of(trace.switches, literal[0][1]) in symbols)
+    return extend(path, asked)
 
 
 def at_default(trace: Trace, symbol: str, told: Path) -> Iterator[Path]:
@@ -159,7 +169,7 @@ def at_default(trace: Trace, symbol: str, told: Path) -> Iterator[Path]:
     switch = trace.switch(symbol)
     default = constant_of(switch.default) if switch is not None else None
     if default is not None:
-        kinds = {key[0]: key for key, _ in sorted(told, key=repr)}
+        kinds = {key[0]: key for key, _ in sorted(told, key=repr) if key[1] == symbol}
         found = {(("in", symbol, frozenset(default)), True)} if "in" in kinds else set()
         yield frozenset({*found, (kinds["true"], bool(default[0]))} if "true" in kinds else found)
 

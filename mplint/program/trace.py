@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -13,16 +12,10 @@ from mplint.program.conditions import Condition, Path, extend
 from mplint.program.lower import span_of
 from mplint.program.machine import IDENTITY, Event, Switch
 from mplint.program.project import Project
-from mplint.program.values import DTYPE_NAMES, JOINED, Atom, Chain, Constant, DType, Items, Place, Tensor, Value, options
+from mplint.program.values import Atom, Chain, Items, Place, Tensor, Value, options
+from mplint.program.verdict import Verdict, judged, needs, switch_of
 from mplint.python.document import InputError, is_test_path
 from mplint.targets import Targets
-
-# words by which a switch tells that its user chooses the precision by it
-PRECISION = re.compile(r"amp|fp16|bf16|fp8|half|float|mixed|precision|dtype|scaler|autocast|16\b", re.I)
-
-TURNED = (" is set", " is given")  # how the words end for what is off by default
-MOST_SHOWN = 3  # conditions of a message
-GIVEN = "is not `None`"  # how the words end for what has to be given at all, which says little
 
 T = TypeVar("T")
 CALLERS = "callers"  # the context of an entry that users of a library run
@@ -102,38 +95,6 @@ class Entry:
                 self.by_kind.setdefault(event.kind, []).append(number)
         found = [number for kind in dict.fromkeys(kinds) for number in self.by_kind.get(kind, ())]
         return [events[number] for number in (sorted(found) if len(kinds) > 1 else found)]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """How sure something is: it holds on a path of the program, where `switches` are turned from their defaults.
-
-    `switches` are what a user may set (options, settings, parameters), shown as code; empty: it holds as the program stands.
-    `kinds`: which kinds of switches they are. `dead`: one stays at its default whatever a user turns, so that nothing is proven.
-    `symbols`: what conditions call the switches.
-    """
-
-    script: bool
-    switches: tuple[str, ...]
-    kinds: tuple[str, ...] = ()
-    dead: bool = False
-    symbols: frozenset[str] = frozenset()
-
-    @property
-    def proven(self) -> bool:
-        """Whether it holds as the program stands."""
-        return not self.switches
-
-    def condition(self) -> str:
-        """ " when `--amp` is given", or "" where nothing has to be turned; of many what chooses the precision or turns a thing on."""
-        if not self.switches:
-            return ""
-        telling = [words for words in self.switches if not words.endswith(GIVEN)] or list(self.switches)
-        if len(telling) > 2:
-            chosen = [words for words in telling if PRECISION.search(words)]
-            turned = [words for words in telling if words not in chosen and words.endswith(TURNED)][: max(0, MOST_SHOWN - len(chosen))]
-            telling = [words for words in telling if words in chosen or words in turned] or telling[:2]
-        return f" when {' and '.join(telling)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,55 +216,11 @@ class Trace:
 
     def verdict(self, entry: Entry, path: Iterable[Condition]) -> Verdict:
         """What has to be turned for a path to be taken."""
-        literals = frozenset(path)
-        words: dict[str, None] = {}
-        kinds: dict[str, None] = {}
-        symbols: set[str] = set()
-        dead = False
-        for switch, symbol in self.switches_of(literals):
-            needed = needs(switch, literals, symbol)
-            if needed is not None:
-                words[needed] = None
-                symbols.add(symbol)
-                kinds[switch.kind] = None
-                dead = dead or symbol in self.unset
-        for clause in sorted((key[1] for key, sense in literals if key[0] == "all" and not sense), key=repr):
-            ways = self.ways(clause, literals)
-            if ways:
-                words[" or ".join(ways)] = None
-                kinds["option"] = None
-                symbols.update(key[1] for key, _ in clause)
-        return Verdict(entry.script, tuple(words), tuple(sorted(kinds)), dead, frozenset(symbols))
-
-    def switches_of(self, literals: Path) -> list[tuple[Switch, str]]:
-        """The switches that a path speaks of, with their symbols, in the order of their names."""
-        symbols = {key[1] for key, _ in literals if key[0] in ("true", "in")}
-        found = ((self.switch(s), s) for s in symbols)
-        return sorted(((switch, s) for switch, s in found if switch is not None), key=lambda pair: (pair[0].name, pair[1]))
+        return judged(self.switches, self.unset, entry.script, frozenset(path))
 
     def switch(self, symbol: Hashable) -> Switch | None:
         """The switch that a symbol stands for, alone or as one of several unknowns that were joined to one."""
-        return self.switches.get(symbol.rstrip(JOINED)) if isinstance(symbol, str) else None
-
-    def ways(self, clause: Path, literals: Path) -> list[str]:
-        """What may be turned so that not all literals of a clause hold; none where the defaults, or the path, already see to it.
-
-        Where nobody knows a default, a user decides by what speaks of precision.
-        """
-        found: dict[str, None] = {}
-        for key, sense in sorted(clause, key=repr):
-            if (key, not sense) in literals:
-                return []
-            if key[0] not in ("true", "in"):
-                return []
-            switch = self.switches.get(key[1])
-            if switch is None:
-                return []
-            needed = needs(switch, frozenset({(key, not sense)}), key[1])
-            if needed is None:
-                return []
-            found[needed] = None
-        return list(found)
+        return switch_of(self.switches, symbol)
 
     def is_dead(self, path: Path) -> bool:
         """Whether a path is taken only with a parameter that the project's callers leave at its default."""
@@ -313,94 +230,6 @@ class Trace:
             if key[0] in ("true", "in") and key[1] in self.unset and needs(self.switches[key[1]], path, key[1]) is not None:
                 return True
         return False
-
-
-def needs(switch: Switch, literals: Path, symbol: str) -> str | None:
-    """What a user has to do with a switch so that the literals on it hold; None where its default does."""
-    truth, allowed, excluded = demands(literals, symbol)
-    default = constant_of(switch.default)
-    if default is None:
-        if allowed is not None and switch.offered and allowed.issuperset(switch.offered):
-            return None
-        if (truth or allowed) and (speaks_of_precision(switch.name, allowed) or switch.offered):
-            return words_of(switch, truth, allowed, excluded, file_of(symbol))
-        return None
-    (value,) = default
-    if (truth is None or bool(value) is truth) and (allowed is None or value in allowed) and value not in excluded:
-        return None
-    return words_of(switch, truth, allowed, excluded, file_of(symbol))
-
-
-def file_of(symbol: str) -> str:
-    """The configuration file that says a setting; "" where none does, or one of several."""
-    path = symbol.partition(f"{IDENTITY}file:")[2]
-    return path if path.endswith((".yaml", ".yml", ".json", ".toml")) else ""
-
-
-def demands(literals: Path, symbol: str) -> tuple[bool | None, frozenset[Hashable] | None, frozenset[Hashable]]:
-    """What literals say of an unknown: its truth, the constants that it may be (None: any), and those that it is not."""
-    truth: bool | None = None
-    allowed: frozenset[Hashable] | None = None
-    excluded: frozenset[Hashable] = frozenset()
-    for key, sense in literals:
-        if key[1] != symbol or key[0] not in ("true", "in"):
-            continue
-        if key[0] == "true":
-            truth = sense
-        elif sense:
-            allowed = key[2] if allowed is None else allowed & key[2]
-        else:
-            excluded |= key[2]
-    return truth, None if allowed is None else allowed - excluded, excluded
-
-
-def constant_of(default: Value | None) -> tuple[Hashable] | None:
-    """A default as conditions speak of it, in a tuple; None where it is not known."""
-    if type(default) is Constant:
-        return (default.value,)
-    if type(default) is DType:
-        return (f"dtype:{default.letter}",)
-    return None
-
-
-def speaks_of_precision(name: str, values: Iterable[Hashable] | None) -> bool:
-    """Whether a setting whose default nobody knows is one that its user chooses the precision by."""
-    return any(PRECISION.search(str(text)) for text in (name, *(values or ())))
-
-
-def words_of(switch: Switch, truth: bool | None, allowed: Iterable[Hashable] | None, excluded: Iterable[Hashable], file: str = "") -> str:
-    """What a user has to do with a switch, as a line of the file that says it where one does."""
-    name = f"`{switch.name}`"
-    values = [str(truth).lower()] if allowed is None and truth is not None else [shown_values([v]).strip("`") for v in allowed or ()]
-    if file and len(values) == 1 and not switch.test:
-        default = constant_of(switch.default)
-        shown = shown_values(default).strip("`") if default is not None else ""
-        now = f" (now `{shown.lower() if isinstance(default[0], bool) else shown}`)" if default is not None and shown else ""
-        return f"{file} says `{switch.name}: {values[0]}`{now}"
-    if switch.test:
-        return name if truth else f"not {name}"
-    if allowed is not None:
-        return f"{name} is {shown_values(allowed)}"
-    default = constant_of(switch.default)
-    every = dict.fromkeys((*switch.choices, *(default or ()))) if switch.choices else {}
-    left = [c for c in every if c not in set(excluded)]
-    if truth is None and 0 < len(left) <= 2:
-        return f"{name} is {shown_values(left)}"
-    if truth is None:
-        return f"{name} is not {shown_values([v for v in excluded if default is None or v == default[0]])}"
-    if switch.kind == "option" and (default is None or isinstance(default[0], bool)):
-        if not truth and switch.off:
-            return f"`{switch.off}` is given"
-        return f"{name} is given" if truth else f"{name} is not given"
-    if default is not None and default[0] is True and not truth:
-        return f"{name} is false"
-    return f"{name} is set" if truth else f"{name} is not set"
-
-
-def shown_values(values: Iterable[Hashable]) -> str:
-    """Constants as messages list them."""
-    names = sorted({DTYPE_NAMES.get(str(v).removeprefix("dtype:"), "?") if str(v).startswith("dtype:") else str(v) for v in values})
-    return " or ".join(f"`{name}`" for name in names)
 
 
 def in_characters(lines: Sequence[str], line: int, column: int) -> int:

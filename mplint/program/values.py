@@ -6,6 +6,7 @@ A value is an atom or `Alternatives`: atoms with the conditions under which each
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, dataclass_transform, final
@@ -314,6 +315,7 @@ class Items:
 
 
 JOINED = "|"  # ends the symbol of an unknown that several were joined to
+JOINED_OF = "\0…"  # what identifies one that several were joined to which have other names begins so
 UNKNOWNS = 1
 LARGE = 16  # entries, among which a key is looked up in a table
 
@@ -486,7 +488,7 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
     if len(unknown) > 1 and len(kept) > UNKNOWNS:
         guards = frozenset.intersection(*(kept.pop(u) for u in unknown))
         hints = {u.hint for u in unknown}
-        kept[Unknown(min(u.symbol for u in unknown) + JOINED, hints.pop() if len(hints) == 1 else "")] = guards
+        kept[Unknown(joined_symbol([u.symbol for u in unknown]), hints.pop() if len(hints) == 1 else "")] = guards
     if len(kept) > Alternatives.LIMIT * (2 if all(type(a) is State for a in kept) or are_states(kept) else 1):
         return Unknown(MANY + ",".join(sorted({type(a).__name__ for a in kept})))
     if len(kept) == 1:
@@ -495,6 +497,18 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
     if sum(len(ways.get(atom, ())) or 1 for atom in kept) <= Alternatives.LIMIT:
         return Alternatives(tuple((guards, atom) for atom, all_of in kept.items() for guards in ways.get(atom, (all_of,))))
     return Alternatives(tuple((either_way(ways[atom])[0] if atom in ways else guards, atom) for atom, guards in kept.items()))
+
+
+def joined_symbol(symbols: Sequence[str]) -> str:
+    """The symbol of an unknown that several were joined to: it stands for what is set only where all of them are called the same."""
+    first = min(symbols)
+    names = {re.split(r"[^\w-]+", symbol.partition("\0")[0].rstrip(")]'\""))[-1] for symbol in symbols}
+    return first + JOINED if len(names) == 1 else first_joined(first).replace("\0", JOINED_OF, 1) + JOINED
+
+
+def first_joined(symbol: str) -> str:
+    """The symbol of the first of several unknowns that were joined to one."""
+    return symbol.replace(JOINED_OF, "\0", 1).rstrip(JOINED)
 
 
 def join_entries(kept: dict[Atom, frozenset[Condition]]) -> None:

@@ -21,6 +21,9 @@ CAUTION = {Applicability.SAFE: 0, Applicability.UNSAFE: 1, Applicability.DISPLAY
 MODULES = {"torch.cuda.amp": "torch.amp", "torch.cpu.amp": "torch.amp"}
 
 
+DTYPES = ("torch.float16", "torch.half", "torch.bfloat16")
+
+
 class Rewrite(NamedTuple):
     """The changes of one reference and how safe they are."""
 
@@ -215,7 +218,7 @@ class Migration:
             return None
         device, changes = self._quoted(symbol.device), []
         for index, value in enumerate(positional):
-            name = "" if starred or symbol.kind == "function" else f"{symbol.params[index]}="
+            name = "" if starred or symbol.kind == "function" else f"{self._parameter(call, symbol, index)}="
             changes.append(self._insert(value, device if index == 0 else "", name))
         if not positional and call.keywords:
             changes.append(self._insert(call.keywords[0], device, ""))
@@ -226,6 +229,12 @@ class Migration:
             line, column = self.file.span(call)[2:]
             changes.append(Replace(Span(line, column - 1, line, column - 1), device))
         return tuple(changes)
+
+    def _parameter(self, call: ast.Call, symbol: Symbol, index: int) -> str:
+        """The name of an argument: a dtype alone in the place of `enabled`, which the old class refuses, was meant for the dtype."""
+        alone = index == 0 and len(call.args) == 1 and not any(keyword.arg == "dtype" for keyword in call.keywords)
+        is_dtype = alone and symbol.kind == "autocast" and self.file.names.resolve(call.args[0]) in DTYPES
+        return "dtype" if is_dtype else symbol.params[index]
 
     def _has_device(self, call: ast.Call, symbol: Symbol, positional: list[ast.expr]) -> bool:
         """Whether the arguments already are those of the new API, the device among them."""

@@ -11,8 +11,9 @@ from mplint.findings import AddImport, Applicability, Confidence, Finding, Fix, 
 from mplint.program.conditions import Path, symbols_of
 from mplint.program.lower import span_of
 from mplint.program.machine import Args, Event, Switch
-from mplint.program.trace import Trace, needs, possible, shown_symbol
+from mplint.program.trace import Trace, possible, shown_symbol
 from mplint.program.values import DOUBLE, SINGLE, Atom, Constant, DType, Place, Step, Test, Unknown, Value
+from mplint.program.verdict import needs
 from mplint.python.arguments import argument_start
 from mplint.python.syntax import argument
 from mplint.rule import Rule

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from mplint.configs.trainers.config_file import ConfigFile
 from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.frameworks.trainers.written import setups
-from mplint.program.trace import Trace, Verdict
+from mplint.program.trace import Trace
+from mplint.program.verdict import Verdict
 from mplint.python.file import SourceFile
 from mplint.rule import Rule, Surroundings
 

@@ -10,8 +10,9 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Se
 from mplint.frameworks.torch import half
 from mplint.program.conditions import Path
 from mplint.program.machine import Event
-from mplint.program.trace import Trace, Verdict, possible
+from mplint.program.trace import Trace, possible
 from mplint.program.values import Autocast, Class, Place, Step
+from mplint.program.verdict import Verdict
 from mplint.python.syntax import FUNCTIONS
 from mplint.rule import Rule
 

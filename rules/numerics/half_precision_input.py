@@ -11,8 +11,9 @@ from mplint.frameworks.keras.evidence import imports, programs
 from mplint.frameworks.keras.policies import MIXED, OPEN, written_letter
 from mplint.program.conditions import Path
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace, Verdict, possible
+from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import BFLOAT, DTYPE_NAMES, HALF, Place, State, Step
+from mplint.program.verdict import Verdict
 from mplint.python.arguments import drop_argument
 from mplint.python.document import is_test_path
 from mplint.python.syntax import argument

@@ -269,9 +269,7 @@ def resumes(trace: Trace, entry: Entry) -> bool:
     """Whether anything in the program takes training up again: what another one beside it in the checkout loads says nothing of it."""
     paths = {entry.path, *(e.place.path for e in entry.of("checkpoint saved", "owner saved", "scaler step"))}
     joined = graph_of(trace).joined
-    loads = loading_optimizers(trace)
-    if entry.script and loads.isdisjoint(graph_of(trace).below([entry.path])):
-        loads -= {other.path for other in trace.entries if other.script}  # scripts of their own, which write such files, too
+    loads = {event.place.path for other, event in loads_of_optimizers(trace) if may_be_called(trace, entry, paths, other, event)}
     if not {joined.get(path, path) for path in loads}.isdisjoint(joined.get(path, path) for path in paths):
         return True
     for path in sorted(paths):
@@ -284,13 +282,29 @@ def resumes(trace: Trace, entry: Entry) -> bool:
     return False
 
 
-def loading_optimizers(trace: Trace) -> set[str]:
-    """The files that restore the state of an optimizer."""
-    held = trace.held.get("loading optimizers")
-    if not isinstance(held, set):
-        found = (e.place.path for entry in trace.entries for e in entry.of("state loaded") if e.data["what"] == "optimizer")
-        held = trace.held["loading optimizers"] = set(found)
-    return set(held)
+def loads_of_optimizers(trace: Trace) -> list[tuple[Entry, Event]]:
+    """Where the state of an optimizer is restored, with the beginnings of the program that lead there."""
+    held = trace.held.get("loads of optimizers")
+    if not isinstance(held, list):
+        found = ((entry, event) for entry in trace.entries for event in entry.of("state loaded"))
+        held = trace.held["loads of optimizers"] = [pair for pair in found if pair[1].data["what"] == "optimizer"]
+    return held
+
+
+def may_be_called(trace: Trace, entry: Entry, paths: set[str], other: Entry, event: Event) -> bool:
+    """Whether a program may restore a state as another beginning does: a main program that was run to its end does what it did.
+
+    What else there is in the files that write its checkpoints is part of their format, and what they import may be called by its name.
+    """
+    if other is entry or event.place.path in paths:
+        return True
+    below = graph_of(trace).below([entry.path]) if entry.script else ()
+    if not entry.script or not entry.complete:
+        return not entry.script or not other.script or event.place.path in below
+    if other.script or event.place.path not in below:
+        return False
+    named = (trace.project.ir(path) for path in below if path != event.place.path) if trace.project is not None else ()
+    return any(ir is not None and event.function in ir[2] for ir in named)
 
 
 def resumes_weights_alone(trace: Trace, path: str) -> bool:

@@ -12,8 +12,9 @@ from mplint.frameworks.torch import steps
 from mplint.frameworks.torch.protocol import taken_at
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Args, Event
-from mplint.program.trace import Entry, Trace, Verdict, possible
+from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Place, Step, Tensor
+from mplint.program.verdict import Verdict
 from mplint.rule import Rule
 
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from mplint.findings import Applicability, Change, Confidence, Finding, Fix, Severity
 from mplint.frameworks.torch import steps
 from mplint.program.conditions import Path
-from mplint.program.trace import Entry, Trace, possible, shown_symbol, speaks_of_precision
+from mplint.program.trace import Entry, Trace, possible, shown_symbol
 from mplint.program.values import Object, Place, Step, Test, Unknown
+from mplint.program.verdict import speaks_of_precision
 from mplint.python.document import is_test_path
 from mplint.python.file import SourceFile
 from mplint.python.names import Binding, position

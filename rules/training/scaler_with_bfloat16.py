@@ -7,6 +7,7 @@ import re
 from collections.abc import Container, Iterator
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
+from mplint.frameworks.given import BFLOAT16, FLOAT16
 from mplint.frameworks.torch import steps
 from mplint.program.conditions import Condition, Path, allowed_values, extend, tells_arms_apart, unsettled
 from mplint.program.machine import Event
@@ -157,7 +158,7 @@ class ScalerWithBfloat16(Rule):
             case _:
                 return
         match given:
-            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[asked]) if names(asked, BFLOAT_WORDS):
+            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[asked]) if names(asked, BFLOAT16):
                 name = "torch.float16" if isinstance(asked, ast.Attribute) else '"float16"'
                 change = Replace(file.span(asked), name)
                 yield self.at(
@@ -193,7 +194,7 @@ class ScalerWithBfloat16(Rule):
                 continue  # the replicas compute in float16, and need the scale
             seen.add(id(origin))
             where = place_of(trace, entry, origin, region)
-            verdict = self.verdict(trace, entry, path, where)
+            verdict = self.verdict(trace, entry, path, where, origin, scaling, region)
             chain = [Step(region.data["autocast"].chain[0].place, "autocast runs in bfloat16 here")] if region is not None else []  # type: ignore[attr-defined]
             yield self.at(
                 trace,
@@ -246,10 +247,6 @@ class ScalerWithBfloat16(Rule):
         )
 
 
-BFLOAT_WORDS = frozenset({"bf16", "bfloat16", "bf16-mixed", "amp_bf16", "amp_bfloat16", "torch.bfloat16", "dtype:b", "mixed_bfloat16"})
-FLOAT_WORDS = frozenset({"fp16", "float16", "half", "16", "16-mixed", "amp_fp16", "torch.float16", "dtype:h", "mixed_float16", 16})
-
-
 def is_asked_about(trace: Trace, raised: Place, name: str) -> bool:
     """Whether the condition under which something is raised reads a variable."""
     found = trace.node(raised)
@@ -284,12 +281,12 @@ def named_bfloat16(path: Path, own: Path) -> Iterator[tuple[str, bool]]:
         allowed = allowed_values(path, symbol)
         if not allowed:
             continue
-        halves = allowed & BFLOAT_WORDS
-        if halves and not allowed - BFLOAT_WORDS:
+        halves = allowed & BFLOAT16
+        if halves and not allowed - BFLOAT16:
             yield shown_symbol(symbol), True
-        elif halves and allowed & FLOAT_WORDS and not allowed - BFLOAT_WORDS - FLOAT_WORDS:
+        elif halves and allowed & FLOAT16 and not allowed - BFLOAT16 - FLOAT16:
             flags = allowed_values(own, symbol)
-            if flags is not None and flags & BFLOAT_WORDS:
+            if flags is not None and flags & BFLOAT16:
                 yield shown_symbol(symbol), False
 
 
@@ -412,9 +409,7 @@ def chooses_dtype(literal: Condition) -> bool:
     """Whether a condition is on an option that names dtypes, or on whether there is bfloat16."""
     key, _ = literal
     if key[0] == "in":
-        return bool(key[2] & (BFLOAT_WORDS | FLOAT_WORDS)) or bool(
-            set(words_of(shown_symbol(key[1]).replace("_", " "))) & {"dtype", "precision"}
-        )
+        return bool(key[2] & (BFLOAT16 | FLOAT16)) or bool(set(words_of(shown_symbol(key[1]).replace("_", " "))) & {"dtype", "precision"})
     return key[0] == "true" and bool(words_of(shown_symbol(key[1]).replace("_", " ").replace(".", " ")) & {"bf16", "bfloat16"})
 
 
@@ -434,7 +429,7 @@ def can_be_named(trace: Trace, guards: Path) -> bool:
 def asks_for_float16(literals: Path) -> bool:
     """Whether conditions ask for float16: an option that is compared with it, or one that is named for it alone."""
     for key, sense in literals:
-        if key[0] == "in" and sense and key[2] <= FLOAT_WORDS:
+        if key[0] == "in" and sense and key[2] <= FLOAT16:
             return True
         if key[0] == "true" and sense and words_of(shown_symbol(key[1]).rpartition(".")[2].replace("_", " ")) & {"fp16", "float16", "half"}:
             return True
@@ -499,7 +494,7 @@ def compared(trace: Trace, made: Event) -> Fix | None:
     given = argument(found[1], "enabled") if found is not None and isinstance(found[1], ast.Call) else None
     match given:
         case ast.Compare(left=left, ops=[ast.In()], comparators=[ast.List(elts=listed) | ast.Tuple(elts=listed) | ast.Set(elts=listed)]):
-            half = [name for name in listed if names(name, FLOAT_WORDS)]
+            half = [name for name in listed if names(name, FLOAT16)]
             if found is not None and len(half) == 1:
                 text = f"{found[0].text(left)} == {found[0].text(half[0])}"
                 return Fix(f"enable it for `{text}` only", Applicability.UNSAFE, (Replace(found[0].span(given), text),))

@@ -10,7 +10,7 @@ from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.frameworks.choices import ways_on
 from mplint.program.conditions import Condition, Key, Path, extend, tells_arms_apart
 from mplint.program.machine import IDENTITY, Event
-from mplint.program.trace import Entry, Trace, possible, speaks_of_precision
+from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import (
     BFLOAT,
     HALF,
@@ -27,6 +27,7 @@ from mplint.program.values import (
     atoms,
     options,
 )
+from mplint.program.verdict import speaks_of_precision
 from mplint.python.document import is_test_path
 from mplint.rule import Rule
 
@@ -158,7 +159,7 @@ class ScalerWithoutAutocast(Rule):
 
     def _told(self, trace: Trace, entry: Entry, made: Event, scaling: Event, plain: Plain) -> Finding:
         name = trace.text(made.place).partition("(")[0]
-        verdict = self.verdict(trace, entry, plain.path, made.place)
+        verdict = self.verdict(trace, entry, plain.path, made.place, made, scaling)
         scaled = Step(scaling.place, "the loss is scaled here")
         is_off = "is" if plain.path <= made.path | scaling.path or not verdict.proven else "may be"
         certain = verdict.proven and plain.path <= made.path | scaling.path

@@ -10,8 +10,9 @@ from mplint.program.conditions import EMPTY, Condition, extend
 from mplint.program.event import Event
 from mplint.program.machine import Switch
 from mplint.program.supposed import settled
-from mplint.program.trace import Entry, Trace, Verdict
+from mplint.program.trace import Entry, Trace
 from mplint.program.values import FALSE, Constant, Place, alternatives
+from mplint.program.verdict import Verdict
 
 NAMES = ("amp", "adam", "resume", "workers")
 WHERE = Place("train.py", 1)

@@ -18,8 +18,9 @@ from mplint.program.conditions import Condition, Path
 from mplint.program.entries import definitions
 from mplint.program.lower import IR
 from mplint.program.machine import Event
-from mplint.program.trace import Entry, Trace, Verdict, Words, possible
+from mplint.program.trace import Entry, Trace, Words, possible
 from mplint.program.values import BFLOAT, COMPUTE, HALF, Chain, Module, Place, State, Step, Tensor
+from mplint.program.verdict import Verdict
 from mplint.python.document import is_test_path
 
 MINDFUL = frozenset(

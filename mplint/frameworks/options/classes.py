@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from mplint.frameworks.options.namespaces import PLAIN, default_of, leaf
+from mplint.frameworks.options.namespaces import KIND, PLAIN, default_of, leaf, opened
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.program.expressions import ancestors, bind, class_member, external_bases, lookup
 from mplint.program.lower import IR
@@ -240,12 +240,17 @@ vocabulary.attribute_assigned.append(flag_of_instance)
 
 def takes_open_names(m: Machine, receiver: Value | None, key: Value | None) -> bool:
     """Whether a program asks settings for a name that comes from outside, or sets one."""
-    held = type(receiver) is Object and receiver.kind == "instance" and type(receiver.type) is Class and type(key) is Unknown
-    return held and holds_settings(m, receiver.type)  # type: ignore[union-attr, arg-type]
+    if type(receiver) is not Object or type(key) is not Unknown:
+        return False
+    held = receiver.kind == "instance" and type(receiver.type) is Class
+    return receiver.kind == KIND or (held and holds_settings(m, receiver.type))  # type: ignore[arg-type]
 
 
 def leave_open(m: Machine, made: Object, place: Place) -> None:
     """Leave each field of settings to the user, its value so far the default: what is set has a name from outside."""
+    if made.kind == KIND:
+        opened(m, made, place)
+        return
     cls = made.type
     for name, (owner, annotation) in fields_of(m, cls).items() if type(cls) is Class else ():
         value = m.read(made.id, name) or m.read(owner.id, name)

@@ -6,7 +6,7 @@ A parser's options stand in slots `option dest`, listed in `#dests`; groups and 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 from mplint.frameworks.options.classes import open_instance
 from mplint.frameworks.options.namespaces import (
@@ -265,14 +265,43 @@ def parse(m: Machine, parser: Object, args: Args, place: Place) -> Value:
         made = into
     else:
         made = namespace(m, ("parsed", parser.id), "argparse.Namespace", place, "args")
+    words = fixed_words(m, args, place)
     for dest in dests(m, parser.id):
         value = m.read(parser.id, f"option {dest}")
         if value is not None:
-            put(m, made, dest, value)
+            put(m, made, dest, value if words is None else as_written(m, dest, value, words))
     classes = m.read(parser.id, "#annotated")
     if type(classes) is Class:
         return open_instance(m, classes, place, "--", "option")
     return made
+
+
+def fixed_words(m: Machine, args: Args, place: Place) -> list[str] | None:
+    """The command line that the program itself gives to its parser; None where it is the user's."""
+    given = args.get(0, "args")
+    if type(given) is Constant and isinstance(given.value, str):
+        return given.value.split()
+    held = items_of(m, given, place.position) if given is not None and type(given) is not Constant else None
+    if held is None or not all(type(item) is Constant and isinstance(item.value, str) for item in held):
+        return None
+    return [str(item.value) for item in held if type(item) is Constant]
+
+
+def as_written(m: Machine, dest: str, value: Value, words: Sequence[str]) -> Value:
+    """The value of an option on a command line that the program itself has written: its default, unless its name stands there."""
+    switch = m.switches.get(value.symbol) if type(value) is Unknown else None
+    if switch is None or switch.default is None:
+        return value
+    if any(word.startswith("-") and is_of(word, switch.name) for word in words):
+        flag = type(switch.default) is Constant and isinstance(switch.default.value, bool) and switch.name in words
+        return (FALSE if switch.default == TRUE else TRUE) if flag else value
+    m.declared.pop(dest, None)
+    return switch.default
+
+
+def is_of(word: str, name: str) -> bool:
+    """Whether a word of a command line may name an option: in full, shortened, or by a letter that nobody knows."""
+    return not word.startswith("--") or name.startswith(word.partition("=")[0])
 
 
 def filled_classes(m: Machine, parser: Object, name: str, values: Value | None, place: Place) -> Value:

@@ -31,6 +31,7 @@ LIVE = (
     "ml_collections.config_dict.config_dict.ConfigDict",
     "ml_collections.config_dict.create",
     "omegaconf.DictConfig",
+    "tensorflow.contrib.training.HParams",
 )
 PLAIN_TREES = (
     "easydict.EasyDict",
@@ -64,7 +65,9 @@ def live_tree(m: Machine, name: str, args: Args, place: Place) -> Value:
     made = namespace(m, m.identity(place), name, place)
     m.write(made.id, "#live", TRUE)
     m.write(made.id, "#rest", Unknown(f"setting[]{IDENTITY}{place.path}:{place.position}"))
-    entries = entries_of(m, args.positional[0]) if args.positional else None
+    if args.named:
+        filled(m, made, Entries(tuple(args.named.items())))
+    entries = entries_of(m, args.positional[0]) if args.positional else Entries() if args.named else None
     return fill_live(m, made, entries, place)
 
 

@@ -14,8 +14,9 @@ from mplint.program.conditions import Condition
 from mplint.program.lower import place_of, span_of
 from mplint.program.machine import Event
 from mplint.program.supposed import settled
-from mplint.program.trace import CALLERS, Entry, Trace, Verdict, speaks_of_precision
+from mplint.program.trace import CALLERS, Entry, Trace
 from mplint.program.values import FALSE, TRUE, Chain, Place, Step, Tensor
+from mplint.program.verdict import Verdict, speaks_of_precision
 from mplint.python.document import InputError
 from mplint.python.parse import parse_text
 

@@ -70,6 +70,7 @@ from mplint.program.values import (
     Value,
     Wrapped,
     atoms,
+    first_joined,
     options,
 )
 
@@ -355,7 +356,7 @@ def dtype_held(m: Machine, owner: Hashable) -> Value | None:
     """The dtype that somebody has cast something to: of several unknown models that were joined to one, the first."""
     held = m.read(owner, "#dtype")
     if held is None and type(owner) is Unknown and owner.symbol.endswith(JOINED):
-        return m.read(Unknown(owner.symbol.rstrip(JOINED), owner.hint), "#dtype")
+        return m.read(Unknown(first_joined(owner.symbol), owner.hint), "#dtype")
     return held
 
 

@@ -5,9 +5,12 @@ Events: "float16 offered", with the conditions under which a model is run in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from functools import cache
 
+from mplint.configs.trainers.duties import kinds
 from mplint.frameworks.vocabulary import Vocabulary
+from mplint.precisions import spellings
 from mplint.program.conditions import Path
 from mplint.program.machine import Args, Machine
 from mplint.program.values import Atom, Constant, Object, Place, Unknown, Value, options
@@ -16,7 +19,6 @@ vocabulary = Vocabulary()
 
 FLAGS = ("Arguments", "Config", "Trainer")  # ends of the names of calls that take `fp16=True`
 TRAINERS = ("Trainer", "Fabric")  # and `precision="16-mixed"`
-MIXED = ("16-mixed", "16", 16, "fp16", "amp_fp16")
 WRAPPERS = frozenset({"AmpOptimWrapper", "Fp16OptimizerHook"})
 
 
@@ -36,7 +38,7 @@ def offer(m: Machine, words: str, title: str, args: Args, place: Place) -> None:
 def wanted(atom: Atom, name: str) -> bool:
     """Whether a setting asks for float16, or may be told to."""
     if type(atom) is Constant:
-        return atom.value is True if name == "fp16" else atom.value in MIXED and atom.value is not True
+        return atom.value is True if name == "fp16" else atom.value in mixed_modes() and atom.value is not True
     return type(atom) is Unknown
 
 
@@ -47,7 +49,14 @@ def flag_on(atom: Atom) -> Path:
 
 def mixed(atom: Atom) -> Path:
     """The condition that a precision is float16's."""
-    return frozenset({(("in", atom.symbol, frozenset(MIXED)), True)}) if type(atom) is Unknown else frozenset()
+    return frozenset({(("in", atom.symbol, mixed_modes()), True)}) if type(atom) is Unknown else frozenset()
+
+
+@cache
+def mixed_modes() -> frozenset[Hashable]:
+    """What trainers call a precision in which models run in float16, and no parameters are cast."""
+    named = {value for kind in kinds() for value, dtype in kind.modes if dtype == "float16"} & spellings("float16")
+    return frozenset({*named, *(int(value) for value in named if value.isdigit())})
 
 
 @vocabulary.prefix("")

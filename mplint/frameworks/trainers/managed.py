@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from mplint.frameworks.torch.protocol import dtype_of, is_optimizer_name, key_of, map_value, of_optimizer, optimizer_step, zero_grad
 from mplint.frameworks.trainers.weights import owner_of
 from mplint.frameworks.vocabulary import Entered, Vocabulary
+from mplint.precisions import dtypes
 from mplint.program.conditions import Path
 from mplint.program.expressions import bind, class_member
 from mplint.program.machine import Args, Event, Machine
@@ -43,25 +44,9 @@ from mplint.program.values import (
 vocabulary = Vocabulary()
 HOSTED = "trainer of"  # begins the identity of the trainer that runs a module, whichever that is
 
-# what a precision is called, and the dtype in which a trainer then computes; what starts with "pure" casts the weights themselves
-MODES: Mapping[str, str] = {
-    "fp16": HALF,
-    "16": HALF,
-    "16-mixed": HALF,
-    "amp_fp16": HALF,
-    "float16": HALF,
-    "bf16": BFLOAT,
-    "bf16-mixed": BFLOAT,
-    "amp_bf16": BFLOAT,
-    "bfloat16": BFLOAT,
-    "no": SINGLE,
-    "32": SINGLE,
-    "32-true": SINGLE,
-    "64": SINGLE,
-    "64-true": SINGLE,
-    "fp32": SINGLE,
-    "None": SINGLE,
-}
+LETTERS = {"float16": HALF, "bfloat16": BFLOAT, "float32": SINGLE}
+# what a precision is called, and the dtype in which a trainer then computes
+MODES: Mapping[str, str] = {word: LETTERS[dtype] for word, dtype in dtypes("mixed").items() if dtype in LETTERS}
 
 
 def dtypes_of_precision(value: Value | None, half: tuple[object, ...], bfloat: tuple[object, ...]) -> list[tuple[Path, str]]:

@@ -6,12 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.configs.trainers.setup import Option, Setup, get, is_on
+from mplint.precisions import dtypes
 
-MODES = {
-    "fp16": "float16", "16": "float16", "16-mixed": "float16", "16-true": "float16",
-    "bf16": "bfloat16", "bf16-mixed": "bfloat16", "bf16-true": "bfloat16",
-    "fp8": "float8", "transformer-engine": "float8", "transformer-engine-float16": "float8",
-}  # fmt: skip
 ACCELERATORS = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda", "tpu": "xla", "mps": "mps", "hpu": "hpu"}
 FLAGS = (("fp16", "float16"), ("bf16", "bfloat16"))
 SECTIONS = (*FLAGS, ("bfloat16", "bfloat16"))
@@ -46,7 +42,7 @@ def modes(setup: Setup) -> Iterator[Mode]:
     else:
         name = "mixed_precision" if setup.trainer == "accelerate" else "precision"
         option = get(options, name)
-        if option is not None and (dtype := MODES.get(option.text or "")) is not None:
+        if option is not None and (dtype := dtypes("mixed", "pure").get(option.text or "")) not in (None, "float32"):
             yield Mode(option, dtype, device)
 
 

@@ -13,6 +13,7 @@ from mplint.frameworks.torch.forwards import trains
 from mplint.frameworks.torch.protocol import dtype_of, map_value
 from mplint.frameworks.torch.tensors import MODULE_WORDS, PARAMETER
 from mplint.frameworks.vocabulary import Vocabulary
+from mplint.precisions import spellings
 from mplint.program.conditions import Path, extend
 from mplint.program.expressions import external_bases, truths
 from mplint.program.machine import IDENTITY, Args, Event, Machine, derived
@@ -188,7 +189,7 @@ def cast(m: Machine, model: Atom, dtype: Value, place: Place) -> None:
         m.fork(arms)
 
 
-SPELLINGS = {HALF: frozenset({"float16", "half", "fp16", "torch.float16"}), BFLOAT: frozenset({"bfloat16", "bf16", "torch.bfloat16"})}
+SPELLINGS = {HALF: spellings("float16"), BFLOAT: spellings("bfloat16")}
 
 
 def asked_for(m: Machine, model: Atom, letter: str) -> Place | None:

@@ -13,8 +13,9 @@ from mplint.findings import Change, Replace, Span
 from mplint.frameworks.trainers.settings import Held, Made, Section, Setting
 from mplint.program.conditions import Path, allowed_values, extend
 from mplint.program.machine import IDENTITY, Event
-from mplint.program.trace import Entry, Trace, Verdict, constant_of, shown_symbol, speaks_of_precision
+from mplint.program.trace import Entry, Trace, shown_symbol
 from mplint.program.values import Constant, Place, Test, Unknown
+from mplint.program.verdict import Verdict, constant_of, speaks_of_precision
 from mplint.python.arguments import drop_argument, drop_entry
 
 if TYPE_CHECKING:
