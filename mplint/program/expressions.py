@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -739,11 +740,21 @@ def truths(m: Machine, value: Value, asked: Hashable = None) -> list[tuple[Path,
         elif kind is Method and type(atom.receiver) is Object and type(atom.receiver.type) is Class:  # type: ignore[union-attr]
             symbol = f"{atom.receiver.type.name}.{atom.name}{IDENTITY}{atom.receiver.id!r}"  # type: ignore[union-attr]
             split(found, path, guards, (("true", symbol), True))  # what a base of another package holds: the same wherever it is asked for
+        elif kind is External and is_open(m, atom.name):  # type: ignore[union-attr]
+            split(found, path, guards, (("true", atom.name), True))  # type: ignore[union-attr]
         elif kind is Tensor or kind is DTypeOf or kind is Method:
             split(found, path, guards, (("place", "tensor", asked or repr(atom)[:80], m.round()), True))
         else:
             found.append((guards, True))
     return found
+
+
+def is_open(m: Machine, name: str) -> bool:
+    """Whether nobody knows what a dotted name holds: one of a module that is nowhere to be found, and no class of it, may be a flag."""
+    head, dot, last = name.partition(".")[0], "." in name, name.rpartition(".")[2].lstrip("_")
+    if not dot or head in m.project.foreign or head in sys.stdlib_module_names or (last[:1].isupper() and not last.isupper()):
+        return False
+    return not m.library.knows(name)
 
 
 def split(found: list[tuple[Path, bool]], path: Path, guards: Path, literal: Condition) -> None:

@@ -149,3 +149,21 @@ def test_call_is_not_cut_short_that_is_given_what_trains(monkeypatch: pytest.Mon
     train = "import torch\nclass Trainer:\n    def train(self):\n        torch.amp.GradScaler('cuda').scale(self.loss()).backward()\n"
     texts = {"main.py": program, "runner.py": runner, "engine.py": train}
     assert makers(run(monkeypatch, texts, ("main.py",), OWN_STEPS=1700, SCRIPT_STEPS=1700)) == ["<module>"]
+
+
+STAGES = f"""
+import torch
+
+def stage(x):
+{LONG}    return x
+
+def main(x):
+{chr(10).join(["    x = stage(x)"] * 90)}
+    torch.amp.GradScaler("cuda")
+"""
+
+
+def test_program_that_takes_more_than_60_000_steps_is_run_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run(monkeypatch, {"m.py": STAGES})
+    assert [(entry.name, entry.complete) for entry in whole.entries] == [("main", True)] and makers(whole) == ["main"]
+    assert makers(run(monkeypatch, {"m.py": STAGES}, OWN_STEPS=60_000)) == []
