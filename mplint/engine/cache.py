@@ -82,9 +82,16 @@ class ProgramCache:
     KEPT = 4
 
     def __init__(self, config: Config, codes: frozenset[str], repository: str) -> None:
-        self.path = place_of("program", config, codes, repository)
+        self._place = (config, codes, repository)
+        self.path = place_of("program", *self._place)
         self.plugins = config.plugins
         self.others: frozenset[str] = frozenset()  # further files that the findings looked up or stored were made from
+
+    def of_part(self, first: str) -> ProgramCache:
+        """Those of a part of the programs, that is known by the first of them."""
+        found = ProgramCache(*self._place)
+        found.path = place_of("program", *self._place, first)
+        return found
 
     def lookup(
         self, facts: bytes, digests: Mapping[str, bytes], read: Callable[[str], bytes], same: Same

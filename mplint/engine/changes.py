@@ -36,7 +36,7 @@ def check_changes(
     results = examine_all(files, job, resolver, given)
     left = frozenset(path for path, data in changes.now.items() if data is None) | changes.strangers
     results = [result for result in results if os.path.abspath(result.path) not in left]
-    now = conclude(results, job, given, keep=True)
+    now = conclude(results, job, given, keep=True, share=True)
     old = {result.path: changes.before[path] for result in results if (path := os.path.abspath(result.path)) in changes.before}
     texts = Texts(given)
     touched = {path: changed_lines(path, data, texts) for path, data in old.items()}
@@ -50,7 +50,7 @@ def check_changes(
     others = contents.keys() - {result.path for result in then}
     then += [check_data(path, contents[path], resolver.targets(path), job.rules(path)) for path in sorted(others)]
     unfiltered = job._replace(config=config._replace(baseline=None))
-    before = conclude(then, unfiltered, contents, keep=True, stage="running the programs as they were before the change")
+    before = conclude(then, unfiltered, contents, keep=True, share=True, stage="running the programs as they were before the change")
     entries = Keys(".", Texts(contents)).count(before.findings)
     fresh = compare(now.findings, entries, Keys(".", texts)).fresh
     wanted = {*here, *fresh}

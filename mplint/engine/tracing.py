@@ -9,16 +9,19 @@ import re
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mplint.catalog import Entry
 from mplint.engine import ceilings
 from mplint.engine.cache import Made, ProgramCache, bytes_of
 from mplint.engine.ceilings import room
 from mplint.engine.grounds import weighed
+from mplint.engine.parts import ProgramPart, parts_of
 from mplint.engine.prefilter import speaks_of_matter
+from mplint.engine.progress import SILENT, Progress
 from mplint.engine.results import Fault, FileResult, digest_of
+from mplint.engine.workers import METHOD, pool_of
 from mplint.errors import describe
 from mplint.findings import Confidence, Finding, Severity
 from mplint.frameworks.known import interpret, project_of
@@ -48,6 +51,45 @@ CLIPPING = re.compile(rb"clip_?grad|grad(?:ient)?s?_?clip")  # in small letters
 T = TypeVar("T", bound=Hashable)
 
 
+class SideBySide(NamedTuple):
+    """How many processes may share the parts of a project, and who is told how many are done."""
+
+    workers: int = 1
+    progress: Progress = SILENT
+
+
+ALONE = SideBySide()
+
+
+class Asked(NamedTuple):
+    """What rules say of a part of a project, by path, what failed, and the further files that this was made from."""
+
+    findings: dict[str, list[Finding]]
+    faults: frozenset[Fault]
+    others: frozenset[str]
+
+
+class Tracing(NamedTuple):
+    """The programs of a project, the parts that are run each by itself, and the rules that ask; `remembered`: former answers."""
+
+    programs: Programs
+    parts: Sequence[ProgramPart]
+    asking: Sequence[Entry]
+    remembered: ProgramCache | None
+
+    def ask(self, number: int) -> Asked:
+        """What rules say of a part: as it was remembered, or else of what happens when it is run."""
+        part = self.parts[number]
+        one = len(self.parts) < 2
+        remembered = self.remembered if one or self.remembered is None else self.remembered.of_part(part.paths[0])
+        faults: set[Fault] = set()
+        found = part_findings(self.programs if one else self.programs.of_part(part), part, self.asking, faults, remembered)
+        return Asked(found, frozenset(faults), remembered.others if remembered is not None else frozenset())
+
+
+_tracing: Tracing | None = None  # what worker processes take their parts from: they begin as copies of this one
+
+
 def traced_findings(
     given: dict[str, str],
     told_by: Mapping[str, FileResult],
@@ -56,6 +98,7 @@ def traced_findings(
     faults: set[Fault],
     remembered: ProgramCache | None,
     targets: Callable[[str], Targets] | None,
+    side_by_side: SideBySide = ALONE,
 ) -> dict[str, list[Finding]]:
     """What rules say of a run's programs (`given`: paths as the project knows them, to those of the run), by path.
 
@@ -63,11 +106,61 @@ def traced_findings(
     """
     programs = Programs(given, read, told_by, targets, kept_programs(remembered))
     named = [path for path in sorted(given) if programs.mentions(path)]
+    tracing = Tracing(programs, parts_of(programs.graph, named, programs.size), asking, remembered)
+    found: dict[str, list[Finding]] = {}
+    answers = each_part(tracing, side_by_side)
+    for asked in answers:
+        faults |= asked.faults
+        for path, findings in asked.findings.items():
+            found.setdefault(path, []).extend(finding for finding in findings if finding not in found[path])
+    if remembered is not None:
+        remembered.others = frozenset().union(*(asked.others for asked in answers))
+    return found
+
+
+def each_part(tracing: Tracing, side_by_side: SideBySide) -> list[Asked]:
+    """What rules say of each part, in the order of the parts, from as many processes as there may be."""
+    global _tracing
+    count = len(tracing.parts)
+    workers = min(side_by_side.workers, count) if METHOD == "fork" else 1
+    if count > 1:
+        side_by_side.progress.begin("running the programs, part by part", count)
+    found: dict[int, Asked] = {}
+    if workers < 2:
+        for number in range(count):
+            found[number] = tracing.ask(number)
+            side_by_side.progress.step()
+        return list(found.values())
+    from concurrent.futures import as_completed
+
+    _tracing = tracing
+    try:
+        with pool_of(workers, int) as pool:
+            running = {pool.submit(ask_part, number): number for number in range(count)}
+            for done in as_completed(running):
+                found[running[done]] = done.result()
+                side_by_side.progress.step()
+    finally:
+        _tracing = None
+    return [found[number] for number in range(count)]
+
+
+def ask_part(number: int) -> Asked:
+    """What rules say of a part, in a worker process."""
+    assert _tracing is not None
+    return _tracing.ask(number)
+
+
+def part_findings(
+    programs: Programs, part: ProgramPart, asking: Sequence[Entry], faults: set[Fault], remembered: ProgramCache | None
+) -> dict[str, list[Finding]]:
+    """What rules say of a part of a project, by path, as it was remembered or else of what happens when it is run."""
     facts = programs.told_facts() if remembered is not None else b""
-    digests = {path: result.digest for path, result in told_by.items()}
+    digests = {path: result.digest for path, result in programs.told.items()}
     known = remembered.lookup(facts, digests, programs.data, programs.is_lowered_to) if remembered is not None else None
     if known is not None:
         return known
+    given, named = programs.given, part.named
     with deep_stack():
         try:
             with room(ceilings.BYTES):
@@ -96,7 +189,8 @@ def made_of(programs: Programs, project: Project | None, facts: bytes, digests: 
     heard = project.heard - others if project is not None else ()
     asked = project.asked if project is not None else {}
     read, run = frozenset(programs.opened), frozenset(programs.run)
-    return Made(facts, digests, read, run, programs.answers, digested(others), digested(heard), asked, told)
+    leaned = {path: digest for path, digest in digests.items() if path in read or path in run or path in programs.answers}
+    return Made(facts, leaned, read, run, programs.answers, digested(others), digested(heard), asked, told)
 
 
 def kept_programs(remembered: ProgramCache | None) -> LoweredPrograms | None:
@@ -135,9 +229,9 @@ def traced(
 ) -> Trace:
     """The trace of the named programs and of what they import; `recorder` looks on. `relevant`: which functions are of interest."""
     root = project_root(programs.paths()) if len(programs.given) <= FEW else None
-    project = project_of(programs.paths(), programs.lowered, root, programs.folders, programs.imports)
-    clipping = [path for path in programs.paths() if programs.ask(path, clips_gradients)]
-    found = interpret(project, named, programs.ask, recorder, clipping, programs.supported, relevant)
+    project = project_of(programs.paths(), programs.lowered, root, programs.graph)
+    clipping = [path for path in programs.own if programs.ask(path, clips_gradients)]
+    found = interpret(project, named, programs.ask, recorder, clipping, programs.supported, relevant, programs.own)
     found.sources = programs.document
     found.ask = programs.ask
     found.parsed = programs.parsed
@@ -199,24 +293,53 @@ class Programs:
         self.given = given
         self.kept = kept
         self.told = told or {}
+        self.targets = targets
+        self.read = read
+        self.own: Sequence[str] = sorted(given)  # those that are run, and what is joined with them
         self.imports = {path: result.imports for path, result in self.told.items()}
         self.folders = {path: result.folders for path, result in self.told.items() if result.folders}
         self.words = {path: result.words for path, result in self.told.items()}
-        self.targets = targets
-        self.read = read
         self.documents: dict[str, Document] = {}
         self.opened: set[str] = set()  # the programs whose text somebody has read,
         self.run: set[str] = set()  # and those that somebody has asked for in their lowered form
         self.answers: dict[str, dict[Callable[[bytes], Hashable], Hashable]] = {}  # what others were asked of texts
         self.others: set[str] = set()  # programs that were not given
+        self.common: dict[str, dict[Callable[[bytes], Hashable], Hashable]] = {}  # what other parts of the project were answered,
+        self.lowered_once: dict[str, IR | None] = {}  # and the programs that they have lowered
+
+    def of_part(self, part: ProgramPart) -> Programs:
+        """The same programs, of which a part is run: what it reads is noted apart, and read once for all parts."""
+        found = Programs(self.given, self.read, self.told, self.targets, self.kept)
+        found.own, found.graph, found.facts = part.paths, self.graph, self.facts
+        found.words = {path: self.words[path] for path in part.paths if path in self.words}
+        found.documents, found.common, found.lowered_once = self.documents, self.common, self.lowered_once
+        return found
+
+    @cached_property
+    def graph(self) -> ImportGraph:
+        """Which of the programs imports which."""
+        return ImportGraph({path: self.imports.get(path, ()) for path in self.paths()}, self.folders)
+
+    @cached_property
+    def facts(self) -> bytes:
+        """A digest of what all programs are called, of the folders that they add to the import path, and of what they are for."""
+        folders = sorted({os.path.dirname(path) for path in self.given.values()})
+        targets = [self.targets(os.path.join(folder, "_")).told() for folder in folders] if self.targets is not None else []
+        added = [(path, r.folders) for path, r in sorted(self.told.items()) if r.folders]
+        return digest_of(repr((sorted(self.given.items()), added, targets)).encode("utf-8", "surrogatepass"))
 
     def told_facts(self) -> bytes:
         """A digest of everything that is known of the programs without their texts: of their imports, which of the programs they mean."""
-        targets_of = ImportGraph({path: self.imports.get(path, ()) for path in self.paths()}, self.folders).targets
-        folders = sorted({os.path.dirname(path) for path in self.given.values()})
-        targets = [self.targets(os.path.join(folder, "_")).told() for folder in folders] if self.targets is not None else []
-        told = [(path, sorted(targets_of[path]), r.folders, sorted(r.words), r.speaks) for path, r in sorted(self.told.items())]
-        return digest_of(repr((sorted(self.given.items()), told, targets)).encode("utf-8", "surrogatepass"))
+        targets_of = self.graph.targets
+        told = [(path, sorted(targets_of[path]), sorted(r.words), r.speaks) for path in self.own if (r := self.told.get(path)) is not None]
+        return digest_of(repr((self.facts, told)).encode("utf-8", "surrogatepass"))
+
+    def size(self, path: str) -> int:
+        """The bytes of a program; 0 where it can't be read."""
+        try:
+            return len(self.data(path))
+        except OSError:
+            return 0
 
     def paths(self) -> list[str]:
         """The programs that were given."""
@@ -230,10 +353,13 @@ class Programs:
         """The answer to a question about the text of a program, an empty one where it can't be read."""
         known = self.answers.setdefault(path, {})
         if question not in known:
-            try:
-                known[question] = question(self.data(path))
-            except OSError:
-                known[question] = question(b"")
+            common = self.common.setdefault(path, {})
+            if question not in common:
+                try:
+                    common[question] = question(self.data(path))
+                except OSError:
+                    common[question] = question(b"")
+            known[question] = common[question]
         return known[question]  # type: ignore[return-value]
 
     def targets_of(self, path: str) -> Targets:
@@ -269,6 +395,8 @@ class Programs:
         self.opened.add(path)
         if path not in self.documents:
             self.documents[path] = self.loaded(path)
+        elif path not in self.given:
+            self.others.add(path)
         return self.documents[path]
 
     def loaded(self, path: str) -> Document:
@@ -281,6 +409,14 @@ class Programs:
     def lowered(self, path: str) -> IR | None:
         """A lowered program, or None where it can't be read or parsed."""
         self.run.add(path)
+        if path not in self.given:
+            self.others.add(path)
+        if path not in self.lowered_once:
+            self.lowered_once[path] = self.lowered_now(path)
+        return self.lowered_once[path]
+
+    def lowered_now(self, path: str) -> IR | None:
+        """The same, for the first time."""
         known = self.told[path].lowered if path in self.told else None
         if known is not None:
             if self.kept is not None:
