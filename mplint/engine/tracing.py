@@ -84,6 +84,8 @@ class Tracing(NamedTuple):
         remembered = self.remembered if one or self.remembered is None else self.remembered.of_part(part.paths[0])
         faults: set[Fault] = set()
         found = part_findings(self.programs if one else self.programs.of_part(part), part, self.asking, faults, remembered)
+        if not one:
+            gc.collect()  # what one has left behind is thrown away before the next
         return Asked(found, frozenset(faults), remembered.others if remembered is not None else frozenset())
 
 
@@ -135,7 +137,7 @@ def each_part(tracing: Tracing, side_by_side: SideBySide) -> list[Asked]:
 
     _tracing = tracing
     try:
-        with pool_of(workers, int) as pool:
+        with pool_of(workers, is_ready) as pool:
             running = {pool.submit(ask_part, number): number for number in range(count)}
             for done in as_completed(running):
                 found[running[done]] = done.result()
@@ -143,6 +145,10 @@ def each_part(tracing: Tracing, side_by_side: SideBySide) -> list[Asked]:
     finally:
         _tracing = None
     return [found[number] for number in range(count)]
+
+
+def is_ready() -> None:
+    """A worker has begun, with all that it needs."""
 
 
 def ask_part(number: int) -> Asked:
@@ -304,15 +310,14 @@ class Programs:
         self.run: set[str] = set()  # and those that somebody has asked for in their lowered form
         self.answers: dict[str, dict[Callable[[bytes], Hashable], Hashable]] = {}  # what others were asked of texts
         self.others: set[str] = set()  # programs that were not given
-        self.common: dict[str, dict[Callable[[bytes], Hashable], Hashable]] = {}  # what other parts of the project were answered,
-        self.lowered_once: dict[str, IR | None] = {}  # and the programs that they have lowered
+        self.common: dict[str, dict[Callable[[bytes], Hashable], Hashable]] = {}  # what other parts of the project were answered
 
     def of_part(self, part: ProgramPart) -> Programs:
-        """The same programs, of which a part is run: what it reads is noted apart, and read once for all parts."""
+        """The same programs, of which a part is run: what it reads is noted apart, and forgotten with it but for answers."""
         found = Programs(self.given, self.read, self.told, self.targets, self.kept)
         found.own, found.graph, found.facts = part.paths, self.graph, self.facts
         found.words = {path: self.words[path] for path in part.paths if path in self.words}
-        found.documents, found.common, found.lowered_once = self.documents, self.common, self.lowered_once
+        found.common = self.common
         return found
 
     @cached_property
@@ -395,8 +400,6 @@ class Programs:
         self.opened.add(path)
         if path not in self.documents:
             self.documents[path] = self.loaded(path)
-        elif path not in self.given:
-            self.others.add(path)
         return self.documents[path]
 
     def loaded(self, path: str) -> Document:
@@ -409,14 +412,6 @@ class Programs:
     def lowered(self, path: str) -> IR | None:
         """A lowered program, or None where it can't be read or parsed."""
         self.run.add(path)
-        if path not in self.given:
-            self.others.add(path)
-        if path not in self.lowered_once:
-            self.lowered_once[path] = self.lowered_now(path)
-        return self.lowered_once[path]
-
-    def lowered_now(self, path: str) -> IR | None:
-        """The same, for the first time."""
         known = self.told[path].lowered if path in self.told else None
         if known is not None:
             if self.kept is not None:
