@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -122,29 +122,35 @@ def traced_findings(
 
 def each_part(tracing: Tracing, side_by_side: SideBySide) -> list[Asked]:
     """What rules say of each part, in the order of the parts, from as many processes as there may be."""
-    global _tracing
     count = len(tracing.parts)
     workers = min(side_by_side.workers, count) if METHOD == "fork" else 1
     if count > 1:
         side_by_side.progress.begin("running the programs, part by part", count)
     found: dict[int, Asked] = {}
-    if workers < 2:
-        for number in range(count):
+    for number, asked in asked_of_workers(tracing, workers) if workers > 1 else ():
+        found[number] = asked
+        side_by_side.progress.step()
+    for number in range(count):
+        if number not in found:
             found[number] = tracing.ask(number)
             side_by_side.progress.step()
-        return list(found.values())
-    from concurrent.futures import as_completed
+    return [found[number] for number in range(count)]
 
+
+def asked_of_workers(tracing: Tracing, workers: int) -> Iterator[tuple[int, Asked]]:
+    """What rules say of parts, by their numbers, as it comes from workers; where one of those is killed, not of all."""
+    from concurrent.futures import as_completed
+    from concurrent.futures.process import BrokenProcessPool
+
+    global _tracing
     _tracing = tracing
     try:
-        with pool_of(workers, is_ready) as pool:
-            running = {pool.submit(ask_part, number): number for number in range(count)}
+        with suppress(BrokenProcessPool), pool_of(workers, is_ready) as pool:
+            running = {pool.submit(ask_part, number): number for number in range(len(tracing.parts))}
             for done in as_completed(running):
-                found[running[done]] = done.result()
-                side_by_side.progress.step()
+                yield running[done], done.result()
     finally:
         _tracing = None
-    return [found[number] for number in range(count)]
 
 
 def is_ready() -> None:

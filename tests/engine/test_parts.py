@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,6 +120,22 @@ def test_workers_run_the_parts(tmp_path: Path, small: None, monkeypatch: pytest.
     monkeypatch.setattr(tracing, "part_findings", lambda *args: here.append(args) or real(*args))
     assert checked(tmp_path, jobs=2)
     assert here == []  # in this process: what workers do to their copies is not seen here
+
+
+def test_what_a_killed_worker_leaves_is_run_here(tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, random.Random(4), projects=5)
+    expected = checked(tmp_path, jobs=1)
+    this, real, here = os.getpid(), tracing.part_findings, []
+
+    def killed(*args: Any) -> dict[str, list[Finding]]:
+        if os.getpid() != this and len(here) + len(args[1].paths) % 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        here.append(args)
+        return real(*args)
+
+    monkeypatch.setattr(tracing, "part_findings", killed)
+    assert checked(tmp_path, jobs=2) == expected
+    assert here
 
 
 def test_an_edit_runs_the_part_that_it_is_in(tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
