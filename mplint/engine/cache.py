@@ -159,9 +159,9 @@ def look_of(files: Iterable[str], others: Iterable[str], before: int | None = No
 class Made(NamedTuple):
     """Findings, and what they were made from.
 
-    `facts`: a digest of what is known of each program by itself; `digests`: of the programs; `read`: those whose text was read; `run`: what
-    was asked for in its lowered form; `answers`: what texts were asked beside, and the answers; `others`: digests of further
-    files; `heard`: of those that were asked questions alone, and `asked`: these, with the answers.
+    `facts`: a digest of what is known of each program by itself; `digests`: of those that were looked at; `read`: those whose text was
+    read; `run`: what was asked for in its lowered form; `answers`: what texts were asked beside, and the answers; `others`: digests of
+    further files; `heard`: of those that were asked questions alone, and `asked`: these, with the answers.
     """
 
     facts: bytes
@@ -180,7 +180,7 @@ class Made(NamedTuple):
 
     def holds(self, digests: Mapping[str, bytes], read: Callable[[str], bytes], same: Same) -> bool:
         """Whether the same would be found in programs with other digests."""
-        changed = [path for path, found in digests.items() if self.digests.get(path) != found]
+        changed = [path for path, old in self.digests.items() if digests.get(path) != old]
         if not self.read.isdisjoint(changed):
             return False
         for path in changed:

@@ -168,8 +168,7 @@ def part_findings(
 ) -> dict[str, list[Finding]]:
     """What rules say of a part of a project, by path, as it was remembered or else of what happens when it is run."""
     facts = programs.told_facts() if remembered is not None else b""
-    digests = {path: result.digest for path, result in programs.told.items()}
-    known = remembered.lookup(facts, digests, programs.data, programs.is_lowered_to) if remembered is not None else None
+    known = remembered.lookup(facts, programs.digests, programs.data, programs.is_lowered_to) if remembered is not None else None
     if known is not None:
         return known
     given, named = programs.given, part.named
@@ -181,7 +180,7 @@ def part_findings(
             if programs.kept is not None:
                 programs.kept.write()
             if remembered is not None and not faults:
-                remembered.store(made_of(programs, found.project, facts, digests, told))
+                remembered.store(made_of(programs, found.project, facts, told))
             return told
         except MemoryError:
             faults.add(Fault(given[named[0]], "interpreting the program", f"it takes more than {ceilings.BYTES >> 30} GB of memory"))
@@ -191,7 +190,7 @@ def part_findings(
             return {}
 
 
-def made_of(programs: Programs, project: Project | None, facts: bytes, digests: dict[str, bytes], told: dict[str, list[Finding]]) -> Made:
+def made_of(programs: Programs, project: Project | None, facts: bytes, told: dict[str, list[Finding]]) -> Made:
     """Findings with what they were made from."""
 
     def digested(paths: Iterable[str]) -> dict[str, bytes]:
@@ -201,7 +200,7 @@ def made_of(programs: Programs, project: Project | None, facts: bytes, digests: 
     heard = project.heard - others if project is not None else ()
     asked = project.asked if project is not None else {}
     read, run = frozenset(programs.opened), frozenset(programs.run)
-    leaned = {path: digest for path, digest in digests.items() if path in read or path in run or path in programs.answers}
+    leaned = {path: digest for path, digest in programs.digests.items() if path in read or path in run or path in programs.answers}
     return Made(facts, leaned, read, run, programs.answers, digested(others), digested(heard), asked, told)
 
 
@@ -321,7 +320,7 @@ class Programs:
     def of_part(self, part: ProgramPart) -> Programs:
         """The same programs, of which a part is run: what it reads is noted apart, and forgotten with it but for answers."""
         found = Programs(self.given, self.read, self.told, self.targets, self.kept)
-        found.own, found.graph, found.facts = part.paths, self.graph, self.facts
+        found.own, found.graph, found.facts, found.digests = part.paths, self.graph, self.facts, self.digests
         found.words = {path: self.words[path] for path in part.paths if path in self.words}
         found.common = self.common
         return found
@@ -330,6 +329,11 @@ class Programs:
     def graph(self) -> ImportGraph:
         """Which of the programs imports which."""
         return ImportGraph({path: self.imports.get(path, ()) for path in self.paths()}, self.folders)
+
+    @cached_property
+    def digests(self) -> dict[str, bytes]:
+        """The digests of the programs' bytes."""
+        return {path: result.digest for path, result in self.told.items()}
 
     @cached_property
     def facts(self) -> bytes:
