@@ -151,6 +151,34 @@ def test_what_unchanged_files_show_by_themselves_asks_for_no_second_look(run: Ru
     assert len(interpreted) == 2  # that MP206 was there before can't be told from its file alone
 
 
+def test_a_change_that_no_program_of_a_finding_comes_by_asks_for_no_second_look(run: Run, tmp_path: Path, interpreted: list[int]) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "sizes.py").write_text("import torch\nSIZE = 1\n")
+    for name, text in (("net.py", MODEL), ("loss.py", LOSS), ("train.py", TRAIN.replace(", enabled=False", ""))):
+        (tmp_path / name).write_text(text)
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "second")
+    (tmp_path / "tools" / "sizes.py").write_text("import torch\nSIZE = torch.ones(2)\n")
+    assert run("--since", "HEAD")[1] == []
+    assert len(interpreted) == 1
+    (tmp_path / "net.py").write_text(MODEL.replace("8, 8", "8, 16"))
+    del interpreted[:]
+    assert run("--since", "HEAD")[1] == []
+    assert len(interpreted) == 2  # train.py comes by it, which enters autocast
+
+
+def test_what_is_gone_is_looked_at_where_it_was(run: Run, tmp_path: Path) -> None:
+    unused = LOSS.replace("output.sigmoid()", "output").replace("binary_cross_entropy", "binary_cross_entropy_with_logits")
+    for name, text in (("net.py", MODEL), ("loss.py", LOSS), ("train.py", TRAIN.replace("loss import", "safe import"))):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "safe.py").write_text(unused)
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "second")
+    (tmp_path / "safe.py").unlink()
+    (tmp_path / "train.py").write_text(TRAIN.replace(", enabled=False", ""))
+    assert run("--since", "HEAD")[1] == ["loss.py:5:12 MP206"]
+
+
 def test_the_state_before_is_kept_from_the_run_that_led_to_it(run: Run, tmp_path: Path, interpreted: list[int]) -> None:
     def check(*argv: str) -> list[str]:
         main(["check", "--output-format", "concise", "--output-file", "found.txt", *argv])

@@ -82,9 +82,16 @@ class ProgramCache:
     KEPT = 4
 
     def __init__(self, config: Config, codes: frozenset[str], repository: str) -> None:
-        self.path = place_of("program", config, codes, repository)
+        self._place = (config, codes, repository)
+        self.path = place_of("program", *self._place)
         self.plugins = config.plugins
         self.others: frozenset[str] = frozenset()  # further files that the findings looked up or stored were made from
+
+    def of_part(self, first: str) -> ProgramCache:
+        """Those of a part of the programs, that is known by the first of them."""
+        found = ProgramCache(*self._place)
+        found.path = place_of("program", *self._place, first)
+        return found
 
     def lookup(
         self, facts: bytes, digests: Mapping[str, bytes], read: Callable[[str], bytes], same: Same
@@ -152,9 +159,9 @@ def look_of(files: Iterable[str], others: Iterable[str], before: int | None = No
 class Made(NamedTuple):
     """Findings, and what they were made from.
 
-    `facts`: a digest of what is known of each program by itself; `digests`: of the programs; `read`: those whose text was read; `run`: what
-    was asked for in its lowered form; `answers`: what texts were asked beside, and the answers; `others`: digests of further
-    files; `heard`: of those that were asked questions alone, and `asked`: these, with the answers.
+    `facts`: a digest of what is known of each program by itself; `digests`: of those that were looked at; `read`: those whose text was
+    read; `run`: what was asked for in its lowered form; `answers`: what texts were asked beside, and the answers; `others`: digests of
+    further files; `heard`: of those that were asked questions alone, and `asked`: these, with the answers.
     """
 
     facts: bytes
@@ -173,7 +180,7 @@ class Made(NamedTuple):
 
     def holds(self, digests: Mapping[str, bytes], read: Callable[[str], bytes], same: Same) -> bool:
         """Whether the same would be found in programs with other digests."""
-        changed = [path for path, found in digests.items() if self.digests.get(path) != found]
+        changed = [path for path, old in self.digests.items() if digests.get(path) != old]
         if not self.read.isdisjoint(changed):
             return False
         for path in changed:

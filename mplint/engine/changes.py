@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 
 from mplint.config import Config
@@ -13,10 +13,13 @@ from mplint.engine.discovery import kept
 from mplint.engine.git import changes_since, changes_staged
 from mplint.engine.job import Job
 from mplint.engine.progress import SILENT, Progress
+from mplint.engine.results import FileResult
 from mplint.engine.run import CheckResult, conclude, examine_all, files_of, spot
 from mplint.engine.targets import TargetResolver
 from mplint.engine.texts import Texts
 from mplint.findings import Finding
+from mplint.frameworks.words import ENABLES
+from mplint.program.modules import ImportGraph
 from mplint.python.suffixes import PROGRAMS
 
 
@@ -36,26 +39,49 @@ def check_changes(
     results = examine_all(files, job, resolver, given)
     left = frozenset(path for path, data in changes.now.items() if data is None) | changes.strangers
     results = [result for result in results if os.path.abspath(result.path) not in left]
-    now = conclude(results, job, given, keep=True)
+    now = conclude(results, job, given, keep=True, share=True)
     old = {result.path: changes.before[path] for result in results if (path := os.path.abspath(result.path)) in changes.before}
     texts = Texts(given)
     touched = {path: changed_lines(path, data, texts) for path, data in old.items()}
     here = [finding for finding in now.findings if _touches(finding, touched, texts)]
     own = {spot(finding) for result in results if result.path not in old for finding in result.findings}
     by_itself = {finding for finding in now.findings if spot(finding) in own and not job.scopes.rules[finding.code].program}
-    if by_itself.issuperset(set(now.findings).difference(here)):  # what files that did not change show by themselves was there before
-        return now._replace(findings=tuple(here), older=len(now.findings) - len(here)), given
     contents = given | _texts(changes.before, shown, job)
     then = [result for result in results if result.path not in old]
     others = contents.keys() - {result.path for result in then}
     then += [check_data(path, contents[path], resolver.targets(path), job.rules(path)) for path in sorted(others)]
+    reaches = reach_of(old.keys() | others | {os.path.relpath(path) for path in changes.before.keys() - shown.keys()}, results, then)
+    doubtful = (finding for finding in now.findings if finding not in by_itself and reaches(finding.location.path))
+    if set(here).issuperset(doubtful):  # what the change does not reach, and what unchanged files show by themselves, was there before
+        return now._replace(findings=tuple(here), older=len(now.findings) - len(here)), given
     unfiltered = job._replace(config=config._replace(baseline=None))
-    before = conclude(then, unfiltered, contents, keep=True, stage="running the programs as they were before the change")
+    before = conclude(then, unfiltered, contents, keep=True, share=True, stage="running the programs as they were before the change")
     entries = Keys(".", Texts(contents)).count(before.findings)
     fresh = compare(now.findings, entries, Keys(".", texts)).fresh
     wanted = {*here, *fresh}
     findings = tuple(finding for finding in now.findings if finding in wanted)
     return now._replace(findings=findings, older=len(now.findings) - len(findings)), given
+
+
+def reach_of(changed: Iterable[str], now: Sequence[FileResult], then: Sequence[FileResult]) -> Callable[[str], bool]:
+    """Tells the files in which a change of others may bring a finding: those of programs that come by what changed, now or before.
+
+    All may be meant where a configuration changed, and where what comes by it may put half precision in force: models run in that
+    which nothing imports.
+    """
+    paths = set(changed)
+    if not all(path.endswith(PROGRAMS) for path in paths):
+        return lambda path: True
+    found: set[str] = set()
+    for results in (now, then):
+        programs = [result for result in results if result.path.endswith(PROGRAMS)]
+        folders = {result.path: result.folders for result in programs if result.folders}
+        graph = ImportGraph({result.path: result.imports for result in programs}, folders)
+        coming = graph.above(paths)
+        if any(ENABLES in result.words for result in programs if result.path in coming):
+            return lambda path: True
+        found |= graph.below(coming)
+    return found.__contains__
 
 
 def changed_lines(path: str, before: bytes | None, texts: Texts) -> range | frozenset[int]:

@@ -19,8 +19,9 @@ from mplint.engine.job import Job
 from mplint.engine.parcel import Answer, Unsendable, pack
 from mplint.engine.progress import SILENT
 from mplint.engine.results import CheckResult
-from mplint.engine.run import Checked, Part, held_signals, in_turn, size_of, together
+from mplint.engine.run import Checked, Part, in_turn, size_of, together
 from mplint.engine.targets import TargetResolver
+from mplint.engine.workers import held_signals
 from mplint.errors import UsageError
 from mplint.graph.names import is_address, is_model
 

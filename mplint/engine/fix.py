@@ -51,7 +51,7 @@ def fix_paths(
             if checked.get(path) != data:
                 results[path] = check_data(path, data, resolver.targets(path), job.rules(path))
                 checked[path] = data
-        result = conclude(list(results.values()), job, contents)
+        result = conclude(list(results.values()), job, contents, share=True)
         faults.update(dict.fromkeys(str(fault) for fault in result.faults))
         return result.findings
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mplint.catalog import Entry
 from mplint.engine.prefilter import key_of
+from mplint.engine.progress import SILENT, Progress
 from mplint.engine.repositories import by_repository
 from mplint.engine.results import Fault, FileResult
 from mplint.findings import Finding
@@ -24,10 +25,12 @@ def program_findings(
     faults: set[Fault],
     remember: Callable[[str], ProgramCache] | None = None,
     targets: Callable[[str], Targets] | None = None,
+    side_by_side: tuple[int, Progress] = (1, SILENT),
 ) -> dict[str, list[Finding]]:
     """The findings of the rules that ask the whole program, by path, each repository for itself; what fails is added to `faults`.
 
-    They are looked up first in what `remember` gives for a repository, which holds those of the same programs.
+    They are looked up first in what `remember` gives for a repository, which holds those of the same programs. `side_by_side`: how many
+    processes may share the parts of a large project, and who is told how many are done.
     """
     asking = [rule for rule in rules if rule.program]
     speaking = [result for result in results if result.path.endswith(PROGRAMS) or result.path == "<stdin>"] if asking else []
@@ -36,9 +39,9 @@ def program_findings(
     for repository, paths in by_repository(by_path).items():
         given = {key_of(path): path for path in paths}
         if any(by_path[path].speaks for path in paths):
-            from mplint.engine.tracing import traced_findings
+            from mplint.engine.tracing import SideBySide, traced_findings
 
             told_by = {key: by_path[path] for key, path in given.items()}
             remembered = remember(repository) if remember is not None else None
-            found |= traced_findings(given, told_by, read, asking, faults, remembered, targets)
+            found |= traced_findings(given, told_by, read, asking, faults, remembered, targets, SideBySide(*side_by_side))
     return found

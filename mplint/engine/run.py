@@ -5,11 +5,10 @@ from __future__ import annotations
 import gc
 import math
 import os
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +23,7 @@ from mplint.engine.repositories import by_repository
 from mplint.engine.results import SKIPPED, Fault, FileResult, Interrupted
 from mplint.engine.results import CheckResult as CheckResult
 from mplint.engine.targets import TargetResolver
+from mplint.engine.workers import METHOD, is_worker, pool_of
 from mplint.errors import UsageError, describe
 from mplint.findings import Finding, Severity
 from mplint.graph.names import is_model
@@ -94,7 +94,7 @@ class Part(NamedTuple):
         """The result of a new run, and what else was read or looked for."""
         results = examine_files(self.files, self.own(job), resolver)
         others: set[str] = set()
-        found = conclude(results, self.own(job), {}, others)
+        found = conclude(results, self.own(job), {}, others, share=True)
         return found, others.union(path for result in results for path in result.sidecars)
 
     def keep(self, job: Job, found: CheckResult, others: Iterable[str], begun: int) -> CheckResult:
@@ -263,78 +263,29 @@ def run(files: Sequence[str], job: Job, resolver: TargetResolver) -> list[FileRe
     return results
 
 
-@contextmanager
-def worker_pool(workers: int, job: Job, files: Sequence[str]) -> Iterator[ProcessPoolExecutor]:
-    """Processes that share the work on some files; none of them is left where the work is broken off."""
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    method = "fork" if sys.platform == "linux" else "spawn"
-    if method == "fork":
+def worker_pool(workers: int, job: Job, files: Sequence[str]) -> AbstractContextManager[ProcessPoolExecutor]:
+    """Processes that share the work on some files."""
+    if METHOD == "fork":
         for rule in job.rules_of(files):  # once here, and not once in every worker
             rule.load()
-    gc.freeze()
-    pool = ProcessPoolExecutor(workers, mp_context=get_context(method), initializer=start_worker, initargs=(job,))
-    try:
-        with held_signals("SIGINT", "SIGTERM"):
-            pool.submit(os.getpid)  # begins the processes
-        yield pool
-    except BaseException:
-        for process in list(pool._processes.values()):
-            process.kill()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    return pool_of(workers, keep_job, job)
 
 
 def workers_for(files: Sequence[str], config: Config) -> int:
     """How many processes check `files`: one where there is too little to do for more, and where this is one of several already."""
-    if _worker is not None:
+    if is_worker():
         return 1
     workers = min(processors(), MOST_WORKERS) if config.jobs is None else config.jobs
     return workers if workers > 1 and len(files) > 1 and size_of(files) >= PARALLEL_BYTES else 1
 
 
-@contextmanager
-def held_signals(*names: str) -> Iterator[None]:
-    """Let signals that end this process wait: an exception raised while a process begins would be lost. That process holds them, too."""
-    import signal
-
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.Signals[name] for name in names])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 _worker: tuple[Job, TargetResolver] | None = None
 
 
-def start_worker(job: Job) -> None:
+def keep_job(job: Job) -> None:
     """Keep in this worker process what every chunk needs."""
-    import signal
-    from threading import Thread
-
     global _worker
     _worker = (job._replace(progress=SILENT), TargetResolver(job.config, job.scopes))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one ends the others
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    Thread(target=end_with_parent, daemon=True).start()
-
-
-def end_with_parent() -> None:
-    """Wait for the end of the process that this one works for, and end with it."""
-    from multiprocessing import parent_process
-
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def check_chunk(files: Sequence[str]) -> list[FileResult]:
@@ -393,11 +344,13 @@ def conclude(
     others: set[str] | None = None,
     *,
     keep: bool | None = None,
+    share: bool = False,
     stage: str = "running the programs",
 ) -> CheckResult:
     """Ask the whole program, suppress and sort what the files gave; `contents` are texts checked in the place of files on disk.
 
     What else was read or looked for is added to `others`. `keep`: what the whole program says is kept (by default without `contents`).
+    `share`: other processes may run parts of the programs.
     """
     job.progress(stage)
     rules = job.scopes.rules
@@ -407,7 +360,7 @@ def conclude(
         if result.note and is_r(result.path) and os.path.abspath(result.path) in job.named:
             raise UsageError(f"{result.path}: {result.note}")
     programs = [result for result in results if not is_config(result.path) and not is_model(result.path)]
-    asked, known = ask_programs(programs, job, contents, faults, others, keep=not contents if keep is None else keep)
+    asked, known = ask_programs(programs, job, contents, faults, others, keep=not contents if keep is None else keep, share=share)
     shown: set[Finding] = set()
     hidden: set[Finding] = set()
     for result in results:
@@ -436,7 +389,14 @@ def conclude(
 
 
 def ask_programs(
-    programs: Sequence[FileResult], job: Job, contents: Mapping[str, bytes], faults: set[Fault], others: set[str] | None, *, keep: bool
+    programs: Sequence[FileResult],
+    job: Job,
+    contents: Mapping[str, bytes],
+    faults: set[Fault],
+    others: set[str] | None,
+    *,
+    keep: bool,
+    share: bool = False,
 ) -> tuple[dict[str, list[Finding]], dict[tuple[object, ...], Finding]]:
     """What the whole program says, by path, and apart from that what it says of what a file shows by itself, by its spot."""
     asked: dict[str, list[Finding]] = {}
@@ -457,7 +417,8 @@ def ask_programs(
         remembered = remember if job.config.cache and len(programs) > 1 and keep else None
         targets = TargetResolver(job.config, job.scopes).targets
         read = partial(bytes_of, contents=contents)
-        for path, more in program_findings(programs, read, asking, faults, remembered, targets).items():
+        shared = (workers_for([result.path for result in programs], job.config) if share else 1, job.progress)
+        for path, more in program_findings(programs, read, asking, faults, remembered, targets, shared).items():
             asked.setdefault(path, []).extend(f for f in more if spot(f) not in own)
             known |= {spot(f): f for f in more if spot(f) in own and f.confidence.rank < own[spot(f)].confidence.rank}
         if others is not None:

@@ -8,17 +8,20 @@ import os
 import re
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mplint.catalog import Entry
 from mplint.engine import ceilings
 from mplint.engine.cache import Made, ProgramCache, bytes_of
 from mplint.engine.ceilings import room
 from mplint.engine.grounds import weighed
+from mplint.engine.parts import ProgramPart, parts_of
 from mplint.engine.prefilter import speaks_of_matter
+from mplint.engine.progress import SILENT, Progress
 from mplint.engine.results import Fault, FileResult, digest_of
+from mplint.engine.workers import METHOD, pool_of
 from mplint.errors import describe
 from mplint.findings import Confidence, Finding, Severity
 from mplint.frameworks.known import interpret, project_of
@@ -48,6 +51,47 @@ CLIPPING = re.compile(rb"clip_?grad|grad(?:ient)?s?_?clip")  # in small letters
 T = TypeVar("T", bound=Hashable)
 
 
+class SideBySide(NamedTuple):
+    """How many processes may share the parts of a project, and who is told how many are done."""
+
+    workers: int = 1
+    progress: Progress = SILENT
+
+
+ALONE = SideBySide()
+
+
+class Asked(NamedTuple):
+    """What rules say of a part of a project, by path, what failed, and the further files that this was made from."""
+
+    findings: dict[str, list[Finding]]
+    faults: frozenset[Fault]
+    others: frozenset[str]
+
+
+class Tracing(NamedTuple):
+    """The programs of a project, the parts that are run each by itself, and the rules that ask; `remembered`: former answers."""
+
+    programs: Programs
+    parts: Sequence[ProgramPart]
+    asking: Sequence[Entry]
+    remembered: ProgramCache | None
+
+    def ask(self, number: int) -> Asked:
+        """What rules say of a part: as it was remembered, or else of what happens when it is run."""
+        part = self.parts[number]
+        one = len(self.parts) < 2
+        remembered = self.remembered if one or self.remembered is None else self.remembered.of_part(part.paths[0])
+        faults: set[Fault] = set()
+        found = part_findings(self.programs if one else self.programs.of_part(part), part, self.asking, faults, remembered)
+        if not one:
+            gc.collect()  # what one has left behind is thrown away before the next
+        return Asked(found, frozenset(faults), remembered.others if remembered is not None else frozenset())
+
+
+_tracing: Tracing | None = None  # what worker processes take their parts from: they begin as copies of this one
+
+
 def traced_findings(
     given: dict[str, str],
     told_by: Mapping[str, FileResult],
@@ -56,6 +100,7 @@ def traced_findings(
     faults: set[Fault],
     remembered: ProgramCache | None,
     targets: Callable[[str], Targets] | None,
+    side_by_side: SideBySide = ALONE,
 ) -> dict[str, list[Finding]]:
     """What rules say of a run's programs (`given`: paths as the project knows them, to those of the run), by path.
 
@@ -63,11 +108,70 @@ def traced_findings(
     """
     programs = Programs(given, read, told_by, targets, kept_programs(remembered))
     named = [path for path in sorted(given) if programs.mentions(path)]
+    tracing = Tracing(programs, parts_of(programs.graph, named, programs.size), asking, remembered)
+    found: dict[str, list[Finding]] = {}
+    answers = each_part(tracing, side_by_side)
+    for asked in answers:
+        faults |= asked.faults
+        for path, findings in asked.findings.items():
+            found.setdefault(path, []).extend(finding for finding in findings if finding not in found[path])
+    if remembered is not None:
+        remembered.others = frozenset().union(*(asked.others for asked in answers))
+    return found
+
+
+def each_part(tracing: Tracing, side_by_side: SideBySide) -> list[Asked]:
+    """What rules say of each part, in the order of the parts, from as many processes as there may be."""
+    count = len(tracing.parts)
+    workers = min(side_by_side.workers, count) if METHOD == "fork" else 1
+    if count > 1:
+        side_by_side.progress.begin("running the programs, part by part", count)
+    found: dict[int, Asked] = {}
+    for number, asked in asked_of_workers(tracing, workers) if workers > 1 else ():
+        found[number] = asked
+        side_by_side.progress.step()
+    for number in range(count):
+        if number not in found:
+            found[number] = tracing.ask(number)
+            side_by_side.progress.step()
+    return [found[number] for number in range(count)]
+
+
+def asked_of_workers(tracing: Tracing, workers: int) -> Iterator[tuple[int, Asked]]:
+    """What rules say of parts, by their numbers, as it comes from workers; where one of those is killed, not of all."""
+    from concurrent.futures import as_completed
+    from concurrent.futures.process import BrokenProcessPool
+
+    global _tracing
+    _tracing = tracing
+    try:
+        with suppress(BrokenProcessPool), pool_of(workers, is_ready) as pool:
+            running = {pool.submit(ask_part, number): number for number in range(len(tracing.parts))}
+            for done in as_completed(running):
+                yield running[done], done.result()
+    finally:
+        _tracing = None
+
+
+def is_ready() -> None:
+    """A worker has begun, with all that it needs."""
+
+
+def ask_part(number: int) -> Asked:
+    """What rules say of a part, in a worker process."""
+    assert _tracing is not None
+    return _tracing.ask(number)
+
+
+def part_findings(
+    programs: Programs, part: ProgramPart, asking: Sequence[Entry], faults: set[Fault], remembered: ProgramCache | None
+) -> dict[str, list[Finding]]:
+    """What rules say of a part of a project, by path, as it was remembered or else of what happens when it is run."""
     facts = programs.told_facts() if remembered is not None else b""
-    digests = {path: result.digest for path, result in told_by.items()}
-    known = remembered.lookup(facts, digests, programs.data, programs.is_lowered_to) if remembered is not None else None
+    known = remembered.lookup(facts, programs.digests, programs.data, programs.is_lowered_to) if remembered is not None else None
     if known is not None:
         return known
+    given, named = programs.given, part.named
     with deep_stack():
         try:
             with room(ceilings.BYTES):
@@ -76,7 +180,7 @@ def traced_findings(
             if programs.kept is not None:
                 programs.kept.write()
             if remembered is not None and not faults:
-                remembered.store(made_of(programs, found.project, facts, digests, told))
+                remembered.store(made_of(programs, found.project, facts, told))
             return told
         except MemoryError:
             faults.add(Fault(given[named[0]], "interpreting the program", f"it takes more than {ceilings.BYTES >> 30} GB of memory"))
@@ -86,7 +190,7 @@ def traced_findings(
             return {}
 
 
-def made_of(programs: Programs, project: Project | None, facts: bytes, digests: dict[str, bytes], told: dict[str, list[Finding]]) -> Made:
+def made_of(programs: Programs, project: Project | None, facts: bytes, told: dict[str, list[Finding]]) -> Made:
     """Findings with what they were made from."""
 
     def digested(paths: Iterable[str]) -> dict[str, bytes]:
@@ -96,7 +200,8 @@ def made_of(programs: Programs, project: Project | None, facts: bytes, digests: 
     heard = project.heard - others if project is not None else ()
     asked = project.asked if project is not None else {}
     read, run = frozenset(programs.opened), frozenset(programs.run)
-    return Made(facts, digests, read, run, programs.answers, digested(others), digested(heard), asked, told)
+    leaned = {path: digest for path, digest in programs.digests.items() if path in read or path in run or path in programs.answers}
+    return Made(facts, leaned, read, run, programs.answers, digested(others), digested(heard), asked, told)
 
 
 def kept_programs(remembered: ProgramCache | None) -> LoweredPrograms | None:
@@ -135,9 +240,9 @@ def traced(
 ) -> Trace:
     """The trace of the named programs and of what they import; `recorder` looks on. `relevant`: which functions are of interest."""
     root = project_root(programs.paths()) if len(programs.given) <= FEW else None
-    project = project_of(programs.paths(), programs.lowered, root, programs.folders, programs.imports)
-    clipping = [path for path in programs.paths() if programs.ask(path, clips_gradients)]
-    found = interpret(project, named, programs.ask, recorder, clipping, programs.supported, relevant)
+    project = project_of(programs.paths(), programs.lowered, root, programs.graph)
+    clipping = [path for path in programs.own if programs.ask(path, clips_gradients)]
+    found = interpret(project, named, programs.ask, recorder, clipping, programs.supported, relevant, programs.own)
     found.sources = programs.document
     found.ask = programs.ask
     found.parsed = programs.parsed
@@ -199,24 +304,57 @@ class Programs:
         self.given = given
         self.kept = kept
         self.told = told or {}
+        self.targets = targets
+        self.read = read
+        self.own: Sequence[str] = sorted(given)  # those that are run, and what is joined with them
         self.imports = {path: result.imports for path, result in self.told.items()}
         self.folders = {path: result.folders for path, result in self.told.items() if result.folders}
         self.words = {path: result.words for path, result in self.told.items()}
-        self.targets = targets
-        self.read = read
         self.documents: dict[str, Document] = {}
         self.opened: set[str] = set()  # the programs whose text somebody has read,
         self.run: set[str] = set()  # and those that somebody has asked for in their lowered form
         self.answers: dict[str, dict[Callable[[bytes], Hashable], Hashable]] = {}  # what others were asked of texts
         self.others: set[str] = set()  # programs that were not given
+        self.common: dict[str, dict[Callable[[bytes], Hashable], Hashable]] = {}  # what other parts of the project were answered
+
+    def of_part(self, part: ProgramPart) -> Programs:
+        """The same programs, of which a part is run: what it reads is noted apart, and forgotten with it but for answers."""
+        found = Programs(self.given, self.read, self.told, self.targets, self.kept)
+        found.own, found.graph, found.facts, found.digests = part.paths, self.graph, self.facts, self.digests
+        found.words = {path: self.words[path] for path in part.paths if path in self.words}
+        found.common = self.common
+        return found
+
+    @cached_property
+    def graph(self) -> ImportGraph:
+        """Which of the programs imports which."""
+        return ImportGraph({path: self.imports.get(path, ()) for path in self.paths()}, self.folders)
+
+    @cached_property
+    def digests(self) -> dict[str, bytes]:
+        """The digests of the programs' bytes."""
+        return {path: result.digest for path, result in self.told.items()}
+
+    @cached_property
+    def facts(self) -> bytes:
+        """A digest of what all programs are called, of the folders that they add to the import path, and of what they are for."""
+        folders = sorted({os.path.dirname(path) for path in self.given.values()})
+        targets = [self.targets(os.path.join(folder, "_")).told() for folder in folders] if self.targets is not None else []
+        added = [(path, r.folders) for path, r in sorted(self.told.items()) if r.folders]
+        return digest_of(repr((sorted(self.given.items()), added, targets)).encode("utf-8", "surrogatepass"))
 
     def told_facts(self) -> bytes:
         """A digest of everything that is known of the programs without their texts: of their imports, which of the programs they mean."""
-        targets_of = ImportGraph({path: self.imports.get(path, ()) for path in self.paths()}, self.folders).targets
-        folders = sorted({os.path.dirname(path) for path in self.given.values()})
-        targets = [self.targets(os.path.join(folder, "_")).told() for folder in folders] if self.targets is not None else []
-        told = [(path, sorted(targets_of[path]), r.folders, sorted(r.words), r.speaks) for path, r in sorted(self.told.items())]
-        return digest_of(repr((sorted(self.given.items()), told, targets)).encode("utf-8", "surrogatepass"))
+        targets_of = self.graph.targets
+        told = [(path, sorted(targets_of[path]), sorted(r.words), r.speaks) for path in self.own if (r := self.told.get(path)) is not None]
+        return digest_of(repr((self.facts, told)).encode("utf-8", "surrogatepass"))
+
+    def size(self, path: str) -> int:
+        """The bytes of a program; 0 where it can't be read."""
+        try:
+            return len(self.data(path))
+        except OSError:
+            return 0
 
     def paths(self) -> list[str]:
         """The programs that were given."""
@@ -230,10 +368,13 @@ class Programs:
         """The answer to a question about the text of a program, an empty one where it can't be read."""
         known = self.answers.setdefault(path, {})
         if question not in known:
-            try:
-                known[question] = question(self.data(path))
-            except OSError:
-                known[question] = question(b"")
+            common = self.common.setdefault(path, {})
+            if question not in common:
+                try:
+                    common[question] = question(self.data(path))
+                except OSError:
+                    common[question] = question(b"")
+            known[question] = common[question]
         return known[question]  # type: ignore[return-value]
 
     def targets_of(self, path: str) -> Targets:

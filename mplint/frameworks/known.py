@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 from mplint.frameworks import batches, filepaths, packages, parts, python, registries, releases
@@ -19,6 +19,7 @@ from mplint.frameworks.trainers import vocabulary as trainers
 from mplint.program.entries import trace
 from mplint.program.lower import IR
 from mplint.program.machine import Recorder
+from mplint.program.modules import ImportGraph
 from mplint.program.project import Project
 from mplint.program.trace import Ask, Trace
 from mplint.python.document import is_test_path
@@ -48,11 +49,10 @@ def project_of(
     paths: Sequence[str],
     lowered: Callable[[str], IR | None],
     root: str | None,
-    folders: Mapping[str, tuple[str, ...]],
-    imports: Mapping[str, tuple[str, ...]],
+    graph: ImportGraph | None = None,
 ) -> Project:
-    """A project whose imports of known packages lead out of it."""
-    return Project(paths, lowered, FOREIGN, root, folders, imports, LAYERED)
+    """A project whose imports of known packages lead out of it; `graph` tells what its programs import."""
+    return Project(paths, lowered, FOREIGN, root, graph, LAYERED)
 
 
 def interpret(
@@ -63,15 +63,16 @@ def interpret(
     clipping: Sequence[str] = (),
     supported: Supported | None = None,
     relevant: Callable[[frozenset[str]], bool] = speaks_of_training,
+    within: Sequence[str] | None = None,
 ) -> Trace:
     """The trace of the named programs of a project and of what they import; `ask` answers questions about texts, `recorder` looks on.
 
     `clipping`: the programs that clip gradients, whether they are named or not. `supported`: the versions of a package that a program is
-    for. `relevant`: what is of interest, by its words.
+    for. `relevant`: what is of interest, by its words. `within`: the programs whose modules may be run where models are, by default all.
     """
     project.kept[releases.SUPPORTED] = supported
     project.kept["programs with parts"] = tuple(sorted({*named, *clipping}))
-    after = partial(run_in_context, paths=project.paths, ask=ask)
+    after = partial(run_in_context, paths=project.paths if within is None else within, ask=ask)
     leading = [path for path in sorted(project.graph.above(named) - set(named)) if not is_test_path(path)]
     around = partial(parts.users_of_parts, clipping=clipping)
     offered = Callers(project, ask).libraries.is_distributed

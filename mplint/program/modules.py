@@ -26,7 +26,7 @@ class Modules:
         self._loose: dict[str, set[str]] = {}  # by name: folders with a folder of that name that is no package
         self._members: dict[str, list[str]] = {}
         self._own = {place(path): [place(folder) for folder in added] for path, added in (folders or {}).items()}
-        self._adding = frozenset(folders or ())
+        self.adding = frozenset(folders or ())  # the files that add folders to the import path
         self._added = {folder for added in self._own.values() for folder in added}
         self._found: dict[tuple[str, str], str | None] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
@@ -55,7 +55,7 @@ class Modules:
         head = name.partition(".")[0]
         if head and not self.knows(head):
             return None
-        key = (name, importer if importer in self._adding else os.path.dirname(importer))
+        key = (name, importer if importer in self.adding else os.path.dirname(importer))
         if key not in self._found:
             self._found[key] = self._find(name, place(importer))
         return self._found[key]

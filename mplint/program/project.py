@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from functools import cached_property
 from typing import Protocol
 
@@ -35,9 +35,9 @@ class Project:
     """The programs of a project by path ("/" between parts), lowered on demand.
 
     `lowered` gives the module of a path, or None where it can't be read or parsed. `foreign`: roots of packages that are not the project's.
-    `root`: a folder below which further files are looked up on disk, by their names, as imports ask for them. `folders`: those that
-    programs add to the import path; `imports`: the dotted names that each mentions. `layered`: those of the foreign packages that are
-    programs over others of them, and are read as such where the project is one.
+    `root`: a folder below which further files are looked up on disk, by their names, as imports ask for them. `graph`: which of the
+    programs imports which. `layered`: those of the foreign packages that are programs over others of them, and are read as such where the
+    project is one.
     """
 
     def __init__(
@@ -46,14 +46,13 @@ class Project:
         lowered: Callable[[str], IR | None],
         foreign: frozenset[str] = frozenset(),
         root: str | None = None,
-        folders: Mapping[str, tuple[str, ...]] | None = None,
-        imports: Mapping[str, tuple[str, ...]] | None = None,
+        graph: ImportGraph | None = None,
         layered: frozenset[str] = frozenset(),
     ) -> None:
         self.paths = sorted(paths)
-        self.graph = ImportGraph({path: (imports or {}).get(path, ()) for path in self.paths}, folders)
+        self.graph = graph if graph is not None else ImportGraph(dict.fromkeys(self.paths, ()))
         self.modules = self.graph.modules
-        self.adding = frozenset(folders or ())
+        self.adding = self.modules.adding
         self.foreign = foreign
         self.layered = layered
         self.root = root

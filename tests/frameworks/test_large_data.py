@@ -22,7 +22,7 @@ WORDS = {f"word{n}": n for n in range(4_000)}
 
 def test_a_program_that_spells_out_a_vocabulary_is_followed_in_little_memory() -> None:
     text = f"from torch import nn\n\nWORDS = {list(WORDS)!r}\nINDEX = {WORDS!r}\n\n\nclass Net(nn.Module):\n    size = len(WORDS)\n"
-    project = project_of(["words.py"], lambda path: lower(parse_text(text)), None, {}, {})
+    project = project_of(["words.py"], lambda path: lower(parse_text(text)), None)
     reach = Reach(Candidates(project, lambda path, asked: True))
     tracemalloc.start()
     try:

@@ -13,6 +13,7 @@ from mplint.program import entries
 from mplint.program.interpreter import interpreter
 from mplint.program.lower import IR, lower
 from mplint.program.machine import Machine
+from mplint.program.modules import ImportGraph
 from mplint.program.project import Project
 from mplint.program.trace import Entry, Trace
 from mplint.program.values import Constant
@@ -31,7 +32,7 @@ def run(monkeypatch: pytest.MonkeyPatch, files: dict[str, str], leading: tuple[s
         return lower(ast.parse(texts[path])) if path in texts else None
 
     imports = {path: tuple(re.findall("from (\\w+) import", text)) for path, text in texts.items()}
-    project = Project(list(texts), lowered, frozenset({"torch"}), imports=imports)
+    project = Project(list(texts), lowered, frozenset({"torch"}), graph=ImportGraph(imports))
     found = entries.trace(project, frameworks(), lambda words: "GradScaler" in words, list(texts), leading=leading)
     assert not found.faults
     return found

@@ -10,6 +10,7 @@ from mplint.frameworks.known import frameworks
 from mplint.program.interpreter import interpreter
 from mplint.program.lower import lower
 from mplint.program.machine import Machine
+from mplint.program.modules import ImportGraph
 from mplint.program.project import Project
 from mplint.program.values import Constant, Entries, Object, Value, atoms
 
@@ -27,7 +28,7 @@ FILES = {
 
 def machine() -> Machine:
     names = {path: ("pkg.table", "pkg.flag", "pkg.gnir", "pkg.ring") for path in FILES}
-    project = Project(FILES, lambda path: lower(ast.parse(FILES[path])), imports=names)
+    project = Project(FILES, lambda path: lower(ast.parse(FILES[path])), graph=ImportGraph(names))
     return interpreter(project, frameworks(), 10_000)
 
 

@@ -10,6 +10,7 @@ from mplint.frameworks.known import frameworks
 from mplint.frameworks.relevance import speaks_of_precision, speaks_of_training
 from mplint.program.entries import trace
 from mplint.program.lower import lower
+from mplint.program.modules import ImportGraph
 from mplint.program.project import Project
 
 STEP = "import torch\n\ndef test_it(scaler, optimizer, loss):\n    scaler.scale(loss).backward()\n    scaler.step(optimizer)\n"
@@ -28,7 +29,7 @@ POLICY = "import tensorflow as tf\ntf.keras.mixed_precision.set_global_policy('m
 def begun(files: dict[str, str]) -> set[str]:
     """The files in which the entries of a project begin."""
     imports = {path: ("tests.helpers",) if "tests.helpers" in text else () for path, text in files.items()}
-    project = Project(files, lambda path: lower(ast.parse(files[path])), imports=imports)
+    project = Project(files, lambda path: lower(ast.parse(files[path])), graph=ImportGraph(imports))
     found = trace(project, frameworks(), speaks_of_training, sorted(files), tested=speaks_of_precision)
     return {entry.path for entry in found.entries}
 
