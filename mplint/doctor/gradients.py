@@ -72,7 +72,7 @@ class Layer:
         if self.missing == self.steps:
             return "no gradient reaches it"
         if self.zero == self.number:
-            return "its gradients are all zero" + (f" in {self.computed}" if self.computed in HALF else "")
+            return f"its gradients, computed in {self.computed}, are all zero" if self.computed in HALF else "its gradients are all zero"
         if self.nonfinite == self.number:
             return "its gradients are never finite"
         if self.rate == 0:

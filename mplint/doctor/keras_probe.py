@@ -255,6 +255,14 @@ class _Watch:
             return result
 
         layer.__init__, layer.__call__ = making, calling
+        build = self._keras.Sequential.build
+
+        @wraps(build)
+        def building(this: Any, *args: Any, **options: Any) -> Any:  # makes an input in the dtype of the first layer, which casts anyway
+            with training.layers.of_keras():
+                return build(this, *args, **options)
+
+        self._keras.Sequential.build = building
 
     def entered(self, model: Any) -> None:
         """A model, or a layer that stands for itself, begins to run."""
@@ -265,8 +273,8 @@ class _Watch:
             self.look()
         if self.sampling.close:
             for layer in getattr(model, "_layers", ()):
-                if type(layer).__name__ == "InputLayer" and str(layer.dtype) in HALF_MAX:
-                    self.training.tell("input-in-half", at=getattr(layer, "_mplint_made", None), dtype=str(layer.dtype))
+                if type(layer).__name__ == "InputLayer" and str(layer.dtype) in HALF_MAX and getattr(layer, "_mplint_made", None):
+                    self.training.tell("input-in-half", at=layer._mplint_made, dtype=str(layer.dtype))
 
     def _watch_optimizers(self) -> None:
         scaler = self._keras.optimizers.LossScaleOptimizer

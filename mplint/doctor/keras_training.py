@@ -33,10 +33,21 @@ class Layers:
         self.half: str | None = None
         self.last: tuple[Any, str] | None = None  # a layer that gave its result to none, and the dtype of that
         self._deepest: Any = None
+        self._of_keras = 0
+
+    @contextmanager
+    def of_keras(self) -> Iterator[None]:
+        """Inputs that are made in this context are Keras's own choice, and none of the program's."""
+        self._of_keras += 1
+        try:
+            yield
+        finally:
+            self._of_keras -= 1
 
     def made(self, layer: Any) -> None:
         """A layer is made."""
-        if getattr(layer, "_mplint_made", None) is None:
+        chosen_by_keras = self._of_keras and type(layer).__name__ == "InputLayer"
+        if not chosen_by_keras and getattr(layer, "_mplint_made", None) is None:
             object.__setattr__(layer, "_mplint_made", self._places.here())
 
     @property

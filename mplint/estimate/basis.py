@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from mplint.estimate.roofline import LAUNCH, REACHED_ARITHMETIC, REACHED_BANDWIDTH
 from mplint.hardware.figures import Figures
-from mplint.hardware.table import sources
 
 RESERVED = 0.75e9  # bytes that the driver, the context and the libraries of a framework take
 TIGHT = 0.6  # part of the memory from which published runs began to fail although the tensors fitted
@@ -28,21 +27,12 @@ class Figure(NamedTuple):
 def figures(device: Figures) -> Iterator[Figure]:
     """The figures of a device, and what is assumed of every device."""
     if device.memory:
-        yield Figure("memory", device.memory[0], "bytes", _source(device, "memory"))
-    yield Figure("bandwidth", device.bandwidth, "bytes/s", _source(device, "bandwidth"))
+        yield Figure("memory", device.memory[0], "bytes", device.sources["memory"])
+    yield Figure("bandwidth", device.bandwidth, "bytes/s", device.sources["bandwidth"])
     for dtype, rate in device.rates.items():
-        yield Figure(dtype, rate, "FLOP/s", _source(device, dtype))
+        yield Figure(dtype, rate, "FLOP/s", device.sources[dtype])
     yield Figure("memory that drivers and libraries take", RESERVED, "bytes", ASSUMED)
     yield Figure("launch of a kernel", LAUNCH, "s", ASSUMED)
     yield Figure("float32 reaches of the peak arithmetic", REACHED_ARITHMETIC, "", FITTED)
     yield Figure("float32 reaches of the bandwidth", REACHED_BANDWIDTH, "", FITTED)
     yield Figure("room to spare: memory filled at most to", TIGHT, "", FITTED)
-
-
-def _source(device: Figures, name: str) -> str:
-    return device.sources.get(name, sources()["nothing"])
-
-
-def unsupported(device: Figures) -> list[str]:
-    """The figures of a device that bound its speed and were compared with no other table."""
-    return [name for name in ("bandwidth", *device.rates) if name not in device.sources]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from mplint.estimate.basis import RESERVED, TIGHT, Figure, figures, unsupported
+from mplint.estimate.basis import RESERVED, TIGHT, Figure, figures
 from mplint.estimate.memory import OPTIMIZERS, Memory, memory
 from mplint.estimate.precision import FLOAT32, Precision, precision
 from mplint.estimate.roofline import BOTH_WAYS, BOUNDS, Cost, Step, step
@@ -149,10 +149,6 @@ def _doubts(sized: Sized, target: Target | None, device: Figures | None) -> Iter
         yield "what cuDNN keeps of recurrent layers is not published: their memory may be half or twice of what is said"
     if any(node.graphs for node in nodes):
         yield "the bodies of loops and branches count once"
-    if device is not None and (alone := unsupported(device)):
-        yield f"compared with no published table: the figures of {device.name} for {', '.join(alone)}"
-    if device is not None and device.certainty == "unsure":
-        yield f"the table is not sure of its figures of {device.name}"
     if target is not None and device is None:
         yield f"the table has no figures for {target.label}: give a device by its name to see what bounds its speed"
 

@@ -44,8 +44,13 @@ def rows() -> tuple[Row, ...]:
 
 
 def sources() -> dict[str, str]:
-    """What figures of devices agree with, in words, by the name that rows use; "nothing" is for those that were not compared."""
+    """What figures of devices agree with, in words, by the name that rows use."""
     return {name: str(text) for name, text in _section("sources").items()}
+
+
+def derivations() -> dict[str, dict[str, object]]:
+    """How many operations the matrix units of a kind of GPU do a clock and SM, by dtype; "as" says what shows it."""
+    return {name: way for name, way in _section("derived").items() if isinstance(way, dict)}
 
 
 @cache

@@ -26,6 +26,7 @@ from mplint.runs.reached import Reached
 from mplint.runs.record import Finished, Recorder
 
 COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # which some errors are written in
+AUTOGRAPH, IN_KERAS = "in user code:", "Exception encountered when calling "  # what errors of TensorFlow and Keras begin with
 CALLS = 12  # of those that led to an error, which are told
 
 
@@ -239,7 +240,7 @@ def _is_first() -> bool:
 def told_of(error: BaseException, script: str) -> dict[str, object]:
     """The facts on an error that ends a program."""
     calls = [f"{frame.filename.replace(os.sep, '/')}:{frame.name}" for frame in _frames(error)][-CALLS:]
-    return {"error": _told(error, script), "error_text": str(error)[:2000], "error_calls": calls}
+    return {"error": _told(error, script), "error_text": COLORS.sub("", str(error))[:2000], "error_calls": calls}
 
 
 def _own_files(script: str) -> set[str]:
@@ -253,8 +254,22 @@ def _told(error: BaseException, script: str) -> str:
     """An error with the last line of the user's program that led to it."""
     project = project_of(script)
     own = [frame for frame in _frames(error) if frame.filename == script or is_own(os.path.abspath(frame.filename), project)]
-    first = f"{type(error).__name__}: {COLORS.sub('', str(error)).strip().partition(chr(10))[0][:200]}"
+    kind = f"{type(error).__name__}: "
+    first = kind + reason(COLORS.sub("", str(error))).removeprefix(kind)[:200]
     return f"{own[-1].filename}:{own[-1].lineno}: {first}" if own else first
+
+
+def reason(text: str) -> str:
+    """The line of an error's text that says why; AutoGraph and Keras put it behind headings and frames."""
+    text = text.strip()
+    if text.startswith(AUTOGRAPH):
+        parts = re.split(r"\n\s*\n", text)[1:]
+        text = next((part.strip() for part in parts if not part.lstrip().startswith("File ")), text)
+    where, _, rest = text.partition("\n")
+    if IN_KERAS in where and rest.strip():
+        reason = (rest.partition("Error encountered:")[2] or rest).strip().partition("\n")[0]
+        return f"{where.replace(IN_KERAS, '').rstrip('.')}: {reason}"
+    return where
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -17,11 +17,15 @@ class FitLosses:
         """An epoch begins, and with it the mean."""
         self._before = (0.0, 0.0)
 
-    def of_batch(self, model: Any, batch: int, logs: Mapping[str, Any] | None) -> float:
-        """The loss of the batch that has just ended."""
-        mean = float((logs or {}).get("loss", float("nan")))
+    def of_batch(self, model: Any, batch: int, logs: Mapping[str, Any] | None) -> float | None:
+        """The loss of the batch that has just ended, None where a `train_step` of the program's own tells none."""
+        told = (logs or {}).get("loss")
         tracker = getattr(model, "_loss_tracker", None)
-        total, count = _sums(tracker) or (mean * (batch + 1), batch + 1.0)
+        sums = _sums(tracker)
+        if told is None and (sums is None or not sums[1]):
+            return None
+        mean = float("nan") if told is None else float(told)
+        total, count = sums or (mean * (batch + 1), batch + 1.0)
         before, counted = self._before if self._before[1] < count else (0.0, 0.0)
         self._before = total, count
         if not math.isfinite(total) and tracker is not None:

@@ -130,6 +130,44 @@ HEALTHY = {
         '    layers.Reshape((4, 4, 1)),\n    layers.Conv2D(8, 3, padding="same"),\n    layers.Flatten(),',
     ),
 }
+CUSTOM_STEP = """
+import numpy as np
+import tensorflow as tf
+import keras
+from keras import layers
+
+keras.mixed_precision.set_global_policy("mixed_float16")
+
+
+class Trainer(keras.Model):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.error = keras.metrics.MeanSquaredError()
+
+    @property
+    def metrics(self):
+        return [self.error]
+
+    def call(self, inputs):
+        return self.model(inputs)
+
+    def train_step(self, data):
+        inputs, targets = data
+        with tf.GradientTape() as tape:
+            outputs = self.model(inputs, training=True)
+            loss = self.optimizer.scale_loss(tf.reduce_mean((outputs - targets) ** 2))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+        self.error.update_state(targets, outputs)
+        return {"error": self.error.result()}
+
+
+model = Trainer(keras.Sequential([layers.Dense(16, activation="relu"), layers.Dense(4, dtype="float32")]))
+model.compile(optimizer=keras.optimizers.SGD(0.01))
+inputs, targets = np.random.random((384, 16)).astype("float32"), np.random.random((384, 4)).astype("float32")
+model.fit(inputs, targets, batch_size=32, epochs=2, verbose=0)
+"""
 HEALTHY["a subclass"] = """
 import numpy as np
 import keras
@@ -152,7 +190,18 @@ model = Classifier()
 model.compile(optimizer=keras.optimizers.SGD(0.01), loss=keras.losses.MeanSquaredError(), metrics=[keras.metrics.MeanSquaredError()])
 model.fit(np.random.random((384, 16)), np.random.random((384, 4)), batch_size=32, epochs=2, verbose=0, validation_split=0.2)
 """
-ON_TORCH = ("fit", "a subclass", "a layer of one's own", "bfloat16", "float32", "a limit of the optimizer", "normalized batches")
+HEALTHY["a model that is built by its data"] = FIT.replace("    keras.Input((16,)),\n", "")
+HEALTHY["a train_step that tells no loss"] = CUSTOM_STEP
+ON_TORCH = (
+    "fit",
+    "a model that is built by its data",
+    "a subclass",
+    "a layer of one's own",
+    "bfloat16",
+    "float32",
+    "a limit of the optimizer",
+    "normalized batches",
+)
 
 
 def _with(old: str, new: str, script: str) -> str:

@@ -48,3 +48,12 @@ def test_a_loss_that_is_no_number_does_not_hide_those_that_follow() -> None:
 def test_a_model_that_keeps_no_such_sums_is_read_by_its_mean() -> None:
     losses = FitLosses()
     assert [losses.of_batch(object(), n, {"loss": mean}) for n, mean in enumerate((4.0, 3.0))] == pytest.approx([4.0, 2.0])
+
+
+@pytest.mark.parametrize("tracker", [Tracker(), None])
+def test_a_train_step_that_tells_no_loss_has_none(tracker: Tracker | None) -> None:
+    model, losses = Model(), FitLosses()
+    model._loss_tracker = tracker  # type: ignore[assignment]
+    assert losses.of_batch(model, 0, {"accuracy": 0.5}) is None
+    assert losses.of_batch(model, 1, {"d_loss": 0.7, "g_loss": float("nan")}) is None
+    assert losses.of_batch(model, 2, None) is None

@@ -16,7 +16,7 @@ from training_scripts import LOOP
 
 from mplint.doctor.diagnosis import Report, diagnose
 from mplint.errors import UsageError
-from mplint.runs.child import Settings
+from mplint.runs.child import Settings, reason
 from mplint.runs.launched import command_of
 from mplint.runs.process import make_run
 
@@ -244,3 +244,28 @@ def test_a_run_whose_time_is_up_after_some_steps_has_done_nothing_wrong(tmp_path
     found = make_run(Settings("doctor", ("torch",), str(script), script.read_text(encoding="utf-8"), [], "", 24, 0), tmp_path / "run", 45)
     assert (found.text("error"), found.text("ended"), found.number("limit"), len(found.steps)) == ("", "limit", 45, 10)
     assert diagnose(found, []).diagnoses == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("division by zero", "division by zero"),
+        ("", ""),
+        (
+            "Exception encountered when calling Noise.call().\n\ncannot compute Mul: a half tensor\n\nArguments received:\n  • x",
+            "Noise.call(): cannot compute Mul: a half tensor",
+        ),
+        (
+            "Exception encountered when calling Noise.call().\n\nCould not automatically infer the output shape. Error encountered:\n\n"
+            "Input 'y' has type float16\n\nArguments received by Noise.call():\n  • x",
+            "Noise.call(): Input 'y' has type float16",
+        ),
+        (
+            'in user code:\n\n    File "mix.py", line 3, in None  *\n        lambda x: mix(x)\n    File "mix.py", line 1, in mix  *\n'
+            "        return shape(x)\n\n    AttributeError: no attribute 'shape'\n",
+            "AttributeError: no attribute 'shape'",
+        ),
+    ],
+)
+def test_an_error_is_told_by_the_line_that_says_why(text: str, told: str) -> None:
+    assert reason(text) == told

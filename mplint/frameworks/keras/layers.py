@@ -52,6 +52,7 @@ from mplint.program.values import (
     SINGLE,
     Atom,
     Class,
+    Code,
     Constant,
     Entries,
     External,
@@ -451,7 +452,25 @@ def run_call(m: Machine, layer: Object, args: Args, place: Place) -> Value:
             call_method(m, layer, "build", Args((shape,), None, (place.position,)), place.position, place.position)
     if class_member(m, layer.type, "call") is None:
         return Unknown(f"{layer.type.name}(){IDENTITY}{place.path}:{place.position}")
-    return call_method(m, layer, "call", args, place.position, place.position)
+    return call_method(m, layer, "call", in_training(m, layer, args, place), place.position, place.position)
+
+
+def in_training(m: Machine, layer: Object, args: Args, place: Place) -> Args:
+    """The arguments of a layer's `call` with the `training` that Keras gives it: the caller's, that of the layer around, or what runs."""
+    codes = calls_of(m, layer)
+    at = [[p[0] for p in code.parameters].index("training") - 1 for code in codes if any(p[0] == "training" for p in code.parameters)]
+    if not at or args.opaque or args.get(at[0], "training") is not None:
+        return args
+    around = next((frame for frame in reversed(m.frames) if frame.code is not None and frame.code.name == "call"), None)
+    value = m.read(around.id, "training") if around is not None else None
+    given = Unknown(f"training{IDENTITY}{place.path}:{place.position}") if value is None else value
+    return Args(args.positional, {**args.named, "training": given}, args.places, args.named_places, args.opaque, args.holders)
+
+
+def calls_of(m: Machine, layer: Object) -> list[Code]:
+    """What a layer's `call` may be."""
+    member = class_member(m, layer.type, "call") if type(layer.type) is Class else None
+    return [atom.code for atom in atoms(member[0]) if type(atom) is Function] if member is not None else []
 
 
 # calling layers
@@ -477,8 +496,7 @@ def cast_inputs(m: Machine, layer: Object, args: Args, place: Place) -> Args:
 
 def first_argument(m: Machine, layer: Object) -> str:
     """The name of what a layer's `call` is given first."""
-    member = class_member(m, layer.type, "call") if type(layer.type) is Class else None
-    codes = [atom.code for atom in atoms(member[0]) if type(atom) is Function] if member is not None else []
+    codes = calls_of(m, layer)
     return str(codes[0].parameters[1][0]) if codes and len(codes[0].parameters) > 1 else "inputs"
 
 
