@@ -31,7 +31,7 @@ from mplint.conversion.onnx.run import INLINE_BYTES, Feed, Session, external_fil
 from mplint.conversion.onnx.runtime_crashes import CRASHES, crashes, keep_from_crashing
 from mplint.conversion.onnx.samples import Samples, given, larger, samples
 from mplint.conversion.onnx.scales import measure_by
-from mplint.conversion.onnx.types import Declared, declared_types, infer_types, inferred
+from mplint.conversion.onnx.types import Declared, declared_in, declared_types, infer_types, inferred
 from mplint.conversion.onnx.unbounded_ops import be_wary, raw_inputs
 from mplint.conversion.onnx.write import write
 from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, HEAVY_SHARE, plan, reasons, regions
@@ -64,6 +64,11 @@ class Loaded(NamedTuple):
     moved: int = 0
 
 
+    def copy(self) -> Loaded:
+        """The same in a copy that may be changed; the weights are shared."""
+        model = self.model.clone()
+        return self._replace(model=model, declared=declared_in(model, self.model, self.declared))
+
 def load(path: str, recipe: Recipe = UNCHANGED) -> Loaded:
     """The model in a file, changed as the recipe says."""
     try:
@@ -83,11 +88,13 @@ Written = tuple[Conversion, ir.Model]
 
 
 class Prepared(NamedTuple):
-    """What a plan begins with, whatever it is told to keep: the recipe, what proves the result, the data grown, and what was noted."""
+    """What a plan begins with, whatever it is told to keep: the recipe and the model that it gives, which stays as it is, what proves the
+    result, the data grown, and what was noted."""
 
     path: str
     recipe: Recipe
     known: Samples
+    loaded: Loaded
     grown: Samples | None
     notes: tuple[str, ...]
 
@@ -97,12 +104,13 @@ def prepare(path: str, policy: Policy, options: Options, calibration: Sequence[s
     notes: list[str] = []
     options.tell("reading the model")
     recipe, fault = UNCHANGED, ""
-    model = load(path).model
-    if weight_bytes(model) < INLINE_BYTES:
+    loaded = load(path)
+    if weight_bytes(loaded.model) < INLINE_BYTES:
         fault, mends = faults_of(path)
         recipe = Recipe(mends=mends)
         notes += mended(fault, mends)
-        model = load(path, recipe).model if mends else model
+        loaded = load(path, recipe) if mends else loaded
+    model = loaded.model
     notes += model.meta.get(LEFT_OUT, ())
     known = inputs_for(path, model, options, calibration, notes)
     known.fault = "" if recipe.mends else fault
@@ -111,13 +119,13 @@ def prepare(path: str, policy: Policy, options: Options, calibration: Sequence[s
         opset = needed_opset(path, recipe, half, partial(_is_to_be, half, policy, options), known, notes)
         recipe = recipe._replace(opset=opset or recipe.opset)
     if recipe.opset is not None:
-        model = load(path, recipe).model
-    if any(node.op_type == "Sqrt" for node in model.graph):
+        loaded = load(path, recipe)
+    if any(node.op_type == "Sqrt" for node in loaded.model.graph):
         other = load(path, recipe._replace(fuse=True))
         if other.norms and agrees(other.model, known):
-            recipe = recipe._replace(fuse=True)
+            recipe, loaded = recipe._replace(fuse=True), other
             notes.append(f"{other.norms} LayerNorms that were written out are one operator each, which computes its middle in float32")
-    return Prepared(path, recipe, known, larger(path, known.feeds) if calibration else None, tuple(notes))
+    return Prepared(path, recipe, loaded, known, larger(path, known.feeds) if calibration else None, tuple(notes))
 
 
 def _is_to_be(half: str, policy: Policy, options: Options, node: ir.Node) -> bool:
@@ -131,19 +139,18 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
 
 def planned(prepared: Prepared, policy: Policy, options: Options) -> Conversion:
     """Plan, write and verify a model that was prepared, until the result holds; what a result failed on before is known to the next."""
-    path, recipe, known, grown = prepared[:4]
+    path, recipe, loaded, known, grown = prepared[:5]
     notes = list(prepared.notes)
     known.learned = 0
-    model = load(path, recipe).model
-    program, unsafe, measurement = measured(model, policy, options, known, grown)
+    program, unsafe, measurement = measured(loaded.model, policy, options, known, grown)
     if known.feeds and (products := too_large(program, unsafe)):
         other = load(path, recipe._replace(scaled=products))
         if other.moved and agrees(other.model, known):
             found = measured(other.model, policy, options, known, grown)
             if heavy_in_half(found.program, found.unsafe) > heavy_in_half(program, unsafe):
-                recipe, (program, unsafe, measurement) = recipe._replace(scaled=products), found
+                recipe, loaded, (program, unsafe, measurement) = recipe._replace(scaled=products), other, found
                 notes += [f"{name}: the scale moved before the product, which half can't hold" for name in products]
-    ready = written(path, recipe, policy, options, plan(program, unsafe))
+    ready = written(path, loaded, policy, options, plan(program, unsafe))
     first: Written | None = ready
     if condemned := options.condemned(ready[0]):
         options, first = replace(options, reasons={**options.reasons, **condemned}), None
@@ -154,30 +161,43 @@ def planned(prepared: Prepared, policy: Policy, options: Options) -> Conversion:
         options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
         halves = plan(program, unsafe, attempt)
         learned = known.learned
-        result = verified(first or written(path, recipe, policy, options, halves), path, recipe, known)
+        result = verified(first or written(path, loaded, policy, options, halves), path, recipe, known)
         first = None
         if CRASHES in result.problems:
             keep_from_crashing(program)
             halves = plan(program, unsafe, attempt)
-            result = verified(written(path, recipe, policy, options, halves), path, recipe, known)
+            result = verified(written(path, loaded, policy, options, halves), path, recipe, known)
+        if measurement is not None and measurement.took_hastily and not sure(result):
+            learned = known.learned
+            options.tell("measuring with every input")
+            unsafe |= measurement.carefully(policy.tolerance, options.tell, grown)
+            halves = plan(program, unsafe, attempt)
+            result = verified(written(path, loaded, policy, options, halves), path, recipe, known)
         while learned < known.learned <= SURPRISES:  # it fails on what the plan does not know: plan with that, too
             learned = known.learned
             options.tell("measuring with an input that the plan did not know")
             assert measurement is not None
             unsafe |= measurement.unsafe(policy.tolerance, options.tell, grown)
             halves = plan(program, unsafe, attempt)
-            result = verified(written(path, recipe, policy, options, halves), path, recipe, known)
+            result = verified(written(path, loaded, policy, options, halves), path, recipe, known)
         if not result.problems or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
             result.regions = regions(program, halves, unsafe, measurement.costs if measurement is not None else {})
             result.notes = notes + result.notes
             return result
     raise AssertionError("no attempt was made")
+            if measurement is not None:
+                measurement.close()
 
 
 def inputs_for(path: str, model: ir.Model, options: Options, calibration: Sequence[str], notes: list[str]) -> Samples:
     """The data of the user, else inputs that are made up; raises ConversionError for data and ranges that do not fit the model."""
     takes = [value.name or "" for value in required(model)]
+def sure(result: Conversion) -> bool:
+    """Whether a result leaves as much of the tolerance as a plan that was made on all inputs would."""
+    return not result.problems and (result.error or 0.0) <= HEAVY_SHARE * result.policy.tolerance
+
+
     for name in options.ranges:
         if name not in takes:
             raise ConversionError(f"the model has no input {name!r}; it takes {', '.join(takes) or 'none'}{nearest(name, takes)}")
@@ -272,9 +292,9 @@ def unread_constants(program: Program, policy: Policy) -> dict[ir.Value, str]:
     return found
 
 
-def written(path: str, recipe: Recipe, policy: Policy, options: Options, halves: Sequence[bool]) -> Written:
+def written(path: str, loaded: Loaded, policy: Policy, options: Options, halves: Sequence[bool]) -> Written:
     """A plan in a fresh copy of the model, with what there is to say of it; nothing of it was tried yet."""
-    model, declared, *_ = load(path, recipe)
+    model, declared, *_ = loaded.copy()
     before, sources = weight_bytes(model), external_files(model) - {os.path.realpath(path)}
     program = analyze(model, policy.half, options)
     casts = write(program, halves, declared)
@@ -338,9 +358,9 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
     names = known.named()
     try:
         session = Session(strict)
-        found = [far for _, far in known.distances(session.run)]
+        found = [far for _, far in known.distances(run)]
         if all(far.within(policy.tolerance) for far in found):
-            found += known.surprises(session.run, policy.tolerance * HEAVY_SHARE)
+            found += known.surprises(run, policy.tolerance * HEAVY_SHARE)
         session.close()
     except Exception as error:
         result.problems.append(f"its emulation does not run: {str(error).strip().splitlines()[0][:300]}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 
@@ -33,6 +33,7 @@ FRESH = (Kind(seed=10), Kind("uniform", seed=11), Kind("rows", seed=12))  # for 
 HINTED = (Kind("positive", seed=3), Kind(named=True, integers=1000, seed=0), Kind(named=True, integers=NUMBERS, seed=1))
 SCALES, SHIFT = (3000.0, 30.0), 100.0
 LARGER = 1.9  # no power of two, so that other digits are rounded away
+GROWN = 2  # samples that are made larger
 COMPRESSED = 0.35  # outputs that grow by less than this power of a scale do not depend on it
 MOVED = 0.05  # of their size: what outputs may move by where a shift is taken off again
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh", "Clip", "Sin", "Cos"))
@@ -51,7 +52,10 @@ MOST = 1 << 26  # elements of a feed
 
 @dataclass(slots=True)
 class Derived:
-    """A feed made of another, what the original gives on it, and whether its outputs are compared or only to be numbers (asked once)."""
+    """A feed made of another, what the original gives on it, and whether its outputs are compared or only to be numbers (asked once).
+
+    `faint` ones are no larger than what they are made of.
+    """
 
     name: str
     feed: Feed
@@ -59,6 +63,7 @@ class Derived:
     stable: Callable[[], bool]
     _compared: bool | None = None
 
+    faint: bool = False
     @property
     def compared(self) -> bool:
         """Whether noise moves the original so little on the feed that an error says something."""
@@ -99,6 +104,10 @@ class Samples:
     def distances(self, run: Callable[[Feed], Outputs], among: Sequence[int] | None = None) -> Iterator[tuple[int, Distance]]:
         """How far from the original what `run` gives is, for each feed with its number, or for those `among` all of them."""
         usual = sizes_of(self.references)
+    def is_faint(self, at: int) -> bool:
+        """Whether a feed, by its number, is one of silence, faint signals and constant rows."""
+        return at >= len(self.feeds) and self.derived[at - len(self.feeds)].faint
+
         for at in range(len(self.feeds) + len(self.derived)) if among is None else among:
             if at < len(self.feeds):
                 yield at, distance(self.references[at], run(self.feeds[at]), self.sizes, by=self.ruler)
@@ -189,9 +198,9 @@ def ends_in_probabilities(model: ir.Model | None) -> bool:
 
 
 def larger(path: str, feeds: Sequence[Feed]) -> Samples:
-    """The feeds with larger floats, and what the original gives on them where that is finite."""
+    """The loudest of the feeds with larger floats, and what the original gives on them where that is finite."""
     session, found = Session(path), Samples()
-    for feed in feeds:
+    for feed in sorted(feeds, key=lambda feed: -loudness(feed, feeds))[:GROWN]:
         if not any(array.dtype.kind == "f" for array in feed.values()):
             continue
         grown = {name: array * array.dtype.type(LARGER) if array.dtype.kind == "f" else array for name, array in feed.items()}
@@ -317,10 +326,11 @@ class _Trial:
                 return Derived(name, feed, outputs, stable)
             return None
 
-        planned = [*((name, [feed]) for name, feed in stressed(base)), *self._others(found.feeds)]
-        found.derived += [one for name, feeds in planned if (one := derived(name, feeds)) is not None]
+        found.derived += [replace(one, faint=True) for name, feed in stressed(base) if (one := derived(name, [feed])) is not None]
+        found.derived += [one for name, feeds in self._others(found.feeds) if (one := derived(name, feeds)) is not None]
         others = [found.feeds[order[at]] for at in sorted({len(order) // 2, len(order) - 1} - {0})]
-        unseen = [*(one for feed in others for one in stressed(feed)), *_alone(base), *(("an unseen input", feed) for feed in fresh)]
+        fainter = [one for feed in others[-1:] for one in stressed(feed, FAINT[-1:])]
+        unseen = [*fainter, *_alone(base), *(("an unseen input", feed) for feed in fresh)]
         ends = [{name: np.zeros_like(array) if array.dtype.kind == "f" else array for name, array in base.items()}, *others]
         for factor in (1.0, FAINT[0]):
             unseen += [("after some steps", feed) for feed in self._carried(base, [*others, *fresh], factor)]
