@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from mplint.conversion.distance import judge
+from mplint.conversion.distance import Distance, judge
 from mplint.conversion.feeds import Wanted, check_data, load_feeds
 from mplint.conversion.onnx.arrays import is_open, required
+from mplint.conversion.onnx.choices import Choices, choosers, near_ties, watch
 from mplint.conversion.onnx.constants import damage, tensor_of
 from mplint.conversion.onnx.functions import separate, unite
 from mplint.conversion.onnx.fuse import fused
@@ -27,7 +28,7 @@ from mplint.conversion.onnx.patterns import integers, is_whole, keep_whole, keep
 from mplint.conversion.onnx.program import Program, analyze, is_constant, names_of
 from mplint.conversion.onnx.read import LEFT_OUT, faults_of, read
 from mplint.conversion.onnx.rescale import scaled_before, too_large
-from mplint.conversion.onnx.run import INLINE_BYTES, Feed, Session, external_files, weight_bytes
+from mplint.conversion.onnx.run import INLINE_BYTES, Feed, Outputs, Session, external_files, weight_bytes
 from mplint.conversion.onnx.runtime_crashes import CRASHES, crashes, keep_from_crashing
 from mplint.conversion.onnx.samples import Samples, given, larger, samples
 from mplint.conversion.onnx.scales import measure_by
@@ -63,11 +64,11 @@ class Loaded(NamedTuple):
     norms: int = 0
     moved: int = 0
 
-
     def copy(self) -> Loaded:
         """The same in a copy that may be changed; the weights are shared."""
         model = self.model.clone()
         return self._replace(model=model, declared=declared_in(model, self.model, self.declared))
+
 
 def load(path: str, recipe: Recipe = UNCHANGED) -> Loaded:
     """The model in a file, changed as the recipe says."""
@@ -93,8 +94,8 @@ class Prepared(NamedTuple):
 
     path: str
     recipe: Recipe
-    known: Samples
     loaded: Loaded
+    known: Samples
     grown: Samples | None
     notes: tuple[str, ...]
 
@@ -113,6 +114,8 @@ def prepare(path: str, policy: Policy, options: Options, calibration: Sequence[s
     model = loaded.model
     notes += model.meta.get(LEFT_OUT, ())
     known = inputs_for(path, model, options, calibration, notes)
+    if known.feeds and (choosing := choosers(model)):
+        known.choices = Choices(model, choosing)
     known.fault = "" if recipe.mends else fault
     measure_by(known, model, policy, given=bool(calibration))
     for half in dict.fromkeys((policy.half, *(half for _, half in options.halves))):
@@ -183,21 +186,21 @@ def planned(prepared: Prepared, policy: Policy, options: Options) -> Conversion:
         if not result.problems or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
             result.regions = regions(program, halves, unsafe, measurement.costs if measurement is not None else {})
+            if measurement is not None:
+                measurement.close()
             result.notes = notes + result.notes
             return result
     raise AssertionError("no attempt was made")
-            if measurement is not None:
-                measurement.close()
 
 
-def inputs_for(path: str, model: ir.Model, options: Options, calibration: Sequence[str], notes: list[str]) -> Samples:
-    """The data of the user, else inputs that are made up; raises ConversionError for data and ranges that do not fit the model."""
-    takes = [value.name or "" for value in required(model)]
 def sure(result: Conversion) -> bool:
     """Whether a result leaves as much of the tolerance as a plan that was made on all inputs would."""
     return not result.problems and (result.error or 0.0) <= HEAVY_SHARE * result.policy.tolerance
 
 
+def inputs_for(path: str, model: ir.Model, options: Options, calibration: Sequence[str], notes: list[str]) -> Samples:
+    """The data of the user, else inputs that are made up; raises ConversionError for data and ranges that do not fit the model."""
+    takes = [value.name or "" for value in required(model)]
     for name in options.ranges:
         if name not in takes:
             raise ConversionError(f"the model has no input {name!r}; it takes {', '.join(takes) or 'none'}{nearest(name, takes)}")
@@ -356,12 +359,23 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
     strict = typed(model)
     to_strict(strict)
     names = known.named()
+    if known.choices is not None:
+        watch(strict, known.choices.among)
+    behind: list[Outputs] = []  # what is chosen from, for each feed
+
+    def run(feed: Feed) -> Outputs:
+        outputs = session.run(feed)
+        behind.append(outputs[len(model.graph.outputs) :])
+        return outputs[: len(model.graph.outputs)]
+
     try:
         session = Session(strict)
         found = [far for _, far in known.distances(run)]
         if all(far.within(policy.tolerance) for far in found):
             found += known.surprises(run, policy.tolerance * HEAVY_SHARE)
         session.close()
+        if known.choices is not None and len(behind) == len(names) and all(far.within(policy.tolerance) for far in found):
+            found += chosen(result, known, known.choices, names, behind)
     except Exception as error:
         result.problems.append(f"its emulation does not run: {str(error).strip().splitlines()[0][:300]}")
         return
@@ -370,6 +384,22 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
     )
     judge(result, found, names)
     result.outputs = [value.name or "" for value in model.graph.outputs]
+
+
+def chosen(result: Conversion, known: Samples, choices: Choices, names: list[str], behind: Sequence[Outputs]) -> list[Distance]:
+    """How far what operators choose from is on each feed, whose names are told; where near ties decide on a sample, nothing is proven."""
+    feeds = [*known.all_feeds(), *(one.feed for one in known.unseen)]
+    usual, found = choices.sizes(known.feeds), []
+    what = " and ".join(sorted({chooser.op_type for chooser in choices.among}))
+    for name, feed, got in zip(tuple(names), feeds, behind, strict=True):
+        far = choices.distance(feed, got, usual)
+        if far.within(result.policy.tolerance) or choices.steady(feed, known.feeds[0], usual):
+            found.append(far._replace(each=()))
+            names.append(f"{name}, what {what} choose{'s' if ' and ' not in what else ''} from")
+    if result.policy.metric is None and result.operations_half:
+        given = list(zip(names, feeds, behind, strict=False))[: len(known.feeds)]
+        result.gaps += near_ties(choices, [(name, feed) for name, feed, _ in given], {name: got for name, _, got in given})
+    return found
 
 
 def _form(feed: Feed) -> tuple[object, ...]:

@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from mplint.conversion.distance import PLAIN, Distance, Ruler, distance, moves, sizes_of
 from mplint.conversion.onnx.arrays import LENGTHS, NUMBERS, Dims, Kind, is_open, made, required, signal_axis, sizes_to_try, sounding
+from mplint.conversion.onnx.choices import CHOSEN, Choices
 from mplint.conversion.onnx.constants import tensor_of
 from mplint.conversion.onnx.evidence import Evidence, evidence
 from mplint.conversion.onnx.probe import Probe
@@ -32,8 +33,8 @@ BASIC = (Kind(), Kind("uniform", seed=1), Kind("rows", seed=2))
 FRESH = (Kind(seed=10), Kind("uniform", seed=11), Kind("rows", seed=12))  # for what the plan does not know
 HINTED = (Kind("positive", seed=3), Kind(named=True, integers=1000, seed=0), Kind(named=True, integers=NUMBERS, seed=1))
 SCALES, SHIFT = (3000.0, 30.0), 100.0
-LARGER = 1.9  # no power of two, so that other digits are rounded away
 GROWN = 2  # samples that are made larger
+LARGER = 1.9  # no power of two, so that other digits are rounded away
 COMPRESSED = 0.35  # outputs that grow by less than this power of a scale do not depend on it
 MOVED = 0.05  # of their size: what outputs may move by where a shift is taken off again
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh", "Clip", "Sin", "Cos"))
@@ -43,6 +44,7 @@ TURNS = frozenset(("in", "out", "input", "output", "new", "next", "old", "prev",
 SWITCHES = 3  # inputs that switch branches, of which all combinations are tried
 DECIDING = frozenset(("ArgMax", "ArgMin", "TopK", "NonMaxSuppression", "MaxUnpool", "Round", "Floor", "Ceil", "Hardmax", "Multinomial"))
 CHOOSES = "chooses among what may be nearly equal: on inputs made of the samples, choices and their order are not compared"
+COMPARED = "chooses among numbers: on inputs made of the samples, what it chooses from is compared, and not its choices or their order"
 FEW, FEW_ROOM = 4, 0.65  # feeds, and the part of the tolerance that a plan of probabilities may use that is made on fewer
 PROBABILITIES = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid"))
 MOVING = frozenset(("Identity", "Cast", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"))  # what hands on values as they are
@@ -61,9 +63,9 @@ class Derived:
     feed: Feed
     reference: Outputs
     stable: Callable[[], bool]
+    faint: bool = False
     _compared: bool | None = None
 
-    faint: bool = False
     @property
     def compared(self) -> bool:
         """Whether noise moves the original so little on the feed that an error says something."""
@@ -80,7 +82,7 @@ class Samples:
     are feeds that the plan does not know and the result is verified on; one that it fails on is `learned`, and planned with. `gaps` are why
     they prove too little, `notes` what else there is to know, `fault` is why the ONNX checker refuses the original. `tried` is how far each
     feed, by its number, was with some tensors rounded. `room` is the part of a tolerance that a plan may use:
-    where probabilities are near 0 and 1 on a few feeds, other feeds show more of an error.
+    where probabilities are near 0 and 1 on a few feeds, other feeds show more of an error. `choices` are the operators that choose.
     """
 
     feeds: list[Feed] = field(default_factory=list)
@@ -95,19 +97,20 @@ class Samples:
     notes: list[str] = field(default_factory=list)
     fault: str = ""
     room: float = 1.0
+    choices: Choices | None = None
     tried: dict[frozenset[ir.Value], dict[int, Distance]] = field(default_factory=dict)
 
     def all_feeds(self) -> list[Feed]:
         """Every feed, the derived ones last."""
         return [*self.feeds, *(one.feed for one in self.derived)]
 
-    def distances(self, run: Callable[[Feed], Outputs], among: Sequence[int] | None = None) -> Iterator[tuple[int, Distance]]:
-        """How far from the original what `run` gives is, for each feed with its number, or for those `among` all of them."""
-        usual = sizes_of(self.references)
     def is_faint(self, at: int) -> bool:
         """Whether a feed, by its number, is one of silence, faint signals and constant rows."""
         return at >= len(self.feeds) and self.derived[at - len(self.feeds)].faint
 
+    def distances(self, run: Callable[[Feed], Outputs], among: Sequence[int] | None = None) -> Iterator[tuple[int, Distance]]:
+        """How far from the original what `run` gives is, for each feed with its number, or for those `among` all of them."""
+        usual = sizes_of(self.references)
         for at in range(len(self.feeds) + len(self.derived)) if among is None else among:
             if at < len(self.feeds):
                 yield at, distance(self.references[at], run(self.feeds[at]), self.sizes, by=self.ruler)
@@ -310,7 +313,7 @@ class _Trial:
         deciding = next(filter(_decides, self.model.graph.all_nodes()), None)
         smooth = deciding is None
         if deciding is not None and any(array.dtype.kind == "f" for array in found.feeds[0].values()):
-            found.notes.append(f"{deciding.op_type} {CHOOSES}")
+            found.notes.append(f"{deciding.op_type} {COMPARED if deciding.op_type in CHOSEN else CHOOSES}")
         taken = {_digest(feed) for feed in found.feeds}
         self.ran |= {_digest(feed): outputs for feed, outputs in zip(found.feeds, found.references, strict=True) if _finite(outputs)}
 
