@@ -7,9 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from mplint.conversion.distance import Distance
 
-TRIALS = 24
 BLOCKS = 8
-FINEST = 32  # how much of a tolerance is worth a trial: this part of the items
 REST = 16  # behind an item that is too much, this part of them, which costs more, is not worth its trials
 ROOM = 0.97  # of a tolerance that an estimate fills
 ALONE = 0.5  # of a tolerance: an item that takes more is left out for those behind it
@@ -21,6 +19,16 @@ Measure = Callable[[Collection[Item]], Distance]
 Cost = Callable[[Item], float]
 
 
+class Effort(NamedTuple):
+    """How many trials a filling may take, and how much of a tolerance is worth one: `finest` is a part of the items, one in so many."""
+
+    trials: int
+    finest: int
+
+
+FULL = Effort(24, 32)
+
+
 def misfits(
     items: Sequence[Item],
     measure: Measure[Item],
@@ -28,15 +36,15 @@ def misfits(
     *,
     cost: Cost[Item] | None = None,
     accepted: Collection[Item] = (),
-    trials: int = TRIALS,
+    effort: Effort = FULL,
 ) -> dict[Item, Distance]:
     """The items that must stay float32, each with how far the outputs were when it joined the others in half.
 
     `measure(half)` says how far the outputs are with only `half` in half; all of `items` together are known to fail, `accepted` to pass.
-    `cost` estimates what an item adds to the error; without it, blocks of items are measured. When the trials are spent, what was not
-    accepted counts as a misfit.
+    `cost` estimates what an item adds to the error, infinite where it alone may be what is wrong; without it, blocks of items are measured.
+    When the trials are spent, what was not accepted counts as a misfit.
     """
-    return _Filling(measure, tolerance, list(accepted), trials).without(items, cost)
+    return _Filling(measure, tolerance, list(accepted), effort).without(items, cost)
 
 
 class _Edge(NamedTuple):
@@ -49,15 +57,17 @@ class _Edge(NamedTuple):
 
 
 class _Filling(Generic[Item]):
-    def __init__(self, measure: Measure[Item], tolerance: float, taken: list[Item], trials: int) -> None:
-        self.measure, self.tolerance, self.taken, self.left = measure, tolerance, taken, trials
+    def __init__(self, measure: Measure[Item], tolerance: float, taken: list[Item], effort: Effort) -> None:
+        self.measure, self.tolerance, self.taken = measure, tolerance, taken
+        self.left, self.finest = effort
         self.found: dict[Item, Distance] = {}
 
     def without(self, items: Sequence[Item], cost: Cost[Item] | None) -> dict[Item, Distance]:
         known = {item: cost(item) for item in items} if cost is not None else self._weighed(items)
         rest = sorted(items, key=known.__getitem__)  # stable: equal ones stay in their order
-        finest = max(1, len(rest) // FINEST)  # how many items that are too much together are not told apart
+        finest = max(1, len(rest) // self.finest)  # how many items that are too much together are not told apart
         in_a_row = 0  # items that were too much each by itself
+        rest = self._without_suspects(rest, known)
         while rest:
             if self.left <= 0 or in_a_row >= IN_A_ROW or (cost and in_a_row and len(rest) <= len(items) // REST):
                 self.found.update(dict.fromkeys(rest, Distance(float("inf"))))
@@ -75,6 +85,14 @@ class _Filling(Generic[Item]):
             in_a_row = in_a_row + 1 if edge.low == 0 else 1
             rest = rest[left_over:]
         return self.found
+
+    def _without_suspects(self, rest: Sequence[Item], known: dict[Item, float]) -> list[Item]:
+        """What is left to be tried where all that nobody suspects (by an infinite cost) is taken together, if it can be."""
+        fine = [item for item in rest if known[item] < float("inf")]
+        if not 0 < len(fine) < len(rest) or not self._trial(fine).within(self.tolerance):
+            return list(rest)
+        self.taken += fine
+        return [item for item in rest if known[item] == float("inf")]
 
     def _boundary(self, rest: Sequence[Item], known: dict[Item, float], edge: _Edge, finest: int, *, galloping: bool) -> _Edge:
         """Where the tolerance is filled, to the item where errors are large.

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from mplint.conversion import fill
 from mplint.conversion.cut import Edge, Problem, cheapest
 from mplint.conversion.distance import Distance
-from mplint.conversion.fill import Cost, Item, Measure
+from mplint.conversion.fill import Cost, Effort, Item, Measure
 from mplint.conversion.result import Region
 
 HEAVY_GAIN, LIGHT_GAIN = 100.0, 0.05  # in casts
@@ -20,7 +20,7 @@ PLAN_SHARE = 0.5  # the plan uses half of the tolerance: data not seen may be wo
 HEAVY_SHARE = 0.65  # heavy operations may use more of it than all of them: they are what half is for
 FILL_SHARE = 0.55  # what is chosen by its errors on samples is worse on others than on these
 ATTEMPTS = 4
-LIGHT_TRIALS, MANY = 10, 64  # of many light items: what is won there is casts, and few of them
+LIGHT_TRIALS, LIGHT_FINEST, MANY = 8, 8, 16  # of many light items: what is won there is casts, and few of them
 ROUNDS = 4  # how often samples that a plan fails on may join those that it was made for
 
 
@@ -87,11 +87,20 @@ class Planned(Generic[O, V]):
 class Trials(Generic[Item]):
     """How what is in half is tried: on every sample, or on `few`, those that something has failed on, which is most of what is tried.
 
-    `cost` estimates what an item adds to the error, where anyone knows.
+    `first` is how all items together are tried, `survey` how those are that a filling begins with: both on every sample, but where less
+    tells enough. `cost` estimates what an item adds to the error, where anyone knows.
     """
 
     def __init__(self, few: Measure[Item], everywhere: Measure[Item] | None = None) -> None:
         self.few, self.everywhere = few, everywhere or few
+
+    def first(self, half: Collection[Item]) -> Distance:
+        """How far the outputs are with all that may be in half."""
+        return self.everywhere(half)
+
+    def survey(self, half: Collection[Item]) -> Distance:
+        """How far they are with what a filling begins with; it may look for the samples that are worst."""
+        return self.everywhere(half)
 
     def cost(self) -> Cost[Item] | None:
         """What tells of an item what it adds to the error; None where nobody knows."""
@@ -110,18 +119,18 @@ def misfits(heavy: Sequence[Item], light: Sequence[Item], trials: Trials[Item], 
     whatever the machine.
     """
     everything = [*heavy, *light]
-    if not everything or trials.everywhere(everything).within(tolerance * PLAN_SHARE):
+    if not everything or trials.first(everything).within(tolerance * PLAN_SHARE):
         return {}
     found: dict[Item, Distance] = {}
-    if heavy and (not light or not trials.everywhere(heavy).within(tolerance * HEAVY_SHARE)):
-        found |= _filled(heavy, trials, tolerance, FILL_SHARE, ())
+    if heavy and (not light or not trials.survey(heavy).within(tolerance * HEAVY_SHARE)):
+        found |= _filled(heavy, trials, tolerance, FILL_SHARE, (), fill.FULL)
     share = FILL_SHARE if found else HEAVY_SHARE
-    most = LIGHT_TRIALS if len(light) > MANY else fill.TRIALS
-    return found | _filled(light, trials, tolerance, share, [item for item in heavy if item not in found], most)
+    effort = Effort(LIGHT_TRIALS, LIGHT_FINEST) if len(light) > MANY else fill.FULL
+    return found | _filled(light, trials, tolerance, share, [item for item in heavy if item not in found], effort)
 
 
 def _filled(
-    items: Sequence[Item], trials: Trials[Item], tolerance: float, share: float, accepted: Collection[Item], most: int = fill.TRIALS
+    items: Sequence[Item], trials: Trials[Item], tolerance: float, share: float, accepted: Collection[Item], effort: Effort
 ) -> dict[Item, Distance]:
     """What does not fit into a share of the tolerance on the samples that failed; until what fits holds on all others, they join in.
 
@@ -133,7 +142,7 @@ def _filled(
         few = turn < ROUNDS
         if left:
             measure = trials.few if few else trials.everywhere
-            found |= fill.misfits(left, measure, tolerance * share, cost=trials.cost(), accepted=accepted, trials=most)
+            found |= fill.misfits(left, measure, tolerance * share, cost=trials.cost(), accepted=accepted, effort=effort)
         left = [item for item in left if item not in found]
         if not left or not few or trials.confirmed([*accepted, *left], tolerance * share):
             break

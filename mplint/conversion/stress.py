@@ -28,13 +28,13 @@ class Stress(NamedTuple):
     feed: Feed
 
 
-def stressed(feed: Mapping[str, np.ndarray]) -> Iterator[Stress]:
-    """What becomes of a sample when its floats go down; the same sample gives the same ones, and none comes twice."""
+def stressed(feed: Mapping[str, np.ndarray], faint: Sequence[float] = FAINT) -> Iterator[Stress]:
+    """What becomes of a sample when its floats go down, by `faint` factors too; it gives the same ones again, and none comes twice."""
     floats = [name for name, array in feed.items() if array.dtype.kind == "f" and array.size]
     seen = {_key(feed)}
     changes: list[tuple[str, Callable[[np.ndarray], np.ndarray]]] = [
         (ZEROS, np.zeros_like),
-        *((f"× {factor:g}", partial(_times, factor)) for factor in FAINT),
+        *((f"× {factor:g}", partial(_times, factor)) for factor in faint),
         ("one element", _one_element),
         ("constant rows", _constant_rows),
     ]

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from mplint.conversion.distance import judge
+from mplint.conversion.distance import Distance, judge
 from mplint.conversion.feeds import Wanted, check_data, load_feeds
 from mplint.conversion.onnx.arrays import is_open, required
+from mplint.conversion.onnx.choices import Choices, choosers, near_ties, watch
 from mplint.conversion.onnx.constants import damage, tensor_of
 from mplint.conversion.onnx.functions import separate, unite
 from mplint.conversion.onnx.fuse import fused
@@ -27,11 +28,11 @@ from mplint.conversion.onnx.patterns import integers, is_whole, keep_whole, keep
 from mplint.conversion.onnx.program import Program, analyze, is_constant, names_of
 from mplint.conversion.onnx.read import LEFT_OUT, faults_of, read
 from mplint.conversion.onnx.rescale import scaled_before, too_large
-from mplint.conversion.onnx.run import INLINE_BYTES, Feed, Session, external_files, weight_bytes
+from mplint.conversion.onnx.run import INLINE_BYTES, Feed, Outputs, Session, external_files, weight_bytes
 from mplint.conversion.onnx.runtime_crashes import CRASHES, crashes, keep_from_crashing
 from mplint.conversion.onnx.samples import Samples, given, larger, samples
 from mplint.conversion.onnx.scales import measure_by
-from mplint.conversion.onnx.types import Declared, declared_types, infer_types, inferred
+from mplint.conversion.onnx.types import Declared, declared_in, declared_types, infer_types, inferred
 from mplint.conversion.onnx.unbounded_ops import be_wary, raw_inputs
 from mplint.conversion.onnx.write import write
 from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, HEAVY_SHARE, plan, reasons, regions
@@ -63,6 +64,11 @@ class Loaded(NamedTuple):
     norms: int = 0
     moved: int = 0
 
+    def copy(self) -> Loaded:
+        """The same in a copy that may be changed; the weights are shared."""
+        model = self.model.clone()
+        return self._replace(model=model, declared=declared_in(model, self.model, self.declared))
+
 
 def load(path: str, recipe: Recipe = UNCHANGED) -> Loaded:
     """The model in a file, changed as the recipe says."""
@@ -83,10 +89,12 @@ Written = tuple[Conversion, ir.Model]
 
 
 class Prepared(NamedTuple):
-    """What a plan begins with, whatever it is told to keep: the recipe, what proves the result, the data grown, and what was noted."""
+    """What a plan begins with, whatever it is told to keep: the recipe and the model that it gives, which stays as it is, what proves the
+    result, the data grown, and what was noted."""
 
     path: str
     recipe: Recipe
+    loaded: Loaded
     known: Samples
     grown: Samples | None
     notes: tuple[str, ...]
@@ -97,27 +105,30 @@ def prepare(path: str, policy: Policy, options: Options, calibration: Sequence[s
     notes: list[str] = []
     options.tell("reading the model")
     recipe, fault = UNCHANGED, ""
-    model = load(path).model
-    if weight_bytes(model) < INLINE_BYTES:
+    loaded = load(path)
+    if weight_bytes(loaded.model) < INLINE_BYTES:
         fault, mends = faults_of(path)
         recipe = Recipe(mends=mends)
         notes += mended(fault, mends)
-        model = load(path, recipe).model if mends else model
+        loaded = load(path, recipe) if mends else loaded
+    model = loaded.model
     notes += model.meta.get(LEFT_OUT, ())
     known = inputs_for(path, model, options, calibration, notes)
+    if known.feeds and (choosing := choosers(model)):
+        known.choices = Choices(model, choosing)
     known.fault = "" if recipe.mends else fault
     measure_by(known, model, policy, given=bool(calibration))
     for half in dict.fromkeys((policy.half, *(half for _, half in options.halves))):
         opset = needed_opset(path, recipe, half, partial(_is_to_be, half, policy, options), known, notes)
         recipe = recipe._replace(opset=opset or recipe.opset)
     if recipe.opset is not None:
-        model = load(path, recipe).model
-    if any(node.op_type == "Sqrt" for node in model.graph):
+        loaded = load(path, recipe)
+    if any(node.op_type == "Sqrt" for node in loaded.model.graph):
         other = load(path, recipe._replace(fuse=True))
         if other.norms and agrees(other.model, known):
-            recipe = recipe._replace(fuse=True)
+            recipe, loaded = recipe._replace(fuse=True), other
             notes.append(f"{other.norms} LayerNorms that were written out are one operator each, which computes its middle in float32")
-    return Prepared(path, recipe, known, larger(path, known.feeds) if calibration else None, tuple(notes))
+    return Prepared(path, recipe, loaded, known, larger(path, known.feeds) if calibration else None, tuple(notes))
 
 
 def _is_to_be(half: str, policy: Policy, options: Options, node: ir.Node) -> bool:
@@ -131,19 +142,18 @@ def convert(path: str, policy: Policy, options: Options, calibration: Sequence[s
 
 def planned(prepared: Prepared, policy: Policy, options: Options) -> Conversion:
     """Plan, write and verify a model that was prepared, until the result holds; what a result failed on before is known to the next."""
-    path, recipe, known, grown = prepared[:4]
+    path, recipe, loaded, known, grown = prepared[:5]
     notes = list(prepared.notes)
     known.learned = 0
-    model = load(path, recipe).model
-    program, unsafe, measurement = measured(model, policy, options, known, grown)
+    program, unsafe, measurement = measured(loaded.model, policy, options, known, grown)
     if known.feeds and (products := too_large(program, unsafe)):
         other = load(path, recipe._replace(scaled=products))
         if other.moved and agrees(other.model, known):
             found = measured(other.model, policy, options, known, grown)
             if heavy_in_half(found.program, found.unsafe) > heavy_in_half(program, unsafe):
-                recipe, (program, unsafe, measurement) = recipe._replace(scaled=products), found
+                recipe, loaded, (program, unsafe, measurement) = recipe._replace(scaled=products), other, found
                 notes += [f"{name}: the scale moved before the product, which half can't hold" for name in products]
-    ready = written(path, recipe, policy, options, plan(program, unsafe))
+    ready = written(path, loaded, policy, options, plan(program, unsafe))
     first: Written | None = ready
     if condemned := options.condemned(ready[0]):
         options, first = replace(options, reasons={**options.reasons, **condemned}), None
@@ -154,25 +164,38 @@ def planned(prepared: Prepared, policy: Policy, options: Options) -> Conversion:
         options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
         halves = plan(program, unsafe, attempt)
         learned = known.learned
-        result = verified(first or written(path, recipe, policy, options, halves), path, recipe, known)
+        result = verified(first or written(path, loaded, policy, options, halves), path, recipe, known)
         first = None
         if CRASHES in result.problems:
             keep_from_crashing(program)
             halves = plan(program, unsafe, attempt)
-            result = verified(written(path, recipe, policy, options, halves), path, recipe, known)
+            result = verified(written(path, loaded, policy, options, halves), path, recipe, known)
+        if measurement is not None and measurement.took_hastily and not sure(result):
+            learned = known.learned
+            options.tell("measuring with every input")
+            unsafe |= measurement.carefully(policy.tolerance, options.tell, grown)
+            halves = plan(program, unsafe, attempt)
+            result = verified(written(path, loaded, policy, options, halves), path, recipe, known)
         while learned < known.learned <= SURPRISES:  # it fails on what the plan does not know: plan with that, too
             learned = known.learned
             options.tell("measuring with an input that the plan did not know")
             assert measurement is not None
             unsafe |= measurement.unsafe(policy.tolerance, options.tell, grown)
             halves = plan(program, unsafe, attempt)
-            result = verified(written(path, recipe, policy, options, halves), path, recipe, known)
+            result = verified(written(path, loaded, policy, options, halves), path, recipe, known)
         if not result.problems or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
             result.regions = regions(program, halves, unsafe, measurement.costs if measurement is not None else {})
+            if measurement is not None:
+                measurement.close()
             result.notes = notes + result.notes
             return result
     raise AssertionError("no attempt was made")
+
+
+def sure(result: Conversion) -> bool:
+    """Whether a result leaves as much of the tolerance as a plan that was made on all inputs would."""
+    return not result.problems and (result.error or 0.0) <= HEAVY_SHARE * result.policy.tolerance
 
 
 def inputs_for(path: str, model: ir.Model, options: Options, calibration: Sequence[str], notes: list[str]) -> Samples:
@@ -272,9 +295,9 @@ def unread_constants(program: Program, policy: Policy) -> dict[ir.Value, str]:
     return found
 
 
-def written(path: str, recipe: Recipe, policy: Policy, options: Options, halves: Sequence[bool]) -> Written:
+def written(path: str, loaded: Loaded, policy: Policy, options: Options, halves: Sequence[bool]) -> Written:
     """A plan in a fresh copy of the model, with what there is to say of it; nothing of it was tried yet."""
-    model, declared, *_ = load(path, recipe)
+    model, declared, *_ = loaded.copy()
     before, sources = weight_bytes(model), external_files(model) - {os.path.realpath(path)}
     program = analyze(model, policy.half, options)
     casts = write(program, halves, declared)
@@ -336,12 +359,23 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
     strict = typed(model)
     to_strict(strict)
     names = known.named()
+    if known.choices is not None:
+        watch(strict, known.choices.among)
+    behind: list[Outputs] = []  # what is chosen from, for each feed
+
+    def run(feed: Feed) -> Outputs:
+        outputs = session.run(feed)
+        behind.append(outputs[len(model.graph.outputs) :])
+        return outputs[: len(model.graph.outputs)]
+
     try:
         session = Session(strict)
-        found = [far for _, far in known.distances(session.run)]
+        found = [far for _, far in known.distances(run)]
         if all(far.within(policy.tolerance) for far in found):
-            found += known.surprises(session.run, policy.tolerance * HEAVY_SHARE)
+            found += known.surprises(run, policy.tolerance * HEAVY_SHARE)
         session.close()
+        if known.choices is not None and len(behind) == len(names) and all(far.within(policy.tolerance) for far in found):
+            found += chosen(result, known, known.choices, names, behind)
     except Exception as error:
         result.problems.append(f"its emulation does not run: {str(error).strip().splitlines()[0][:300]}")
         return
@@ -350,6 +384,22 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
     )
     judge(result, found, names)
     result.outputs = [value.name or "" for value in model.graph.outputs]
+
+
+def chosen(result: Conversion, known: Samples, choices: Choices, names: list[str], behind: Sequence[Outputs]) -> list[Distance]:
+    """How far what operators choose from is on each feed, whose names are told; where near ties decide on a sample, nothing is proven."""
+    feeds = [*known.all_feeds(), *(one.feed for one in known.unseen)]
+    usual, found = choices.sizes(known.feeds), []
+    what = " and ".join(sorted({chooser.op_type for chooser in choices.among}))
+    for name, feed, got in zip(tuple(names), feeds, behind, strict=True):
+        far = choices.distance(feed, got, usual)
+        if far.within(result.policy.tolerance) or choices.steady(feed, known.feeds[0], usual):
+            found.append(far._replace(each=()))
+            names.append(f"{name}, what {what} choose{'s' if ' and ' not in what else ''} from")
+    if result.policy.metric is None and result.operations_half:
+        given = list(zip(names, feeds, behind, strict=False))[: len(known.feeds)]
+        result.gaps += near_ties(choices, [(name, feed) for name, feed, _ in given], {name: got for name, _, got in given})
+    return found
 
 
 def _form(feed: Feed) -> tuple[object, ...]:

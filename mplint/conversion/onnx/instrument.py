@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -51,13 +51,20 @@ class Stencil:
         self.grown = any("float16" in given for given in halves) and model.opset_imports.get("", 1) >= FIRST_BROADCAST
         self.constants: dict[ir.Value, np.ndarray] = {}
         self.beyond: dict[ir.Value, bool] = {}
+        self.parts: list[_Part] = []  # the nodes of the main graph
+        self.frame = onnx.ModelProto()  # all but them
 
     def copy(self, change: Change) -> Lean:
         """The model with a change."""
         proto = onnx.ModelProto()
-        proto.CopyFrom(self.base.proto)
         copying = _Copying(self, change)
-        seen = copying.body(self.model.graph, proto.graph)
+        if change.watched or self.model.functions:
+            proto.CopyFrom(self.base.proto)
+            seen = copying.body(self.model.graph, proto.graph)
+        else:
+            self._cut()
+            proto.CopyFrom(self.frame)
+            seen = copying.body(self.model.graph, proto.graph, self.parts)
         for function in proto.functions:
             copying.function(self.model.functions[function.domain, function.name, function.overload], function)
         for tensor in proto.graph.initializer:
@@ -74,6 +81,20 @@ class Stencil:
             tensor.name = renamed.get(tensor.name, tensor.name)
         weights = {renamed.get(name, name): tensor for name, tensor in self.base.weights.items() if name not in copying.weights}
         return Lean(proto, weights, copying.aliases)
+
+    def _cut(self) -> None:
+        """Cut the main graph into its nodes, each of which is written once for each of the changes in it."""
+        if self.parts:
+            return
+        self.frame.CopyFrom(self.base.proto)
+        del self.frame.graph.node[:]
+        before: dict[ir.Node, list[int]] = {}
+        for value, node in self.large.items():
+            before.setdefault(node, []).append(self.numbers[value])
+        for node, proto in zip(self.model.graph, self.base.proto.graph.node, strict=True):
+            inside = [value for value in _made_in(node) if value in self.numbers]
+            numbers = sorted({*(self.numbers[value] for value in inside), *before.get(node, ())})
+            self.parts.append(_Part(node, proto, tuple(numbers), {}))
 
     def _large(self) -> dict[ir.Value, ir.Node]:
         """The candidates among the weights that lie outside the message, each with the node of the main graph that takes it first.
@@ -114,9 +135,40 @@ class Stencil:
         return array
 
 
+class _Part(NamedTuple):
+    """A node of the main graph, its message, the candidates that it makes or that are rounded in front of it, and its messages by the
+    chosen ones among them and by whether they saturate."""
+
+    node: ir.Node
+    proto: onnx.NodeProto
+    numbers: tuple[int, ...]
+    written: dict[tuple[bool, tuple[int, ...]], bytes]
+
+
+def _made_in(node: ir.Node) -> Iterator[ir.Value]:
+    """The values that a node makes, and those in its bodies."""
+    yield from node.outputs
+    for attribute in node.attributes.values():
+        if not attribute.is_ref() and attribute.type == ir.AttributeType.GRAPH:
+            body = attribute.as_graph()
+            yield from (*body.inputs, *body.initializers.values())
+            for inner in body:
+                yield from _made_in(inner)
+
+
+def _constants_in(node: ir.Node) -> Iterator[ir.Value]:
+    """The initializers of the bodies in a node."""
+    for attribute in node.attributes.values():
+        if not attribute.is_ref() and attribute.type == ir.AttributeType.GRAPH:
+            yield from attribute.as_graph().initializers.values()
+            for inner in attribute.as_graph():
+                yield from _constants_in(inner)
+
+
 class _Copying:
     def __init__(self, stencil: Stencil, change: Change) -> None:
         self.stencil, self.change = stencil, change
+        self.numbers = frozenset(change.chosen)
         self.chosen = {stencil.candidates[number]: number for number in change.chosen}
         self.weights: dict[str, np.ndarray] = {}  # initializers that are rounded
         self.aliases: dict[str, str] = {}
@@ -126,8 +178,11 @@ class _Copying:
         for value in self.large:
             self.before.setdefault(stencil.large[value], []).append(value)
 
-    def body(self, body: ir.Graph, proto: onnx.GraphProto) -> list[str]:
-        """Change a body; the names of what it shows of the values that are watched, in the order of their numbers."""
+    def body(self, body: ir.Graph, proto: onnx.GraphProto, parts: Sequence[_Part] = ()) -> list[str]:
+        """Change a body; the names of what it shows of the values that are watched, in the order of their numbers.
+
+        With `parts`, the message has no nodes yet, and they are put together of what was written before.
+        """
         nodes: list[onnx.NodeProto] = []
         shown: dict[int, str] = {}
         for value, given in zip(body.inputs, proto.input, strict=True):
@@ -142,10 +197,28 @@ class _Copying:
             for tensor in proto.initializer:
                 if tensor.name in self.weights:
                     tensor.CopyFrom(numpy_helper.from_array(self.weights[tensor.name], tensor.name))
-        self.nodes(body, proto.node, nodes, shown)
-        del proto.node[:]
-        proto.node.extend(nodes)
+        if parts:
+            proto.node.extend(nodes)
+            proto.MergeFromString(b"".join(map(self.part, parts)))
+        else:
+            self.nodes(body, proto.node, nodes, shown)
+            del proto.node[:]
+            proto.node.extend(nodes)
         return [shown[number] for number in sorted(shown)]
+
+    def part(self, part: _Part) -> bytes:
+        """A node of the main graph, with what rounds, as the node field of a graph's message."""
+        chosen = tuple(number for number in part.numbers if number in self.numbers)
+        key = self.change.saturating, chosen
+        for value in _constants_in(part.node) if chosen else ():
+            if value in self.chosen and value not in self.stencil.large:
+                self.weights[value.name or ""] = self.stencil.constant(value)
+        if key not in part.written:
+            made, nodes = onnx.NodeProto(), list[onnx.NodeProto]()
+            made.CopyFrom(part.proto)
+            self.nodes([part.node], [made], nodes, {})
+            part.written[key] = onnx.GraphProto(node=nodes).SerializeToString()
+        return part.written[key]
 
     def function(self, body: ir.Function, proto: onnx.FunctionProto) -> None:
         """Change a function, in which nothing is watched."""
@@ -157,7 +230,13 @@ class _Copying:
         proto.node.extend(nodes)
 
     def nodes(
-        self, body: Body, given: Sequence[onnx.NodeProto], nodes: list[onnx.NodeProto], shown: dict[int, str], *, inside: bool = False
+        self,
+        body: Iterable[ir.Node],
+        given: Iterable[onnx.NodeProto],
+        nodes: list[onnx.NodeProto],
+        shown: dict[int, str],
+        *,
+        inside: bool = False,
     ) -> None:
         """The nodes of a body with those that round and show values behind them; `inside` a function."""
         for node, made in zip(body, given, strict=True):

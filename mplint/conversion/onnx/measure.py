@@ -20,12 +20,16 @@ from mplint.conversion.onnx.growth import grows, unbounded
 from mplint.conversion.onnx.instrument import Change, Stencil
 from mplint.conversion.onnx.program import Program, is_constant
 from mplint.conversion.onnx.ranking import Ranking
-from mplint.conversion.onnx.run import Session
+from mplint.conversion.onnx.run import LARGE as LARGE_WEIGHTS
+from mplint.conversion.onnx.run import Session, weight_bytes
 from mplint.conversion.onnx.samples import Samples
 from mplint.conversion.onnx.unseen import unseen
 from mplint.conversion.planner import HEAVY_GAIN, HEAVY_SHARE, Trials, inherit, misfits
 from mplint.conversion.policy import ConversionError, Policy
 
+SURE = 0.3  # of a tolerance: what all in half may be off by on ordinary samples where faint ones need not be asked before the result is
+WORST = 2  # samples that a filling begins with
+SURVEYED = 12  # samples among which they are looked for
 LARGE = 1 << 16  # elements; larger constants are judged by reading them before they are tried
 # Operators whose results are values of their inputs: what goes in rounded comes out rounded.
 EXACT = frozenset(
@@ -83,6 +87,9 @@ class Measurement:
         self.costs: dict[ir.Value, float] = {}  # what the rounding of each moves the outputs by, by an estimate
         self.found = dict(self.reasons)  # what must stay float32, as far as anyone knows by now
         self.tried: _Trials | None = None
+        self.hasty = True  # whether what is clearly good on ordinary samples is taken
+        self.took_hastily = False
+        self.held: tuple[frozenset[int], Session] | None = None
         self.numbers = {value: number for number, value in enumerate(self.candidates)}
         self.beside: dict[int, list[ir.Value]] = {}  # the tensors that each operation makes or takes
         for value in program.producers:
@@ -120,7 +127,6 @@ class Measurement:
         for group, far in bad.items():
             found |= {(value := self.candidates[number]): self._moved(value, far) for number in group if number not in good}
         self.costs = tried.costs()
-        tried.close()
         if stress is not None and stress.feeds:
             rest = [(number,) for number in self._light(found)]
             kept = [(number,) for number in sorted(good - {number for (number,) in rest})]
@@ -130,8 +136,36 @@ class Measurement:
                 found |= {
                     (value := self.candidates[number]): f"{self._moved(value, far)} on larger inputs" for (number,), far in bad.items()
                 }
+        self.release()
+        if weight_bytes(self.program.model) >= LARGE_WEIGHTS:
+            tried.close()
         inherit(found, self.derived)
         return found
+
+    def close(self) -> None:
+        """Free what is open."""
+        self.release()
+        if self.tried is not None:
+            self.tried.close()
+
+    def carefully(self, tolerance: float, tell: Callable[[str], None], stress: Samples | None) -> dict[ir.Value, str]:
+        """The same, asked of all samples from now on."""
+        self.hasty = self.took_hastily = False
+        return self.unsafe(tolerance, tell, stress)
+
+    def rounding(self, numbers: Collection[int]) -> Session:
+        """The model with some candidates rounded, which stays open for as long as the same are asked for."""
+        chosen = frozenset(numbers)
+        if self.held is None or self.held[0] != chosen:
+            self.release()
+            self.held = chosen, Session(self.stencil.copy(Change(numbers)))
+        return self.held[1]
+
+    def release(self) -> None:
+        """Free the model that is open."""
+        if self.held is not None:
+            self.held[1].close()
+        self.held = None
 
     def _heavy(self) -> Iterable[int]:
         """The heavy operations that may be half."""
@@ -187,19 +221,48 @@ class _Trials(Trials[Group]):
         rest = [at for at in range(len(self.samples.all_feeds())) if at not in self.failed]
         return self._far(chosen, [*self.failed[::-1], *rest])
 
+    def first(self, half: Collection[Group]) -> Distance:
+        """How far they are on ordinary samples, where that is clearly good, else on all; the result is tried on all of them anyway."""
+        ordinary = [at for at in range(len(self.samples.all_feeds())) if not self.samples.is_faint(at)]
+        if self.measurement.hasty and not self.failed and len(ordinary) < len(self.samples.all_feeds()):
+            far = self._far(half, ordinary)
+            if far.within(self.limit / HEAVY_SHARE * SURE):
+                self.measurement.took_hastily = True
+                return far
+        return self._on_all(half)
+
+    def survey(self, half: Collection[Group]) -> Distance:
+        """How far they are on all samples; those that are worst are tried from now on."""
+        order = [*self.failed[::-1], *(at for at in range(len(self.samples.all_feeds())) if at not in self.failed)]
+        numbers = {number for group in half for number in group}
+        known = self._known(numbers)
+        for at in order[:SURVEYED]:
+            if at not in known:
+                self._run(numbers, [at], known)
+        worse = [at for at in order[:SURVEYED] if not known[at].within(self.limit)]
+        if worse and not self.looked:
+            self.failed = sorted(worse, key=lambda at: (bool(known[at].broken), known[at].error))[-WORST:]
+        return self._on_all(half)
+
     def cost(self) -> Cost[Group]:
         """What tells what a group moves the outputs by, as far as two runs of a sample show it."""
         measurement = self.measurement
         if self.ranking is None:
             self.ranking = Ranking(measurement.program, measurement.stencil, measurement.reasons)
         feeds = self.samples.all_feeds()
+        measurement.release()
         for at in self.failed[self.looked :]:
             self.tell("ranking tensors")
             self.ranking.look(feeds[at])
         self.looked = len(self.failed)
-        known = self.ranking.costs
-        values = measurement.candidates
-        return lambda group: math.sqrt(sum(known.get(values[number], 0.0) ** 2 for number in group))
+        values, known, beyond = measurement.candidates, self.ranking.costs, self.ranking.beyond
+
+        def of(group: Group) -> float:
+            if not beyond.isdisjoint(values[number] for number in group):
+                return float("inf")
+            return math.sqrt(sum(known.get(values[number], 0.0) ** 2 for number in group))
+
+        return of
 
     def costs(self) -> dict[ir.Value, float]:
         """What each candidate moves the outputs by, as far as a ranking was needed."""
@@ -213,8 +276,7 @@ class _Trials(Trials[Group]):
     def _far(self, chosen: Collection[Group], among: Sequence[int]) -> Distance:
         """How far the outputs are when the chosen groups alone are rounded: the worst sample's, or the first that is too far."""
         numbers = {number for group in chosen for number in group}
-        values = frozenset(self.measurement.candidates[number] for number in numbers)
-        known = self.samples.tried.setdefault(values, {})
+        known = self._known(numbers)
         bad = next((at for at in among if at in known and not known[at].within(self.limit)), None)
         if bad is None:
             bad = self._run(numbers, [at for at in among if at not in known], known)
@@ -222,6 +284,10 @@ class _Trials(Trials[Group]):
         if at not in self.failed and not (self.failed and bad is None):
             self.failed.append(at)
         return known[at]
+
+    def _known(self, numbers: Collection[int]) -> dict[int, Distance]:
+        """What is known of some candidates, rounded, by sample."""
+        return self.samples.tried.setdefault(frozenset(self.measurement.candidates[number] for number in numbers), {})
 
     def _run(self, numbers: Collection[int], among: Sequence[int], known: dict[int, Distance]) -> int | None:
         """Learn how far the outputs are on some samples, up to the first that is too far, which is returned."""
@@ -231,15 +297,12 @@ class _Trials(Trials[Group]):
         self.tell(f"measuring tensors, trial {self.runs}")
         left = list(among)
         try:
-            session = Session(self.measurement.stencil.copy(Change(numbers)))
-            try:
-                for at, found in self.samples.distances(session.run, among):
-                    known[at] = found
-                    left.remove(at)
-                    if not found.within(self.limit):
-                        return at
-            finally:
-                session.close()
+            session = self.measurement.rounding(numbers)
+            for at, found in self.samples.distances(session.run, among):
+                known[at] = found
+                left.remove(at)
+                if not found.within(self.limit):
+                    return at
         except ConversionError:
             raise
         except Exception:  # a rounded index outside its table, a rounded size that does not fit

@@ -12,7 +12,9 @@ from mplint.conversion.onnx.instrument import WATCHED, Change, Stencil, holders_
 from mplint.conversion.onnx.program import Program, is_constant, is_float
 from mplint.conversion.onnx.run import Feed, Session
 from mplint.conversion.onnx.types import Body
+from mplint.conversion.planner import MARGIN
 from mplint.conversion.rank import Seen, Step, compared, contributions
+from mplint.limits import FLOAT16_MAX
 
 MANY = 1 << 14  # elements of a constant that are looked at
 FIRST = 8  # the first opset whose Min and Max broadcast
@@ -30,6 +32,7 @@ class Ranking:
         self.steps = list(steps(program.model.graph))
         self.sessions: list[Session] = []
         self.costs: dict[ir.Value, float] = {}
+        self.beyond: set[ir.Value] = set()  # what leaves the range of float16 on a feed: nothing else may be wrong
 
     def look(self, feed: Feed) -> None:
         """Learn from a run on a feed; where the rounded model does not run on it, nothing."""
@@ -41,6 +44,7 @@ class Ranking:
             plain, moved = (dict(zip(self.values, session.run(feed), strict=True)) for session in self.sessions)
         except Exception:
             return
+        self.beyond.update(value for value in self.values if "float16" in self.program.halves_of(value) and _leaves_range(plain[value]))
         for value, cost in contributions(self.steps, self.program.model.graph.outputs, self._seen(plain, moved)).items():
             self.costs[value] = max(self.costs.get(value, 0.0), cost)
 
@@ -68,6 +72,12 @@ class Ranking:
             if one.shape == other.shape and one.size:
                 found[value] = compared(one, other, self.stencil.rounded(value, other) if value in among else other)
         return found
+
+
+def _leaves_range(elements: object) -> bool:
+    """Whether elements of a tensor are too large for float16, with a margin."""
+    array = np.asarray(elements)
+    return bool(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)) * MARGIN > FLOAT16_MAX)
 
 
 def picked(array: np.ndarray) -> np.ndarray:

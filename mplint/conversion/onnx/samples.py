@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 
@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from mplint.conversion.distance import PLAIN, Distance, Ruler, distance, moves, sizes_of
 from mplint.conversion.onnx.arrays import LENGTHS, NUMBERS, Dims, Kind, is_open, made, required, signal_axis, sizes_to_try, sounding
+from mplint.conversion.onnx.choices import CHOSEN, Choices
 from mplint.conversion.onnx.constants import tensor_of
 from mplint.conversion.onnx.evidence import Evidence, evidence
 from mplint.conversion.onnx.probe import Probe
@@ -32,6 +33,7 @@ BASIC = (Kind(), Kind("uniform", seed=1), Kind("rows", seed=2))
 FRESH = (Kind(seed=10), Kind("uniform", seed=11), Kind("rows", seed=12))  # for what the plan does not know
 HINTED = (Kind("positive", seed=3), Kind(named=True, integers=1000, seed=0), Kind(named=True, integers=NUMBERS, seed=1))
 SCALES, SHIFT = (3000.0, 30.0), 100.0
+GROWN = 2  # samples that are made larger
 LARGER = 1.9  # no power of two, so that other digits are rounded away
 COMPRESSED = 0.35  # outputs that grow by less than this power of a scale do not depend on it
 MOVED = 0.05  # of their size: what outputs may move by where a shift is taken off again
@@ -42,6 +44,7 @@ TURNS = frozenset(("in", "out", "input", "output", "new", "next", "old", "prev",
 SWITCHES = 3  # inputs that switch branches, of which all combinations are tried
 DECIDING = frozenset(("ArgMax", "ArgMin", "TopK", "NonMaxSuppression", "MaxUnpool", "Round", "Floor", "Ceil", "Hardmax", "Multinomial"))
 CHOOSES = "chooses among what may be nearly equal: on inputs made of the samples, choices and their order are not compared"
+COMPARED = "chooses among numbers: on inputs made of the samples, what it chooses from is compared, and not its choices or their order"
 FEW, FEW_ROOM = 4, 0.65  # feeds, and the part of the tolerance that a plan of probabilities may use that is made on fewer
 PROBABILITIES = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid"))
 MOVING = frozenset(("Identity", "Cast", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"))  # what hands on values as they are
@@ -51,12 +54,16 @@ MOST = 1 << 26  # elements of a feed
 
 @dataclass(slots=True)
 class Derived:
-    """A feed made of another, what the original gives on it, and whether its outputs are compared or only to be numbers (asked once)."""
+    """A feed made of another, what the original gives on it, and whether its outputs are compared or only to be numbers (asked once).
+
+    `faint` ones are no larger than what they are made of.
+    """
 
     name: str
     feed: Feed
     reference: Outputs
     stable: Callable[[], bool]
+    faint: bool = False
     _compared: bool | None = None
 
     @property
@@ -75,7 +82,7 @@ class Samples:
     are feeds that the plan does not know and the result is verified on; one that it fails on is `learned`, and planned with. `gaps` are why
     they prove too little, `notes` what else there is to know, `fault` is why the ONNX checker refuses the original. `tried` is how far each
     feed, by its number, was with some tensors rounded. `room` is the part of a tolerance that a plan may use:
-    where probabilities are near 0 and 1 on a few feeds, other feeds show more of an error.
+    where probabilities are near 0 and 1 on a few feeds, other feeds show more of an error. `choices` are the operators that choose.
     """
 
     feeds: list[Feed] = field(default_factory=list)
@@ -90,11 +97,16 @@ class Samples:
     notes: list[str] = field(default_factory=list)
     fault: str = ""
     room: float = 1.0
+    choices: Choices | None = None
     tried: dict[frozenset[ir.Value], dict[int, Distance]] = field(default_factory=dict)
 
     def all_feeds(self) -> list[Feed]:
         """Every feed, the derived ones last."""
         return [*self.feeds, *(one.feed for one in self.derived)]
+
+    def is_faint(self, at: int) -> bool:
+        """Whether a feed, by its number, is one of silence, faint signals and constant rows."""
+        return at >= len(self.feeds) and self.derived[at - len(self.feeds)].faint
 
     def distances(self, run: Callable[[Feed], Outputs], among: Sequence[int] | None = None) -> Iterator[tuple[int, Distance]]:
         """How far from the original what `run` gives is, for each feed with its number, or for those `among` all of them."""
@@ -189,9 +201,9 @@ def ends_in_probabilities(model: ir.Model | None) -> bool:
 
 
 def larger(path: str, feeds: Sequence[Feed]) -> Samples:
-    """The feeds with larger floats, and what the original gives on them where that is finite."""
+    """The loudest of the feeds with larger floats, and what the original gives on them where that is finite."""
     session, found = Session(path), Samples()
-    for feed in feeds:
+    for feed in sorted(feeds, key=lambda feed: -loudness(feed, feeds))[:GROWN]:
         if not any(array.dtype.kind == "f" for array in feed.values()):
             continue
         grown = {name: array * array.dtype.type(LARGER) if array.dtype.kind == "f" else array for name, array in feed.items()}
@@ -301,7 +313,7 @@ class _Trial:
         deciding = next(filter(_decides, self.model.graph.all_nodes()), None)
         smooth = deciding is None
         if deciding is not None and any(array.dtype.kind == "f" for array in found.feeds[0].values()):
-            found.notes.append(f"{deciding.op_type} {CHOOSES}")
+            found.notes.append(f"{deciding.op_type} {COMPARED if deciding.op_type in CHOSEN else CHOOSES}")
         taken = {_digest(feed) for feed in found.feeds}
         self.ran |= {_digest(feed): outputs for feed, outputs in zip(found.feeds, found.references, strict=True) if _finite(outputs)}
 
@@ -317,10 +329,11 @@ class _Trial:
                 return Derived(name, feed, outputs, stable)
             return None
 
-        planned = [*((name, [feed]) for name, feed in stressed(base)), *self._others(found.feeds)]
-        found.derived += [one for name, feeds in planned if (one := derived(name, feeds)) is not None]
+        found.derived += [replace(one, faint=True) for name, feed in stressed(base) if (one := derived(name, [feed])) is not None]
+        found.derived += [one for name, feeds in self._others(found.feeds) if (one := derived(name, feeds)) is not None]
         others = [found.feeds[order[at]] for at in sorted({len(order) // 2, len(order) - 1} - {0})]
-        unseen = [*(one for feed in others for one in stressed(feed)), *_alone(base), *(("an unseen input", feed) for feed in fresh)]
+        fainter = [one for feed in others[-1:] for one in stressed(feed, FAINT[-1:])]
+        unseen = [*fainter, *_alone(base), *(("an unseen input", feed) for feed in fresh)]
         ends = [{name: np.zeros_like(array) if array.dtype.kind == "f" else array for name, array in base.items()}, *others]
         for factor in (1.0, FAINT[0]):
             unseen += [("after some steps", feed) for feed in self._carried(base, [*others, *fresh], factor)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 import onnx
@@ -24,15 +24,27 @@ def tops(model: ir.Model) -> list[Body]:
 
 def declared_types(model: ir.Model) -> Declared:
     """What the file itself says of each value, so that it can be put back after inference."""
+    return {value: (value.type, None if value.shape is None else value.shape.copy()) for value in _values(model)}
+
+
+def declared_in(copy: ir.Model, model: ir.Model, declared: Declared) -> Declared:
+    """What the file says of the values of a copy of a model."""
     found: Declared = {}
+    for value, other in zip(_values(model), _values(copy), strict=True):
+        kind, shape = declared[value]
+        found[other] = (kind, None if shape is None else shape.copy())
+    return found
+
+
+def _values(model: ir.Model) -> Iterator[ir.Value]:
+    """Every value that a body names, in the order of the file; some come twice."""
     for body in tops(model):
         for graph in (body, *body.subgraphs()):
-            values = [*graph.inputs, *(output for node in graph for output in node.outputs)]
+            yield from graph.inputs
+            for node in graph:
+                yield from node.outputs
             if isinstance(graph, ir.Graph):
-                values += graph.initializers.values()
-            for value in values:
-                found[value] = (value.type, None if value.shape is None else value.shape.copy())
-    return found
+                yield from graph.initializers.values()
 
 
 def infer_types(model: ir.Model) -> None:
