@@ -27,7 +27,8 @@ class UnscaledStep(Rule):
 
     ## What it does
     Finds `optimizer.step()` on gradients of `scaler.scale(loss)`, also after `scaler.unscale_`, a plain step that follows
-    `scaler.step(optimizer)`, and a plain step of an optimizer that a scaler steps. In a Keras 2 loop: gradients of a scaled loss that
+    `scaler.step(optimizer)`, a plain step of an optimizer that a scaler steps, and the step of a scaler with gradients that another one
+    has scaled. In a Keras 2 loop: gradients of a scaled loss that
     are applied without `get_unscaled_gradients`, gradients that are unscaled though the loss was never scaled, and a loss that is
     scaled after the tape has closed. Around accelerate or Fabric in float16: `loss.backward()` and torch's `clip_grad_norm_` in place
     of the trainer's own, which scale and unscale.
@@ -125,6 +126,8 @@ class UnscaledStep(Rule):
             yield from past_trainers(self, trace, entry)
             for step, backward in never_scaled_losses(entry):
                 yield self._never_scaled(trace, entry, step, backward)
+            for step, scaled in stepped_by_another(entry):
+                yield self._by_another(trace, entry, step, scaled)
             yield from self.of_keras(trace, entry)
 
     def _plain_step(self, trace: Trace, entry: Entry, event: Happening) -> Iterator[Finding]:
@@ -189,6 +192,20 @@ class UnscaledStep(Rule):
             confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
             steps=(Step(step.place, "the scaler steps with these gradients"),),
             fix=fix,
+        )
+
+    def _by_another(self, trace: Trace, entry: Entry, step: Happening, scaled: steps.Scaled) -> Finding:
+        """The step of a scaler that has not scaled the gradients."""
+        verdict = self.verdict(trace, entry, scaled.path, step.place)
+        return self.at(
+            trace,
+            step.place,
+            f"`{trace.text(step.place)}` steps with gradients that another scaler has scaled{verdict.condition()}",
+            why="it divides them by a scale of its own, which is another one as soon as either has met an infinity, and the scaler that "
+            "scaled them is never told what to adapt to",
+            help="step and update with the scaler that scales the loss",
+            confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+            steps=(Step(scaled.place, "the loss is scaled by another one here"),),
         )
 
     def of_keras(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
@@ -281,6 +298,17 @@ def never_scaled_losses(entry: Entry) -> Iterator[tuple[Happening, Happening]]:
             yield step, ran[0]
 
 
+def stepped_by_another(entry: Entry) -> Iterator[tuple[Happening, steps.Scaled]]:
+    """The steps of a scaler with gradients that another one has scaled, which itself steps nothing."""
+    active = {owner_of(event) for event in entry.of("scaler step", "unscale", "scaler handed on")}
+    made = {owner_of(event) for event in entry.of("loss scaled") if type(event.data["scaler"]) is Object}
+    for step in entry.of("scaler step"):
+        ways = steps.scaled_at(step)
+        others = {way.scaler for way in ways}
+        if type(step.data["scaler"]) is Object and len(others) == 1 and others <= made - active:
+            yield step, ways[0]
+
+
 def computed(backward: Happening, path: Path) -> bool:
     """Whether a loss was computed where this can be seen: nobody has scaled it elsewhere."""
     ways = possible(backward.data["loss"], extend(path, backward.path) or backward.path)  # type: ignore[arg-type]
@@ -346,9 +374,9 @@ def step_by_scaler(trace: Trace, entry: Entry, event: Happening, scaled: steps.S
     return Fix(f"Use `{step}`", Applicability.SAFE, changes)
 
 
-def owner_of(scaling: Happening) -> object:
-    """What gradients know the scaler by that a loss is scaled with."""
-    scaler = scaling.data["scaler"]
+def owner_of(event: Happening) -> object:
+    """What gradients know the scaler of an event by."""
+    scaler = event.data["scaler"]
     return scaler.id if type(scaler) is Object else scaler
 
 
