@@ -347,7 +347,7 @@ def bind_parameters(m: Machine, frame: Frame, function: Function, args: Args, ca
                     note_given(m, function, name, default, value)
                 continue
         elif kind == "*":
-            write(frame.id, name, Items(tuple(given), Unknown(f"{name}[]{IDENTITY}{frame.id}") if args.opaque else None))
+            write(frame.id, name, Items(tuple(given), (args.rest or Unknown(f"{name}[]{IDENTITY}{frame.id}")) if args.opaque else None))
             given = []
             continue
         elif kind == "**":

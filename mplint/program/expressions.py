@@ -428,13 +428,15 @@ def arguments(m: Machine, positional: Sequence[IR], named: Sequence[tuple[str | 
     """The arguments of a call; stars of known content are unpacked."""
     values: list[Value] = []
     places: list[int] = []
-    opaque = False
+    opaque, rest = False, None
     for part in positional:
         if part[0] == "star":
             given = evaluate(m, part[2])
             items = items_of(m, given, part[1])
             if items is None:
-                items = list(given.items) if type(given) is Items and not opaque else []  # those before the open rest
+                held = open_items(m, given)
+                items = list(held.items) if held is not None and not opaque else []  # those before the open rest
+                rest = held.rest if held is not None else None
                 opaque = True
             values += items
             places += [part[1]] * len(items)
@@ -455,7 +457,13 @@ def arguments(m: Machine, positional: Sequence[IR], named: Sequence[tuple[str | 
         by_name.update(others.named)
         by_place |= {key: part[1] for key in others.named}
         holders.update(others.holders)
-    return Args(values, by_name, places, by_place, opaque, holders)
+    return Args(values, by_name, places, by_place, opaque, holders, rest)
+
+
+def open_items(m: Machine, value: Value) -> Items | None:
+    """The items of a sequence that may be longer."""
+    held = m.read(value.id, "#items") if type(value) is Object and value.kind == "list" else value
+    return held if type(held) is Items else None
 
 
 def spread(m: Machine, value: Value) -> Args:

@@ -121,9 +121,12 @@ class Switch(NamedTuple):
 
 
 class Args:
-    """Arguments of a call with their places; `holders`: what names one beside the call (a dict that is spread, a partial), by the name."""
+    """Arguments of a call with their places; `holders`: what names one beside the call (a dict that is spread, a partial), by the name.
 
-    __slots__ = ("holders", "named", "named_places", "opaque", "places", "positional")
+    `rest`: what further positional ones are, where an open sequence is spread whose items are known to be of a kind.
+    """
+
+    __slots__ = ("holders", "named", "named_places", "opaque", "places", "positional", "rest")
 
     def __init__(
         self,
@@ -133,6 +136,7 @@ class Args:
         named_places: Mapping[str, int] | None = None,
         opaque: bool = False,
         holders: Mapping[str, Place] | None = None,
+        rest: Value | None = None,
     ) -> None:
         self.positional = tuple(positional)
         self.named = dict(named or {})
@@ -140,6 +144,7 @@ class Args:
         self.named_places = dict(named_places or {})
         self.opaque = opaque  # there may be more: *args or **kwargs of unknown content
         self.holders = dict(holders or {})
+        self.rest = rest
 
     def get(self, index: int, name: str = "") -> Value | None:
         """The argument at a position or of a name, or None where it is not given."""

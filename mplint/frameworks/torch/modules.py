@@ -226,7 +226,7 @@ def container(m: Machine, name: str, kind: str, identity: object, args: Args, pl
         m.write(made.id, "#entries", held if held is not None else Entries((), None if given is None else content(place)))
         return made
     items: list[Value] | None = list(args.positional)
-    rest: Value | None = content(place) if args.opaque else None
+    rest: Value | None = (args.rest or content(place)) if args.opaque else None
     if name != "torch.nn.Sequential" or (len(args.positional) == 1 and is_collection(args.positional[0])):
         given = args.get(0, "modules")
         if type(given) is Object and given.kind == "dict":
