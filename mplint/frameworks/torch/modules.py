@@ -94,6 +94,15 @@ WRAPPERS = (
     "torch.nn.utils.parametrizations.weight_norm",
     "torch.nn.utils.parametrizations.spectral_norm",
     "torch._dynamo.optimize",
+    "torch._dynamo.disable",
+    "torch.compiler.disable",
+    "torch.jit.script_if_tracing",
+    "torch.vmap",
+    "torch.func.vmap",
+    "torch.nn.utils.parametrizations.orthogonal",
+    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.checkpoint_wrapper",
+    "fairscale.nn.checkpoint_wrapper",
+    "fairscale.nn.checkpoint.checkpoint_wrapper",
 )
 CONTAINERS = {
     "torch.nn.Sequential": "list",
@@ -103,6 +112,7 @@ CONTAINERS = {
     "torch.nn.ParameterDict": "dict",
 }
 COMPUTES, TAKES = "#computes", "#takes"  # slots of a module: the dtype that it computes in, whatever its weights are, and casts inputs to
+HEIR = "#modules"  # the slot of an instance whose class extends a container: what that holds
 SLOTS = {"list": "#items", "dict": "#entries"}
 SIZED = ("Linear", "LazyLinear", "Embedding", "Conv", "LSTM", "GRU", "RNN", "MultiheadAttention", "LayerNorm", "BatchNorm")
 CONTENT = f"module{IDENTITY}"
@@ -933,7 +943,10 @@ def is_module(m: Machine, value: Atom) -> bool:
     if type(value.type) is Class:
         if class_member(m, value.type, "forward") is not None:
             return True
-        return any(isinstance(a, str) and (a.startswith("?") or a.endswith(("Module", "Model"))) for a in ancestors(m, value.type))
+        return any(
+            isinstance(a, str) and (a.startswith("?") or a.endswith(("Module", "Model")) or a in CONTAINERS)
+            for a in ancestors(m, value.type)
+        )
     return str(value.type).startswith("torch.nn.")
 
 
@@ -1054,7 +1067,10 @@ method("dict", *(n for n in MODULE_METHODS))(list_of_modules)
 
 
 def base_forward(m: Machine, receiver: Object, args: Args, place: Place) -> Value:
-    """`super().forward(x)` of a layer or of a model that nobody knows."""
+    """`super().forward(x)` of a layer, of a Sequential, or of a model that nobody knows."""
+    held = m.read(receiver.id, HEIR)
+    if type(held) is Object:
+        return call_sequential(m, held, str(held.type), args, place)
     name = base_layer(m, receiver)
     meaning = torch_layer(name) if name else None
     if meaning is None:
