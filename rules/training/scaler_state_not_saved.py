@@ -310,7 +310,7 @@ def name_at(trace: Trace, entry: Entry, case: Case, file: SourceFile, scaler: as
     syntax = file.syntax
     made = next((e for e in entry.of("scaler made") if e.data["scaler"] == case.scaler), None)
     built = trace.node(made.place) if made is not None else None
-    if built is not None and (built[0] is not file or not is_plain(file, syntax.statement(built[1]))):
+    if built is not None and (built[0] is not file or not is_plain(file, syntax.statement(built[1])) or may_be_none(file, built[1])):
         return None
     match scaler:
         case ast.Attribute(attr=attr) if built is not None:
@@ -326,6 +326,13 @@ def name_at(trace: Trace, entry: Entry, case: Case, file: SourceFile, scaler: as
             if len(bound) == 1 and scope is next((s for s in seen if name in file.names.bindings.get(s, {})), None):
                 return name if is_ready(file, bound[0], node, scope is syntax.tree) else None
     return None
+
+
+def may_be_none(file: SourceFile, made: ast.AST) -> bool:
+    """Whether a scaler is made in one arm of an expression: `GradScaler() if amp else None`."""
+    statement = file.syntax.statement(made)
+    arms = [node for node in ast.walk(statement) if isinstance(node, (ast.IfExp, ast.BoolOp))]
+    return any(made in ast.walk(arm) and made is not arm for arm in arms)
 
 
 def is_stored(node: ast.Attribute) -> bool:

@@ -1,4 +1,4 @@
-"""Classes of the project that extend torch's containers: `class Encoder(nn.Sequential)` holds what its base was given, and runs it in order.
+"""Classes of the project that extend torch's containers: `class Encoder(nn.Sequential)` holds what its base was given.
 
 The slot `#modules` of an instance has the container that its base would be.
 """
