@@ -1342,7 +1342,7 @@ def home_of(identity: Hashable) -> str | None:
     if type(identity) is not tuple:
         return None
     match identity:
-        case (Place(path=path), tuple(calls), _):
+        case (Place(path=path), tuple(calls), *_):
             return calls[-1].path if calls else path
     return next((home for part in identity if (home := home_of(part)) is not None), None)
 
