@@ -80,7 +80,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/scaled_loss_reported.py': (7350, (('MP315', 'scaled-loss-reported', 'INFO', ('.scale(', '.get_scaled_loss(', '.scale_loss('), ('torch', 'keras'), False, 'ScaledLossReported', False, False, True, False),)),
     'training/scaler_misordered.py': (25315, (('MP310', 'scaler-misordered', 'ERROR', ('.scale(',), ('torch',), False, 'ScalerMisordered', False, False, True, False),)),
     'training/scaler_recreated.py': (16010, (('MP312', 'scaler-recreated', 'ERROR', ('Scaler(',), ('torch',), False, 'ScalerRecreated', False, False, True, False),)),
-    'training/scaler_state_not_saved.py': (18326, (('MP307', 'scaler-state-not-saved', 'WARNING', ('GradScaler', 'NativeScaler', '.unscale_(', '.scale(', 'Accelerator('), ('torch',), False, 'ScalerStateNotSaved', False, False, True, False),)),
+    'training/scaler_state_not_saved.py': (18727, (('MP307', 'scaler-state-not-saved', 'WARNING', ('GradScaler', 'NativeScaler', '.unscale_(', '.scale(', 'Accelerator('), ('torch',), False, 'ScalerStateNotSaved', False, False, True, False),)),
     'training/scaler_with_bfloat16.py': (28190, (('MP306', 'scaler-with-bfloat16', 'WARNING', ('Scaler(', 'LossScaleOptimizer'), ('torch', 'keras'), False, 'ScalerWithBfloat16', False, False, True, False),)),
     'training/scaler_without_autocast.py': (18359, (('MP309', 'scaler-without-autocast', 'WARNING', ('GradScaler(',), ('torch',), False, 'ScalerWithoutAutocast', False, False, True, False),)),
     'training/scalers_built_once.py': (3645, ()),

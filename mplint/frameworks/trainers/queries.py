@@ -50,8 +50,10 @@ def runners_of(trace: Trace, entry: Entry, trainer: object) -> list[Event]:
     if not isinstance(wanted, tuple) or wanted[:1] != (HOSTED,):
         return []
     around = graph_of(trace).above([entry.path]) | {entry.path}
+    train = {event.data["trainer"] for other in trace.entries for event in other.of("trainer run")}
     made = (event for other in trace.entries for event in other.of("trainer precision"))
-    return [event for event in made if event.data["title"] == LIGHTNING.title and event.place.path in around]
+    found = [event for event in made if event.data["title"] == LIGHTNING.title and event.place.path in around]
+    return [event for event in found if event.data["trainer"] in train] or found
 
 
 def in_float16(trace: Trace, entry: Entry, trainer: object, path: Path) -> tuple[Event, Path] | None:
