@@ -36,6 +36,7 @@ from mplint.program.values import (
     NONE,
     SINGLE,
     Atom,
+    By,
     Class,
     Constant,
     Context,
@@ -245,7 +246,7 @@ def compute_as_chosen(m: Machine, model: Value, chosen: Sequence[tuple[Path, str
         if there is None or letter not in (HALF, BFLOAT):
             continue
         m.path = there
-        step = Step(place, f"the model computes in {named(letter)}: the engine casts it")
+        step = Step(place, f"the model computes in {named(letter)}: the engine casts it", By.ENGINE)
         for atom in atoms(model):
             compute_in(m, atom, DType(letter), (step,))
         m.path = base
