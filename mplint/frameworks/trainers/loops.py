@@ -56,11 +56,11 @@ from mplint.program.values import (
 
 vocabulary = Vocabulary()
 call = vocabulary.call
-LETTERS = {
+LETTERS = {  # of a trainer's region: where it casts the model and its data ("pure"), it enters none, and scales nothing
     "float16": HALF,
-    "pure float16": HALF,
+    "pure float16": ANY,
     "bfloat16": BFLOAT,
-    "pure bfloat16": BFLOAT,
+    "pure bfloat16": ANY,
     "float32": SINGLE,
     "float64": SINGLE,
     "float8": BFLOAT,
@@ -94,8 +94,11 @@ def meanings(value: Value, modes: dict[str, str]) -> list[tuple[Path, str]]:
                 words = spelled(name for name, meaning in modes.items() if meaning == letter)
                 if words:
                     found.append((guards | {(("in", atom.symbol, words), True)}, letter))
-            halves = spelled(name for name, meaning in modes.items() if meaning in (HALF, BFLOAT))
-            found.append((guards | {(("in", atom.symbol, halves), False)}, SINGLE))
+            pure = spelled(name for name, meaning in modes.items() if meaning == ANY)
+            if pure:
+                found.append((guards | {(("in", atom.symbol, pure), True)}, ANY))
+            lower = spelled(name for name, meaning in modes.items() if meaning in (HALF, BFLOAT, ANY))
+            found.append((guards | {(("in", atom.symbol, lower), False)}, SINGLE))
         else:
             found.append((guards, ANY))
     return found
