@@ -197,11 +197,12 @@ class UnstableOpInHalf(Rule):
                 continue
             if item.entry.of(*WRAPS):
                 continue  # which may cast the outputs of models back, or run them in a region
+            scaled = ": a loss over 1 leaves its range as soon as it is scaled by 65536" if item.entry.of("scaler made") else ""
             yield self.at(
                 trace,
                 item.event.place,
                 f"`{item.event.data['name']}` computes in float16, in which the model gives its outputs{item.condition}",
-                why="float16 has 11 bits and ends at 65504: a loss over 1 leaves its range as soon as it is scaled by 65536.",
+                why=f"float16 has 11 bits and ends at 65504{scaled}.",
                 help="take the loss of `.float()` outputs",
                 confidence=Confidence.MEDIUM,
                 steps=item.chain(tensor),
