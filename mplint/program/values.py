@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, dataclass_transform, final
 
 from mplint.program.conditions import MAX_WEIGHT, add_way, either_way, extend
@@ -48,11 +49,25 @@ class Place(NamedTuple):
     position: int
 
 
+class By(Enum):
+    """What puts something in half precision, other than a region around it."""
+
+    CAST = "a cast of it"
+    PARAMETERS = "a cast of parameters"
+    MODEL = "a cast of the model"
+    ENGINE = "an engine that casts the model"
+    LOADING = "the loading of a model"
+    CALLER = "a caller that gives it"
+    FEEDING = "what a placeholder is fed"
+    APEX = "apex, which patches the functions of torch"
+
+
 class Step(NamedTuple):
-    """One link of a chain: a place and what happens there, in words."""
+    """One link of a chain: a place and what happens there, in words; `by`: what puts something in half there, if it is no region."""
 
     place: Place
     words: str
+    by: By | None = None
 
 
 Chain: TypeAlias = tuple[Step, ...]

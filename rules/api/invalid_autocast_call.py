@@ -166,7 +166,7 @@ class InvalidAutocastCall(Rule):
         for path in sorted({event.place.path for event in made}):
             here = [event for event in made if event.place.path == path]
             device = option_for(trace, path, chooses_device)
-            if device is not None and all(device_is(event, "cuda") for event in here):
+            if device is not None and all(device_is(event, "cuda") for event in here) and runs_elsewhere(trace, path, device):
                 for event in here:
                     if event.data["name"] == NEW and event.data["enabled"] is None and not is_spared(trace, event):
                         yield self._fixed_device(trace, event, device)
@@ -233,6 +233,22 @@ def option_for(
             if values and (symbols is None or symbol in symbols) and fits(named(switch), values):
                 return switch
     return None
+
+
+def runs_elsewhere(trace: Trace, path: str, option: Switch) -> bool:
+    """Whether a script is made for other devices than CUDA, as the values or the help of its option tell, or a test whether there is one.
+
+    Where a checkpoint is loaded to (`map_location="cpu"`) says nothing of where the model runs.
+    """
+    file = trace.file(path) if option.kind == "option" else None
+    if file is None:
+        return True
+    for node in file.syntax.all(ast.Constant):
+        around = file.syntax.parents.get(node)
+        loaded = isinstance(around, ast.keyword) and around.arg in ("map_location", "location")
+        if isinstance(node.value, str) and not loaded and not CHECKED_DEVICES.isdisjoint(re.split(r"\W+", node.value.lower())):
+            return True
+    return any(node.attr == "is_available" for node in file.syntax.all(ast.Attribute))
 
 
 def is_spared(trace: Trace, event: Event) -> bool:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Severity
 from mplint.frameworks.torch import half
-from mplint.frameworks.torch.callers import CALLERS_TENSOR
 from mplint.frameworks.torch.promotion import is_of_cast_model
 from mplint.frameworks.torch.tensors import PRODUCT
 from mplint.program.machine import Event
 from mplint.program.trace import CALLERS, Trace
-from mplint.program.values import HALF, Autocast, Place, Step, Tensor
+from mplint.program.values import HALF, Autocast, By, Place, Step, Tensor
 from mplint.python.file import SourceFile
 from mplint.recipes.float32 import float32_tensor
 from mplint.rule import Rule
@@ -154,16 +153,18 @@ class HalfPrecisionReduction(Rule):
             )
 
 
+CASTS = (By.CAST, By.PARAMETERS, By.MODEL)
+
+
 def made_half(tensor: Tensor) -> bool:
     """Whether a cast or a placeholder of the program made a tensor float16, and nothing else."""
-    return len(tensor.half) == 1 and tensor.half[0].words.endswith(("cast to float16 here", "is fed float16 here")) and not tensor.forward
+    return len(tensor.half) == 1 and tensor.half[0].by in (*CASTS, By.FEEDING) and not tensor.forward
 
 
 def of_cast_module(tensor: Tensor) -> bool:
     """Whether a tensor is half because of a module that was cast: its input, or what its weights made of that."""
-    words = tensor.half[0].words if len(tensor.half) == 1 else ""
-    computed = words.endswith("cast to float16 here") and HALF in tensor.forward
-    return is_of_cast_model(tensor) or words == CALLERS_TENSOR or computed
+    by = tensor.half[0].by if len(tensor.half) == 1 else None
+    return is_of_cast_model(tensor) or by is By.CALLER or (by in CASTS and HALF in tensor.forward)
 
 
 TURNED = frozenset({"transpose", "permute", "t", "T", "mT", "contiguous", "clone", "swapaxes"})

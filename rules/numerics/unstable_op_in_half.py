@@ -16,7 +16,7 @@ from mplint.program.conditions import extend
 from mplint.program.lower import place_of
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, tensors_of
-from mplint.program.values import BFLOAT, DTYPE_NAMES, HALF, SINGLE, TRUE, Autocast, Chain, Place, Step, Tensor
+from mplint.program.values import BFLOAT, DTYPE_NAMES, HALF, SINGLE, TRUE, Autocast, By, Chain, Place, Step, Tensor
 from mplint.python.arguments import quoted, set_keyword
 from mplint.python.document import is_test_path
 from mplint.python.syntax import FUNCTIONS, argument
@@ -197,11 +197,12 @@ class UnstableOpInHalf(Rule):
                 continue
             if item.entry.of(*WRAPS):
                 continue  # which may cast the outputs of models back, or run them in a region
+            scaled = ": a loss over 1 leaves its range as soon as it is scaled by 65536" if item.entry.of("scaler made") else ""
             yield self.at(
                 trace,
                 item.event.place,
                 f"`{item.event.data['name']}` computes in float16, in which the model gives its outputs{item.condition}",
-                why="float16 has 11 bits and ends at 65504: a loss over 1 leaves its range as soon as it is scaled by 65536.",
+                why=f"float16 has 11 bits and ends at 65504{scaled}.",
                 help="take the loss of `.float()` outputs",
                 confidence=Confidence.MEDIUM,
                 steps=item.chain(tensor),
@@ -495,9 +496,9 @@ MAGNITUDES = frozenset({"abs", "square", "cdist", "norm", "relu", "sigmoid"})
 def of_half_model(event: Event) -> bool:
     """Whether a loss is taken, with gradients, of what a model gives that a cast of the whole has put in float16."""
     tensor = event.data["tensor"]
-    first = tensor.half[0].words if isinstance(tensor, Tensor) and tensor.half else ""
-    given = isinstance(tensor, Tensor) and first.startswith("cast to float16") and HALF in tensor.forward  # what such a model is given
-    cast = first.startswith(MODEL_IN_HALF) or given
+    first = tensor.half[0].by if isinstance(tensor, Tensor) and tensor.half else None
+    given = isinstance(tensor, Tensor) and first is By.CAST and HALF in tensor.forward  # what such a model is given
+    cast = first in MODEL_IN_HALF or given
     return cast and event.data["certain"] is True and event.data["trained"] is True
 
 

@@ -9,7 +9,7 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Se
 from mplint.frameworks.torch import steps
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace
-from mplint.program.values import Autocast, Step
+from mplint.program.values import BFLOAT, HALF, Autocast, Step
 from mplint.rule import Rule
 
 # what comes after the forward pass
@@ -97,15 +97,16 @@ class BackwardInsideAutocast(Rule):
                         trace,
                         event.place,
                         f"{told(trace, event)} inside an autocast region{verdict.condition()}",
-                        confidence=Confidence.HIGH,
-                        why=RECOMPUTED,
+                        confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                        why=f"{RECOMPUTED}, with errors of about {ERRORS.get(region.dtype or HALF, ERRORS[HALF])}",
                         help="end the region before the backward",
                         steps=(Step(region.chain[0].place, "the region begins here"),),
                         fix=None if trace.is_supposed else move_behind(trace, entry, event),
                     )
 
 
-RECOMPUTED = "the region is for the forward pass: what backward computes anew is cast to half precision, with errors of about 0.3 %"
+RECOMPUTED = "the region is for the forward pass: what backward computes anew is cast to half precision"
+ERRORS = {HALF: "0.05 %", BFLOAT: "0.3 %"}
 
 
 def spans(entry: Entry, event: Event, region: Autocast) -> bool:

@@ -22,6 +22,7 @@ ELEMENT = "element "  # beginning of the key of an item of a sequence
 APEX = Object("apex amp", "scaler", "apex.amp")
 ACCELERATE = "accelerate.Accelerator.scaler"
 RESUMES = re.compile(r"resum|load_checkpoint|load_snapshot|load_ckpt|restore|load_state(?!_dict)|from_checkpoint", re.I)
+READS = re.compile(r"^load$|load_?(?:state|check|ckpt|snap|model|weights|file)", re.I)
 RESUMED = re.compile("resum", re.I)
 SCALER_NAME = re.compile(r"(?:^|_)(?:(?:grad|loss|amp)_?)?scaler$", re.I)
 
@@ -277,6 +278,8 @@ def resumes(trace: Trace, entry: Entry) -> bool:
         if ir is None:
             continue
         said = [word for word in ir[2] if RESUMES.search(word)]
+        if set(said) == {"restore"} and not any(READS.search(word) for word in ir[2]):
+            said = []  # averaged weights, which are exchanged for those in training and back
         if restores_optimizer(ir) or (said and not (all(RESUMED.search(word) for word in said) and resumes_weights_alone(trace, path))):
             return True
     return False

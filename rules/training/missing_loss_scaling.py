@@ -36,6 +36,7 @@ ADVICE = {
     None: "wrap the optimizer in `LossScaleOptimizer` and scale the loss in the tape (`scale_loss` in Keras 3; in Keras 2 "
     "`get_scaled_loss`, and `get_unscaled_gradients` on the gradients)",
 }
+CLIPPED = "; Keras 3 unscales as it applies gradients, so clip by the optimizer's `clipnorm` or `global_clipnorm` and not in the loop"
 LOOP_ADVICE = (
     "a custom loop has to scale the loss itself: `scale_loss` in the tape (Keras 3), or `get_scaled_loss` in the tape and "
     "`get_unscaled_gradients` after it (Keras 2)"
@@ -244,12 +245,17 @@ class MissingLossScaling(Rule):
             place,
             f"`{text}` takes gradients of a float16 forward, and nothing scales the loss{verdict.condition()}",
             why=LOST if not case.wrapped or major == 2 else f"in Keras 2 {LOST}; in Keras 3 every update is divided by it",
-            help=ADVICE[major] if not case.wrapped else LOOP_ADVICE,
+            help=(ADVICE[major] + (CLIPPED if major != 2 and clips(entry) else "")) if not case.wrapped else LOOP_ADVICE,
             severity=Severity.INFO if measures(place.path) else None if verdict.proven else Severity.WARNING,
             confidence=Confidence.HIGH if told and entry.script else Confidence.MEDIUM,
             steps=case.steps,
             fix=scaling_of(trace, case) if is_settled(trace, entry, case) else None,
         )
+
+
+def clips(entry: Entry) -> bool:
+    """Whether a loop clips gradients itself, which a loss scale makes as much larger."""
+    return bool(entry.of("keras gradients clipped"))
 
 
 def is_settled(trace: Trace, entry: Entry, case: Unscaled) -> bool:

@@ -85,8 +85,8 @@ class ScalerRecreated(Rule):
     fix = Applicability.DISPLAY
     frameworks = ("torch",)
     tokens = ("Scaler(",)
-
     program = True
+    consequence_of = ("MP309",)  # what has no half precision to scale for does not overflow
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each scaler that is built more often than the optimizer that it steps, where loops or calls show it."""
@@ -109,6 +109,7 @@ class ScalerRecreated(Rule):
                     help="build it once, where the optimizer is built, and pass it on",
                     steps=(*again, Step(new.step.place, "the optimizer that it steps lives on")),
                     fix=built_before(trace, new.made.place, new.again),
+                    cause=new.made.place,
                 )
         yield from found.values()
 

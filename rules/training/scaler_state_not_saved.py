@@ -295,7 +295,7 @@ def handed_to(trace: Trace, entry: Entry, case: Case, file: SourceFile, scaler: 
     statement = file.syntax.statement(built[1])
     named = isinstance(statement, ast.Assign) and [ast.unparse(target) for target in statement.targets] == [scaler.id]
     home = file.syntax.function(built[1])
-    if not named or home is None or not is_plain(file, statement) or scaler.id in file.names.bindings.get(helper, {}):
+    if not named or home is None or not is_whole(file, built[1]) or scaler.id in file.names.bindings.get(helper, {}):
         return None
     if any(program is not file for program in trace.programs(helper.name)):
         return None
@@ -310,7 +310,7 @@ def name_at(trace: Trace, entry: Entry, case: Case, file: SourceFile, scaler: as
     syntax = file.syntax
     made = next((e for e in entry.of("scaler made") if e.data["scaler"] == case.scaler), None)
     built = trace.node(made.place) if made is not None else None
-    if built is not None and (built[0] is not file or not is_plain(file, syntax.statement(built[1])) or may_be_none(file, built[1])):
+    if built is not None and (built[0] is not file or not is_whole(file, built[1])):
         return None
     match scaler:
         case ast.Attribute(attr=attr) if built is not None:
@@ -326,13 +326,6 @@ def name_at(trace: Trace, entry: Entry, case: Case, file: SourceFile, scaler: as
             if len(bound) == 1 and scope is next((s for s in seen if name in file.names.bindings.get(s, {})), None):
                 return name if is_ready(file, bound[0], node, scope is syntax.tree) else None
     return None
-
-
-def may_be_none(file: SourceFile, made: ast.AST) -> bool:
-    """Whether a scaler is made in one arm of an expression: `GradScaler() if amp else None`."""
-    statement = file.syntax.statement(made)
-    arms = [node for node in ast.walk(statement) if isinstance(node, (ast.IfExp, ast.BoolOp))]
-    return any(made in ast.walk(arm) and made is not arm for arm in arms)
 
 
 def is_stored(node: ast.Attribute) -> bool:
@@ -364,6 +357,14 @@ def has_default(owner: ast.FunctionDef | ast.AsyncFunctionDef, parameter: ast.ar
     if parameter in positional:
         return len(positional) - positional.index(parameter) <= len(given.defaults)
     return parameter not in given.kwonlyargs or given.kw_defaults[given.kwonlyargs.index(parameter)] is not None
+
+
+def is_whole(file: SourceFile, call: ast.AST) -> bool:
+    """Whether a call is made whenever its function runs, and no conditional expression or `or` has another value in its place."""
+    statement = file.syntax.statement(call)
+    around = iter(file.syntax.ancestors(call))
+    inside = [node for node in iter(lambda: next(around, statement), statement)]
+    return is_plain(file, statement) and not any(isinstance(node, ast.IfExp | ast.BoolOp) for node in inside)
 
 
 def is_plain(file: SourceFile, statement: ast.stmt) -> bool:

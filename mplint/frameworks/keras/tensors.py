@@ -36,6 +36,7 @@ from mplint.program.values import (
     SINGLE,
     Alternatives,
     Atom,
+    By,
     Class,
     Constant,
     Context,
@@ -577,7 +578,7 @@ def cast_atom(
         return tensor(letter, tags=tags)
     made = made_here(m, name, place, letter, where, "cast", tags, how)
     told = {"cast"} if before is not None else {"cast", COPIED}
-    return made.but(half=(Step(place, "cast to float16 here"),), tags=made.tags | told) if letter == HALF else made
+    return made.but(half=(Step(place, "cast to float16 here", By.CAST),), tags=made.tags | told) if letter == HALF else made
 
 
 def of_whole_numbers(m: Machine, name: str, before: Tensor, letter: str, place: Place) -> frozenset[str]:
@@ -585,7 +586,7 @@ def of_whole_numbers(m: Machine, name: str, before: Tensor, letter: str, place: 
     if letter not in LOW:
         return before.tags & {COUNTED, ELEMENTS}
     if ELEMENTS in before.tags and letter != BFLOAT:
-        asked = tensor(letter, half=(Step(place, "cast to float16 here"),) if letter == HALF else ())
+        asked = tensor(letter, half=(Step(place, "cast to float16 here", By.CAST),) if letter == HALF else ())
         m.emit("integers in half", place, name=short(name), tensor=asked, used=place, what=ELEMENTS)
     return frozenset({rounded_at(place)}) if COUNTED in before.tags else frozenset()
 
@@ -844,7 +845,7 @@ def placeholder(m: Machine, name: str, args: Args, place: Place) -> Value:
     found = [(guards, letter) for guards, letter, how in asked if how == "written"]
     if not found or any(letter is None or letter == ANY for _, letter in found):
         return unknown(name, place)
-    step = Step(place, f"`{short(name)}` is fed float16 here")
+    step = Step(place, f"`{short(name)}` is fed float16 here", By.FEEDING)
     return join((guards, tensor(letter or ANY, half=(step,) if letter == HALF else ())) for guards, letter in found)
 
 

@@ -17,7 +17,7 @@ from mplint.program.machine import Args
 from mplint.program.project import Project
 from mplint.program.store import join
 from mplint.program.trace import Ask
-from mplint.program.values import HALF, SINGLE, Code, Place, Step, Value
+from mplint.program.values import HALF, SINGLE, By, Code, Place, Step, Value
 from mplint.python.document import is_test_path
 
 # what a program says that casts something to float16, makes it so, or has it run so, its comments left out; no mere name of a dtype
@@ -44,7 +44,6 @@ CAST = re.compile(
     rb"\b(?i:\w*(?:model|net|module|encoder|decoder|pipeline|pipe|transformer|unet|vae|clip|lm)\w*)(?:\(\))?"
     rb"\.(?:(?:cuda|eval)\(\)\.)?(?:half\(\)|to\([^()\n]*\btorch\.(?:float16|half)\b)|\btorch_dtype\s*=\s*torch\.(?:float16|half)\b"
 )
-CALLERS_TENSOR = "a caller's float16 tensor comes in here"  # how it is told
 DEFINES = re.compile(rb"\bdef forward\b")
 SCALER = re.compile(rb"\bGradScaler\(")
 # a function or class at the top of a program, with the lines that are indented below it, or close its parameters
@@ -324,7 +323,7 @@ def input_of(code: Code, guard: str, cast: bool = False) -> Args:
         return Args(opaque=True)
     place = Place(code.path, code.place)
     key = ("place", place, guard)
-    half = UNKNOWN_TENSOR.but(dtypes=frozenset({HALF}), half=(Step(place, CALLERS_TENSOR),))
+    half = UNKNOWN_TENSOR.but(dtypes=frozenset({HALF}), half=(Step(place, "a caller's float16 tensor comes in here", By.CALLER),))
     if cast:
         return Args((half,), opaque=True)
     given: Value = join([(frozenset({(key, True)}), half), (frozenset({(key, False)}), UNKNOWN_TENSOR.but(dtypes=frozenset({SINGLE})))])

@@ -43,6 +43,7 @@ from mplint.program.values import (
     TRUE,
     Atom,
     Autocast,
+    By,
     Chain,
     Class,
     Code,
@@ -158,7 +159,9 @@ def entered_by(found: Trace, event: Event, title: str, path: Path) -> tuple[Path
 
     At its other levels it refuses nothing, and a model's weights are as half as what they meet.
     """
-    region = Autocast("cuda", HALF, (Step(event.place, f"{'apex' if title == 'apex' else 'the trainer'} computes in float16"),))
+    by_apex = title == "apex"
+    step = Step(event.place, f"{title if by_apex else 'the trainer'} computes in float16", By.APEX if by_apex else None)
+    region = Autocast("cuda", HALF, (step,))
     if title != "apex":
         return path, region
     patched = with_level(found, event.data["precision"], path, "O1")  # type: ignore[arg-type]
@@ -218,7 +221,7 @@ def casts(entry: Entry, number: int, packages: Packages, told: set[Place]) -> It
         known = bool(classes) or (type(model) is Unknown and not packages.give(model) and not packages.is_narrowed(model, event.path))
         if known and letters in ({HALF}, {BFLOAT}) and not is_test_path(event.place.path):
             letter = HALF if letters == {HALF} else BFLOAT
-            region = Autocast("cuda", letter, (Step(event.place, f"a model is cast to {DTYPE_NAMES[letter]} here"),))
+            region = Autocast("cuda", letter, (Step(event.place, f"a model is cast to {DTYPE_NAMES[letter]} here", By.PARAMETERS),))
             rank = (RANKS[letter] + 3, False, False, len(event.path), not entry.script, number)
             home = begun(entry, event)
             yield Region(region, event.place, event.path, rank, cast=True, classes=classes, begun=home, trained=trained)

@@ -15,7 +15,7 @@ from mplint.program.lower import place_of, span_of
 from mplint.program.machine import Event
 from mplint.program.supposed import settled
 from mplint.program.trace import CALLERS, Entry, Trace
-from mplint.program.values import FALSE, TRUE, Chain, Place, Step, Tensor
+from mplint.program.values import FALSE, TRUE, By, Chain, Place, Step, Tensor
 from mplint.program.verdict import Verdict, speaks_of_precision
 from mplint.python.document import InputError
 from mplint.python.parse import parse_text
@@ -25,7 +25,6 @@ OF_CALLERS = frozenset(
     {"constant beyond range", "epsilon lost", "integers in half", "frequencies in half", "angles in half", "function breaks under autocast"}
 )
 TRAINS = re.compile(r"^(?:is_)?(?:train|test|eval)(?:ing)?$")
-BY_CASTS = re.compile(r"\bcast to\b|engine casts|comes in here|is loaded in")  # words for what no region puts in half
 REGION = re.compile(r"autocast|amp|ctx|context|precision", re.I)
 
 
@@ -143,10 +142,10 @@ def is_made_with(trace: Trace, place: Place | None) -> bool:
 
 def in_float32(tensor: Tensor) -> str:
     """How to have something computed in float32, in the words of what has put half precision in force."""
-    began = tensor.half[0].words if tensor.half else ""
-    if began.startswith("apex"):
+    by = tensor.half[0].by if tensor.half else None
+    if by is By.APEX:
         return "decorate its function with `apex.amp.float_function`, which has it compute in float32"
-    if BY_CASTS.search(began) is not None:
+    if by is not None:
         return "give it `.float()`, and cast what it gives back where the model goes on with it"
     return "leave autocast for it, `with torch.autocast(device, enabled=False)`, and give it `.float()`"
 

@@ -14,7 +14,7 @@ from mplint.frameworks.derived import OpMeaning, torch_layer
 from mplint.frameworks.library import unknown_result
 from mplint.frameworks.packages import in_table, note, of_table
 from mplint.frameworks.torch.forwards import is_trained, note_called, owner_of_member
-from mplint.frameworks.torch.promotion import FLOATS, HALVES, SCALAR, UNKNOWN_TENSOR, cast_of_model, dtypes_given, named, spread
+from mplint.frameworks.torch.promotion import FLOATS, HALVES, SCALAR, UNKNOWN_TENSOR, dtypes_given, named, spread
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, gradients_off, zero_grad
 from mplint.frameworks.torch.tensors import (
     BUFFER,
@@ -51,6 +51,7 @@ from mplint.program.values import (
     TRUE,
     Atom,
     Autocast,
+    By,
     Chain,
     Class,
     Constant,
@@ -792,7 +793,7 @@ def cast_module(m: Machine, module: Atom, dtype: Value, place: Place, depth: int
     chosen = next(iter(atoms(dtype)))
     asked = dtypes_given(chosen)
     letters = asked[0] if asked is not None else frozenset({ANY})
-    half = (Step(place, cast_of_model(next(iter(letters)))),) if letters & HALVES else ()
+    half = (Step(place, f"the model is cast to {named(next(iter(letters)))} here", By.MODEL),) if letters & HALVES else ()
     held = Tensor(letters, half, forward=letters & HALVES)
     if depth == 0:
         m.emit("module cast", place, module=module, dtypes=letters, autocast=m.state("autocast"), classes=classes_within(m, module))

@@ -21,6 +21,7 @@ from mplint.program.values import (
     Alternatives,
     Atom,
     Autocast,
+    By,
     Constant,
     DType,
     DTypeOf,
@@ -121,7 +122,7 @@ def region_kind(meaning: OpMeaning, region: Autocast) -> str:
     return meaning.cpu if region.device == "cpu" else meaning.kind
 
 
-MODEL_IN_HALF = ("the model is cast to", "the model computes in")  # how a chain begins that makes all of a model half
+MODEL_IN_HALF = (By.MODEL, By.ENGINE)  # what makes all of a model half
 
 
 def named(letter: str) -> str:
@@ -129,14 +130,9 @@ def named(letter: str) -> str:
     return NAMES.get(letter, "half precision")
 
 
-def cast_of_model(letter: str) -> str:
-    """What is said of the place that casts a model to a dtype."""
-    return f"{MODEL_IN_HALF[0]} {named(letter)} here"
-
-
 def is_of_cast_model(tensor: Tensor) -> bool:
     """Whether a tensor is float16 by the cast of a model alone."""
-    return len(tensor.half) == 1 and tensor.half[0].words == cast_of_model(HALF)
+    return len(tensor.half) == 1 and tensor.half[0].by is By.MODEL and HALF in tensor.dtypes
 
 
 def half_chain(sources: Sequence[Tensor], letters: Letters) -> tuple[Step, ...]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from mplint.frameworks.packages import note
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.conditions import extend
-from mplint.program.expressions import at_home, items_of, truths
+from mplint.program.expressions import at_home, class_member, items_of, truths
 from mplint.program.machine import IDENTITY, STATE, Args, Machine
 from mplint.program.store import join
 from mplint.program.values import (
@@ -33,6 +33,7 @@ from mplint.program.values import (
     Alternatives,
     Atom,
     Autocast,
+    Class,
     Constant,
     Context,
     DType,
@@ -906,6 +907,38 @@ def optimizer_step(m: Machine, optimizer: Value | None, place: Place, gradients:
         told = ENTRY if in_step_of_a_scaler(m) else m.state("gradients")
     m.emit("optimizer step", place, optimizer=optimizer, key=key_of(optimizer), gradients=told, autocast=m.state("autocast"))
     return NONE
+
+
+def only_reads(m: Machine, optimizer: Atom) -> bool:
+    """Whether the `step` of a project's own optimizer only reads gradients (it may gather their squares): no parameter is written."""
+    cls = optimizer.type if type(optimizer) is Object and type(optimizer.type) is Class else None
+    found = class_member(m, cls, "step") if cls is not None else None
+    code = found[0].code if found is not None and type(found[0]) is Function else None
+    if code is None or not code.words.isdisjoint(WRITES):
+        return False
+    in_place = (word for word in code.words if word.endswith("_") and not word.startswith("_"))
+    return "grad" in code.words and HARMLESS.issuperset(in_place) and not hands_on(code.body)
+
+
+WRITES = frozenset({".data=", "super", "step", "_foreach_add_", "data_ptr", "vector_to_parameters"})
+HARMLESS = frozenset({"abs_", "sqrt_", "square_", "pow_", "clamp_", "zero_", "detach_", "requires_grad_"})
+LOOKS = frozenset({"closure", "isinstance", "len", "print", "range", "zip", "enumerate", "list", "dict", "float", "int", "max", "min"})
+
+
+def hands_on(body: object) -> bool:
+    """Whether lowered code calls functions that may do what it does not, or changes a name in place."""
+    pending = [body]
+    while pending:
+        node = pending.pop()
+        if not isinstance(node, tuple):
+            continue
+        match node:
+            case ("call", _, ("name", _, str(name)), *_) if name not in LOOKS:
+                return True
+            case ("call", _, ("attribute", _, ("name", _, "self"), _), *_) | ("augmented", _, ("name" | "attribute", *_), *_):
+                return True
+        pending += [part for part in node if isinstance(part, tuple)]
+    return False
 
 
 def in_step_of_a_scaler(m: Machine) -> bool:

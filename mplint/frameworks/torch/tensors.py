@@ -51,6 +51,7 @@ from mplint.program.values import (
     Alternatives,
     Atom,
     Autocast,
+    By,
     Constant,
     DType,
     DTypeOf,
@@ -511,7 +512,7 @@ class Operation:
 
     def may_be_promoted(self, late: Tensor) -> bool:
         """Whether a loss of numbers is taken of something else of unknown dtype, as data have it, whose float32 it computes in."""
-        if late.half and late.half[0].words.startswith(MODEL_IN_HALF):
+        if late.half and late.half[0].by in MODEL_IN_HALF:
             return False  # as its data are, as a rule
         others = [a for a in self.given[:2] if a is not late]
         name = short_of(self.name).lower().replace("_", "").removesuffix("loss")
@@ -1487,7 +1488,7 @@ def cast(m: Machine, tensor: Tensor, letters: Letters, chain: tuple[Step, ...], 
         if STEPS in tensor.tags and letter == BFLOAT and tensor.dtypes != letters:
             m.emit("steps in half", place, tensor=tensor.but(dtypes=letters))
         if not chain:
-            chain = tensor.half if tensor.dtypes == letters and tensor.half else (Step(place, f"cast to {named(letter)} here"),)
+            chain = tensor.half if tensor.dtypes == letters and tensor.half else (Step(place, f"cast to {named(letter)} here", By.CAST),)
         region = m.state("autocast")
         if explicit and type(region) is Autocast and region.dtype == letter and tensor.dtypes != letters:
             tags = tags | {f"{CAST}{place.path}:{place.position}"}

@@ -39,6 +39,7 @@ from mplint.program.values import (
     NONE,
     SINGLE,
     Atom,
+    By,
     Class,
     Constant,
     Context,
@@ -59,11 +60,11 @@ from mplint.program.values import (
 
 vocabulary = Vocabulary()
 call = vocabulary.call
-LETTERS = {
+LETTERS = {  # of a trainer's region: where it casts the model and its data ("pure"), it enters none, and scales nothing
     "float16": HALF,
-    "pure float16": HALF,
+    "pure float16": ANY,
     "bfloat16": BFLOAT,
-    "pure bfloat16": BFLOAT,
+    "pure bfloat16": ANY,
     "float32": SINGLE,
     "float64": SINGLE,
     "float8": BFLOAT,
@@ -97,8 +98,11 @@ def meanings(value: Value, modes: dict[str, str]) -> list[tuple[Path, str]]:
                 words = spelled(name for name, meaning in modes.items() if meaning == letter)
                 if words:
                     found.append((guards | {(("in", atom.symbol, words), True)}, letter))
-            halves = spelled(name for name, meaning in modes.items() if meaning in (HALF, BFLOAT))
-            found.append((guards | {(("in", atom.symbol, halves), False)}, SINGLE))
+            pure = spelled(name for name, meaning in modes.items() if meaning == ANY)
+            if pure:
+                found.append((guards | {(("in", atom.symbol, pure), True)}, ANY))
+            lower = spelled(name for name, meaning in modes.items() if meaning in (HALF, BFLOAT, ANY))
+            found.append((guards | {(("in", atom.symbol, lower), False)}, SINGLE))
         else:
             found.append((guards, ANY))
     return found
@@ -252,7 +256,7 @@ def compute_as_chosen(m: Machine, model: Value, chosen: Sequence[tuple[Path, str
         if there is None or letter not in (HALF, BFLOAT):
             continue
         m.path = there
-        step = Step(place, f"the model computes in {named(letter)}: the engine casts it")
+        step = Step(place, f"the model computes in {named(letter)}: the engine casts it", By.ENGINE)
         for atom in atoms(model):
             compute_in(m, atom, DType(letter), (step,))
         m.path = base

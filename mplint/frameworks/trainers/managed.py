@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mplint.frameworks.torch.protocol import dtype_of, is_optimizer_name, key_of, map_value, of_optimizer, optimizer_step, zero_grad
+from mplint.frameworks.torch.protocol import (
+    dtype_of,
+    is_optimizer_name,
+    key_of,
+    map_value,
+    of_optimizer,
+    only_reads,
+    optimizer_step,
+    zero_grad,
+)
 from mplint.frameworks.trainers.weights import owner_of
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.precisions import dtypes
@@ -162,7 +171,7 @@ def steps_itself(m: Machine, atom: Atom, place: Place) -> Entered | None:
     trainer = manager_of(m, atom.value)
     if trainer is not None:
         trainer_step(m, trainer, atom.value, place)
-    else:
+    elif not only_reads(m, atom.value):
         optimizer_step(m, atom.value, place)
     return NONE, None
 

@@ -34,6 +34,7 @@ from mplint.program.values import (
     NONE,
     SINGLE,
     Atom,
+    By,
     Class,
     Constant,
     DType,
@@ -181,7 +182,7 @@ def loaded_in(asked: Value | None, opaque: bool, place: Place) -> Value:
     found = []
     for guards, letter in dtype_of(asked):
         chosen = SINGLE if letter is None else letter
-        chain = (Step(place, WORDS[chosen]),) if chosen in WORDS else ()
+        chain = (Step(place, WORDS[chosen], By.LOADING),) if chosen in WORDS else ()
         found.append((guards, State((Group(OWN, chosen, True, chain),))))
     return join(found)  # type: ignore[arg-type]
 

@@ -28,6 +28,7 @@ from mplint.program.values import (
     SINGLE,
     TRUE,
     Atom,
+    By,
     Chain,
     Class,
     Constant,
@@ -169,7 +170,7 @@ def cast(m: Machine, model: Atom, dtype: Value, place: Place) -> None:
     held = parts(m, model)
 
     def one(letter: str) -> Value:
-        chain = (Step(place, f"the parameters are cast to {NAMES[letter]} here"),) if letter in (HALF, BFLOAT) else ()
+        chain = (Step(place, f"the parameters are cast to {NAMES[letter]} here", By.PARAMETERS),) if letter in (HALF, BFLOAT) else ()
         asked = asked_for(m, model, letter) if chain else None
         if asked is not None:
             chain = (*chain, Step(asked, f"{NAMES[letter]} is asked for here"))
@@ -296,7 +297,7 @@ def apply(m: Machine, model: Atom, function: Value, place: Place) -> None:
     after = weights(m, model)
     if after == before:
         return
-    step = Step(place, "the parameters of its layers are cast to float16 here")
+    step = Step(place, "the parameters of its layers are cast to float16 here", By.PARAMETERS)
     for guards, state in options(after):
         if any(g.dtype == HALF for g in groups_of(state)):
             named = frozenset(literal for literal in guards if literal[0][0] != "place")
@@ -449,7 +450,7 @@ def assigned(m: Machine, atom: Atom, name: str, value: Value, place: Place) -> N
 
     def one(given: Atom) -> Value:
         letter = next(iter(given.dtypes)) if type(given) is Tensor and len(given.dtypes) == 1 else ANY
-        chain = (Step(place, "the parameters are cast to float16 here"),) if letter == HALF else ()
+        chain = (Step(place, "the parameters are cast to float16 here", By.PARAMETERS),) if letter == HALF else ()
         change(m, model, lambda g: g._replace(dtype=letter, chain=chain) if g.name == group else g)
         return NONE
 
