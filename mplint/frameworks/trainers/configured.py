@@ -8,7 +8,7 @@ from mplint.configs.trainers.duties import configured, kind_of
 from mplint.frameworks.releases import supported
 from mplint.frameworks.trainers.loops import switched
 from mplint.frameworks.trainers.models import adapted
-from mplint.frameworks.trainers.optimizers import note_half
+from mplint.frameworks.trainers.optimizers import Chosen, note_half
 from mplint.frameworks.trainers.settings import note
 from mplint.frameworks.trainers.weights import weights
 from mplint.frameworks.vocabulary import Vocabulary
@@ -20,7 +20,6 @@ from mplint.program.values import (
     HALF,
     NONE,
     SINGLE,
-    Atom,
     Constant,
     Object,
     Place,
@@ -63,7 +62,7 @@ def trainer(m: Machine, made: Object, args: Args, place: Place) -> Object:
     dtypes = [*flags(m, given, place), *alike(m, given, model, place)] if given is not None else [(frozenset(), SINGLE)]
     m.write(made.id, "#model", model if model is not None else NONE)
     m.emit("trainer precision", place, trainer=made, title="transformers", precision=given, dtypes=tuple(dtypes), model=model, scales=True)
-    chosen: list[tuple[Atom, str]] = [(a, "") for a in atoms(model) if type(a) in (Object, Unknown)] if model is not None else []
+    chosen = [Chosen(a, "") for a in atoms(model) if type(a) in (Object, Unknown)] if model is not None else []
     from_outside = given is not None and not all(type(a) is Object and a.kind == "training arguments" for a in atoms(given))
     ir = m.project.ir(place.path)
     if not from_outside or ir is None or "deepspeed" not in ir[2]:  # the arguments may choose that engine, which keeps masters of all
