@@ -9,7 +9,7 @@ from mplint.configs.trainers.duties import trainer as trainer_kind
 from mplint.frameworks.releases import supported
 from mplint.frameworks.trainers.loops import switched
 from mplint.frameworks.trainers.models import adapted
-from mplint.frameworks.trainers.optimizers import note_half
+from mplint.frameworks.trainers.optimizers import Chosen, note_half
 from mplint.frameworks.trainers.running import keep, train
 from mplint.frameworks.trainers.settings import note
 from mplint.frameworks.trainers.weights import weights
@@ -71,7 +71,7 @@ def trainer(m: Machine, made: Object, args: Args, place: Place) -> Object:
     m.write(made.id, "#dtypes", join((guards, DType(letter)) for guards, letter in dtypes))
     keep(m, made, TRANSFORMERS, args)
     m.emit("trainer precision", place, trainer=made, title="transformers", precision=given, dtypes=tuple(dtypes), model=model, scales=True)
-    chosen: list[tuple[Atom, str]] = [(a, "") for a in atoms(model) if type(a) in (Object, Unknown)] if model is not None else []
+    chosen = [Chosen(a, "") for a in atoms(model) if type(a) in (Object, Unknown)] if model is not None else []
     from_outside = given is not None and not all(type(a) is Object and a.kind == "training arguments" for a in atoms(given))
     ir = m.project.ir(place.path)
     if not from_outside or ir is None or "deepspeed" not in ir[2]:  # the arguments may choose that engine, which keeps masters of all

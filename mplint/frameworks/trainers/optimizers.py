@@ -8,7 +8,8 @@ at the place that made them so, and "nothing to cast stepped", where all that it
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from mplint.frameworks.torch.tensors import FROZEN, PARAMETER
 from mplint.frameworks.trainers.weights import (
@@ -25,7 +26,7 @@ from mplint.frameworks.trainers.weights import (
     weights,
 )
 from mplint.frameworks.vocabulary import Vocabulary
-from mplint.program.conditions import Path, extend
+from mplint.program.conditions import EMPTY, Path, extend
 from mplint.program.expressions import class_member
 from mplint.program.machine import IDENTITY, Event, Machine
 from mplint.program.store import join
@@ -43,6 +44,7 @@ from mplint.program.values import (
     Items,
     Object,
     Place,
+    State,
     Tensor,
     Unknown,
     Value,
@@ -55,43 +57,65 @@ vocabulary = Vocabulary()
 GIVEN = "#given"  # the slot that says what a group held at first
 
 
-def selected(m: Machine, value: Value, depth: int = 0) -> list[tuple[Atom, str]]:
-    """The models (and groups of their parameters) that an optimizer is given."""
-    found: list[tuple[Atom, str]] = []
-    for _, atom in ((path, a) for g, a in options(value) if (path := extend(m.path, g)) is not None):
+class Chosen(NamedTuple):
+    """A model, or a group of its parameters, that an optimizer is given, and under which conditions."""
+
+    model: Atom
+    group: str
+    path: Path = EMPTY
+
+
+def selected(m: Machine, value: Value) -> list[Chosen]:
+    """The models (and groups of their parameters) that an optimizer is given, each once: under its conditions, or else under any."""
+    found: dict[tuple[Atom, str], Path] = {}
+    for model, group, path in each_selected(m, value, m.path):
+        guards = path - m.path
+        found[model, group] = guards if found.get((model, group), guards) == guards else EMPTY
+    return [Chosen(model, group, guards) for (model, group), guards in found.items()][:MAX_PARTS]
+
+
+def each_selected(m: Machine, value: Value, base: Path, depth: int = 0) -> Iterator[Chosen]:
+    """The same, each with the path on which it is given."""
+    for guards, atom in options(value):
+        path = extend(base, guards)
+        if path is None:
+            continue
         if type(atom) is Object and atom.kind == "parameters":
             model = m.read(atom.id, "#of")
-            found += [(a, "") for a in atoms(model)] if model is not None else []
+            ways = options(model) if model is not None else ()
+            yield from (Chosen(a, "", both) for own, a in ways if (both := extend(path, own)) is not None)
         elif type(atom) is Tensor:
             held = model_of(m, atom)
             if held is not None or atom.dtypes == {HALF}:
-                found.append(held if held is not None else (atom, ""))
+                yield Chosen(*(held if held is not None else (atom, "")), path)
         elif depth > 4:
             continue
         elif type(atom) is Items:
             for inner in (*atom.items, *([atom.rest] if atom.rest is not None else [])):
-                found += selected(m, inner, depth + 1)
+                yield from each_selected(m, inner, path, depth + 1)
         elif type(atom) is Object and atom.kind in ("list", "set", "generator"):
             items = m.read(atom.id, "#items")
-            found += selected(m, items, depth + 1) if items is not None else []
+            yield from each_selected(m, items, path, depth + 1) if items is not None else ()
         elif type(atom) is Object and atom.kind == "dict":
             entries = m.read(atom.id, "#entries")
             for held_entries in atoms(entries) if entries is not None else ():
                 params = held_entries.get("params") if type(held_entries) is Entries else None
-                found += selected(m, params, depth + 1) if params is not None else []
-    return list(dict.fromkeys(found))[:MAX_PARTS]
+                yield from each_selected(m, params, path, depth + 1) if params is not None else ()
 
 
-def half_groups(m: Machine, chosen: Sequence[tuple[Atom, str]]) -> list[tuple[Path, Atom, Group]]:
+def half_groups(m: Machine, chosen: Sequence[Chosen]) -> list[tuple[Path, Atom, Group]]:
     """The trained groups of parameters that are in float16, with the path on which they are."""
     found: list[tuple[Path, Atom, Group]] = []
-    for model, wanted in chosen:
+    for model, wanted, given in chosen:
+        base = extend(m.path, given)
+        if base is None:
+            continue
         if type(model) is Tensor:
-            found += [(m.path, model, group) for group in created(m, "", model)]
+            found += [(base, model, group) for group in created(m, "", model)]
             continue
         for part in parts(m, model) if not wanted else [model]:
             for guards, state in options(weights(m, part)):
-                path = extend(m.path, guards)
+                path = extend(base, guards)
                 if path is None or mentions_name(guards):
                     continue
                 for group in groups_of(state):
@@ -130,8 +154,8 @@ def optimizer_made(m: Machine, event: Event) -> None:
     chosen = selected(m, given)  # type: ignore[arg-type]
     held = m.read(optimizer.id, "@trained") if event.kind == "parameters added" else None
     before = held.items if type(held) is Items else ()
-    m.write(optimizer.id, "@trained", Items((*before, *(Items((model, Constant(group))) for model, group in chosen))[:MAX_PARTS]))
-    for model, _ in chosen:
+    m.write(optimizer.id, "@trained", Items((*before, *(Items((c.model, Constant(c.group), State(c.path))) for c in chosen))[:MAX_PARTS]))
+    for model, _, _ in chosen:
         if type(model) is not Tensor:
             m.write(owner_of(model), "@optimizer", optimizer)
     fill(m, optimizer)
@@ -151,10 +175,10 @@ def stepped(m: Machine, event: Event) -> None:
             m.emit("nothing to cast stepped", event.place, optimizer=atom)
 
 
-def dtypes_of(m: Machine, chosen: Sequence[tuple[Atom, str]]) -> frozenset[str]:
+def dtypes_of(m: Machine, chosen: Sequence[Chosen]) -> frozenset[str]:
     """The dtypes that the parameters may have of which an optimizer trains some."""
     found: set[str] = set()
-    for model, wanted in chosen:
+    for model, wanted, _ in chosen:
         if type(model) is Tensor:
             found |= model.dtypes
             continue
@@ -165,7 +189,7 @@ def dtypes_of(m: Machine, chosen: Sequence[tuple[Atom, str]]) -> frozenset[str]:
     return frozenset(found) or frozenset({ANY})
 
 
-def note_half(m: Machine, chosen: Sequence[tuple[Atom, str]], optimizer: Object, place: Place, how: str, only_added: bool = False) -> None:
+def note_half(m: Machine, chosen: Sequence[Chosen], optimizer: Object, place: Place, how: str, only_added: bool = False) -> None:
     """Emit what parameters in float16 an optimizer holds; `only_added`: of those that were added to models, adapters."""
     if keeps_copies(m, optimizer):
         return
@@ -196,12 +220,15 @@ COPIES = re.compile(r"^state$|master|fp32|float32|main_param|copies")
 # the groups of an optimizer
 
 
-def given_to(m: Machine, optimizer: Object) -> list[tuple[Atom, str]]:
-    """The models (and groups of their parameters) that an optimizer was given."""
+def given_to(m: Machine, optimizer: Object) -> list[Chosen]:
+    """The models (and groups of their parameters) that an optimizer was given, as far as the path allows."""
     held = m.read(optimizer.id, "@trained")
-    pairs = held.items if type(held) is Items else ()
-    of = [(atom, p.items[1]) for p in pairs if type(p) is Items for atom in atoms(p.items[0])]
-    return [(model, str(group.value)) for model, group in of if type(group) is Constant]
+    found: list[Chosen] = []
+    for items in (pair.items for pair in (held.items if type(held) is Items else ()) if type(pair) is Items):
+        group, given = items[1], items[2]
+        if type(group) is Constant and type(given) is State and extend(m.path, given.data) is not None:  # type: ignore[arg-type]
+            found += [Chosen(atom, str(group.value), given.data) for atom in atoms(items[0])]  # type: ignore[arg-type]
+    return found
 
 
 def groups(m: Machine, optimizer: Atom, name: str, place: Place) -> Value | None:
@@ -216,7 +243,7 @@ def groups(m: Machine, optimizer: Atom, name: str, place: Place) -> Value | None
 def fill(m: Machine, optimizer: Object) -> None:
     """Put into the group of an optimizer what the optimizer was given."""
     params, group = of_group(optimizer)
-    held = Items(tuple(standing_for(m, model, name) for model, name in given_to(m, optimizer)))
+    held = Items(tuple(standing_for(m, chosen.model, chosen.group) for chosen in given_to(m, optimizer)))
     m.write(params.id, "#items", held)
     m.write(params.id, GIVEN, held)
     m.write(group.id, "#entries", Entries((("params", params),), Unknown(f"param_group{IDENTITY}{optimizer.id!r}"[:200])))
@@ -238,7 +265,7 @@ def standing_for(m: Machine, model: Atom, group: str) -> Atom:
         return model
     key = repr(owner_of(model))[:400]
     m.write((OF, key), "#model", model)
-    letters = {HALF} if half_groups(m, [(model, group)]) else {ANY}
+    letters = {HALF} if half_groups(m, [Chosen(model, group)]) else {ANY}
     return Tensor(frozenset(letters), tags=frozenset({PARAMETER, OF + key, GROUP + group}))
 
 
