@@ -86,26 +86,27 @@ class ProgramCache:
         self.path = place_of("program", *self._place)
         self.plugins = config.plugins
         self.others: frozenset[str] = frozenset()  # further files that the findings looked up or stored were made from
+        self.walked = Walked()
 
     def of_part(self, first: str) -> ProgramCache:
         """Those of a part of the programs, that is known by the first of them."""
         found = ProgramCache(*self._place)
-        found.path = place_of("program", *self._place, first)
+        found.path, found.walked = place_of("program", *self._place, first), self.walked
         return found
 
     def lookup(
         self, facts: bytes, digests: Mapping[str, bytes], read: Callable[[str], bytes], same: Same
     ) -> dict[str, list[Finding]] | None:
         """The findings of programs with these facts and digests, where what they were made from is unchanged."""
-        found = next((known for known in self._load() if known.facts == facts and known.holds(digests, read, same)), None)
+        found = next((known for known in self._load() if known.facts == facts and known.holds(digests, read, same, self.walked)), None)
         if found is None:
             return None
-        self.others = found.leaned_on()
+        self.others = found.leaned_on(self.walked)
         return found.findings
 
     def store(self, made: Made) -> None:
         """Add findings and write the cache; a folder that can't be written to is no error."""
-        self.others = made.leaned_on()
+        self.others = made.leaned_on(self.walked)
         kept = [known for known in self._load() if known.facts != made.facts or known.digests != made.digests]
         write(self.path, pickle.dumps([made, *kept[: self.KEPT - 1]], pickle.HIGHEST_PROTOCOL))
 
@@ -116,6 +117,26 @@ class ProgramCache:
                 return found
         except Exception:  # missing, truncated or of another version: start afresh
             return []
+
+
+class Walked:
+    """Where topics look, found once for all parts of a project."""
+
+    def __init__(self) -> None:
+        self._places: dict[Topic, list[str]] = {}
+        self._folders: dict[Topic, list[str]] = {}
+
+    def places(self, topic: Topic) -> list[str]:
+        """The files of a topic."""
+        if topic not in self._places:
+            self._places[topic] = topic.places()
+        return self._places[topic]
+
+    def folders(self, topic: Topic) -> list[str]:
+        """The folders in which another one would be found."""
+        if topic not in self._folders:
+            self._folders[topic] = topic.folders()
+        return self._folders[topic]
 
 
 class AnswerCache:
@@ -174,11 +195,11 @@ class Made(NamedTuple):
     asked: dict[Topic, dict[Hashable, Hashable]]
     findings: dict[str, list[Finding]]
 
-    def leaned_on(self) -> frozenset[str]:
+    def leaned_on(self, walked: Walked) -> frozenset[str]:
         """The further files, and the folders in which others of them would be found."""
-        return frozenset((*self.others, *self.heard, *(folder or "." for topic in self.asked for folder in topic.folders())))
+        return frozenset((*self.others, *self.heard, *(folder or "." for topic in self.asked for folder in walked.folders(topic))))
 
-    def holds(self, digests: Mapping[str, bytes], read: Callable[[str], bytes], same: Same) -> bool:
+    def holds(self, digests: Mapping[str, bytes], read: Callable[[str], bytes], same: Same, walked: Walked) -> bool:
         """Whether the same would be found in programs with other digests."""
         changed = [path for path, old in self.digests.items() if digests.get(path) != old]
         if not self.read.isdisjoint(changed):
@@ -191,7 +212,7 @@ class Made(NamedTuple):
         if any(digest_of(bytes_of(path, read)) != old for path, old in self.others.items()):
             return False
         known = self.heard.keys() | self.others.keys()
-        is_new = any(not known >= set(topic.places()) for topic in self.asked)
+        is_new = any(not known >= set(walked.places(topic)) for topic in self.asked)
         if not is_new and all(digest_of(bytes_of(path, read)) == old for path, old in self.heard.items()):
             return True
         return all(topic.answers(known) == known for topic, known in self.asked.items())

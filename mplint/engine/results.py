@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
+
+try:
+    from _blake2 import blake2b  # without OpenSSL, which takes a tenth of a check of one file to load
+except ImportError:
+    from hashlib import blake2b
 
 from mplint.findings import Finding
 

@@ -84,8 +84,6 @@ class Tracing(NamedTuple):
         remembered = self.remembered if one or self.remembered is None else self.remembered.of_part(part.paths[0])
         faults: set[Fault] = set()
         found = part_findings(self.programs if one else self.programs.of_part(part), part, self.asking, faults, remembered)
-        if not one:
-            gc.collect()  # what one has left behind is thrown away before the next
         return Asked(found, frozenset(faults), remembered.others if remembered is not None else frozenset())
 
 
@@ -172,6 +170,8 @@ def part_findings(
     if known is not None:
         return known
     given, named = programs.given, part.named
+    if len(part.paths) < len(given):
+        gc.collect()  # what another part has left behind
     with deep_stack():
         try:
             with room(ceilings.BYTES):
