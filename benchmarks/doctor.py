@@ -1,6 +1,6 @@
 """What `mplint doctor` costs: the processor time of training loops alone and under it, in turns.
 
-    python benchmarks/doctor.py [--repeats 3] [--only NAME,NAME] [--limit 300]
+    python benchmarks/doctor.py [--repeats 3] [--only NAME,NAME] [--limit 900]
 
 Each model is a script of its own that trains on made-up data and notes the processor time (user and system, of all threads) of its loop.
 """
@@ -136,6 +136,8 @@ def run(case: Case, folder: Path, watched: bool, limit: float) -> tuple[Spent, i
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     whole = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     looked_at = int(json.loads(seen.read_text(encoding="utf-8"))["facts"]["looked_at"]) if watched else 0
+    if not told.exists():
+        raise SystemExit(f"the training did not come to its end within {limit:g} s of the clock: give it more by --limit")
     return Spent(float(told.read_text(encoding="utf-8")), whole), looked_at
 
 
@@ -144,7 +146,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", default="")
-    parser.add_argument("--limit", type=float, default=300)
+    parser.add_argument("--limit", type=float, default=900, help="seconds that a run may take, on the clock")
     asked = parser.parse_args()
     wanted = [name for name in CASES if any(part in name for part in asked.only.split(",")) or not asked.only]
     print("| model | steps | loop alone, s | under the doctor, s | times | least to most | steps looked at | whole run, times |")

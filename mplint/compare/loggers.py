@@ -36,7 +36,8 @@ def log_wandb(comparison: Comparison, project: str, script: str) -> None:
     import wandb
 
     for each in comparison.measured:
-        with wandb.init(project=project, name=each.policy, group=os.path.basename(script), config={"policy": each.policy}) as run:
+        told = {"policy": each.policy, "device": comparison.device, "versions": comparison.versions}
+        with wandb.init(project=project, name=each.policy, group=os.path.basename(script), config=told) as run:
             for step, values in enumerate(_points(each)):
                 run.log(values, step=step)
             run.summary["seconds a step"] = each.seconds

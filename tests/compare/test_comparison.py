@@ -12,6 +12,7 @@ import pytest
 from mplint.compare.accelerate_probe import install
 from mplint.compare.comparison import compare, step_time
 from mplint.compare.lightning_probe import install as install_in_lightning
+from mplint.compare.loggers import log_wandb
 from mplint.report.compare import compare_json, compare_text
 from mplint.report.style import Style
 from mplint.runs.child import Settings
@@ -219,3 +220,27 @@ def test_what_a_killed_run_wrote_is_read(tmp_path: Path) -> None:
     assert found.steps == (StepLine(0.1, 0.5, None, False),)
     assert found.text("torch") == "2.13"
     assert read_run(tmp_path / "missing", "float32", 0).steps == ()
+
+
+def test_what_is_handed_to_wandb_says_on_which_device_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    told: list[dict[str, str]] = []
+
+    class Held:
+        summary: dict[str, float] = {}
+
+        def __enter__(self) -> Held:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def log(self, *_: object, **__: object) -> None: ...
+
+    def init(**options: dict[str, str]) -> Held:
+        told.append(options["config"])
+        return Held()
+
+    monkeypatch.setattr(wandb, "init", init)
+    log_wandb(compare([run("float32", 20), run("mixed_float16", 10)]), "probe", "train.py")
+    assert [each["policy"] for each in told] == ["float32", "mixed_float16"]
+    assert {each["device"] for each in told} == {"CPU"}

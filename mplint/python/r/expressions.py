@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from mplint.python.r.functions import MODULES
 from mplint.python.r.nodes import arguments_of, at, body_of, constant, field, named, number, parts, string, text_of, tuple_of, word
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ class Expressions:
         package, name = node.child_by_field_name("lhs"), node.child_by_field_name("rhs")
         if package is None or name is None:
             return constant(None, node)
+        if MODULES.get(word(package)) == word(name):
+            return named(word(name), node)
         return at(ast.Attribute(named(word(package), package), word(name), ast.Load()), node)
 
     def e_subset2(self, node: Node) -> ast.expr:

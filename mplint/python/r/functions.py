@@ -10,6 +10,7 @@ T = TypeVar("T")
 
 KERAS2, KERAS3 = "keras", "keras3"
 PACKAGES = {KERAS2: "tf_keras", KERAS3: "keras", "tensorflow": "tensorflow"}  # what an R package is the interface of
+MODULES = {KERAS2: "keras", KERAS3: "keras", "tensorflow": "tf"}  # the name by which an R package hands out the module itself
 REST = "..."
 COMPOSED = "mplint_r.compose"  # what R's layers do: they are made, and given to what stands before them in the pipe
 
