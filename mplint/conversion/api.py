@@ -87,9 +87,10 @@ def convert_file(source: str, target: str, wanted: Policy, options: Options, cal
     except GraphError as error:
         raise ConversionError(f"{source}: {error}") from None
 
-    if options.halves and found not in ("onnx", "keras", "keras-h5") and not target.endswith(".onnx"):
+    if options.halves and found == "savedmodel":
         raise ConversionError(
-            f"--policy {'='.join(options.halves[0])}: a {found} model has one half dtype; ONNX and Keras models may have two"
+            f"--policy {'='.join(options.halves[0])}: TensorFlow's graph optimizer turns a SavedModel to one half dtype; say "
+            f"{options.halves[0][0]}=float32, or convert the .keras model, which may have two"
         )
     known: list[Prepared] = []
 

@@ -20,7 +20,7 @@ PLAN_SHARE = 0.5  # the plan uses half of the tolerance: data not seen may be wo
 HEAVY_SHARE = 0.65  # heavy operations may use more of it than all of them: they are what half is for
 FILL_SHARE = 0.55  # what is chosen by its errors on samples is worse on others than on these
 ATTEMPTS = 4
-LIGHT_TRIALS, LIGHT_FINEST, MANY = 8, 8, 16  # of many light items: what is won there is casts, and few of them
+LIGHT_TRIALS, LIGHT_FINEST, MANY = 8, 8, 64  # of many light items: what is won there is casts, and few of them
 ROUNDS = 4  # how often samples that a plan fails on may join those that it was made for
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX
 
 ASKED = "asked to stay float32"
+QUANTIZERS = "NVIDIA modelopt or torchao do that, and what they leave in float32 can be converted here"
 
 
 class ConversionError(Exception):
@@ -80,6 +81,8 @@ def asked(words: Sequence[str]) -> Asked:
             halves.append((pattern, dtype))
         elif equals and pattern and dtype == "float32":
             keep.append(pattern)
+        elif "float8" in word:
+            raise ConversionError(f"--policy {word}: float8 needs scales that are calibrated, which is quantization: {QUANTIZERS}")
         else:
             known = (*POLICIES, *(f"{pattern or 'PATTERN'}={dtype}" for dtype in ("bfloat16", "float16", "float32")))
             raise ConversionError(f"--policy {word}: say {', '.join(known[:-1])} or {known[-1]}")

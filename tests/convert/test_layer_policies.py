@@ -92,3 +92,83 @@ def test_a_model_has_one_policy_and_the_wider_tolerance_of_its_layers() -> None:
     assert (wishes.name, wishes.halves, wishes.keep) == ("mixed_float16", (("a", "bfloat16"),), ("b",))
     assert policy("mixed_float16", None, None, wishes.halves).tolerance == policy("mixed_bfloat16").tolerance
     assert policy("mixed_float16", 0.01, None, wishes.halves).tolerance == 0.01
+
+
+def test_a_module_of_a_torch_program_gets_the_half_dtype_that_its_name_is_given(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    import mplint
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = torch.nn.Linear(8, 16), torch.nn.Linear(16, 4)
+
+        def forward(self, x: object) -> object:
+            return self.head(torch.relu(self.body(x)))
+
+    torch.manual_seed(0)
+    model, x = Model().eval(), torch.randn(4, 8)
+    path = str(tmp_path / "b.pt2")
+    result = mplint.convert(torch.export.export(model, (x,)), ["mixed_float16", "*head*=bfloat16"])
+    assert result.proven and (result.heavy_half, result.heavy) == (2, 2) and set(result.halves) == {"float16", "bfloat16"}
+    result.save(path)
+    made = torch.export.load(path)
+    kinds = {name: tensor.dtype for name, tensor in made.state_dict.items()}
+    assert kinds["body.weight"] == torch.float16 and kinds["head.weight"] == torch.bfloat16
+    assert torch.allclose(made.module()(x), model(x), atol=0.08 * float(model(x).abs().max()))
+    kept = mplint.convert(torch.export.export(model, (x,)), ["mixed_float16", "*head*=float32"])
+    assert (kept.heavy_half, kept.heavy) == (1, 2)
+
+
+def test_what_float16_cannot_hold_in_a_torch_program_is_half_in_bfloat16() -> None:
+    torch = pytest.importorskip("torch")
+    import mplint
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)
+            self.wide.weight.data *= 1e6
+
+        def forward(self, x: object) -> object:
+            return self.last(self.wide(x) * 1e-6)
+
+    torch.manual_seed(0)
+    program = torch.export.export(Model().eval(), (torch.randn(4, 8),))
+    plain = mplint.convert(program, "mixed_float16")
+    assert (plain.heavy_half, plain.heavy) == (1, 2)
+    mixed = mplint.convert(program, ["mixed_float16", "wide=bfloat16", "mul*=bfloat16", "*.mul*=bfloat16"])
+    assert mixed.proven and (mixed.heavy_half, mixed.heavy) == (2, 2)
+
+
+def test_a_saved_model_has_one_half_dtype(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "saved_model.pb").write_bytes(b"\x08\x01\x12\x00")
+    arguments = ["convert", str(tmp_path / "model"), "--policy", "mixed_float16", "--policy", "head=bfloat16", "-o", str(tmp_path / "b")]
+    assert main(arguments) == 2
+    assert "to one half dtype; say head=float32" in capsys.readouterr().err
+
+
+def test_float8_is_refused_as_a_policy_and_weights_that_are_in_it_stay(tmp_path: Path) -> None:
+    for word in ("mixed_float8", "head=float8_e4m3fn"):
+        with pytest.raises(ConversionError, match="quantization"):
+            asked([word])
+    array = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+    nodes = [
+        onnx.helper.make_node("DequantizeLinear", ["w8", "s"], ["w"]),
+        onnx.helper.make_node("MatMul", ["x", "w"], ["a"]),
+        onnx.helper.make_node("MatMul", ["a", "V"], ["y"]),
+    ]
+    constants = [
+        onnx.helper.make_tensor("w8", TensorProto.FLOAT8E4M3FN, [8, 8], array.ravel().tolist()),
+        onnx.numpy_helper.from_array(np.float32(1.0), "s"),
+        onnx.numpy_helper.from_array(array, "V"),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 8]) for name in ("x", "y")]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], constants)
+    path, target = str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx")
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10), path)
+    assert main(["convert", path, "--policy", "mixed_float16", "-o", target]) == 0
+    made = onnx.load(target).graph
+    kinds = {tensor.name: tensor.data_type for tensor in made.initializer}
+    assert kinds.pop("w8") == TensorProto.FLOAT8E4M3FN and set(kinds.values()) == {TensorProto.FLOAT16}

@@ -119,7 +119,7 @@ def convert_with(program: ExportedProgram, policy: Policy, options: Options, dev
     why = ""
     if DECOMPOSED.intersection(targets):
         why = "the program is decomposed to core operators, which autocast does not know"
-    elif options.keep or options.reasons:
+    elif options.keep or options.reasons or options.halves:
         why = "autocast decides by operator and keeps nothing"
     else:
         options.tell("exporting again under autocast")
@@ -141,7 +141,9 @@ def convert_with(program: ExportedProgram, policy: Policy, options: Options, dev
     result.advice += _move(device)
     result.notes.append(f"casts are in the graph, for any device: {why}")
     if result.size_after < result.size_before:
-        result.notes.append(f"weights are stored in {policy.half}, for inference: train from the original")
+        result.notes.append(
+            f"weights are stored in {' and '.join(result.halves or (policy.half,))}, for inference: train from the original"
+        )
     return result
 
 

@@ -15,7 +15,7 @@ from mplint.conversion.torch.bodies import Inside, bodies, heavy_within, never_t
 from mplint.conversion.torch.files import first_line, save, weight_bytes
 from mplint.conversion.torch.measure import Measurement, saturates
 from mplint.conversion.torch.program import Program, analyze, functional
-from mplint.conversion.torch.run import Arrays, Runner, cast, flat_run, half_of
+from mplint.conversion.torch.run import Arrays, Runner, cast, flat_run
 from mplint.conversion.torch.samples import Sample
 from mplint.conversion.torch.verify import Expected, verify
 from mplint.conversion.torch.write import Written, unstorable, write
@@ -94,21 +94,24 @@ def _attempt(
         casts_added=written.casts,
         size_before=weight_bytes(original),
         size_after=weight_bytes(written.program),
+        halves=tuple(sorted({program.half_at(n) for n in computing if halves[n]}, reverse=True)),
     )
-    found = [expected.far(references, at, emulated(written, sample, policy)) for at, sample in enumerate(expected.samples)]
-    result.verified.append(f"true {policy.half} semantics on {len(found)} sample{'s' if len(found) > 1 else ''}")
+    found = [expected.far(references, at, emulated(written, sample)) for at, sample in enumerate(expected.samples)]
+    result.verified.append(
+        f"true {' and '.join(result.halves or (policy.half,))} semantics on {len(found)} sample{'s' if len(found) > 1 else ''}"
+    )
     verify(result, original, written.program, expected, found)
     return result
 
 
-def emulated(written: Written, sample: Sample, policy: Policy) -> Arrays:
+def emulated(written: Written, sample: Sample) -> Arrays:
     """The outputs where each operator computes in float32 and stores in half, as tensor cores do."""
-    half = half_of(policy)
 
     class Emulator(Runner):
         def run_node(self, n: fx.Node) -> Any:
             if n not in written.halves:
                 return super().run_node(n)
+            half = written.dtypes[n]
             args, kwargs = self.fetch_args_kwargs_from_env(n)
             result = n.target(*cast(args, half, torch.float32), **cast(kwargs, half, torch.float32))  # type: ignore[operator]
             if not isinstance(result, tuple | list):

@@ -12,11 +12,11 @@ from torch import fx
 from mplint.conversion.distance import Distance
 from mplint.conversion.fill import Cost
 from mplint.conversion.planner import FLOAT, HEAVY_GAIN, HEAVY_SHARE, MARGIN, Trials, inherit, misfits
-from mplint.conversion.policy import Policy
+from mplint.conversion.policy import POLICIES, Policy
 from mplint.conversion.rank import PICKED, Seen, Step, compared, contributions
 from mplint.conversion.torch.operators import BOUNDING, EXACT, FILLING, base_name
 from mplint.conversion.torch.program import Program, is_float
-from mplint.conversion.torch.run import Arrays, flat_run, half_of, in_half
+from mplint.conversion.torch.run import Arrays, flat_run, in_half, torch_half
 from mplint.conversion.torch.verify import Expected
 
 ADDING = frozenset(("add", "sub", "rsub", "cat", "concat", "stack"))
@@ -30,7 +30,6 @@ class Measurement:
 
     def __init__(self, program: Program, policy: Policy, expected: Expected) -> None:
         self.program, self.policy, self.expected = program, policy, expected
-        self.half = half_of(policy)
         self.largest: dict[fx.Node, float] = {}
         self.vanishing: set[fx.Node] = set()
         self.references: list[Arrays] = [flat_run(program.exported, sample, self._look(MARGIN)) for sample in expected.samples]
@@ -47,9 +46,9 @@ class Measurement:
             elif sources := self._sources(value):
                 self.derived[value] = sources
             elif value in self.vanishing:
-                self.reasons[value] = f"it would be 0 in {policy.half}"
-            elif not saturates(value) and self.largest.get(value, 0.0) > policy.largest:
-                self.reasons[value] = f"it may reach {self.largest[value]:.3g}, beyond the {policy.largest:.5g} of {policy.half}"
+                self.reasons[value] = f"it would be 0 in {' and '.join(program.halves_of(value))}"
+            elif not saturates(value) and (beyond := self._beyond(value)):
+                self.reasons[value] = beyond
             else:
                 self.candidates.append(value)
         self.numbers = {value: number for number, value in enumerate(self.candidates)}
@@ -71,7 +70,11 @@ class Measurement:
         good = {number for group in (*heavy, *light) if group not in bad for number in group}
         for group, far in bad.items():
             how = far.broken or (f"it moves an output by {far.error:.2g}" if far.error < float("inf") else "it moves an output too far")
-            found |= {self.candidates[at]: f"rounded to {self.policy.half}, {how}" for at in group if at not in good}
+            found |= {
+                self.candidates[at]: f"rounded to {' and '.join(self.program.halves_of(self.candidates[at]))}, {how}"
+                for at in group
+                if at not in good
+            }
         inherit(found, self.derived)
         return found
 
@@ -109,7 +112,7 @@ class Measurement:
             return result
 
         def compare(node: fx.Node, result: Any) -> Any:
-            stored = in_half(result, self.half).float() if node in self.numbers else result
+            stored = self._stored(node, result) if node in self.numbers else result
             if node in plain and isinstance(result, torch.Tensor):
                 seen[node] = compared(plain[node].numpy(), _picked(result).numpy(), _picked(stored).numpy())
             return stored
@@ -126,10 +129,26 @@ class Measurement:
         ends = next(node for node in reversed(graph.nodes) if node.op == "output").all_input_nodes
         return contributions(steps, ends, seen)
 
+    def _beyond(self, value: fx.Node) -> str:
+        """Why a tensor is too large for what would hold it; "" where it is not."""
+        for half in self.program.halves_of(value):
+            most = POLICIES[f"mixed_{half}"].largest
+            if self.largest.get(value, 0.0) > most:
+                return f"it may reach {self.largest[value]:.3g}, beyond the {most:.5g} of {half}"
+        return ""
+
+    def _stored(self, node: fx.Node, value: torch.Tensor) -> torch.Tensor:
+        """A tensor as it would be stored, what is beyond the range as the largest number."""
+        for half in map(torch_half, self.program.halves_of(node)):
+            value = in_half(value, half).float()
+        return value
+
     def _rounded(self, node: fx.Node, value: torch.Tensor) -> torch.Tensor:
-        if saturates(node) or self.half != torch.float16:
-            return in_half(value, self.half).float()
-        return (value * MARGIN).to(self.half).float() / MARGIN
+        if saturates(node):
+            return self._stored(node, value)
+        for half in map(torch_half, self.program.halves_of(node)):
+            value = (value * MARGIN).to(half).float() / MARGIN if half == torch.float16 else value.to(half).float()
+        return value
 
     def _look(self, margin: float) -> Callable[[fx.Node, Any], Any]:
         def after(node: fx.Node, result: Any) -> Any:
@@ -138,7 +157,7 @@ class Measurement:
                 sizes = sizes.masked_fill(~sizes.isfinite(), 0.0)
                 self.largest[node] = max(self.largest.get(node, 0.0), float(sizes.max()) * margin)
                 constant = self.program.producers.get(node, FLOAT) is None
-                if constant and result.numel() == 1 and float(sizes) > 0 and not float(in_half(sizes, self.half)):
+                if constant and result.numel() == 1 and float(sizes) > 0 and not float(self._stored(node, sizes)):
                     self.vanishing.add(node)
             return result
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from mplint.conversion import planner
 from mplint.conversion.planner import FLOAT, HEAVY_GAIN, LIGHT_GAIN
 from mplint.conversion.policy import Options, Policy
 from mplint.conversion.torch.operators import ADDING_UP, FILLING, FORM, GUARDING, HEAVY, LIMITING, base_name
-from mplint.conversion.torch.run import cast, flat_run, half_of
+from mplint.conversion.torch.run import cast, flat_run, torch_half
 from mplint.conversion.torch.samples import Sample
 from mplint.limits import FLOAT16_MAX
 
@@ -37,10 +37,22 @@ class Operation(planner.Operation[fx.Node]):
 
 @dataclass(slots=True)
 class Program(planner.Planned[Operation, fx.Node]):
-    """What the planner reads, and which operation each node is."""
+    """What the planner reads, and which operation each node is; `half` is the dtype of operations that say nothing else."""
 
     exported: ExportedProgram = field(kw_only=True)
+    half: str = field(kw_only=True)
     numbers: dict[fx.Node, int] = field(default_factory=dict)
+
+    def half_at(self, number: int) -> str:
+        """The half dtype that an operation would have."""
+        return self.operations[number].half or self.half
+
+    def halves_of(self, node: fx.Node) -> tuple[str, ...]:
+        """The half dtypes that a tensor would have: that of what makes it, and those of what takes it."""
+        producer = self.producers.get(node)
+        around = [*(() if producer is None else (producer,)), *self.takers.get(node, ())]
+        found = [at for at in around if at != FLOAT and not self.operations[at].stays]
+        return tuple(dict.fromkeys(map(self.half_at, found))) or (self.half,)
 
 
 def is_float(node: object) -> bool:
@@ -70,8 +82,9 @@ def analyze(exported: ExportedProgram, policy: Policy, options: Options, sample:
 
     Heavy ones are only run where the program is for the CPU itself, which may lack forms of them that others have.
     """
-    program = Program([Operation(None, stays="the program's own interface")], exported=exported)
-    tried = _tried(exported, policy, sample, device)
+    program = Program([Operation(None, stays="the program's own interface")], exported=exported, half=policy.half)
+    wanted = {node: options.half_of(names_of(node), policy.half) for node in exported.graph.nodes if node.op == "call_function"}
+    tried = _tried(exported, wanted, sample, device)
     held = {
         spec.arg.name
         for spec in exported.graph_signature.input_specs
@@ -87,9 +100,9 @@ def analyze(exported: ExportedProgram, policy: Policy, options: Options, sample:
         if node.op == "call_function" and str(node.target) != "<built-in function getitem>":
             if _touches(node):
                 outputs, stays = tried[node]
-                stays = stays or _stays(node, policy, options)
+                stays = stays or _stays(node, wanted[node], options)
                 gain = HEAVY_GAIN if base_name(node.target) in HEAVY else LIGHT_GAIN if outputs else 0.0
-                program.operations.append(Operation(node, (0,), outputs, gain, stays))
+                program.operations.append(Operation(node, (0,), outputs, gain, stays, wanted[node]))
                 number = program.numbers[node] = len(program.operations) - 1
                 if is_float(node):
                     program.producers[node] = number if 0 in outputs else FLOAT
@@ -123,7 +136,7 @@ def names_of(node: fx.Node) -> list[str]:
     return [node.name, base_name(node.target), str(node.target), *modules]
 
 
-def _stays(node: fx.Node, policy: Policy, options: Options) -> str:
+def _stays(node: fx.Node, half: str, options: Options) -> str:
     """Why an operator that has a half form stays float32 for what it means; "" where nothing says so."""
     name = base_name(node.target)
     if asked := options.stays(names_of(node)):
@@ -131,11 +144,11 @@ def _stays(node: fx.Node, policy: Policy, options: Options) -> str:
     if isinstance(node.target, torch._ops.OpOverload) and _draws(node, node.target):
         return "in half it draws other random numbers"
     if name in ADDING_UP or (name in ("index_put", "put") and True in node.args):
-        return f"it adds up one by one, on some devices in {policy.half} itself"
+        return f"it adds up one by one, on some devices in {half} itself"
     if name in GUARDING:
         for number in _numbers(node):
-            if 0 < abs(number) < TINY[policy.half]:
-                return f"its constant {number:g} vanishes in {policy.half}"
+            if 0 < abs(number) < TINY[half]:
+                return f"its constant {number:g} vanishes in {half}"
     return ""
 
 
@@ -168,9 +181,10 @@ def fitting(node: fx.Node, arguments: Any, half: torch.dtype) -> Any:
     return _pytree.tree_map(limited, arguments)
 
 
-def _tried(exported: ExportedProgram, policy: Policy, sample: Sample, device: str) -> dict[fx.Node, tuple[tuple[int, ...], str]]:
+def _tried(
+    exported: ExportedProgram, wanted: Mapping[fx.Node, str], sample: Sample, device: str
+) -> dict[fx.Node, tuple[tuple[int, ...], str]]:
     """For each operator the results that turn to half with its inputs, and why it has no half form."""
-    half = half_of(policy)
     found: dict[fx.Node, tuple[tuple[int, ...], str]] = {}
     known: dict[object, tuple[tuple[int, ...], str]] = {}
     values: dict[fx.Node, Any] = {}
@@ -179,7 +193,8 @@ def _tried(exported: ExportedProgram, policy: Policy, sample: Sample, device: st
     def after(node: fx.Node, result: Any) -> Any:
         if node.op == "call_function" and str(node.target) != "<built-in function getitem>" and _touches(node):
             args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-            key = (str(node.target), tuple(map(_kind, _pytree.tree_leaves((args, kwargs)))), _used(node))
+            half = torch_half(wanted[node])
+            key = (str(node.target), half, tuple(map(_kind, _pytree.tree_leaves((args, kwargs)))), _used(node))
             if key not in known:
                 known[key] = _try(node, args, kwargs, result, half, natively=device == "cpu")
             found[node] = known[key]

@@ -128,7 +128,12 @@ def array(tensor: torch.Tensor) -> Any:
 
 def half_of(policy: Policy) -> torch.dtype:
     """The half dtype of a policy."""
-    return torch.float16 if policy.half == "float16" else torch.bfloat16
+    return torch_half(policy.half)
+
+
+def torch_half(name: str) -> torch.dtype:
+    """A half dtype by its name."""
+    return torch.float16 if name == "float16" else torch.bfloat16
 
 
 def in_half(tensor: torch.Tensor, half: torch.dtype) -> torch.Tensor:

@@ -17,18 +17,20 @@ from mplint.conversion.policy import Policy
 from mplint.conversion.torch.bodies import Bodies, Inside, turned
 from mplint.conversion.torch.operators import FORM, base_name
 from mplint.conversion.torch.program import Program, fitting, is_float
-from mplint.conversion.torch.run import half_of, in_half
+from mplint.conversion.torch.run import half_of, in_half, torch_half
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
 class Written(NamedTuple):
-    """A program in mixed precision: how many casts it has more, its nodes that compute in half with the results that do, and its bodies."""
+    """A program in mixed precision: how many casts it has more, its nodes that compute in half with the results that do and their dtype,
+    and its bodies."""
 
     program: ExportedProgram
     casts: int
     halves: dict[fx.Node, tuple[int, ...]]
+    dtypes: dict[fx.Node, torch.dtype]
     bodies: Bodies
 
 
@@ -48,8 +50,8 @@ def unstorable(program: Program, halves: Sequence[bool], beyond: Sequence[fx.Nod
     return [node for node in beyond if node not in stored and any(halves[number] for number in program.takers.get(node, ()))]
 
 
-def _stored(program: Program, halves: Sequence[bool]) -> dict[fx.Node, str]:
-    """The placeholders that hold half, with their names in the state dict: all that share a memory, or none of them."""
+def _stored(program: Program, halves: Sequence[bool]) -> dict[fx.Node, tuple[str, torch.dtype]]:
+    """The placeholders that hold half, with their names in the state dict and that dtype: all that share a memory, or none of them."""
     exported = program.exported
     names = {spec.arg.name: spec.target for spec in exported.graph_signature.input_specs if spec.target is not None}
     sharing: dict[int, list[fx.Node]] = {}
@@ -57,12 +59,13 @@ def _stored(program: Program, halves: Sequence[bool]) -> dict[fx.Node, str]:
         held = _held(exported, names[node.name]) if node.op == "placeholder" and node.name in names else None
         if isinstance(held, torch.Tensor):
             sharing.setdefault(held.untyped_storage()._cdata, []).append(node)
-    found: dict[fx.Node, str] = {}
+    found: dict[fx.Node, tuple[str, torch.dtype]] = {}
     for nodes in sharing.values():
         takers = [number for node in nodes for number in program.takers.get(node, ())]
         constant = all(program.producers.get(node, FLOAT) is None for node in nodes)
-        if constant and takers and all(halves[number] and number != FLOAT for number in takers):
-            found |= {node: names[node.name] for node in nodes}
+        wanted = {program.half_at(number) if halves[number] else "" for number in takers if number != FLOAT}
+        if constant and len(wanted) == 1 and "" not in wanted and FLOAT not in takers:
+            found |= {node: (names[node.name], torch_half(*wanted)) for node in nodes}
     return found
 
 
@@ -85,49 +88,48 @@ class _Writer:
 
     def written(self, inside: Inside | None) -> Written:
         made: dict[fx.Node, tuple[int, ...]] = {}
-        for node in self.stored:
-            self._turn(self.nodes[node], (0,))
+        dtypes: dict[fx.Node, torch.dtype] = {}
+        for node, (_, half) in self.stored.items():
+            self._turn(self.nodes[node], (0,), half)
         for old, new in self.nodes.items():
             number = self.program.numbers.get(old)
             in_half_now = number is not None and self.halves[number]
             if old.op == "output" or (old.op == "call_function" and base_name(old.target) not in FORM):
-                wanted = self.half if in_half_now else torch.float32
+                wanted = torch_half(self.program.half_at(number)) if in_half_now and number is not None else torch.float32
                 new.args, new.kwargs = fx.map_arg((old.args, old.kwargs), partial(self._version, dtype=wanted))
             if number is not None and in_half_now:
-                outputs = self.program.operations[number].outputs
-                new.args, new.kwargs = fitting(new, self._retargeted(new), self.half)
-                self._turn(new, outputs)
-                made[new] = outputs
+                outputs, half = self.program.operations[number].outputs, torch_half(self.program.half_at(number))
+                new.args, new.kwargs = fitting(new, _retargeted(new, half), half)
+                self._turn(new, outputs, half)
+                made[new], dtypes[new] = outputs, half
         self.module.graph.lint()
         self.module.recompile()
         found = turned(self.module, self.half, *inside) if inside is not None else Bodies()
-        return Written(self._exported(), len(self.casts) + found.casts, made, found)
+        return Written(self._exported(), len(self.casts) + found.casts, made, dtypes, found)
 
-    def _retargeted(self, node: fx.Node) -> Any:
-        """The arguments of a node with half for float32."""
-        found = _pytree.tree_map(lambda leaf: self.half if leaf is torch.float32 else leaf, (list(node.args), dict(node.kwargs)))
-        return tuple(found[0]), found[1]
-
-    def _turn(self, node: fx.Node, outputs: tuple[int, ...]) -> None:
+    def _turn(self, node: fx.Node, outputs: tuple[int, ...], half: torch.dtype) -> None:
         """Write into a node's description that these of its results are half."""
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
-            node.meta["val"] = value.to(self.half) if 0 in outputs else value
+            node.meta["val"] = value.to(half) if 0 in outputs else value
         elif isinstance(value, tuple | list):
-            node.meta["val"] = type(value)(part.to(self.half) if at in outputs else part for at, part in enumerate(value))
+            node.meta["val"] = type(value)(part.to(half) if at in outputs else part for at, part in enumerate(value))
             for user in node.users:
                 if user.args[1] in outputs:
-                    user.meta["val"] = user.meta["val"].to(self.half)
+                    user.meta["val"] = user.meta["val"].to(half)
         node.meta.pop("tensor_meta", None)
 
-    def _is_half(self, old: fx.Node) -> bool:
+    def _dtype(self, old: fx.Node) -> torch.dtype:
+        """The dtype in which the written program has a float32 value of the original."""
         number = self.program.producers.get(old)
-        return old in self.stored if number is None else self.halves[number]
+        if number is not None:
+            return torch_half(self.program.half_at(number)) if self.halves[number] else torch.float32
+        return self.stored[old][1] if old in self.stored else torch.float32
 
     def _version(self, old: fx.Node, dtype: torch.dtype) -> fx.Node:
         """The node that holds a value of the original in a precision; a new cast where there is none yet."""
         node = self.nodes[old]
-        if not is_float(old) or old not in self.program.producers or self._is_half(old) == (dtype == self.half):
+        if not is_float(old) or old not in self.program.producers or self._dtype(old) == dtype:
             return node
         if (node, dtype) not in self.casts:
             place = self.last[0] if node.op == "placeholder" else node
@@ -162,8 +164,8 @@ class _Writer:
 
     def _converted(self, held: dict[str, Any]) -> dict[str, Any]:
         """Parameters or constants with those in half that are stored so; what shared memory shares it again."""
-        turned = [_held(self.program.exported, name) for name in self.stored.values()]
-        storages = {value.untyped_storage()._cdata for value in turned if isinstance(value, torch.Tensor)}
+        turned = [(_held(self.program.exported, name), half) for name, half in self.stored.values()]
+        storages = {value.untyped_storage()._cdata: half for value, half in turned if isinstance(value, torch.Tensor)}
         made: dict[object, torch.Tensor] = {}
         found = dict(held)
         for name, value in held.items():
@@ -171,7 +173,13 @@ class _Writer:
                 continue
             key = (value.untyped_storage()._cdata, value.storage_offset(), value.shape, value.stride())
             if key not in made:
-                half = in_half(value.detach(), self.half)
+                half = in_half(value.detach(), storages[value.untyped_storage()._cdata])
                 made[key] = torch.nn.Parameter(half, requires_grad=value.requires_grad) if isinstance(value, torch.nn.Parameter) else half
             found[name] = made[key]
         return found
+
+
+def _retargeted(node: fx.Node, half: torch.dtype) -> Any:
+    """The arguments of a node with half for float32."""
+    found = _pytree.tree_map(lambda leaf: half if leaf is torch.float32 else leaf, (list(node.args), dict(node.kwargs)))
+    return tuple(found[0]), found[1]
