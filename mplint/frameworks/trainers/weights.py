@@ -451,7 +451,7 @@ def assigned(m: Machine, atom: Atom, name: str, value: Value, place: Place) -> N
     def one(given: Atom) -> Value:
         letter = next(iter(given.dtypes)) if type(given) is Tensor and len(given.dtypes) == 1 else ANY
         chain = (Step(place, "the parameters are cast to float16 here", By.PARAMETERS),) if letter == HALF else ()
-        change(m, model, lambda g: g._replace(dtype=letter, chain=chain) if g.name == group else g)
+        change(m, model, lambda g: g._replace(dtype=letter, chain=chain) if g.name == group and g.dtype != letter else g)
         return NONE
 
     m.each(value, one)
