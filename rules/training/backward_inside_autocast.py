@@ -90,8 +90,8 @@ class BackwardInsideAutocast(Rule):
                 for path, region in steps.in_half(event.data["autocast"], event.path)[:1]:
                     if not region.chain or spans(entry, event, region):
                         continue
-                    if not steps.is_entered(entry, region):
-                        continue  # a trainer runs the step in a region of its own
+                    if not steps.is_entered(entry, region) or recomputes(trace, event):
+                        continue  # a trainer runs the step in a region of its own, or the region is the forward's, run anew
                     verdict = self.verdict(trace, entry, path, event.place)
                     yield self.at(
                         trace,
@@ -123,6 +123,16 @@ def spans(entry: Entry, event: Event, region: Autocast) -> bool:
         if stepped and steps.in_half(other.data["autocast"], other.path):
             return True
     return False
+
+
+def recomputes(trace: Trace, event: Event) -> bool:
+    """Whether a backward pass stands in the `backward` of an autograd Function, which restores the state of its forward pass first."""
+    found = trace.node(event.place)
+    function = found[0].syntax.function(found[1]) if found is not None else None
+    owner = found[0].syntax.enclosing_class(found[1]) if found is not None else None
+    if owner is None or getattr(function, "name", "") != "backward":
+        return False
+    return any(ast.unparse(base).rpartition(".")[2] == "Function" for base in owner.bases)
 
 
 def told(trace: Trace, event: Event) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -178,10 +179,22 @@ class ScalerWithoutAutocast(Rule):
             made.place,
             f"`{name}` scales the loss of a forward pass for which autocast {is_off} switched off{verdict.condition()}",
             why="switched off, all of it is float32: nothing is gained, and each step pays for one more pass over the gradients",
-            help="enable the scaler where autocast is on in float16, and nowhere else",
+            help=advice(trace, plain.region, name),
             confidence=Confidence.HIGH if certain and entry.script else Confidence.MEDIUM,
             steps=(Step(plain.region, f"autocast {is_off} switched off here"), scaled),
         )
+
+
+def advice(trace: Trace, region: Place, scaler: str) -> str:
+    """What mends a scaler beside a region that is switched off: by a constant, or by a setting that the scaler doesn't follow."""
+    match trace.node(region):
+        case file, ast.Call(keywords=keywords):
+            switch = next((keyword.value for keyword in keywords if keyword.arg == "enabled"), None)
+            if isinstance(switch, ast.Constant):
+                return f"switch it on where mixed precision is meant (`enabled=True`), or make no `{scaler}` there"
+            if switch is not None:
+                return f"let one switch decide both: `{scaler}(enabled={file.text(switch)})`"
+    return "enable the scaler where autocast is on in float16, and nowhere else"
 
 
 def shards_in_half(entry: Entry, path: Path) -> bool:

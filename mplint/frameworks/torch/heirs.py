@@ -47,7 +47,7 @@ def elements(m: Machine, atom: Atom, place: Place) -> Sequence[Value] | Value | 
 def subscript(m: Machine, receiver: Atom, index: Value, place: Place) -> Value | None:
     """`self[0]`."""
     held = modules_of(m, receiver)
-    return m.library.subscript(m, held, index, place) if held is not None else None  # type: ignore[attr-defined, no-any-return]
+    return m.library.subscript(m, held, index, place) if held is not None else None
 
 
 def methods(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
