@@ -120,7 +120,7 @@ def lowered(finding: Finding, guesses: Sequence[Guess]) -> Finding:
     if not guesses:
         return finding._replace(confidence=finding.confidence.at_most(Confidence.MEDIUM))
     most = Confidence.LOW if len(guesses) > 1 or guesses[0].weak else Confidence.MEDIUM
-    words = f"It is taken for granted that {' and that '.join(guess.value for guess in guesses)}."
+    words = f"This assumes that {' and that '.join(guess.value for guess in guesses)}."
     return finding._replace(
         confidence=finding.confidence.at_most(most),
         why=f"{finding.why} {words}".strip(),

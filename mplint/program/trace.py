@@ -55,7 +55,7 @@ class Ask(Protocol):
 class Guess(Enum):
     """Something that is taken for granted so that a part of a program can be run, and that may be otherwise."""
 
-    CHOSEN = "what is chosen at run time is this one"
+    CHOSEN = "the model that is chosen at run time is this one"
     UNMADE = "something makes this class, which no name leads to"
     UNREACHED = "something imports this module, which no program does"
     ASIDE = "somebody imports this module, which its package offers to nobody"

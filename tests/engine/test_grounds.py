@@ -62,4 +62,4 @@ def test_two_guesses_weigh_as_much_as_a_weak_one() -> None:
     assert lowered(sure, [Guess.CHOSEN, Guess.CHOSEN]).confidence is Confidence.LOW
     assert lowered(sure, [Guess.UNMADE]).confidence is Confidence.LOW
     assert lowered(sure, []).confidence is Confidence.MEDIUM
-    assert lowered(sure, [Guess.UNMADE]).why.endswith("It is taken for granted that something makes this class, which no name leads to.")
+    assert lowered(sure, [Guess.UNMADE]).why.endswith("This assumes that something makes this class, which no name leads to.")
