@@ -1482,8 +1482,8 @@ def e_comprehension(m: Machine, ir: IR) -> Value:
     each = len(generators) == 1 and is_exact(m, generators[0][1])
     many = kind != "dict" and len({part for value in collected for part in atoms(value)}) > Alternatives.LIMIT
     exact = each and (many or not any(undecided))
-    if not each:
-        stand_for_several(m, collected)
+    held = [pair.items[1] if kind == "dict" else pair for pair in collected]  # type: ignore[union-attr]
+    stand_for_several(m, [value for n, value in enumerate(held) if not each or value in held[:n]])  # what one line makes has one identity
     if kind == "dict":
         entries = Entries(rest=None if exact else Unknown(f"{SIFTED if each else 'item'}{IDENTITY}{position}"))
         for pair in collected:

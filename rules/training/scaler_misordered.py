@@ -99,6 +99,8 @@ class ScalerMisordered(Rule):
                     continue  # the update that is missing is what is wrong
                 if before == event.place and is_for_each(trace, event, earlier):
                     continue  # of optimizers that one line makes
+                if event.data["several"] and given_to(trace, before) != given_to(trace, event.place):
+                    continue  # the one and the other of them
                 if is_chosen(path) and not is_of_one_backward(earlier, before):
                     continue  # what updates in between may be another part
                 verdict = self.verdict(trace, entry, path, event.place)
@@ -294,6 +296,12 @@ def is_for_each(trace: Trace, event: Event, earlier: Sequence[Event]) -> bool:
             passed = any(e.place == event.place and e.frame == event.frame and e.loops in rounds for e in earlier)
             return passed and any(isinstance(n, ast.Name) and n.id in named for n in ast.walk(given))
     return False
+
+
+def given_to(trace: Trace, place: Place) -> str:
+    """What a call at a place is given first, as it is written."""
+    node = (trace.node(place) or (None, None))[1]
+    return ast.unparse(node.args[0]) if isinstance(node, ast.Call) and node.args else ""
 
 
 def is_of_one_backward(earlier: Sequence[Event], before: Place) -> bool:

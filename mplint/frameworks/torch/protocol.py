@@ -518,6 +518,11 @@ def is_several(m: Machine, optimizer: Atom) -> bool:
     return m.read(optimizer.id, SEVERAL) is not None or tuple(place for place, _ in m.loops)[: len(loops)] != loops
 
 
+def is_any_of_several(m: Machine, optimizer: Value | None) -> bool:
+    """Whether one object stands for several optimizers: two calls with it may mean two of them."""
+    return optimizer is not None and any(is_several(m, atom) for atom in atoms(optimizer))
+
+
 def owner_of(scaler: Atom) -> Hashable:
     """Under what the scaler's slots stand."""
     return scaler.id if type(scaler) is Object else scaler
@@ -636,7 +641,8 @@ def unscale(m: Machine, scaler: Atom, optimizer: Value | None, place: Place) -> 
     owner, key, own = owner_of(scaler), key_of(optimizer), slot_key_of(m, optimizer)
     slot = f"@optimizer:{own}"
     before = known_of(m, owner, slot)
-    m.emit("unscale", place, scaler=scaler, optimizer=optimizer, before=before, gradients=m.state("gradients"))
+    several = is_any_of_several(m, optimizer)
+    m.emit("unscale", place, scaler=scaler, optimizer=optimizer, before=before, gradients=m.state("gradients"), several=several)
     m.write(owner, slot, State(("unscaled", place)))
     remember(m, owner, own)
 
@@ -681,6 +687,7 @@ def scaler_step(m: Machine, scaler: Atom, optimizer: Value | None, place: Place)
         before=before,
         gradients=m.state("gradients"),
         autocast=m.state("autocast"),
+        several=is_any_of_several(m, optimizer),
     )
     m.write(owner, slot, State(("stepped", place)))
     remember(m, owner, own)
