@@ -28,7 +28,8 @@ class UnscaledStep(Rule):
     ## What it does
     Finds `optimizer.step()` on gradients of `scaler.scale(loss)`, also after `scaler.unscale_`, a plain step that follows
     `scaler.step(optimizer)`, a plain step of an optimizer that a scaler steps, and the step of a scaler with gradients that another one
-    has scaled. In a Keras 2 loop: gradients of a scaled loss that
+    has scaled. A loss without the scale whose gradients add up with those of a scaled one. In a Keras 2
+    loop: gradients of a scaled loss that
     are applied without `get_unscaled_gradients`, gradients that are unscaled though the loss was never scaled, and a loss that is
     scaled after the tape has closed. Around accelerate or Fabric in float16: `loss.backward()` and torch's `clip_grad_norm_` in place
     of the trainer's own, which scale and unscale.
@@ -126,6 +127,8 @@ class UnscaledStep(Rule):
             yield from past_trainers(self, trace, entry)
             for step, backward in never_scaled_losses(entry):
                 yield self._never_scaled(trace, entry, step, backward)
+            for step, backward, other in beside_scaled_losses(entry):
+                yield self._beside_scaled(trace, entry, step, backward, other)
             for step, scaled in stepped_by_another(entry):
                 yield self._by_another(trace, entry, step, scaled)
             yield from self.of_keras(trace, entry)
@@ -192,6 +195,21 @@ class UnscaledStep(Rule):
             confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
             steps=(Step(step.place, "the scaler steps with these gradients"),),
             fix=fix,
+        )
+
+    def _beside_scaled(self, trace: Trace, entry: Entry, step: Happening, backward: Happening, scaled: Happening) -> Finding:
+        """The backward of one loss that is not scaled, where another one of the same step is."""
+        verdict = self.verdict(trace, entry, step.path, backward.place)
+        text, stepped = trace.text(backward.place), trace.text(step.place)
+        loss = text.rpartition(".backward(")[0]
+        return self.at(
+            trace,
+            backward.place,
+            f"`{text}` has no loss scale, but `{stepped}` divides its gradients by one{verdict.condition()}",
+            why="the scale starts at 65536: beside the loss that is scaled, this one hardly moves a weight",
+            help=f"scale each loss that the step takes: `{stepped.rpartition('.step(')[0] or 'scaler'}.scale({loss or 'loss'}).backward()`",
+            confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+            steps=(Step(scaled.place, "the other loss is scaled"), Step(step.place, "the scaler steps with the gradients of both")),
         )
 
     def _by_another(self, trace: Trace, entry: Entry, step: Happening, scaled: steps.Scaled) -> Finding:
@@ -296,6 +314,49 @@ def never_scaled_losses(entry: Entry) -> Iterator[tuple[Happening, Happening]]:
         if any(computed(e, step.path) for e in ran) and all(unscaled(e, step.path) for e in ran) and ran[0].place not in found:
             found.add(ran[0].place)
             yield step, ran[0]
+
+
+def beside_scaled_losses(entry: Entry) -> Iterator[tuple[Happening, Happening, Happening]]:
+    """Backwards of unscaled losses whose gradients add up with those of a scaled one until the scaler's step: step, backward, the other.
+
+    Where an optimizer steps by itself the gradients may be its own, and where gradients are zeroed in between nothing adds up.
+    """
+    found: set[object] = set()
+    rounds: dict[object, list[Happening]] = {}
+    for event in entry.of("backward", "scaler step", *ENDS):
+        rounds.setdefault((event.frame, event.loops), []).append(event)
+    plain = entry.of("optimizer step")
+    for happened in rounds.values():
+        start = 0
+        for number, step in enumerate(happened):
+            if step.kind == "backward":
+                continue
+            backwards, start = happened[start:number], number + 1
+            if step.kind != "scaler step" or any(extend(step.path, e.path) is not None for e in plain):
+                continue
+            scaled = [e for e in backwards if is_of_scaler(e, owner_of(step))]
+            for event in backwards:
+                other = next((e for e in scaled if extend(event.path, e.path) is not None), None)
+                if other is None or event.place in found or not event.path <= step.path | other.path:
+                    continue
+                if computed(event, step.path) and by_no_scale(event):
+                    found.add(event.place)
+                    yield step, event, other
+
+
+ENDS = ("gradients zeroed", "optimizer step", "unscale", "scaler update", "gradients changed", "scaler handed on")
+
+
+def by_no_scale(backward: Happening) -> bool:
+    """Whether a loss has been multiplied by no scale by hand either."""
+    ways = possible(backward.data["loss"], backward.path)  # type: ignore[arg-type]
+    return all(type(atom) is Tensor and not atom.tags & {"times the scale", "scale"} for _, atom in ways)
+
+
+def is_of_scaler(backward: Happening, owner: object) -> bool:
+    """Whether a loss is one that a scaler has scaled, on each way."""
+    ways = possible(backward.data["loss"], backward.path)  # type: ignore[arg-type]
+    return bool(ways) and all(type(atom) is Tensor and atom.scaled == owner for _, atom in ways)
 
 
 def stepped_by_another(entry: Entry) -> Iterator[tuple[Happening, steps.Scaled]]:
