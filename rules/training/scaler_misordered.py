@@ -351,15 +351,25 @@ def updates_between(entry: Entry) -> list[tuple[Event, Event, Place]]:
         if event.kind != "scaler update":
             continue
         for later in entry.events[number + 1 :]:
-            if later.kind in ("backward", "gradients zeroed", "loss scaled") or later.loops != event.loops:
+            again = is_next_round(event, later)
+            if later.kind in ("backward", "gradients zeroed", "loss scaled") or not (later.loops == event.loops or again):
                 break
             if later.kind == "scaler step" and extend(event.path, later.path) is not None:
                 ways = (s for s in steps.scaled_at(later) if s.certain and extend(event.path, s.path) is not None)
-                scaled = [s for s in ways if str(later.data["key"]) not in s.unscaled]
+                another = again and later.data["several"]  # the loop goes over optimizers that one line makes
+                scaled = [s for s in ways if another or str(later.data["key"]) not in s.unscaled]
                 if scaled and later.data["scaler"] == event.data["scaler"]:
                     found.append((event, later, scaled[0].place))
                 break
     return found
+
+
+def is_next_round(event: Event, later: Event) -> bool:
+    """Whether something happens in the round after that of an event, in the same run of a function."""
+    if event.frame != later.frame or not event.loops or len(event.loops) != len(later.loops):
+        return False
+    (place, number), (after, count) = event.loops[-1], later.loops[-1]
+    return event.loops[:-1] == later.loops[:-1] and place == after and count == number + 1
 
 
 def updates_after_unscale(entry: Entry) -> Iterator[tuple[Event, Event, Place]]:
