@@ -360,13 +360,19 @@ def is_of_scaler(backward: Happening, owner: object) -> bool:
 
 
 def stepped_by_another(entry: Entry) -> Iterator[tuple[Happening, steps.Scaled]]:
-    """The steps of a scaler with gradients that another one has scaled, which itself steps nothing."""
+    """The steps of a scaler with gradients that another one has scaled, where the one steps nothing or the other scales nothing."""
     active = {owner_of(event) for event in entry.of("scaler step", "unscale", "scaler handed on")}
-    made = {owner_of(event) for event in entry.of("loss scaled") if type(event.data["scaler"]) is Object}
+    scalings = entry.of("loss scaled")
+    made = {owner_of(event) for event in scalings if type(event.data["scaler"]) is Object}
+    used = {owner_of(event) for event in (*scalings, *entry.of("scaler handed on"))}
     for step in entry.of("scaler step"):
         ways = steps.scaled_at(step)
         others = {way.scaler for way in ways}
-        if type(step.data["scaler"]) is Object and len(others) == 1 and others <= made - active:
+        if type(step.data["scaler"]) is not Object or len(others) != 1:
+            continue
+        beside = any(e.frame == step.frame and e.loops == step.loops and owner_of(e) in others for e in scalings)
+        idle = owner_of(step) not in used and beside and all(way.certain for way in ways)
+        if others <= made - active or (others <= made and idle):
             yield step, ways[0]
 
 
