@@ -78,7 +78,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/replaced_steps.py': (4768, ()),
     'training/scaled_gradients_modified.py': (8538, (('MP314', 'scaled-gradients-modified', 'WARNING', ('.scale(', 'scale_loss', 'get_scaled_loss'), ('torch', 'keras'), False, 'ScaledGradientsModified', False, False, True, False),)),
     'training/scaled_loss_reported.py': (7350, (('MP315', 'scaled-loss-reported', 'INFO', ('.scale(', '.get_scaled_loss(', '.scale_loss('), ('torch', 'keras'), False, 'ScaledLossReported', False, False, True, False),)),
-    'training/scaler_misordered.py': (25736, (('MP310', 'scaler-misordered', 'ERROR', ('.scale(',), ('torch',), False, 'ScalerMisordered', False, False, True, False),)),
+    'training/scaler_misordered.py': (26359, (('MP310', 'scaler-misordered', 'ERROR', ('.scale(',), ('torch',), False, 'ScalerMisordered', False, False, True, False),)),
     'training/scaler_recreated.py': (16144, (('MP312', 'scaler-recreated', 'ERROR', ('Scaler(',), ('torch',), False, 'ScalerRecreated', False, False, True, False),)),
     'training/scaler_state_not_saved.py': (18777, (('MP307', 'scaler-state-not-saved', 'WARNING', ('GradScaler', 'NativeScaler', '.unscale_(', '.scale(', 'Accelerator('), ('torch',), False, 'ScalerStateNotSaved', False, False, True, False),)),
     'training/scaler_with_bfloat16.py': (28190, (('MP306', 'scaler-with-bfloat16', 'WARNING', ('Scaler(', 'LossScaleOptimizer'), ('torch', 'keras'), False, 'ScalerWithBfloat16', False, False, True, False),)),
@@ -86,6 +86,6 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/scalers_built_once.py': (3645, ()),
     'training/step_inside_autocast_region.py': (4665, (('MP311', 'step-inside-autocast-region', 'ERROR', ('autocast',), ('torch',), False, 'StepInsideAutocastRegion', False, False, True, False),)),
     'training/trainer_bypass.py': (6249, ()),
-    'training/unscaled_step.py': (27166, (('MP302', 'unscaled-step', 'ERROR', ('.scale(', 'Accelerator', 'Fabric', 'get_scaled_loss', 'get_unscaled_gradients', 'scale_loss'), ('torch', 'keras'), False, 'UnscaledStep', False, False, True, False),)),
+    'training/unscaled_step.py': (28142, (('MP302', 'unscaled-step', 'ERROR', ('.scale(', 'Accelerator', 'Fabric', 'get_scaled_loss', 'get_unscaled_gradients', 'scale_loss'), ('torch', 'keras'), False, 'UnscaledStep', False, False, True, False),)),
     'training/unscaled_tapes.py': (7014, ()),
 }

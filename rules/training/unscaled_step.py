@@ -128,7 +128,8 @@ class UnscaledStep(Rule):
             for step, backward in never_scaled_losses(entry):
                 yield self._never_scaled(trace, entry, step, backward)
             for step, backward, other in beside_scaled_losses(entry):
-                yield self._beside_scaled(trace, entry, step, backward, other)
+                if not handles_gradients(trace, backward):
+                    yield self._beside_scaled(trace, entry, step, backward, other)
             for step, scaled in stepped_by_another(entry):
                 yield self._by_another(trace, entry, step, scaled)
             yield from self.of_keras(trace, entry)
@@ -345,6 +346,18 @@ def beside_scaled_losses(entry: Entry) -> Iterator[tuple[Happening, Happening, H
 
 
 ENDS = ("gradients zeroed", "optimizer step", "unscale", "scaler update", "gradients changed", "scaler handed on")
+
+
+def handles_gradients(trace: Trace, backward: Happening) -> bool:
+    """Whether the function around a backward takes or clears gradients by hand, so that the step may never see these."""
+    found = trace.node(backward.place)
+    if found is None:
+        return True
+    around: ast.AST = found[0].syntax.function(found[1]) or found[0].syntax.tree
+    return any(isinstance(part, ast.Attribute) and part.attr in BY_HAND for part in ast.walk(around))
+
+
+BY_HAND = ("grad", "requires_grad_", "requires_grad")
 
 
 def by_no_scale(backward: Happening) -> bool:
