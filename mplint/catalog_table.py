@@ -16,7 +16,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'api/dataparallel_loses_autocast_dtype.py': (3950, (('MP112', 'dataparallel-loses-autocast-dtype', 'WARNING', ('DataParallel(',), ('torch',), False, 'DataParallelLosesAutocastDtype', False, False, True, False),)),
     'api/deprecated_torch_amp.py': (6375, (('MP101', 'deprecated-torch-amp', 'WARNING', ('cuda.amp', 'cpu.amp', 'torch.cuda import', 'torch.cpu import', 'autocast_gpu', 'autocast_cpu', 'autocast_ipu', 'autocast_xla'), ('torch',), False, 'DeprecatedTorchAmp', False, False, False, False),)),
     'api/graph_rewrite_switches.py': (4753, ()),
-    'api/invalid_autocast_call.py': (27379, (('MP107', 'invalid-autocast-call', 'ERROR', ('autocast', 'GradScaler'), ('torch',), False, 'InvalidAutocastCall', False, False, True, False),)),
+    'api/invalid_autocast_call.py': (29368, (('MP107', 'invalid-autocast-call', 'ERROR', ('autocast', 'GradScaler', 'custom_fwd', 'custom_bwd'), ('torch',), False, 'InvalidAutocastCall', False, False, True, False),)),
     'api/keras_migration.py': (12857, ()),
     'api/legacy_trainer_precision.py': (4265, (('MP110', 'legacy-trainer-precision', 'WARNING', ('precision', 'fp16', 'bfloat16', 'amp_backend', 'amp_level', 'PrecisionPlugin', '"amp"', "'amp'"), (), False, 'LegacyTrainerPrecision', True, False, True, False),)),
     'api/loss_scale_optimizers.py': (2625, ()),

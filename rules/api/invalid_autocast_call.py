@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 NEW = "torch.amp.autocast"
 OLD = ("torch.cuda.amp.autocast", "torch.cpu.amp.autocast")
+NEW_SCALER = "torch.amp.GradScaler"
 OLD_SCALERS = ("torch.cuda.amp.GradScaler", "torch.cpu.amp.GradScaler")
 REGION = ("enabled", "dtype", "cache_enabled")
 SCALER = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
 PARAMETERS = {
     NEW: ("device_type", *REGION),
     **dict.fromkeys(OLD, REGION),
-    "torch.amp.GradScaler": ("device", *SCALER),
+    NEW_SCALER: ("device", *SCALER),
     **dict.fromkeys(OLD_SCALERS, SCALER),
 }
 DTYPES = frozenset(("float16", "bfloat16", "float32", "float64"))
@@ -40,6 +41,7 @@ GUARD = re.compile(r"device|cuda|gpu|cpu|amp|backend", re.I)
 NO_TEST = frozenset(["import", "try"])  # unnamed conditions that no test asks for
 ASKED = re.compile(r"signature|getfullargspec|co_varnames")
 TRIED = 12  # lines of a try-statement that only tries something
+IGNORED = {"enabled": "the scaler stays enabled whatever it says", "init_scale": "the scale starts at 65536"}
 CHECKED_DEVICES = {"cpu", "mps", "xpu", "hpu", "xla"}  # where autocast accepts no dtype but float16 and bfloat16
 
 
@@ -68,9 +70,10 @@ class InvalidAutocastCall(Rule):
     ## What it does
     Finds calls of `torch.autocast` (and `torch.amp.autocast`) whose arguments are wrong: no device type, a `torch.device` or a bool as
     first argument, a positional `enabled` where `dtype` stands, a decorator without parentheses, a dtype given as a string, a dtype
-    that the device does not take, a device type for the old `torch.cuda.amp.autocast` or `torch.cuda.amp.GradScaler`, keywords that
-    the class does not have (`torch.amp.GradScaler(device_type=…)`: it is `device` there), and a device or dtype fixed in the call
-    although the script has an option for it.
+    that the device does not take, a device type for the old `torch.cuda.amp.autocast` or `torch.cuda.amp.GradScaler`, a flag or a
+    number where `torch.amp.GradScaler` expects the device, `torch.amp.custom_fwd` without a device type, keywords that the class does
+    not have (`torch.amp.GradScaler(device_type=…)`: it is `device` there), and a device or dtype fixed in the call although the
+    script has an option for it.
 
     ## Why is this bad?
     The first parameter of the old `torch.cuda.amp.autocast` was `enabled`, that of `torch.autocast` is `device_type`, a string.
@@ -112,7 +115,7 @@ class InvalidAutocastCall(Rule):
     severity = Severity.ERROR
     fix = Applicability.SAFE
     frameworks = ("torch",)
-    tokens = ("autocast", "GradScaler")
+    tokens = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
@@ -122,7 +125,7 @@ class InvalidAutocastCall(Rule):
         new = {event.place for entry in trace.entries for event in entry.of("autocast made") if event.data["name"] == NEW}
         for entry in trace.entries:
             probes = {event.place for event in entry.of("error expected")}
-            for event in entry.of("autocast made", "autocast without parentheses", "scaler made"):
+            for event in entry.of("autocast made", "autocast without parentheses", "scaler made", "decorator without device"):
                 if event.place in probes or is_tried(event):
                     continue
                 if event.data["name"] in OLD and event.place in new:
@@ -305,13 +308,15 @@ def mistake(trace: Trace, event: Event) -> tuple[Mistake, Path] | None:
     name = str(event.data["name"])
     if event.kind == "autocast without parentheses":
         return without_parentheses(trace, event.place, name), event.path
+    if event.kind == "decorator without device":
+        return decorator_without_device(trace, event.place, name), event.path
     args = args_of(event)
     unknown = unknown_argument(trace, event, args, name)
     if unknown is not None:
         return unknown, event.path
     if event.kind == "scaler made":
-        device = device_as_scale(trace, event, args, name)
-        return (device, event.path) if device is not None else None
+        moved = device_as_scale(trace, event, args, name) or flag_as_device(trace, event, args, name)
+        return (moved, event.path) if moved is not None else None
     if name in OLD:
         found = of_the_new(trace, event, args, name)
         return (found, event.path) if found is not None else None
@@ -404,6 +409,39 @@ def device_as_scale(trace: Trace, event: Event, args: Args, name: str) -> Mistak
         f"`{trace.text(place)}` stands where `{name}` expects the first scale",
         "The scale of the loss is then no number, and scaling the first loss raises TypeError.",
         "Use `torch.amp.GradScaler`, whose first argument is the device type.",
+    )
+
+
+def flag_as_device(trace: Trace, event: Event, args: Args, name: str) -> Mistake | None:
+    """A new scaler that gets `enabled`, or the first scale, where the device stands."""
+    first, position = args.get(0), args.place(0)
+    if name != NEW_SCALER or first is None or position is None:
+        return None
+    atoms = [atom for _, atom in possible(first, event.path)]
+    flag = all(is_bool(trace, atom) for atom in atoms)
+    if not flag and not all(type(atom) is Constant and isinstance(atom.value, int | float) for atom in atoms):
+        return None
+    place = Place(event.place.path, position)
+    text, meant = trace.text(place), "enabled" if flag else "init_scale"
+    return Mistake(
+        place,
+        f"`{text}` stands where `{name}` expects the device",
+        f"torch takes the value without a word and ignores it: {IGNORED[meant]}.",
+        f'Write `GradScaler("cuda", {meant}={text})`.',
+        with_device(written(trace, event, "device", 0), meant),
+        severity=Severity.WARNING,
+    )
+
+
+def decorator_without_device(trace: Trace, place: Place, name: str) -> Mistake:
+    """`@torch.amp.custom_fwd`, which needs the device type by its name."""
+    text = trace.text(place)
+    called = text.partition("(")[0]
+    return Mistake(
+        place,
+        f"`{called}` gets no device type",
+        f"`{name}` needs `device_type=`, unlike torch.cuda.amp.{name.rpartition('.')[2]}: decorating the function raises TypeError.",
+        f'Write `@{called}(device_type="cuda")`.',
     )
 
 

@@ -64,3 +64,18 @@ def test_the_old_class_does_not_take_the_device_type(call: str) -> None:
         warnings.simplefilter("ignore")
         with pytest.raises(TypeError, match=r"device_type|must be bool"):
             run(f"with {call}:\n    y = x @ x\n")
+
+
+def test_the_new_scaler_takes_a_flag_for_the_device_and_stays_enabled() -> None:
+    program = "from torch.amp import GradScaler\nuse = False\nscaler = GradScaler(use)\n"
+    assert run(program)["scaler"].is_enabled()  # type: ignore[attr-defined]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        after = run(fix_text(program + "host = 'cuda'\n", "train.py", {}, select=["MP107"]))
+    assert not after["scaler"].is_enabled()  # type: ignore[attr-defined]
+
+
+def test_the_new_decorators_need_a_device_type() -> None:
+    with pytest.raises(TypeError, match="device_type"):
+        run("@torch.amp.custom_fwd\ndef forward(ctx, x): return x\n")
+    run("@torch.amp.custom_fwd(device_type='cuda')\ndef forward(ctx, x): return x\n")

@@ -1149,6 +1149,8 @@ vocabulary.elements.append(parameters_of)
 def custom_fwd(m: Machine, name: str, args: Args, place: Place) -> Value:
     """The decorator with arguments; with the function alone, what it makes of it."""
     made = Context("custom_fwd" if name.endswith("fwd") else "custom_bwd", args.named.get("cast_inputs"))
+    if name.startswith("torch.amp.") and "device_type" not in args.named and not args.opaque:
+        m.emit("decorator without device", place, name=name)
     if args.positional:
         return Wrapped(args.positional[0], made)
     return made
@@ -1157,6 +1159,8 @@ def custom_fwd(m: Machine, name: str, args: Args, place: Place) -> Value:
 def decorated(m: Machine, function: Value, decorator: Atom, place: Place) -> Value | None:
     """`@custom_fwd` without parentheses."""
     if type(decorator) is External and decorator.name.endswith(("amp.custom_fwd", "amp.custom_bwd")):
+        if decorator.name.startswith("torch.amp."):
+            m.emit("decorator without device", place, name=decorator.name)
         return Wrapped(function, Context(decorator.name.rpartition(".")[2]))
     return None
 
