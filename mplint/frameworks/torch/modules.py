@@ -15,7 +15,7 @@ from mplint.frameworks.library import unknown_result
 from mplint.frameworks.packages import in_table, note, of_table
 from mplint.frameworks.torch.forwards import is_trained, note_called, owner_of_member
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, SCALAR, UNKNOWN_TENSOR, dtypes_given, named, spread
-from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, gradients_off, zero_grad
+from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, clipped, gradients_off, zero_grad
 from mplint.frameworks.torch.tensors import (
     BUFFER,
     CALLED_LOSS,
@@ -830,6 +830,9 @@ def module_method(m: Machine, module: Atom, name: str, args: Args, place: Place)
         )
         m.write(made.id, "#of", module)
         return made
+    if name == "clip_grad_norm_":  # of sharded modules
+        clipped(m, place, name, module_method(m, module, "parameters", Args((), {}), place), args.get(0, "max_norm"))
+        return Tensor(frozenset({SINGLE}), tags=frozenset({"gradient norm"}))
     if name == "state_dict":
         made = Object(("state", module.id if type(module) is Object else module), "state_dict", "module", place)
         m.write(made.id, "#of", module)
@@ -1009,7 +1012,7 @@ def of_module(m: Machine, receiver: Atom, name: str, args: Args, place: Place) -
 
 def of_unknown(m: Machine, receiver: Unknown, name: str, args: Args, place: Place) -> Value | None:
     """Methods that say that an unknown value is a module."""
-    if name in ("parameters", "named_parameters"):
+    if name in ("parameters", "named_parameters") or (name == "clip_grad_norm_" and len(args.all()) == 1):
         return module_method(m, receiver, name, args, place)
     if (name in CONVERSIONS or name in ("to", "state_dict")) and is_module_name(receiver):
         return module_method(m, receiver, name, args, place)
