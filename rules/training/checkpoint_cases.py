@@ -24,6 +24,7 @@ ACCELERATE = "accelerate.Accelerator.scaler"
 RESUMES = re.compile(r"resum|load_checkpoint|load_snapshot|load_ckpt|restore|load_state(?!_dict)|from_checkpoint", re.I)
 READS = re.compile(r"^load$|load_?(?:state|check|ckpt|snap|model|weights|file)", re.I)
 RESUMED = re.compile("resum", re.I)
+NO_SCALERS = ("model", "net", "opt", "sched", "ema", "critic", "actor", "head")  # in names of what has a state of another kind
 SCALER_NAME = re.compile(r"(?:^|_)(?:(?:grad|loss|amp)_?)?scaler$", re.I)
 
 
@@ -462,17 +463,17 @@ def loads_scaler(trace: Trace, entry: Entry, scaler: Value, files: set[str]) -> 
 
 def restores(ir: object) -> bool:
     """Whether lowered code calls `load_state_dict` on anything that may be a scaler; that one passes it on says nothing."""
-    pending = [ir]
+    modules, owners, pending = set[str](), list[str](), [ir]
     while pending:
         node = pending.pop()
         if not isinstance(node, tuple) or (node[:1] == ("function",) and node[2] == "load_state_dict"):
             continue
+        if node[:1] == ("import",):
+            modules.update(bound or name.partition(".")[0] for name, bound in node[2])
         if len(node) == 4 and node[0] == "attribute" and node[3] == "load_state_dict":
-            name = last_name(node[2]).lower()
-            if not any(word in name for word in ("model", "net", "opt", "sched", "ema", "critic", "actor", "head")):
-                return True
+            owners.append(last_name(node[2]))
         pending += [part for part in node if isinstance(part, tuple)]
-    return False
+    return any(owner not in modules and not any(word in owner.lower() for word in NO_SCALERS) for owner in owners)
 
 
 def inside(place: Place, other: Place) -> bool:

@@ -180,7 +180,7 @@ class ScalerStateNotSaved(Rule):
         return self.at(
             trace,
             case.place,
-            f"the optimizer's state is restored and not the scaler's, which is saved{verdict.condition()}",
+            f"both states are saved, and the optimizer's is restored without the scaler's{verdict.condition()}",
             why=WHY,
             help="load the scaler's state beside the optimizer's",
             confidence=Confidence.MEDIUM,
