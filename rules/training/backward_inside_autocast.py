@@ -90,7 +90,7 @@ class BackwardInsideAutocast(Rule):
                 for path, region in steps.in_half(event.data["autocast"], event.path)[:1]:
                     if not region.chain or spans(entry, event, region):
                         continue
-                    if not steps.is_entered(entry, region) or recomputes(trace, event):
+                    if not steps.is_entered(entry, region) or recomputes(trace, event) or is_thrown_away(entry, event):
                         continue  # a trainer runs the step in a region of its own, or the region is the forward's, run anew
                     verdict = self.verdict(trace, entry, path, event.place)
                     yield self.at(
@@ -106,6 +106,7 @@ class BackwardInsideAutocast(Rule):
 
 
 RECOMPUTED = "the region is for the forward pass: what backward computes anew is cast to half precision"
+STEPPED = frozenset({"optimizer step", "scaler step", "trainer step", "optimizer managed", "gradients read", "gradients changed", "clip"})
 ERRORS = {HALF: "0.05 %", BFLOAT: "0.3 %"}
 
 
@@ -121,6 +122,17 @@ def spans(entry: Entry, event: Event, region: Autocast) -> bool:
             return False
         stepped = other.kind in ("optimizer step", "scaler step") and len(other.loops) > len(entry.events[start].loops)
         if stepped and steps.in_half(other.data["autocast"], other.path):
+            return True
+    return False
+
+
+def is_thrown_away(entry: Entry, event: Event) -> bool:
+    """Whether the function of a backward pass zeroes the gradients before anything steps with them: it measures memory, or time."""
+    number = next(n for n, other in enumerate(entry.events) if other is event)
+    for later in entry.events[number:]:
+        if later.kind in STEPPED:
+            return False
+        if later.kind == "gradients zeroed" and later.frame == event.frame:
             return True
     return False
 
