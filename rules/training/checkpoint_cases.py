@@ -14,7 +14,7 @@ from mplint.frameworks.trainers.queries import in_float16
 from mplint.program.conditions import Path, extend
 from mplint.program.lower import IR, span_of
 from mplint.program.machine import IDENTITY, Event
-from mplint.program.trace import Entry, Trace
+from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import NONE, Chain, Class, Constant, Object, Place, Step, Unknown, Value, atoms
 from mplint.python.document import is_test_path
 
@@ -97,6 +97,14 @@ def steps_of(entry: Entry) -> list[Stepped]:
         for optimizer in event.data["optimizers"]:  # type: ignore[attr-defined]
             found.setdefault(("apex", keys_of(optimizer)), Stepped(APEX, keys_of(optimizer), event, False))
     return list(found.values())
+
+
+def keeps_scale(trace: Trace, pair: Stepped) -> bool:
+    """Whether the scale of apex is a number, as it is given or by default: it never changes, so that a resume loses nothing."""
+    given = [atom for _, atom in possible(scale, pair.event.path)] if (scale := pair.event.get("scale")) is not None else []  # type: ignore[arg-type]
+    switches = (trace.switches.get(atom.symbol) if type(atom) is Unknown else None for atom in given)
+    values = [switch.default if switch is not None else atom for switch, atom in zip(switches, given, strict=True)]
+    return bool(values) and all(type(value) is Constant and isinstance(value.value, int | float) for value in values)
 
 
 def steps_of_trainers(trace: Trace, entry: Entry) -> list[Stepped]:

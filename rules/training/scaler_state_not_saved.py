@@ -25,6 +25,7 @@ from .checkpoint_cases import (
     APEX,
     Case,
     inside,
+    keeps_scale,
     keys_of,
     lost_by_owners,
     missing_scalers,
@@ -135,7 +136,7 @@ class ScalerStateNotSaved(Rule):
             for unwritten in never_written(trace, entry):
                 found.setdefault(unwritten.place, self._unwritten(trace, entry, unwritten))
             known = (*steps_of(entry), *steps_of_trainers(trace, entry)) or stepped_elsewhere(trace, entry)
-            stepped = [pair for pair in known if not serves_bfloat16(entry, pair.scaler)]
+            stepped = [pair for pair in known if not serves_bfloat16(entry, pair.scaler) and not keeps_scale(trace, pair)]
             if not stepped:
                 continue
             for lost in lost_by_owners(trace, entry, stepped):

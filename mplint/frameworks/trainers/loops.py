@@ -320,7 +320,8 @@ def apex(m: Machine, name: str, args: Args, place: Place) -> Value:
     scales = not (type(level) is Constant and level.value in ("O0", "O3")) and not (type(enabled) is Constant and enabled.value is False)
     if scales:
         each = tuple(items_in_all(m, optimizers)) if optimizers is not None else ()
-        m.emit("apex initialized", place, models=models, optimizers=each, level=level, enabled=enabled)
+        scale = args.get(8, "loss_scale")
+        m.emit("apex initialized", place, models=models, optimizers=each, level=level, enabled=enabled, scale=scale)
     given = [v for v in (models, optimizers) if v is not None]
     for value in given:
         for atom in atoms(value):
