@@ -246,6 +246,8 @@ class UnstableOpInHalf(Rule):
                 continue
             dtype = "bfloat16" if tensor.dtypes == {BFLOAT} else "float16"
             sized = what == "transform" and dtype == "float16"
+            if sized and prepares_half(trace, event.place):
+                continue
             raises = " and raises on CUDA unless each size is a power of two" if sized else ", for which it has no kernel, and raises"
             yield self.at(
                 trace,
@@ -414,6 +416,14 @@ def is_chosen_by_dtype(trace: Trace, cast: Place) -> bool:
     file, node = trace.node(cast) or (None, None)
     around = file.syntax.ancestors(node) if file is not None and node is not None else ()
     return any(isinstance(part, ast.If | ast.IfExp) and DTYPE_ASKED.search(ast.unparse(part.test)) is not None for part in around)
+
+
+def prepares_half(trace: Trace, place: Place) -> bool:
+    """Whether the function around a place asks for the dtype of a tensor, as one does that pads to a size which half precision takes."""
+    file, node = trace.node(place) or (None, None)
+    function = file.syntax.function(node) if file is not None and node is not None else None
+    tests = (part.test for part in ast.walk(function) if isinstance(part, ast.If | ast.IfExp)) if function is not None else ()
+    return any(".dtype" in ast.unparse(test) for test in tests)
 
 
 def switched_off(trace: Trace, event: Event, tensor: Tensor) -> bool:

@@ -149,7 +149,8 @@ NEUTRAL = frozenset(
         "repeat_interleave",
     ]
 )
-PRODUCT = "product"  # tag: squares, or products of two tensors
+PRODUCT = "product"  # tag: squares, or products of two tensors none of which is a logarithm
+LOGARITHM = "logarithm"  # tag: such a product is an entropy
 AVERAGED = "averaged product"  # tag: such products after a mean or a filter
 NO_GRADIENT = "without a gradient"  # tag: coordinates, offsets or marks for which a function's backward gives nothing
 SURE = "surely half"  # tag: what autocast lowered, and what is computed of that and nothing unknown
@@ -173,6 +174,7 @@ ROOTS = frozenset({"sqrt", "pow", "square", "rsqrt", "reciprocal"})
 MEASURED = frozenset({"norm", "vector_norm", "matrix_norm", "pow", "square", "mse_loss", "l1_loss", "abs", "relu", "clamp"})  # of gradients
 IN_PLACE = "sum in place"  # what is done with a number that a product brings into a half tensor
 NAMED_LOGITS = "named logits"  # tag: what something unknown is called
+LOGARITHMS = re.compile(r"log(?:2|10|1p|_softmax)?$|LogSoftmax$|logsigmoid$|LogSigmoid$")
 LOGITS = re.compile(r"logit", re.I)
 LARGE = "times "  # beginning of a tag: the number beyond float16 by which something that float16 need not hold was multiplied
 FACTOR = re.compile(r"^\((.*) \* (-?[\d.]+(?:e[+-]?\d+)?)\)$|^\((-?[\d.]+(?:e[+-]?\d+)?) \* (.*)\)$", re.S)
@@ -203,6 +205,7 @@ MOVED_TAGS = frozenset(  # by views and casts
         COUNTED,
         NORMALIZED,
         PRODUCT,
+        LOGARITHM,
         AVERAGED,
         BUFFER,
         UP_TO_ONE,
@@ -631,6 +634,8 @@ class Operation:
         tags = tags | self.rates(short, keeps) | self.bounds(short)
         if short in ("mul", "multiply", "square", "pow") and is_product(short, self.given):
             tags = tags | {PRODUCT}
+        if LOGARITHMS.match(short):
+            tags = tags | {LOGARITHM}
         if self.given and holds_product(self.given[0]) and any(word in short.lower() for word in AVERAGES):
             tags = (tags - {PRODUCT}) | {AVERAGED}
         if short in ("mul", "rmul", "multiply") and not letters & HALVES:
@@ -658,7 +663,7 @@ class Operation:
         )
         if ROUNDED in tags:
             made = self.rounded(made)
-        if short == "sub" and len(tensors) > 1 and AVERAGED in first.tags and PRODUCT in tensors[1].tags and may_be_half(made):
+        if short == "sub" and len(tensors) > 1 and {AVERAGED, SURE} <= first.tags and PRODUCT in tensors[1].tags and may_be_half(made):
             self.m.emit("cancellation in half", self.place, tensor=made, module=forward_around(self.m, self.place.path))
         made = self.guard_added(made)
         return self.several(made)
@@ -926,8 +931,19 @@ class Operation:
             self.m.emit("no half kernel", self.place, name=self.name, tensor=Tensor(letters, chain), what="factored")
             return
         given = next((t for t in self.tensors if t.dtypes in ({HALF}, {BFLOAT}) and SURE in t.tags), None)
-        if given is not None and not (short in WINDOWED and self.is_windowed()):
+        if (
+            given is not None
+            and not (short in WINDOWED and self.is_windowed())
+            and not (given.dtypes == {HALF} and self.has_size_for_half())
+        ):
             self.m.emit("no half kernel", self.place, name=self.name, tensor=given, what="transform" if transform else "")
+
+    def has_size_for_half(self) -> bool:
+        """Whether a transform is given a size that is a power of two."""
+        size = self.named.get("n") or self.named.get("n_fft") or (self.given[1] if len(self.given) > 1 else NONE)
+        if type(size) is Constant and type(size.value) is int:
+            return size.value > 0 and size.value.bit_count() == 1
+        return type(size) is Unknown and size.symbol.partition(IDENTITY)[0].lstrip("(").startswith(("2 ** ", "1 << "))
 
     def is_windowed(self) -> bool:
         """Whether the frames of a signal are multiplied by a window that may be in float32, which they are then in, too."""
@@ -1079,7 +1095,7 @@ def is_product(short: str, given: Sequence[Atom]) -> bool:
         return False
     if short == "pow":
         return number_of(given[1]) == 2
-    return type(given[1]) is Tensor and SCALAR not in given[1].tags
+    return type(given[1]) is Tensor and SCALAR not in given[1].tags and not any(LOGARITHM in t.tags for t in given if type(t) is Tensor)
 
 
 def holds_product(atom: Atom) -> bool:
