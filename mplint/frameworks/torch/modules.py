@@ -82,6 +82,7 @@ method = vocabulary.method
 HALF_WORDS = frozenset({"half", "float16", "bfloat16"})
 MAKES = frozenset({"arange", "from_pretrained"})  # what a module's `__init__` makes in half precision
 CALL_STEPS = 20_000  # that one call of a module may use
+RESERVED = 4  # of an entry's steps, this part is for what stands around such calls
 UNCHANGED = ("cuda", "cpu", "to", "eval", "train", "requires_grad_", "apply", "xpu", "npu", "mps", "type", "to_empty", "share_memory")
 WRAPPERS = (
     "torch.nn.parallel.DistributedDataParallel",
@@ -538,8 +539,9 @@ NUMERIC = frozenset(
 
 
 def bounded(m: Machine, callee: Value, args: Args, place: Place) -> Value | None:
-    """Call with a part of the steps; None where that was not enough."""
-    return m.within(CALL_STEPS if m.bounds else min(CALL_STEPS, m.left // 3), lambda: m.call(callee, args, place.position))
+    """Call with a part of the steps, which leaves some for what calls it; None where that was not enough."""
+    spare = max(m.left - m.limit // RESERVED, 0)
+    return m.within(CALL_STEPS if m.bounds else min(CALL_STEPS, spare // 3), lambda: m.call(callee, args, place.position))
 
 
 def computed_under(m: Machine, value: Value) -> Value:
