@@ -70,8 +70,10 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
     new = [literal for literal in literals if literal not in path]
     if not new:
         return path
-    if any(key[0] == "all" and not sense for key, sense in new):
-        new = [as_values(literal) for literal in new]
+    for key, sense in new:
+        if not sense and key[0] == "all":
+            new = [as_values(literal) for literal in new]
+            break
     symbols: dict[Hashable, list[Condition]] = {}
     for key, sense in new:
         if (key, not sense) in path:
@@ -82,8 +84,10 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
         elif kind == "true":
             symbols[key[2].symbol if len(key) > 2 else key[1]] = []
     found = path.union(new)
-    if len(new) > 1 and any((key, not sense) in found for key, sense in new):
-        return None
+    if len(new) > 1:
+        for key, sense in new:
+            if (key, not sense) in found:
+                return None
     clauses: list[Path] = []
     choices: list[frozenset[Path]] = []
     for literal in found:
@@ -107,7 +111,7 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
     for symbol, told in symbols.items():
         if len(told) == 1:
             key, sense = told[0]
-            if key[0] == "in" and (key[2] or not sense):
+            if (key[2] or not sense) if key[0] == "in" else len(key) == 2:
                 continue
         if not satisfiable(told, symbol):
             return None
@@ -147,16 +151,14 @@ def chosen(path: Path, choices: Iterable[frozenset[Path]], new: Iterable[Conditi
 
     It held together before the `new` literals.
     """
-    asked = frozenset().union(*(subjects(key) for key, _ in new))
-    met = [ways for ways in choices if not asked.isdisjoint(subjects_of(ways))]
+    asked = frozenset().union(*[subjects(key) for key, _ in new])
+    met = [ways for ways in choices if not asked.isdisjoint(subjects_of(ways)) and not any(map(path.issuperset, ways))]
     if not met:
         return path
-    plain = frozenset(literal for literal in path if not tells_ways(literal[0]))
+    plain = frozenset([literal for literal in path if (key := literal[0])[0] == "true" or key[0] == "in" or not tells_ways(key)])
     left: list[frozenset[Path]] = []
     follows: set[Condition] = set()
     for ways in met:
-        if any(way <= path for way in ways):
-            continue
         open_ways = list(islice((way for way in ways if extend(plain, way) is not None), 2))
         if not open_ways:
             return None
