@@ -11,7 +11,7 @@ from mplint.frameworks.keras.evidence import Origins, excluded, programs, untold
 from mplint.frameworks.keras.tensors import GUARD, LOW, MULTI, OPERATORS, TAKEN_BACK
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import COMPUTE, DTYPE_NAMES, SINGLE, Object, Place, Step, Tensor
+from mplint.program.values import BFLOAT, COMPUTE, DTYPE_NAMES, HALF, SINGLE, Object, Place, Step, Tensor
 from mplint.python.document import is_test_path
 from mplint.python.file import SourceFile
 from mplint.python.syntax import last_name
@@ -141,6 +141,8 @@ class HardCodedDtypeInLayer(Rule):
         known = programs(trace)
         if (letter == COMPUTE and not known.in_mind(event.place.path, entry)) or known.is_left_out(entry, event, low):
             return None
+        if letter == COMPUTE and chosen_by_a_switch(entry, event):
+            return None
         verdict = self.verdict(trace, entry, event.path, place)
         sure = letter != COMPUTE and verdict.proven and not untold(trace, event.path)
         dtype = "half" if letter == COMPUTE else DTYPE_NAMES[letter]
@@ -262,6 +264,13 @@ def is_rebound(trace: Trace, made: Event) -> bool:
         setting = re.compile(rf"^\s+global\b.*\b{name}\b", re.M)
         known[name] = any(setting.search(trace.source(path).text) for path in sorted(programs(trace).loaded))
     return bool(known[name])
+
+
+def chosen_by_a_switch(entry: Entry, event: Event) -> bool:
+    """Whether the code itself casts to half on the other side of a test on the way: who sets the policy may turn that switch too."""
+    turned = {(key, not sense) for key, sense in event.path}
+    halves = (e for kind in ("cast", "tensor made") for e in entry.of(kind) if e.data["letter"] in (HALF, BFLOAT))
+    return any(not turned.isdisjoint(half.path) for half in halves)
 
 
 def told_by_user(trace: Trace, event: Event) -> str:

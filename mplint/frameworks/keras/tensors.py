@@ -494,7 +494,12 @@ def in_dtypes(
     given = args.get(index, "dtype")
     where = argument_place(place, args, index, "dtype")
     found: list[tuple[Path, Value]] = []
+    base = m.path
     for guards, letter, how in dtype_options(m, given):
+        on_it = extend(base, guards)
+        if on_it is None:
+            continue
+        m.path = on_it
         told_policy(m, name, given, how, place, where)
         if letter is None:
             if default is None:
@@ -508,6 +513,7 @@ def in_dtypes(
             found.append((guards, tensor(letter, half=chain_of(given), tags=tags | {FOLLOWED})))
         else:
             found.append((guards, made_here(m, name, place, letter, where, kind, tags, how)))
+        m.path = base
     return join(found)
 
 
