@@ -168,3 +168,12 @@ def test_program_that_takes_more_than_60_000_steps_is_run_to_its_end(monkeypatch
     whole = run(monkeypatch, {"m.py": STAGES})
     assert [(entry.name, entry.complete) for entry in whole.entries] == [("main", True)] and makers(whole) == ["main"]
     assert makers(run(monkeypatch, {"m.py": STAGES}, OWN_STEPS=60_000)) == []
+
+
+def test_calls_of_models_leave_steps_for_what_follows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = textwrap.indent(LONG, "    ")
+    model = f"class Net(torch.nn.Module):\n    def forward(self, x):\n{body}        return x\n"
+    calls = "".join(f"x = Net()(torch.ones({n}))\n" for n in range(12))
+    rest = "".join(f"b{n} = {n} + 1\n" for n in range(100))
+    program = f"import torch\n{model}{calls}{rest}torch.amp.GradScaler('cuda')\n"
+    assert makers(run(monkeypatch, {"m.py": program}, OWN_STEPS=3000, SCRIPT_STEPS=3000)) == ["<module>"]
