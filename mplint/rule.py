@@ -227,11 +227,18 @@ class Rule:
         return verdict
 
     def in_program(self, trace: Trace) -> Iterator[Finding]:
-        """The mistakes of this kind in what happens in a whole program, without those that no settings lead to."""
+        """The mistakes of this kind in what happens in a whole program, without those that no settings lead to.
+
+        Of several at one place the one that asks least of a user comes first.
+        """
+        found: dict[Location, list[tuple[int, Finding]]] = {}
         for finding in self.check_program(trace):
             asked, self._weighed = self._weighed, ()
             if not asked or not all(verdict.dead for verdict in asked):
-                yield finding
+                demands = max((len(verdict.switches) for verdict in asked), default=0)
+                found.setdefault(finding.location, []).append((demands, finding))
+        for ways in found.values():
+            yield from (finding for _, finding in sorted(ways, key=lambda way: way[0]))
 
     def verdicts(self, trace: Trace, entry: Entry, place: Place) -> list[Verdict]:
         """The verdicts of what this rule finds at a place where nothing but this entry happens."""

@@ -171,7 +171,7 @@ def missing_scalers(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Itera
             pairs = [s for s in stepped if s.optimizers & keys and not s.renewed and not is_twin(entry, s, held.owner)]
             if saved and not all(only_of_others(pair, saved) for pair in pairs):
                 continue
-            pair, path = meeting(trace, held.path, pairs)
+            pair, path = meeting(trace, entry, held.path, pairs)
             if pair is not None and path is not None and may_resume(trace, loads, held.owner, path):
                 place = asked_at(trace, event) or (event.place if held.place is None or is_of_whole(pair, held.place) else held.place)
                 by_place.setdefault(place, []).append((event, held, pair, path))
@@ -253,13 +253,16 @@ def together(trace: Trace, path: Path, other: Path) -> Path | None:
     return extend(path, [(key, sense) for key, sense in other if key[0] in ("true", "in") and trace.switch(key[1]) is not None])
 
 
-def meeting(trace: Trace, path: Path, pairs: list[Stepped]) -> tuple[Stepped | None, Path | None]:
-    """The first of some steps that are taken where something on a path happens too, as one of its events, with the path of both."""
+def meeting(trace: Trace, entry: Entry, path: Path, pairs: list[Stepped]) -> tuple[Stepped | None, Path | None]:
+    """The first of some steps that are taken where something on a path happens too, as that of its events which asks least of a user.
+
+    With the path of both.
+    """
     for pair in pairs:
-        for event in (pair.event, *pair.again):
-            both = together(trace, path, event.path)
-            if both is not None:
-                return pair._replace(event=event), both
+        ways = [(event, both) for event in (pair.event, *pair.again) if (both := together(trace, path, event.path)) is not None]
+        if ways:
+            event, both = min(ways, key=lambda way: len(trace.verdict(entry, way[1]).switches)) if len(ways) > 1 else ways[0]
+            return pair._replace(event=event), both
     return None, None
 
 
@@ -395,7 +398,7 @@ def not_restored(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Iterator
             continue
         for load in entry.of("state loaded"):
             keys = keys_of(load.data["object"])
-            pair, path = meeting(trace, load.path, [s for s in stepped if s.optimizers & keys and not s.renewed])
+            pair, path = meeting(trace, entry, load.path, [s for s in stepped if s.optimizers & keys and not s.renewed])
             if load.data["what"] != "optimizer" or pair is None or path is None or scalers[0].place is None:
                 continue
             files = {entry.path, event.place.path, load.place.path, pair.event.place.path}

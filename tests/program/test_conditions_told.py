@@ -169,3 +169,38 @@ def test_the_condition_is_that_of_the_evidence(text: str, code: str, ends: str) 
 @pytest.mark.parametrize("text", [FIXED.format(words="[]", then=""), FIXED.format(words='""', then="")])
 def test_what_the_program_itself_leaves_off_is_not_told(text: str) -> None:
     assert not [finding for finding in check_text(text, "train.py") if finding.code == "MP301"]
+
+
+DEVICE = """import torch
+
+
+class Trainer:
+    def __init__(self, model, device=None, use_amp=True):
+        self.model = model
+        self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.use_amp = use_amp and self.device.type == "cuda"
+        self.optimizer = torch.optim.AdamW(model.parameters())
+        self.scaler = torch.amp.GradScaler("cuda", enabled=self.use_amp)
+
+    def resume(self, path):
+        state = torch.load(path)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def save(self, path):
+        torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, path)
+
+    def fit(self, loader):
+        for x in loader:
+            with torch.autocast("cuda", enabled=self.use_amp):
+                loss = self.model(x).mean()
+            self.optimizer.zero_grad()
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+"""
+
+
+def test_of_two_ways_that_lead_to_a_mistake_the_one_is_told_that_asks_for_nothing() -> None:
+    (found,) = [finding for finding in check_text(DEVICE, "train.py", {}) if finding.code == "MP307"]
+    assert " when " not in found.message
