@@ -565,3 +565,28 @@ def test_a_scaler_of_a_script_is_handed_to_the_functions_that_others_may_import(
     found = after(SCRIPT)
     assert "epochs=3, scaler=None):" in found
     assert "fit(model, nn.CrossEntropyLoss(), optimizer, batches, scaler=scaler)" in found
+
+
+DRAWN = """\
+import cv2
+import torch
+from torch import nn
+
+model = nn.Linear(8, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in batches:
+    out = model(x.cuda())
+    cv2.imwrite("out.png", 255 * ((out + 1) / 2).detach().cpu().numpy()[0])
+    kept = torch.zeros(4, 1, device="cuda")
+    kept[x[:, 0].cuda() > 0] = out / 2
+    loss = nn.functional.mse_loss(out, y.cuda())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_sum_is_cast_whole() -> None:
+    found = after(DRAWN)
+    assert "255 * ((out + 1) / 2).float().detach().cpu().numpy()[0]" in found
+    assert "= (out / 2).float()" in found
