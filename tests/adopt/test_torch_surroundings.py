@@ -590,3 +590,34 @@ def test_a_sum_is_cast_whole() -> None:
     found = after(DRAWN)
     assert "255 * ((out + 1) / 2).float().detach().cpu().numpy()[0]" in found
     assert "= (out / 2).float()" in found
+
+
+STEPPING = """\
+import torch
+from torch import nn
+
+class Coder(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.coder = nn.Linear(size, size)
+        self.steps = torch.optim.Adam(self.coder.parameters())
+
+    def forward(self, x):
+        loss = nn.functional.mse_loss(self.coder(x), x)
+        self.steps.zero_grad()
+        loss.backward()
+        self.steps.step()
+        return loss
+"""
+
+
+@pytest.mark.parametrize(("moved", "told"), [("Coder(8).to('cuda')", '"cuda"'), ("Coder(8).to('cuda' if big else 'mps')", None)])
+def test_a_model_that_steps_itself_makes_its_scaler_before_it_is_moved(
+    moved: str, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = f"import torch\nfrom train import Coder\ncoder = {moved}\nfor x in batches:\n    coder(x)\n"
+    result = project(tmp_path, monkeypatch, train=STEPPING, main=main)
+    if told is None:
+        assert "self.coder.parameters()).device.type)" not in result.after.decode()
+    else:
+        assert f"GradScaler({told})" in result.after.decode()
