@@ -621,3 +621,38 @@ def test_a_model_that_steps_itself_makes_its_scaler_before_it_is_moved(
         assert "self.coder.parameters()).device.type)" not in result.after.decode()
     else:
         assert f"GradScaler({told})" in result.after.decode()
+
+
+TAGGER = """\
+import torch
+from torch import nn
+from tagger import Tagger
+
+model = Tagger()
+optimizer = torch.optim.Adam(model.parameters())
+for x, y in batches:
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+LAYERED = """\
+from torch import nn
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.head = nn.{layer}(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(self.rnn(x)[0])
+"""
+
+
+@pytest.mark.parametrize(("layer", "left"), [("LSTM", True), ("GRU", False), ("LSTMCell", False)])
+def test_an_lstm_of_another_file_has_no_float16_kernel_on_the_cpu(
+    layer: str, left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = project(tmp_path, monkeypatch, train=TAGGER, tagger=LAYERED.format(layer=layer))
+    assert (result.after == result.before) is left
+    assert any("an LSTM has no float16 kernel on the CPU" in note.text for note in result.left) is left
