@@ -13,6 +13,7 @@ from mplint.program.expressions import (
     attribute_of,
     bind,
     class_member,
+    entries_of,
     external_bases,
     field_names,
     resolve_lazy,
@@ -98,6 +99,17 @@ def call_atom(m: Machine, callee: Atom, args: Args, position: int) -> Value:
     return m.library.invoke(m, callee, args, place)
 
 
+def fill_attributes(m: Machine, instance: Value, args: Args, position: int) -> Value:
+    """`self.__dict__.update(given)`: the entries become attributes."""
+    from mplint.program.statements import set_attribute
+
+    held = entries_of(m, args.positional[0]) if args.positional else None
+    for name, value in (*(held.entries if held is not None else ()), *args.named.items()):
+        if isinstance(name, str):
+            set_attribute(m, instance, name, value, position)
+    return NONE
+
+
 def call_wrapped(m: Machine, callee: Wrapped, args: Args, position: int) -> Value:
     """Call a function under the context that a decorator gives it."""
     if callee.how in ("staticmethod", "classmethod", "property"):
@@ -164,6 +176,8 @@ def call_method_of(m: Machine, receiver: Atom, name: str, args: Args, position: 
             return call(m, held, args, position)
     if kind is Lazy:
         return call(m, attribute(m, receiver, name, callee_position), args, position)
+    if kind is Method and receiver.name == "__dict__" and name == "update":  # type: ignore[union-attr]
+        return fill_attributes(m, receiver.receiver, args, position)  # type: ignore[union-attr]
     return m.library.method(m, receiver, name, args, m.here(position))
 
 

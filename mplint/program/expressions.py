@@ -261,6 +261,8 @@ def attribute_of_object(m: Machine, receiver: Object, name: str, position: int) 
             return bind(m, member[0], receiver, receiver.type, member[1], position)
         if name == "__class__":
             return receiver.type
+        if name == "__dict__":
+            return Method(receiver, name)
         known = m.library.attribute(m, receiver, name, m.here(position))
         if known is not None:
             return known

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mplint.python.file import SourceFile
 
 WRAPPERS = ("TimeDistributed", "Bidirectional")
+OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.Await)  # they bind less than a method does
 
 
 def float32_layers(file: SourceFile, calls: Iterable[ast.Call]) -> tuple[Replace, ...]:
@@ -38,4 +39,11 @@ def wrapped_by(call: ast.Call) -> ast.Call | None:
 def float32_tensor(file: SourceFile, tensor: ast.expr) -> Replace:
     """Cast a tensor of PyTorch to float32 where it is read."""
     end = file.span(tensor)
-    return Replace(Span(end.end_line, end.end_column, end.end_line, end.end_column), ".float()")
+    if not isinstance(tensor, OPERATIONS):
+        return Replace(Span(end.end_line, end.end_column, end.end_line, end.end_column), ".float()")
+    parent = file.syntax.parents.get(tensor)
+    around = file.span(parent) if isinstance(parent, ast.Attribute) else None
+    dot = around.end_column - len(parent.attr) - 1 if around is not None else -1  # type: ignore[union-attr]
+    if around is not None and file.lines[around.end_line - 1][dot : dot + 1] == ".":  # the parentheses are there already
+        return Replace(Span(around.end_line, dot, around.end_line, dot), ".float()")
+    return Replace(end, f"({file.text(tensor)}).float()")

@@ -319,3 +319,31 @@ learn_embedding(None)
 
 def test_a_model_that_is_trained_has_outputs_whatever_its_function_is_called() -> None:
     assert 'layers.TimeDistributed(layers.Dense(16, dtype="float32"), dtype="float32")' in after(EMBEDDED)
+
+
+OWN_APPLY = """\
+import tensorflow as tf
+
+class Pair(tf.keras.Model):
+    def __init__(self, parts):
+        super().__init__()
+        self.net, self.steps = parts
+
+    def gradients_of(self, x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self.net(x) ** 2)
+        return tape.gradient(loss, self.net.trainable_variables)
+
+    def apply_gradients(self, gradients):
+        self.steps.apply_gradients(zip(gradients, self.net.trainable_variables))
+
+    def train(self, x):
+        self.apply_gradients(self.gradients_of(x))
+
+pair = Pair(load_parts(tf.keras.layers.Dense(1), tf.keras.optimizers.Adam()))
+pair.train(tf.zeros([8, 4]))
+"""
+
+
+def test_a_model_that_calls_a_method_like_an_optimizer_does_still_updates_itself() -> None:
+    assert "`self.steps` would get float16 gradients of a loss that nothing scales" in left(OWN_APPLY)

@@ -565,3 +565,94 @@ def test_a_scaler_of_a_script_is_handed_to_the_functions_that_others_may_import(
     found = after(SCRIPT)
     assert "epochs=3, scaler=None):" in found
     assert "fit(model, nn.CrossEntropyLoss(), optimizer, batches, scaler=scaler)" in found
+
+
+DRAWN = """\
+import cv2
+import torch
+from torch import nn
+
+model = nn.Linear(8, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in batches:
+    out = model(x.cuda())
+    cv2.imwrite("out.png", 255 * ((out + 1) / 2).detach().cpu().numpy()[0])
+    kept = torch.zeros(4, 1, device="cuda")
+    kept[x[:, 0].cuda() > 0] = out / 2
+    loss = nn.functional.mse_loss(out, y.cuda())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_sum_is_cast_whole() -> None:
+    found = after(DRAWN)
+    assert "255 * ((out + 1) / 2).float().detach().cpu().numpy()[0]" in found
+    assert "= (out / 2).float()" in found
+
+
+STEPPING = """\
+import torch
+from torch import nn
+
+class Coder(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.coder = nn.Linear(size, size)
+        self.steps = torch.optim.Adam(self.coder.parameters())
+
+    def forward(self, x):
+        loss = nn.functional.mse_loss(self.coder(x), x)
+        self.steps.zero_grad()
+        loss.backward()
+        self.steps.step()
+        return loss
+"""
+
+
+@pytest.mark.parametrize(("moved", "told"), [("Coder(8).to('cuda')", '"cuda"'), ("Coder(8).to('cuda' if big else 'mps')", None)])
+def test_a_model_that_steps_itself_makes_its_scaler_before_it_is_moved(
+    moved: str, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = f"import torch\nfrom train import Coder\ncoder = {moved}\nfor x in batches:\n    coder(x)\n"
+    result = project(tmp_path, monkeypatch, train=STEPPING, main=main)
+    if told is None:
+        assert "self.coder.parameters()).device.type)" not in result.after.decode()
+    else:
+        assert f"GradScaler({told})" in result.after.decode()
+
+
+TAGGER = """\
+import torch
+from torch import nn
+from tagger import Tagger
+
+model = Tagger()
+optimizer = torch.optim.Adam(model.parameters())
+for x, y in batches:
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+LAYERED = """\
+from torch import nn
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.head = nn.{layer}(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(self.rnn(x)[0])
+"""
+
+
+@pytest.mark.parametrize(("layer", "left"), [("LSTM", True), ("GRU", False), ("LSTMCell", False)])
+def test_an_lstm_of_another_file_has_no_float16_kernel_on_the_cpu(
+    layer: str, left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = project(tmp_path, monkeypatch, train=TAGGER, tagger=LAYERED.format(layer=layer))
+    assert (result.after == result.before) is left
+    assert any("an LSTM has no float16 kernel on the CPU" in note.text for note in result.left) is left

@@ -16,6 +16,7 @@ from mplint.program.trace import Entry, possible
 from mplint.program.values import Object
 from mplint.recipes.clip_in_optimizer import thresholds
 
+OPTIMIZERS = ("keras.optimizers.", "tensorflow.keras.optimizers.", "tf_keras.optimizers.", "tensorflow.optimizers.")
 PASSING = ("apply_gradients", "apply", "minimize")  # what an optimizer around another one passes on
 WHY = "clips at a threshold that is scaled as the loss is, since the gradients are unscaled only when they are applied"
 
@@ -46,7 +47,7 @@ def unscaled_updates(scene: Scene) -> Iterator[tuple[ast.AST, str]]:
     told: set[ast.AST] = set()
     for entry, event in scene.events("gradients applied", "minimized"):
         node = scene.here(event)
-        if node is None or node in told or event.function in PASSING or not in_float16(event) or is_scaled(entry, event):
+        if node is None or node in told or passes_on(scene, event) or not in_float16(event) or is_scaled(entry, event):
             continue
         told.add(node)
         if scene.node(event.place) is None:
@@ -61,6 +62,14 @@ def unscaled_updates(scene: Scene) -> Iterator[tuple[ast.AST, str]]:
             f"LossScaleOptimizer where it is built, and take the gradients of `{receiver}.scale_loss(loss)`; or use mixed_bfloat16, which "
             "needs no scaling",
         )
+
+
+def passes_on(scene: Scene, event: Event) -> bool:
+    """Whether an update is that of an optimizer by another one; a model's own method of that name is where its gradients go."""
+    node = scene.node(event.place)
+    owner = scene.file.syntax.enclosing_class(node) if node is not None else None
+    names = scene.file.names.base_names(owner) if owner is not None else []
+    return event.function in PASSING and (owner is None or any(n.startswith(OPTIMIZERS) or n.endswith("Optimizer") for n in names))
 
 
 def in_float16(event: Event) -> bool:

@@ -32,6 +32,7 @@ def device_type(models: Models, node: ast.AST) -> str | None:
     return literal or _of_model(models, node)
 
 
+NAMED = re.compile(r"(?:\.to\(|device\()[\"'](cuda|mps|xpu|cpu)\b|\.(cuda)\(\)")
 MOVES = re.compile(r"\.cuda\b|[\"']cuda\b|\.to\(")
 
 
@@ -60,8 +61,17 @@ def _of_model(models: Models, node: ast.AST) -> str | None:
     for part in sorted((n for n in own if isinstance(n.ctx, ast.Load)), key=position):
         known = models.is_model(part) or _gives_parameters(file, part)
         if known and isinstance(part.value, ast.Name) and part.value.id == "self" and _visible(file, part, node):
+            if owner is not None and home is not None and home.name == "__init__" and models.is_module_class(owner):
+                return _of_moves(models)  # its weights are on the CPU until somebody moves the whole
             return f"next({ast.unparse(part)}.parameters()).device.type"
     return None
+
+
+def _of_moves(models: Models) -> str | None:
+    """The device type that all files which run with the program move to, where they name but one."""
+    files = [models.file, *(models.execution.trace.file(path) for path in models.execution.beside)]
+    named = {kind or called for file in files if file is not None for kind, called in NAMED.findall(file.document.text)}
+    return f'"{named.pop()}"' if len(named) == 1 else None
 
 
 def _gives_parameters(file: SourceFile, name: ast.Name | ast.Attribute) -> bool:

@@ -48,7 +48,8 @@ class Spelling:
 
     def _switch(self, device: str) -> str:
         """LSTMs have no float16 kernel on most CPUs: there such a program goes on in float32."""
-        if self.dtype != "float16" or not has_lstm(self.file) or device == '"cuda"':
+        found = has_lstm(self.file) or (device == '"cpu"' and runs_lstm(self.models.execution))
+        if self.dtype != "float16" or not found or device == '"cuda"':
             return ""
         require(device != '"cpu"', "an LSTM has no float16 kernel on the CPU: train in mixed_bfloat16, or on an accelerator")
         return f'enabled={device} != "cpu"'
@@ -58,6 +59,13 @@ def has_lstm(file: SourceFile) -> bool:
     """Whether the program may build an LSTM: its name stands in code, or in a text that may choose it, and not in a comment alone."""
     named = (getattr(node, field, None) for node in ast.walk(file.tree) for field in ("id", "attr", "name", "value"))
     return "LSTM" in file.document.text and any(isinstance(name, str) and "LSTM" in name and " " not in name for name in named)
+
+
+def runs_lstm(execution: Execution) -> bool:
+    """Whether a file that runs with the program makes an LSTM of torch (its cells alone have such kernels)."""
+    files = (execution.trace.file(path) for path in execution.beside)
+    calls = (call.func for file in files if file is not None for call in file.syntax.all(ast.Call))
+    return any((func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")) == "LSTM" for func in calls)
 
 
 def torch_name(file: SourceFile) -> str:
