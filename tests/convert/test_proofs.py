@@ -276,3 +276,20 @@ def test_looking_whether_a_large_weight_is_beyond_the_range_keeps_no_map_of_it(t
     assert [stencil.is_beyond(value) for value in weights] == [False, True]
     tensors = [value.const_value for value in weights]
     assert all(isinstance(tensor, ir.ExternalTensor) and tensor.raw is None for tensor in tensors)
+
+
+def test_what_is_done_for_large_models_changes_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "g (float[N,48] x) => (float[N,48] y) { a = MatMul(x, W) b = Relu(a) y = MatMul(b, V) }"
+    path = model(text, tmp_path / "a.onnx", W=rng(48, 48, scale=0.1), V=rng(48, 48, scale=0.1))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    written = []
+    for name in ("usual", "large"):
+        result = converted(path)
+        assert result.proven and result.heavy_half == 2
+        result.save(target := str(tmp_path / f"{name}.onnx"))
+        written.append((result.error, Path(target).read_bytes()))
+        for module in ("run", "convert"):
+            monkeypatch.setattr(f"mplint.conversion.onnx.{module}.LARGE", 0)
+    assert written[0] == written[1]
+    assert not list((tmp_path / "scratch").iterdir())
