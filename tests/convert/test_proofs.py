@@ -15,6 +15,7 @@ from mplint.conversion.api import convert_file
 from mplint.conversion.distance import distance
 from mplint.conversion.onnx.convert import load
 from mplint.conversion.onnx.half_emulation import to_strict
+from mplint.conversion.onnx.instrument import Stencil
 from mplint.conversion.onnx.run import Session
 from mplint.conversion.onnx.samples import given, samples
 from mplint.conversion.onnx.types import infer_types
@@ -242,3 +243,53 @@ def test_most_of_a_deep_network_is_half_where_no_single_tensor_is_to_blame(tmp_p
     assert whole.error is not None
     tight = convert_file(path, path, policy("mixed_float16", whole.error * 1.6), Options(), [str(tmp_path / "d.npz")], "cuda")
     assert tight.proven and tight.heavy_half >= 20
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_an_emulation_that_holds_weights_in_half_gives_the_same(half: str, tmp_path: Path) -> None:
+    text = """g (float[2,48] x, bool c) => (float[2,48] y) { a = MatMul(x, W) b = MatMul(a, W)
+              y = If(c) <then_branch = then () => (float[2,48] t) { t = MatMul(b, V) },
+                         else_branch = other () => (float[2,48] e) { e = Relu(b) }> }"""
+    path = model(text, tmp_path / "a.onnx", W=rng(48, 48, scale=0.1), V=rng(48, 48, scale=0.1))
+    result = convert_file(path, path, policy(f"mixed_{half}"), Options(), (), "cuda")
+    target = str(tmp_path / "b.onnx")
+    result.save(target)
+    outputs = []
+    for thin in (False, True):
+        strict = ir.load(target)
+        infer_types(strict)
+        to_strict(strict, thin=thin)
+        held = [v for v in strict.graph.initializers.values() if v.dtype == ir.DataType[half.upper()]]
+        assert len(held) == (2 if thin else 0)
+        outputs += [Session(strict).run({"x": rng(2, 48, seed=1), "c": np.array(flag)}) for flag in (True, False)]
+    assert all(np.array_equal(one[0], other[0]) for one, other in zip(outputs[:2], outputs[2:], strict=True))
+    assert not np.array_equal(outputs[0][0], outputs[1][0])
+
+
+def test_looking_whether_a_large_weight_is_beyond_the_range_keeps_no_map_of_it(tmp_path: Path) -> None:
+    text = "g (float[2,48] x) => (float[2,48] y) { a = MatMul(x, W) y = MatMul(a, V) }"
+    large = rng(48, 48)
+    large[3, 4] = -7e4
+    loaded = load(model(text, tmp_path / "a.onnx", W=rng(48, 48), V=large)).model
+    weights = [loaded.graph.initializers[name] for name in "WV"]
+    stencil = Stencil(loaded, weights, [("float16",)] * 2)
+    assert [stencil.is_beyond(value) for value in weights] == [False, True]
+    tensors = [value.const_value for value in weights]
+    assert all(isinstance(tensor, ir.ExternalTensor) and tensor.raw is None for tensor in tensors)
+
+
+def test_what_is_done_for_large_models_changes_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "g (float[N,48] x) => (float[N,48] y) { a = MatMul(x, W) b = Relu(a) y = MatMul(b, V) }"
+    path = model(text, tmp_path / "a.onnx", W=rng(48, 48, scale=0.1), V=rng(48, 48, scale=0.1))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    written = []
+    for name in ("usual", "large"):
+        result = converted(path)
+        assert result.proven and result.heavy_half == 2
+        result.save(target := str(tmp_path / f"{name}.onnx"))
+        written.append((result.error, Path(target).read_bytes()))
+        for module in ("run", "convert"):
+            monkeypatch.setattr(f"mplint.conversion.onnx.{module}.LARGE", 0)
+    assert written[0] == written[1]
+    assert not list((tmp_path / "scratch").iterdir())

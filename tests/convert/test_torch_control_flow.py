@@ -43,6 +43,38 @@ def scanned(net, x):  # type: ignore[no-untyped-def]
     return scan(step, torch.zeros_like(x[0]), x, dim=0)[1]
 
 
+def loop_with_branches(net, x):  # type: ignore[no-untyped-def]
+    from torch._higher_order_ops.while_loop import while_loop
+
+    def body(at, v):  # type: ignore[no-untyped-def]
+        return at + 1, torch.cond(v.square().sum() >= 0, lambda v: torch.tanh(net.one(v)), lambda v: torch.sigmoid(net.other(v)), (v,))
+
+    return while_loop(lambda at, v: at < 3, body, (torch.tensor(0), x))[1]
+
+
+def large_in_a_branch(net, x):  # type: ignore[no-untyped-def]
+    return torch.cond(x.square().sum() >= 0, lambda v: net.one(v * 2e4) / 3e4 + v, lambda v: v * 1.0, (x,))
+
+
+def large_in_a_loop(net, x):  # type: ignore[no-untyped-def]
+    from torch._higher_order_ops.while_loop import while_loop
+
+    return while_loop(lambda at, v: at < 3, lambda at, v: (at + 1, net.one(v * 2e4) / 3e4 + v), (torch.tensor(0), x))[1]
+
+
+def one_large_one_not(net, x):  # type: ignore[no-untyped-def]
+    from torch._higher_order_ops.while_loop import while_loop
+
+    def body(at, v):  # type: ignore[no-untyped-def]
+        return at + 1, net.one(v * 2e4) / 3e4 + torch.tanh(net.other(v))
+
+    return while_loop(lambda at, v: at < 3, body, (torch.tensor(0), x))[1]
+
+
+def products(net, x):  # type: ignore[no-untyped-def]
+    return torch.cond(x.square().sum() >= 0, lambda v: torch.mm(v, net.one.weight), lambda v: v * 1.0, (x,))
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("flow", "shape", "heavy"), [(branches, (4, 16), 3), (loop, (4, 16), 2), (scanned, (5, 4, 16), 2)])
 def test_what_is_heavy_in_a_body_is_half(flow: Callable[..., object], shape: tuple[int, ...], heavy: int, tmp_path: object) -> None:
@@ -69,7 +101,37 @@ def test_a_branch_that_no_sample_takes_stays_float32(tmp_path: object) -> None:
     np.savez(f"{tmp_path}/0.npz", x=x.numpy())
     result = mplint.convert(torch.export.export(Net(branches).eval(), (x,)), calibration=[str(tmp_path)])
     assert result.proven and (result.heavy_half, result.heavy) == (2, 3)
-    assert ("false_graph_0", "no sample takes this branch") in result.kept
+    assert ("false_graph_0.linear", "no sample runs it") in result.kept
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_branch_in_a_loop_that_no_sample_takes_stays_float32() -> None:
+    program = torch.export.export(Net(loop_with_branches).eval(), (torch.rand(4, 16),))
+    result = mplint.convert(program)
+    assert result.proven and (result.heavy_half, result.heavy) == (2, 3)
+    assert ("while_loop_body_graph_0.false_graph_0.linear", "no sample runs it") in result.kept
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("flow", [large_in_a_branch, large_in_a_loop])
+def test_what_comes_near_the_range_in_a_body_stays_float32(flow: Callable[..., object]) -> None:
+    net, x = Net(flow).eval(), torch.randn(4, 16)
+    result = mplint.convert(torch.export.export(net, (x,)))
+    assert result.proven and (result.heavy_half, result.heavy) == (1, 2)
+    assert any("linear" in name and "beyond the 65504 of float16" in reason for name, reason in result.kept), result.kept
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_one_operator_of_a_body_stays_float32_and_the_other_becomes_half() -> None:
+    net, x = Net(one_large_one_not).eval(), torch.randn(4, 16)
+    result = mplint.convert(torch.export.export(net, (x,)))
+    assert result.proven and (result.heavy_half, result.heavy) == (2, 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_keep_finds_what_only_a_body_has() -> None:
+    result = mplint.convert(torch.export.export(Net(products).eval(), (torch.randn(4, 16),)), keep=["mm"])
+    assert (result.heavy_half, result.heavy) == (1, 2)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -7,35 +7,63 @@ cores do. Works for bfloat16 too, and for operators with no half kernel.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import onnx_ir as ir
 
 from mplint.conversion.onnx.constants import shape_of
-from mplint.conversion.onnx.lean import release
+from mplint.conversion.onnx.instrument import holders_of, outermost
+from mplint.conversion.onnx.lean import KEPT, release
 from mplint.conversion.onnx.program import bodies
 from mplint.conversion.onnx.schemas import DTYPE_ATTRIBUTE
 
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
-def to_strict(model: ir.Model, *, rounded: bool = True) -> None:
+def to_strict(model: ir.Model, *, rounded: bool = True, thin: bool = False) -> None:
     """Rewrite a half or mixed model whose values carry their types into its float32 emulation, in place.
 
-    Not `rounded`, it is the float32 model that it stands for: nothing is stored in half but constants.
+    Not `rounded`, it is the float32 model that it stands for: nothing is stored in half but constants. A `thin` one holds its large weights
+    in half, each of which is float32 from where it is taken first: they do not stand in memory in float32 all at once.
     """
+    held: dict[ir.Value, ir.TensorProtocol] = {}
     for body, _ in bodies(model):
         for value in body.inputs:
             _widen(value)
         if isinstance(body, ir.Graph):
             for value in body.initializers.values():
                 if value.const_value is not None and value.const_value.dtype in HALVES:
+                    if thin and body is model.graph and value.const_value.nbytes > KEPT and not value.is_graph_input():
+                        held[value] = value.const_value
                     value.const_value = _float32(value.const_value)
                 _widen(value)
         for node in list(body):
             _node(body, node, rounded=rounded)
         for value in body.outputs:  # of what else than nodes
             _widen(value)
+    if held:
+        _hold(model, held)
+
+
+def _hold(model: ir.Model, held: Mapping[ir.Value, ir.TensorProtocol]) -> None:
+    """Let a model hold weights in half, with a cast of each in front of the first node that takes it."""
+    graph = model.graph
+    places = {node: at for at, node in enumerate(graph)}
+    holders = holders_of(model)
+    for value, tensor in held.items():
+        uses = [(use.node, use.idx) for use in value.uses()]
+        takers = [top for node, _ in uses if (top := outermost(node, holders)) in places]
+        if len(takers) < len(uses) or not uses or value.is_graph_output():
+            continue
+        name = value.name or ""
+        stored = ir.Value(name=f"{name}__held", type=ir.TensorType(tensor.dtype), shape=value.shape, const_value=tensor)
+        cast = ir.node("Cast", [stored], {"to": int(ir.DataType.FLOAT)}, outputs=[ir.Value(name=name, type=value.type, shape=value.shape)])
+        for node, position in uses:
+            node.replace_input_with(position, cast.outputs[0])
+        del graph.initializers[name]
+        graph.register_initializer(stored)
+        graph.insert_before(min(takers, key=places.__getitem__), cast)
 
 
 def _node(body: ir.Graph | ir.Function, node: ir.Node, *, rounded: bool) -> None:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
 from mplint.conversion.onnx.constants import rounded, tensor_of
-from mplint.conversion.onnx.lean import Lean, lean
+from mplint.conversion.onnx.lean import Lean, array_of, lean
 from mplint.conversion.onnx.program import is_constant
 from mplint.conversion.onnx.types import Body
 from mplint.conversion.planner import MARGIN
@@ -106,7 +106,7 @@ class Stencil:
         found = {}
         for value in self.candidates:
             if value.is_initializer() and value.name in self.base.weights:
-                takers = [top for use in value.uses() if (top := _outermost(use.node, holders)) in places]
+                takers = [top for use in value.uses() if (top := outermost(use.node, holders)) in places]
                 if takers:
                     found[value] = min(takers, key=places.__getitem__)
         return found
@@ -124,8 +124,9 @@ class Stencil:
         if value not in self.beyond:
             tensor = tensor_of(value)
             assert tensor is not None
-            array = tensor.numpy()
-            self.beyond[value] = bool(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)) > FLOAT16_MAX)
+            array = array_of(tensor)  # in the one map of its file, and with no second one of its size
+            top, least = np.max(array, initial=0.0, where=np.isfinite(array)), np.min(array, initial=0.0, where=np.isfinite(array))
+            self.beyond[value] = max(float(top), -float(least)) > FLOAT16_MAX
         return self.beyond[value]
 
     def rounded(self, value: ir.Value, array: np.ndarray) -> np.ndarray:
@@ -373,7 +374,7 @@ def holders_of(model: ir.Model) -> dict[Body, ir.Node]:
     return found
 
 
-def _outermost(node: ir.Node, holders: Mapping[Body, ir.Node]) -> ir.Node:
+def outermost(node: ir.Node, holders: Mapping[Body, ir.Node]) -> ir.Node:
     """The node of the main graph that a node is, or in whose bodies it lies."""
     while node.graph is not None and node.graph in holders:
         node = holders[node.graph]

@@ -5,17 +5,23 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import cache
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-from mplint.conversion.onnx.lean import Lean, lean, value_of
+from mplint.conversion.onnx.lean import STORE, Lean, lean, value_of
 from mplint.conversion.onnx.read import read
 from mplint.processors import processors
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 Feed = Mapping[str, np.ndarray]
 Outputs = list[object]
@@ -76,17 +82,19 @@ class Session:
         options.enable_mem_pattern = False  # one buffer for all tensors, as large as they are together
         options.execution_order = ort.ExecutionOrder.PRIORITY_BASED  # what looks at a tensor runs when it is there, and keeps it no longer
         held = [value_of(tensor) for tensor in thin.weights.values()]
-        options.add_external_initializers(list(thin.weights), held)
+        if not large:
+            options.add_external_initializers(list(thin.weights), held)
         for name, value in zip(thin.weights, held, strict=True):  # without this, it copies them
             options.add_initializer(name, value)
         self.held = held
-        try:
-            self.session = ort.InferenceSession(thin.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        except Exception:
-            if optimize:
-                raise
-            forget_types(thin.proto)  # what is made to measure needs none
-            self.session = ort.InferenceSession(thin.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        with _empty_store(thin, options) if large else nullcontext():
+            try:
+                self.session = ort.InferenceSession(thin.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            except Exception:
+                if optimize:
+                    raise
+                forget_types(thin.proto)  # what is made to measure needs none
+                self.session = ort.InferenceSession(thin.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
         OPEN.add(self)
         self.aliases = thin.aliases
         self.inputs = {item.name: item.type for item in self.session.get_inputs()}
@@ -109,6 +117,19 @@ class Session:
             del self.session
             trim()
         self.held = []
+
+
+@contextmanager
+def _empty_store(thin: Lean, options: ort.SessionOptions) -> Iterator[None]:
+    """The file in which a message says that its weights lie, with nothing in it: they are given, and it only asks whether there is one.
+
+    External initializers would be copied while the model is loaded. What folds constants would read the file: it is to be off.
+    """
+    with tempfile.TemporaryDirectory(prefix="mplint-") as folder:
+        with open(os.path.join(folder, STORE), "wb") as stream:
+            stream.truncate(max((tensor.nbytes for tensor in thin.weights.values()), default=0))
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        yield
 
 
 def _fitting(array: np.ndarray, kind: str) -> np.ndarray:

@@ -2,98 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import fx
 
-from mplint.conversion.policy import Options
+from mplint.conversion.policy import Options, Policy
 from mplint.conversion.torch.operators import HEAVY, RECURRENT, base_name
 from mplint.conversion.torch.program import is_float, names_of
-from mplint.conversion.torch.run import flat_run
-from mplint.conversion.torch.samples import Sample
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
 
 
 class Bodies(NamedTuple):
-    """How many heavy operators in the bodies of a program are half now, and the casts that this took."""
+    """The heavy operators in the bodies of a program that are half now, and the casts that this took."""
 
-    half: int = 0
+    halves: tuple[fx.Node, ...] = ()
     casts: int = 0
 
 
-class Inside(NamedTuple):
-    """What says how bodies turn to half: the user's options, and the names of those that no sample runs."""
-
-    options: Options
-    unseen: frozenset[str] = frozenset()
-
-
-def bodies(module: fx.GraphModule) -> Iterator[fx.GraphModule]:
-    """The graphs within a graph."""
-    return (inner for inner in module.modules() if isinstance(inner, fx.GraphModule) and inner is not module)
+def heavy_within(module: fx.GraphModule) -> dict[str, fx.Node]:
+    """The heavy operators that the bodies of a graph have, by the names of the bodies and their own."""
+    found: dict[str, fx.Node] = {}
+    for path, body in module.named_modules():
+        if body is not module and isinstance(body, fx.GraphModule):
+            nodes = (node for node in body.graph.nodes if node.op == "call_function" and base_name(node.target) in HEAVY)
+            found |= {f"{path}.{node.name}": node for node in nodes}
+    return found
 
 
-def heavy_within(module: fx.GraphModule) -> int:
-    """How many heavy operators the bodies of a graph have."""
-    nodes = (node for body in bodies(module) for node in body.graph.nodes)
-    return sum(node.op == "call_function" and base_name(node.target) in HEAVY for node in nodes)
+def staying(module: fx.GraphModule, policy: Policy, options: Options, largest: Mapping[fx.Node, float]) -> dict[str, str]:
+    """Why heavy operators in the bodies of a graph stay float32, by their names.
 
-
-def never_taken(program: ExportedProgram, samples: Sequence[Sample]) -> frozenset[str]:
-    """The names of the branches of a program's conds that no sample takes."""
-    seen: dict[fx.Node, set[bool]] = {}
-
-    def after(node: fx.Node, result: Any) -> Any:
-        for user in node.users:
-            if str(user.target) == "cond" and user.args[0] is node:
-                seen.setdefault(user, set()).add(bool(result))
-        return result
-
-    for sample in samples:
-        flat_run(program, sample, after)
-    pairs = ((node.args[1 if side else 2], taken, side) for node, taken in seen.items() for side in (True, False))
-    return frozenset(str(branch.target) for branch, taken, side in pairs if side not in taken and isinstance(branch, fx.Node))
-
-
-def turned(module: fx.GraphModule, half: torch.dtype, options: Options, unseen: Collection[str] = ()) -> Bodies:
-    """Put the heavy operators of the bodies of a graph in half, each with casts around it; what enters and leaves a body keeps its type.
-
-    Bodies that are `unseen` stay as they are.
+    `largest` says how large each tensor gets that a sample makes, with a margin: those of a body that none runs are not there.
     """
-    count = casts = 0
-    left = {id(inner) for name in unseen for inner in module.get_submodule(name).modules()}
-    for body in bodies(module):
-        if id(body) in left:
+    found: dict[str, str] = {}
+    for name, node in heavy_within(module).items():
+        if base_name(node.target) in RECURRENT or not is_float(node):
+            found[name] = "in a body it has no half form"
+        elif asked := options.stays(names_of(node)):
+            found[name] = asked
+        elif node not in largest:
+            found[name] = "no sample runs it"
+        else:
+            sizes = {one.name: largest.get(one, 0.0) for one in (node, *filter(is_float, node.all_input_nodes))}
+            most = max(sizes, key=lambda one: sizes[one])
+            if sizes[most] > policy.largest:
+                found[name] = f"{most} may reach {sizes[most]:.3g}, beyond the {policy.largest:.5g} of {policy.half}"
+    return found
+
+
+def turned(module: fx.GraphModule, half: torch.dtype, stays: Collection[str]) -> Bodies:
+    """Put the heavy operators of the bodies of a graph in half but those that stay, each with casts around it.
+
+    What enters and leaves a body keeps its type.
+    """
+    halves: list[fx.Node] = []
+    casts: dict[fx.Node, fx.Node] = {}
+    for name, node in heavy_within(module).items():
+        if name in stays:
             continue
-        made: dict[fx.Node, fx.Node] = {}
-        for node in list(body.graph.nodes):
-            if node.op != "call_function" or base_name(node.target) not in HEAVY:
-                continue
-            if base_name(node.target) in RECURRENT or not is_float(node) or options.stays(names_of(node)):
-                continue
-            for operand in filter(is_float, node.all_input_nodes):
-                if operand not in made:
-                    made[operand] = _cast(body, operand, half)
-                node.replace_input_with(operand, made[operand])
-            node.meta["val"] = node.meta["val"].to(half)
-            back = _cast(body, node, torch.float32)
-            node.replace_all_uses_with(back, delete_user_cb=lambda user, back=back: user is not back)
-            count, casts = count + 1, casts + 1
-        casts += len(made)
-        body.graph.lint()
-        body.recompile()
-    return Bodies(count, casts)
+        for operand in filter(is_float, node.all_input_nodes):
+            if operand not in casts:
+                casts[operand] = _cast(operand, half)
+            node.replace_input_with(operand, casts[operand])
+        node.meta["val"] = node.meta["val"].to(half)
+        users = list(node.users)
+        back = _cast(node, torch.float32)
+        for user in users:
+            user.replace_input_with(node, back)
+        halves.append(node)
+    for body in module.modules():
+        if body is not module and isinstance(body, fx.GraphModule):
+            body.graph.lint()
+            body.recompile()
+    return Bodies(tuple(halves), len(casts) + len(halves))
 
 
-def _cast(body: fx.GraphModule, node: fx.Node, dtype: torch.dtype) -> fx.Node:
+def _cast(node: fx.Node, dtype: torch.dtype) -> fx.Node:
     """A cast of a value right after it, or after the last input of the body."""
-    place = node if node.op != "placeholder" else [one for one in body.graph.nodes if one.op == "placeholder"][-1]
-    with body.graph.inserting_after(place):
-        made: fx.Node = body.graph.call_function(torch.ops.aten._to_copy.default, (node,), {"dtype": dtype})
+    place = node if node.op != "placeholder" else [one for one in node.graph.nodes if one.op == "placeholder"][-1]
+    with node.graph.inserting_after(place):
+        made: fx.Node = node.graph.call_function(torch.ops.aten._to_copy.default, (node,), {"dtype": dtype})
     made.meta = {key: value for key, value in node.meta.items() if key in ("nn_module_stack", "stack_trace", "source_fn_stack")}
     made.meta["val"] = node.meta["val"].to(dtype)
     return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import fx
 from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, plan, reasons
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
-from mplint.conversion.torch.bodies import Inside, bodies, heavy_within, never_taken
+from mplint.conversion.torch.bodies import heavy_within, staying
 from mplint.conversion.torch.files import first_line, save, weight_bytes
 from mplint.conversion.torch.measure import Measurement, saturates
 from mplint.conversion.torch.program import Program, analyze, functional
@@ -42,7 +42,6 @@ def convert_graph(original: ExportedProgram, policy: Policy, options: Options, e
     options.tell("trying every operator in half")
     try:
         program = analyze(exported, policy, options, expected.samples[0], expected.device)
-        options.check_keep()
         measured = Measurement(program, policy, expected)
     except ConversionError:
         raise
@@ -51,19 +50,22 @@ def convert_graph(original: ExportedProgram, policy: Policy, options: Options, e
     options.tell("measuring which tensors may be half")
     unsafe = measured.unsafe(policy.tolerance, options.tell)
     beyond = [node for node, size in measured.largest.items() if size > policy.largest and node.op == "placeholder" and saturates(node)]
-    inside = Inside(options, never_taken(exported, expected.samples)) if any(bodies(exported.graph_module)) else None
+    stays = staying(exported.graph_module, policy, options, measured.largest)
+    options.check_keep()
+    within = heavy_within(exported.graph_module)
     for attempt in range(ATTEMPTS):
         options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
         halves = plan(program, unsafe, attempt)
         if infinite := unstorable(program, halves, beyond):
             unsafe |= dict.fromkeys(infinite, f"float32 is asked of it too, and it is beyond the range of {policy.half}")
             halves = plan(program, unsafe, attempt)
-        result = _attempt(original, program, halves, policy, measured.references, expected, inside)
-        if result.problems and inside is not None:  # with all bodies in float32
-            result = _attempt(original, program, halves, policy, measured.references, expected, None)
+        result = _attempt(original, program, halves, policy, measured.references, expected, stays)
+        if result.problems and len(stays) < len(within):  # with all bodies in float32
+            stays |= {name: f"in half, {result.problems[0]}" for name in within if name not in stays}
+            result = _attempt(original, program, halves, policy, measured.references, expected, stays)
         if not result.problems or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
-            result.kept += [(name, "no sample takes this branch") for name in sorted(inside.unseen if inside is not None else ())]
+            result.kept += stays.items()
             return result
     raise AssertionError("no attempt was made")
 
@@ -75,22 +77,22 @@ def _attempt(
     policy: Policy,
     references: Sequence[Arrays],
     expected: Expected,
-    inside: Inside | None,
+    stays: Collection[str],
 ) -> Conversion:
     try:
-        written = write(program, halves, policy, inside)
+        written = write(program, halves, policy, stays)
     except Exception as error:
         raise ConversionError(f"torch refuses the graph with casts ({first_line(error)}): --keep what it names, or report it") from None
     heavy = [n for n, operation in enumerate(program.operations) if operation.gain == HEAVY_GAIN]
     computing = [n for n, operation in enumerate(program.operations) if operation.node is not None]
-    within = heavy_within(program.exported.graph_module)
+    within = len(heavy_within(program.exported.graph_module))
     result = Conversion(
         policy,
         save=lambda target: save(written.program, target),
         heavy=len(heavy) + within,
-        heavy_half=sum(halves[n] for n in heavy) + written.bodies.half,
+        heavy_half=sum(halves[n] for n in heavy) + len(written.bodies.halves),
         operations=len(computing) + within,
-        operations_half=sum(halves[n] for n in computing) + written.bodies.half,
+        operations_half=sum(halves[n] for n in computing) + len(written.bodies.halves),
         casts_added=written.casts,
         size_before=weight_bytes(original),
         size_after=weight_bytes(written.program),

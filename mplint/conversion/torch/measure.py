@@ -103,11 +103,12 @@ class Measurement:
 
     def look(self, at: int) -> dict[fx.Node, float]:
         """What each candidate moves the outputs by, estimated from a run on a sample and one with all candidates rounded."""
+        graph = self.program.exported.graph
         plain: dict[fx.Node, torch.Tensor] = {}
         seen: dict[fx.Node, Seen] = {}
 
         def keep(node: fx.Node, result: Any) -> Any:
-            if is_float(node) and isinstance(result, torch.Tensor) and result.numel():
+            if node.graph is graph and is_float(node) and isinstance(result, torch.Tensor) and result.numel():
                 plain[node] = _picked(result)
             return result
 
@@ -120,7 +121,6 @@ class Measurement:
         sample = self.expected.samples[at]
         flat_run(self.program.exported, sample, keep)
         flat_run(self.program.exported, sample, compare)
-        graph = self.program.exported.graph
         steps = [
             Step([one for one in node.all_input_nodes if is_float(one)], (node,), adds=base_name(node.target) in ADDING)
             for node in graph.nodes

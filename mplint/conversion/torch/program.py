@@ -191,6 +191,8 @@ def _tried(
     uses = {node: len(node.users) for node in exported.graph.nodes}
 
     def after(node: fx.Node, result: Any) -> Any:
+        if node not in uses:  # within a body
+            return result
         if node.op == "call_function" and str(node.target) != "<built-in function getitem>" and _touches(node):
             args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
             half = torch_half(wanted[node])

@@ -28,7 +28,10 @@ def unchanged(_: fx.Node, result: Any) -> Any:
 
 
 class Runner(fx.Interpreter):
-    """Runs the flat graph of a program; `after` sees each node's result and says what its users get."""
+    """Runs the flat graph of a program; `after` sees each node's result and says what its users get.
+
+    It goes through branches and loop bodies (cond, while_loop, scan, map) node by node too.
+    """
 
     def __init__(self, module: fx.GraphModule, after: After = unchanged) -> None:
         super().__init__(module)
@@ -37,6 +40,31 @@ class Runner(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         """Run a node."""
         return self.after(n, super().run_node(n))
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator; one that runs graphs of its own, within this runner."""
+        if isinstance(target, torch._ops.HigherOrderOperator) and not kwargs:
+            name = str(target)
+            if name == "cond":
+                taken, branch, other, operands = args
+                return self._inner(branch if taken else other, *operands)
+            if name == "while_loop":
+                going, body, carried, rest = args
+                while self._inner(going, *carried, *rest):
+                    carried = self._inner(body, *carried, *rest)
+                return tuple(carried)
+            if name in ("scan", "map_impl") and (many := args[-2]) and len(many[0]):
+                state = list(args[1]) if name == "scan" else []
+                rows = []
+                for row in zip(*many, strict=True):
+                    found = self._inner(args[0], *state, *row, *args[-1])
+                    state, made = list(found[: len(state)]), found[len(state) :]
+                    rows.append(made)
+                return [*state, *map(torch.stack, zip(*rows, strict=True))]
+        return super().call_function(target, args, kwargs)
+
+    def _inner(self, body: fx.GraphModule, *operands: Any) -> Any:
+        return type(self)(body, self.after).run(*operands)
 
 
 def flat_inputs(program: ExportedProgram, sample: Sample) -> list[Any]:
@@ -70,7 +98,7 @@ def largest(program: ExportedProgram, samples: Iterable[Sample]) -> dict[str, fl
     found: dict[str, float] = {}
 
     def after(node: fx.Node, result: Any) -> Any:
-        if isinstance(result, torch.Tensor) and result.is_floating_point() and result.numel():
+        if node.graph is program.graph and isinstance(result, torch.Tensor) and result.is_floating_point() and result.numel():
             size = float(result.detach().abs().max())
             found[node.name] = max(found.get(node.name, 0.0), size if not math.isnan(size) else math.inf)
         return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +14,7 @@ from torch.utils import _pytree
 
 from mplint.conversion.planner import FLOAT
 from mplint.conversion.policy import Policy
-from mplint.conversion.torch.bodies import Bodies, Inside, turned
+from mplint.conversion.torch.bodies import Bodies, turned
 from mplint.conversion.torch.operators import FORM, base_name
 from mplint.conversion.torch.program import Program, fitting, is_float
 from mplint.conversion.torch.run import half_of, in_half, torch_half
@@ -34,14 +34,15 @@ class Written(NamedTuple):
     bodies: Bodies
 
 
-def write(program: Program, halves: Sequence[bool], policy: Policy, inside: Inside | None = None) -> Written:
+def write(program: Program, halves: Sequence[bool], policy: Policy, stays: Collection[str] = ()) -> Written:
     """The program with the operations of `halves` in half; the original stays as it is.
 
     A weight keeps its name. It is stored in half where every operation that takes it computes in half, and where no other name shares
     its memory in float32; else it stays float32, and one cast serves all. Weights that are stored in half are for inference: an optimizer
-    needs the float32 ones of the original. Branches and loop bodies stay float32 without what says how they turn, `inside`.
+    needs the float32 ones of the original. Heavy operators in branches and loop bodies that `stays` names remain
+    float32.
     """
-    return _Writer(program, halves, policy).written(inside)
+    return _Writer(program, halves, policy).written(stays)
 
 
 def unstorable(program: Program, halves: Sequence[bool], beyond: Sequence[fx.Node]) -> list[fx.Node]:
@@ -86,7 +87,7 @@ class _Writer:
         self.root = dict(list(next(filter(None, stacks), {}).items())[:1])  # the module that everything is in
         self.casts: dict[tuple[fx.Node, torch.dtype], fx.Node] = {}
 
-    def written(self, inside: Inside | None) -> Written:
+    def written(self, stays: Collection[str]) -> Written:
         made: dict[fx.Node, tuple[int, ...]] = {}
         dtypes: dict[fx.Node, torch.dtype] = {}
         for node, (_, half) in self.stored.items():
@@ -104,7 +105,9 @@ class _Writer:
                 made[new], dtypes[new] = outputs, half
         self.module.graph.lint()
         self.module.recompile()
-        found = turned(self.module, self.half, *inside) if inside is not None else Bodies()
+        found = turned(self.module, self.half, stays)
+        made |= dict.fromkeys(found.halves, (0,))
+        dtypes |= dict.fromkeys(found.halves, self.half)
         return Written(self._exported(), len(self.casts) + found.casts, made, dtypes, found)
 
     def _turn(self, node: fx.Node, outputs: tuple[int, ...], half: torch.dtype) -> None:
