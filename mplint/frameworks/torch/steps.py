@@ -7,7 +7,7 @@ import re
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
-from mplint.program.conditions import Path, extend
+from mplint.program.conditions import Path, extend, none_of
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible, shown_symbol
 from mplint.program.values import BFLOAT, Autocast, Class, Place, State, Unknown
@@ -77,18 +77,23 @@ def following(entry: Entry, event: Event, path: Path) -> Iterator[tuple[Event, P
 def next_scaler_step(entry: Entry, event: Event, path: Path) -> Event | None:
     """The scaler's step that uses the gradients of an event, before they are computed anew.
 
-    Where they are zeroed under a condition of its own, like before `continue` where they are not finite, a step that still meets scaled
-    ones is on the other way.
+    Where they are zeroed under a condition of its own, like before `continue` where they are not finite, or before an attack, a step that
+    still meets scaled ones is on the other way.
     """
     zeroed = False
     for other, _ in following(entry, event, path):
+        if extend(path, other.path) is None:
+            continue  # on the way on which they were zeroed
         if other.kind == "scaler step":
             return other if not zeroed or meets_the_same(event, other) else None
         if other.kind in ("optimizer step", "gradients zeroed") and other.path <= path | event.path:
             return None
         if other.kind == "backward" and zeroed:
             return None
-        zeroed = zeroed or other.kind == "gradients zeroed"
+        if other.kind == "gradients zeroed":
+            asked = other.path - path - event.path
+            around = extend(path, none_of([asked])) if asked else None
+            path, zeroed = around or path, zeroed or around is None
     return None
 
 
