@@ -134,9 +134,10 @@ class Callers:
     project: Project
     ask: Ask
     libraries: Libraries = field(init=False)
-    known: dict[str, Sign | None] = field(default_factory=dict)
-    casting: dict[str, bool] = field(default_factory=dict)
-    running: dict[str, bool] = field(default_factory=dict)
+    known: dict[tuple[str, frozenset[str]], Sign | None] = field(default_factory=dict)
+    casting: dict[tuple[str, frozenset[str]], bool] = field(default_factory=dict)
+    running: dict[tuple[str, frozenset[str]], bool] = field(default_factory=dict)
+    speaking: dict[str, list[tuple[str, str, Spoken]]] = field(default_factory=dict)
     entered: dict[str, bool] = field(default_factory=dict)
     uses: dict[str, frozenset[str]] = field(default_factory=dict)
     importers: dict[str, list[str]] = field(default_factory=dict)
@@ -159,18 +160,20 @@ class Callers:
         if not self.libraries.holds(path):
             return None
         root = self.libraries.root_of(os.path.dirname(path)) or ""
-        if root not in self.known:
-            self.known[root] = self.of_programs(root) or said_in_texts(self.project, root)
-        return self.known[root]
+        apart = root, self.apart(root, path)
+        if apart not in self.known:
+            self.known[apart] = self.of_programs(*apart) or said_in_texts(self.project, root)
+        return self.known[apart]
 
     def cast_to_half(self, path: str) -> bool:
         """Whether a file belongs to a library whose models are cast to float16, by its own code, its examples or its tests."""
         if not self.run_in_half(path):
             return False
         root = self.libraries.root_of(os.path.dirname(path)) or ""
-        if root not in self.casting:
-            self.casting[root] = self.meant(self.spoken(root), lambda _, said: said.cast) is not None
-        return self.casting[root]
+        apart = root, self.apart(root, path)
+        if apart not in self.casting:
+            self.casting[apart] = self.meant(self.spoken(*apart), lambda _, said: said.cast) is not None
+        return self.casting[apart]
 
     def runs_itself(self, path: str) -> bool:
         """Whether a file belongs to a library that itself runs modules in float16, whichever they are: its trainers, or its tests.
@@ -180,9 +183,10 @@ class Callers:
         if not self.run_in_half(path):
             return False
         root = self.libraries.root_of(os.path.dirname(path)) or ""
-        if root not in self.running:
-            self.running[root] = self.meant(self.spoken(root), runs) is not None
-        return self.running[root]
+        apart = root, self.apart(root, path)
+        if apart not in self.running:
+            self.running[apart] = self.meant(self.spoken(*apart), runs) is not None
+        return self.running[apart]
 
     def uses_autocast(self, path: str) -> bool:
         """Whether a file belongs to a library whose own code or tests use autocast."""
@@ -197,12 +201,26 @@ class Callers:
         """The programs below a folder."""
         return [path for path in self.project.paths if (not root or path.startswith(f"{root}/")) and path.endswith(".py")]
 
-    def of_programs(self, root: str) -> Sign | None:
+    def apart(self, root: str, path: str) -> frozenset[str]:
+        """The scripts below a folder that speak of float16 and import a file by no way: what they run in it is something else.
+
+        One that imports nothing of the project and loads what it runs may run anything of it.
+        """
+        scripts = {said for said, _, _ in self.spoken(root) if said != path and not is_test_path(said) and self.is_program(said)}
+        below = ((script, self.project.graph.below([script])) for script in scripts)
+        return frozenset(script for script, reached in below if path not in reached and not (len(reached) == 1 and self.loads(script)))
+
+    def loads(self, path: str) -> bool:
+        """Whether a program loads something by torch's `load`, which may be a whole model."""
+        ir = self.project.ir(path)
+        return ir is not None and "load" in ir[2]
+
+    def of_programs(self, root: str, apart: frozenset[str]) -> Sign | None:
         """What tells that the programs below a folder have something computed in float16, or under autocast and not in bfloat16 alone.
 
         What a helper says that only tests call, nobody else means; nor does a loss scaler say anything without autocast.
         """
-        spoken = self.spoken(root)
+        spoken = self.spoken(root, apart)
         found = self.meant(spoken, lambda path, said: said.half or (said.named if is_test_path(path) else 0))
         if found is not None:
             return found
@@ -211,10 +229,14 @@ class Callers:
             return entered
         return entered if self.meant(spoken, lambda _, said: said.bfloat) is None else None
 
-    def spoken(self, root: str) -> list[tuple[str, str, Spoken]]:
-        """What the parts of the programs below a folder speak of, by path and name, tests last."""
-        paths = sorted(self.below(root), key=lambda path: (is_test_path(path), path))
-        return [(path, name, said) for path in paths for name, said in self.ask(path, speaks_of_float16) if said != SILENT]
+    def spoken(self, root: str, apart: frozenset[str] = frozenset()) -> list[tuple[str, str, Spoken]]:
+        """What the parts of the programs below a folder but some speak of, by path and name, tests last."""
+        found = self.speaking.get(root)
+        if found is None:
+            paths = sorted(self.below(root), key=lambda path: (is_test_path(path), path))
+            found = [(path, name, said) for path in paths for name, said in self.ask(path, speaks_of_float16) if said != SILENT]
+            self.speaking[root] = found
+        return [part for part in found if part[0] not in apart]
 
     def meant(self, spoken: Iterable[tuple[str, str, Spoken]], says: Callable[[str, Spoken], int]) -> Sign | None:
         """The first of the parts that say something which tells what the library is for."""
