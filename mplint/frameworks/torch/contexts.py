@@ -611,7 +611,11 @@ def forward(m: Machine, path: str, statement: IR, region: Region, one: Run) -> N
 
     begun = Place(path, one.own.place if one.own is not None else statement[1])
     if region.cast and instance is not None:
-        cast_module(m, instance, DType(region.autocast.dtype or HALF), begun if region.callers else region.place)
+        dtype = DType(region.autocast.dtype or HALF)
+        if region.callers:
+            cast_module(m, instance, dtype, begun, words="a caller casts this model to {}")
+        else:
+            cast_module(m, instance, dtype, region.place)
         m.events.clear()
         body()
     elif not region.cast:

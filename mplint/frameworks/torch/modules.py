@@ -789,13 +789,13 @@ def is_part(held: Object) -> bool:
     return held.kind in ("layer", "instance") or str(held.type).startswith("torch.nn.")
 
 
-def cast_module(m: Machine, module: Atom, dtype: Value, place: Place, depth: int = 0) -> None:
-    """A module, its parameters and its submodules in another dtype."""
+def cast_module(m: Machine, module: Atom, dtype: Value, place: Place, depth: int = 0, words: str = "the model is cast to {} here") -> None:
+    """A module, its parameters and its submodules in another dtype; `words` tell of it at the place."""
     owner = module.id if type(module) is Object else module
     chosen = next(iter(atoms(dtype)))
     asked = dtypes_given(chosen)
     letters = asked[0] if asked is not None else frozenset({ANY})
-    half = (Step(place, f"the model is cast to {named(next(iter(letters)))} here", By.MODEL),) if letters & HALVES else ()
+    half = (Step(place, words.format(named(next(iter(letters)))), By.MODEL),) if letters & HALVES else ()
     held = Tensor(letters, half, forward=letters & HALVES)
     if depth == 0:
         m.emit("module cast", place, module=module, dtypes=letters, autocast=m.state("autocast"), classes=classes_within(m, module))
@@ -808,7 +808,7 @@ def cast_module(m: Machine, module: Atom, dtype: Value, place: Place, depth: int
             if held_with is not None:
                 m.write(module.id, name, held_with)
     for inner in list(modules_in(m, module)):
-        cast_module(m, inner, dtype, place, depth + 1)
+        cast_module(m, inner, dtype, place, depth + 1, words)
 
 
 def module_method(m: Machine, module: Atom, name: str, args: Args, place: Place) -> Value | None:
