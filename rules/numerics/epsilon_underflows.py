@@ -93,8 +93,9 @@ class EpsilonUnderflows(Rule):
 
     ## Fix safety
     Unsafe. In an autocast region the guarded step is computed in float32, which costs memory; what comes of it is float32 until an
-    operation of the region casts it again. Elsewhere the epsilon becomes 1e-4, the same guard in float16, where the old one was 0 or
-    close to it: in float32 runs of the same code it is a larger one.
+    operation of the region casts it again. Where a sigmoid, softmax or tanh made what is guarded in half, the cast is put before that:
+    one behind it would mend the loss and not the gradients. Elsewhere the epsilon becomes 1e-4, the same guard in float16, where the old
+    one was 0 or close to it; there is no fix where the code also runs in float32, in which the old one guards well.
     In ONNX models and `.keras` archives, 1e-4 is written.
 
     ## Evidence
