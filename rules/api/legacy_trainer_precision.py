@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mplint.configs.trainers.config_file import ConfigFile
-from mplint.findings import Applicability, Confidence, Finding, Severity
-from mplint.frameworks.trainers.written import setups
+from mplint.findings import Applicability, Confidence, Finding, Location, Severity, numbered
+from mplint.frameworks.trainers.written import WrittenOptions, setups
 from mplint.program.trace import Trace
+from mplint.program.values import Place
 from mplint.program.verdict import Verdict
 from mplint.python.file import SourceFile
 from mplint.rule import Rule, Surroundings
 
 from .trainers.plugins import plugins
 from .trainers.spellings import Spelling, spellings
+
+MAX_USES = 4  # trainers shown that one default is given to
 
 
 class LegacyTrainerPrecision(Rule):
@@ -67,10 +70,26 @@ class LegacyTrainerPrecision(Rule):
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
-        """Report old spellings of settings, wherever their values come from."""
+        """Report old spellings of settings, wherever their values come from: once where one default gives several trainers theirs."""
+        shared: dict[tuple[Place | None, str], dict[Location, Finding]] = {}
         for found in setups(trace):
             for spelling in spellings(found.setup, trace.targets(trace.path_of(found.file))):
-                yield self._report(found.file, spelling, found.verdict)
+                made = self._report(found.file, spelling, found.verdict)
+                options = found.setup.options
+                place = options.decided_at(spelling.name) if isinstance(options, WrittenOptions) and spelling.name else None
+                if place is None:
+                    yield made
+                    continue
+                uses = shared.setdefault((place, spelling.message), {})
+                if made.location not in uses or made.confidence.rank > uses[made.location].confidence.rank:
+                    uses[made.location] = made
+        for (place, _), uses in shared.items():
+            if len(uses) == 1 or place is None:
+                yield from uses.values()
+                continue
+            first = max(uses.values(), key=lambda finding: finding.confidence.rank)
+            steps = numbered(tuple((location, "a trainer gets it here") for location in list(uses)[:MAX_USES]))
+            yield first._replace(location=trace.location(place), related=steps, fix=None)
 
     def check_source(self, file: SourceFile, around: Surroundings) -> Iterator[Finding]:
         """Report old names of plugin classes."""

@@ -20,12 +20,13 @@ from mplint.program.machine import Args, Event
 from mplint.program.trace import CALLERS, Trace
 from mplint.program.values import COMPUTE, FALSE, NONE, Constant, Place, Step, Tensor
 from mplint.python.arguments import set_keyword
-from mplint.python.syntax import argument
+from mplint.python.syntax import argument, last_name
 from mplint.rule import Consequence, Rule
 
 if TYPE_CHECKING:
     from mplint.graph.facts import GraphFacts
     from mplint.graph.numerics import Epsilon
+    from mplint.python.file import SourceFile
 
 # What becomes of what an epsilon of a model guards, by what becomes of the epsilon.
 FATES = {
@@ -40,6 +41,7 @@ LOST_ABOVE = "the largest float16 below 1 is 0.9995: a bound beyond 0.99976 roun
 LOST_AT_END = "the largest float16 below 1 is 0.9995: a bound beyond 0.99976 rounds to 1, where {} is infinite."
 GRADIENT = "'s gradient"
 MAX_SHOWN = 4
+SQUASHING = frozenset({"sigmoid", "softmax", "tanh"})
 STATISTIC = re.compile(r"perplexity|\bppl\b|usage|metrics?\b|\blogs?\b|\bstats?\b", re.I)
 # The optimizers of torch that divide by a root plus an epsilon, and its default.
 EPSILONS = {"Adam": 1e-8, "AdamW": 1e-8, "NAdam": 1e-8, "Adamax": 1e-8, "RMSprop": 1e-8, "Adagrad": 1e-10}
@@ -91,8 +93,9 @@ class EpsilonUnderflows(Rule):
 
     ## Fix safety
     Unsafe. In an autocast region the guarded step is computed in float32, which costs memory; what comes of it is float32 until an
-    operation of the region casts it again. Elsewhere the epsilon becomes 1e-4, the same guard in float16, where the old one was 0 or
-    close to it: in float32 runs of the same code it is a larger one.
+    operation of the region casts it again. Where a sigmoid, softmax or tanh made what is guarded in half, the cast is put before that:
+    one behind it would mend the loss and not the gradients. Elsewhere the epsilon becomes 1e-4, the same guard in float16, where the old
+    one was 0 or close to it; there is no fix where the code also runs in float32, in which the old one guards well.
     In ONNX models and `.keras` archives, 1e-4 is written.
 
     ## Evidence
@@ -137,20 +140,22 @@ class EpsilonUnderflows(Rule):
         named = place != first.event.place and place.path == first.event.place.path and line(place) != line(first.event.place)
         dtype = "float16, in which this computes wherever the model runs in half" if tensor.dtypes == {COMPUTE} else "float16"
         fate = f"is {'1' if value > HALFWAY else '0'}" if first.event.data["zero"] else "is subnormal"
+        saturated = saturating(trace, items)
         guards = f"so nothing guards {'the' if named else 'this'} {first.event.data['guard']}{' below' if named else ''}"
         return self.at(
             trace,
             place,
             f"`{text}` {fate} in {dtype}, {guards if first.event.data['zero'] else 'and dividing by it overflows'}{first.condition}",
             why=why(text, value, first.event.data["zero"] is True, str(first.event.data["guard"])),
-            help=f"{'' if value > HALFWAY else 'use 1e-4 or more here, or '}compute this step in float32 ({wide})",
+            help=f"{'' if value > HALFWAY else 'use 1e-4 or more here, or '}"
+            + (f"give `{saturated}` float32 ({wide} behind it comes too late)" if saturated else f"compute this step in float32 ({wide})"),
             confidence=sureness(trace, items, first),
             steps=(
                 *programs(trace).told(place.path, tensor),
                 *first.chain(tensor),
                 *(Step(at, f"the {guard} that it was to guard") for at, guard in guarded_places(items)),
             ),
-            fix=in_float32(trace, place, items) or (larger(trace, place) if value < HALFWAY else None),
+            fix=in_float32(trace, place, items) or (larger(trace, place) if value < HALFWAY and surely_half(items) else None),
         )
 
     def optimizers(self, trace: Trace) -> Iterator[Finding]:
@@ -233,12 +238,50 @@ def in_float32(trace: Trace, place: Place, items: Sequence[half.Found]) -> Fix |
         while step is not None and (isinstance(step, ast.Name | ast.Attribute | ast.keyword) or is_number(step)):
             step = file.syntax.parents.get(step)  # the number, where that is what is known of the step
         operand = guarded_by(step)
+        squashed = squashing(trace, item)
+        if operand is not None and squashed is not None:
+            operand = given_to(squashed[1]) if squashed[0] is file else None
         if operand is None:
             return None
         text = file.text(operand)
         plain = isinstance(operand, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
-        changes.append(Replace(file.span(operand), f"{text}.float()" if plain else f"({text}).float()"))
+        change = Replace(file.span(operand), f"{text}.float()" if plain else f"({text}).float()")
+        if change not in changes:
+            changes.append(change)
     return Fix("compute this step in float32", Applicability.UNSAFE, tuple(changes))
+
+
+def saturating(trace: Trace, items: Sequence[half.Found]) -> str | None:
+    """The name of the function that squashed in half what an epsilon guards, where one did."""
+    found = next(filter(None, (squashing(trace, item) for item in items)), None)
+    return last_name(found[1].func) if found is not None else None
+
+
+def squashing(trace: Trace, item: half.Found) -> tuple[SourceFile, ast.Call] | None:
+    """The call on the way to a guard that rounds to 0 or 1 in half what float32 keeps apart.
+
+    A cast behind it mends the loss alone: the gradient of the guarded step is beyond float16 on its way back through the cast.
+    """
+    tensor = item.event.data["tensor"]
+    for step in reversed(tensor.half) if isinstance(tensor, Tensor) else ():
+        file, node = trace.node(step.place) or (None, None)
+        around = (node, *file.syntax.ancestors(node)) if file is not None and node is not None else ()
+        for part in around[:2]:
+            if file is not None and isinstance(part, ast.Call) and last_name(part.func) in SQUASHING:
+                return file, part
+    return None
+
+
+def given_to(call: ast.Call) -> ast.expr | None:
+    """What a function of one tensor is given, as its argument or as the owner of the method."""
+    if isinstance(call.func, ast.Attribute) and not call.args:
+        return call.func.value
+    return argument(call, "input", 0)
+
+
+def surely_half(items: Sequence[half.Found]) -> bool:
+    """Whether everything that an epsilon guards is float16 whenever the code runs: a larger one changes what float32 computes."""
+    return all(item.verdict.proven and not item.entry.context for item in items)
 
 
 def by_trainer(trace: Trace, began: Place | None) -> bool:

@@ -290,6 +290,8 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
     """The compute dtype in place of the literal, or a cast of the operand where there is none."""
     if made is None or made.data["sort"] in ("array", "island"):
         return None
+    if chosen_by_caller(trace, made):
+        return None  # what else the function makes in that dtype meets it there, and would stay float32
     source = Surroundings(trace, event.place)
     if source.holds_large_number() or not source.is_method() or source.kind() == "module":
         return None

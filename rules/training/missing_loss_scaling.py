@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mplint.configs.trainers.duties import takes_over
 from mplint.findings import Applicability, Confidence, Finding, Severity
@@ -150,7 +150,7 @@ class MissingLossScaling(Rule):
         """Report each backward of a float16 forward that nothing scales, and whose gradients an optimizer applies."""
         found = [(entry, *case) for entry in trace.entries for case in unscaled_backwards(entry)]
         fixes = scalers_put_in(trace, [(event, region[0]) for _, event, region, _ in found])
-        sharded = {backward.place: event.data["given"] for entry in trace.entries for event, backward, _ in unscaled_shards(entry)}
+        sharded = {backward.place: place for place, cases in by_policy(trace).items() for _, _, backward, _ in cases}
         for entry, event, region, path in found:
             verdict = self.verdict(trace, entry, path, event.place)
             text = trace.text(event.place)
@@ -166,7 +166,7 @@ class MissingLossScaling(Rule):
                 confidence=Confidence.HIGH if verdict.proven and entry.script and not chosen else Confidence.MEDIUM,
                 steps=region,
                 fix=fixes[event.place],
-                cause=sharded.get(event.place),  # type: ignore[arg-type]
+                cause=sharded.get(event.place),
             )
 
         yield from self.past_apex(trace)
@@ -189,28 +189,28 @@ class MissingLossScaling(Rule):
                 )
 
     def shards(self, trace: Trace) -> Iterator[Finding]:
-        """Report modules that are sharded with a float16 policy, and trained without a scaler."""
-        for entry in trace.entries:
-            for event, backward, path in unscaled_shards(entry):
-                given: Place = event.data["given"]  # type: ignore[assignment]
-                verdict = self.verdict(trace, entry, path, given)
-                policy = event.data["policy"]
-                made = policy.made if isinstance(policy, Object) else None
-                text = trace.text(given)
-                shown = text if len(text) < LONG else text.partition("(")[0]
-                yield self.at(
-                    trace,
-                    given,
-                    f"`{shown}` trains in float16, and nothing scales the loss{verdict.condition()}",
-                    why="float16 gradients below 6e-8 become 0; a loss scale, 65536 to begin with, would lift them",
-                    help="scale the loss with `torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler`, or use a bfloat16 policy",
-                    severity=Severity.WARNING if path else None,
-                    confidence=Confidence.MEDIUM,
-                    steps=(
-                        *((Step(made, "its parameters, and so the gradients, are float16"),) if made is not None else ()),
-                        Step(backward.place, "gradients are computed here, and nothing scales the loss"),
-                    ),
-                )
+        """Report modules that are sharded with a float16 policy, and trained without a scaler: once a policy, where it is made."""
+        for place, cases in by_policy(trace).items():
+            entry, event, backward, path = cases[0]
+            given = places_of(cases)
+            verdict = self.verdict(trace, entry, path, given[0])
+            made = made_at(event)
+            text = trace.text(place)
+            shown = text if len(text) < LONG else text.partition("(")[0]
+            yield self.at(
+                trace,
+                place,
+                f"`{shown}` trains in float16, and nothing scales the loss{verdict.condition()}",
+                why="float16 gradients below 6e-8 become 0; a loss scale, 65536 to begin with, would lift them",
+                help="scale the loss with `torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler`, or use a bfloat16 policy",
+                severity=Severity.WARNING if path else None,
+                confidence=Confidence.MEDIUM,
+                steps=(
+                    *((Step(made, "its parameters, and so the gradients, are float16"),) if made is not None and place != made else ()),
+                    *(Step(at, "a module is sharded with it here") for at in given if at != place),
+                    Step(backward.place, "gradients are computed here, and nothing scales the loss"),
+                ),
+            )
 
     def tapes(self, trace: Trace) -> Iterator[Finding]:
         """Report gradients of a tape, of a float16 forward that no optimizer scales, which a plain optimizer applies."""
@@ -334,6 +334,36 @@ def unscaled_shards(entry: Entry) -> Iterator[tuple[Event, Event, Path]]:
                     found.add(event.place)
                     yield event, backward, path
                     break
+
+
+Sharded = tuple[Entry, Event, Event, Path]
+
+
+def by_policy(trace: Trace) -> dict[Place, list[Sharded]]:
+    """The modules that `unscaled_shards` finds, by the place to change: the policy of several, and what gives one alone its policy."""
+    found: dict[Place | None, list[Sharded]] = {}
+    for entry in trace.entries:
+        for event, backward, path in unscaled_shards(entry):
+            found.setdefault(made_at(event), []).append((entry, event, backward, path))
+    told: dict[Place, list[Sharded]] = {}
+    for made, cases in found.items():
+        several = made is not None and len(places_of(cases)) > 1
+        for case in cases:
+            given = case[1].data["given"]
+            assert isinstance(given, Place)
+            told.setdefault(made if several and made is not None else given, []).append(case)
+    return told
+
+
+def made_at(event: Event) -> Place | None:
+    """Where the policy of a sharded module is made."""
+    policy = event.data["policy"]
+    return policy.made if isinstance(policy, Object) else None
+
+
+def places_of(cases: Sequence[Sharded]) -> list[Place]:
+    """Where modules are given their policy."""
+    return list(dict.fromkeys(place for case in cases if isinstance(place := case[1].data["given"], Place)))
 
 
 def is_scaled(backward: Event, path: Path) -> bool:

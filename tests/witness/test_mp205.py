@@ -45,3 +45,17 @@ def test_a_bound_of_nearly_one_keeps_no_float16_from_the_end_of_an_arc_cosine() 
         assert bool(cosine.grad.isfinite().all()) is finite
     assert torch.atanh(torch.ones(1).half().clamp(max=1 - 1e-6)).isinf().all()
     assert torch.atanh(torch.ones(1).half().clamp(max=0.999)).isfinite().all()
+
+
+def test_a_cast_behind_a_saturated_sigmoid_leaves_its_gradient_lost_and_one_before_it_does_not() -> None:
+    def gradients(before: bool) -> torch.Tensor:
+        logits = torch.tensor([12.0, 9.0, -12.0, 2.0], dtype=torch.float16, requires_grad=True)
+        rest = 1 - torch.sigmoid(logits.float()) if before else (1 - torch.sigmoid(logits)).float()
+        loss = -torch.log(rest + 1e-12).mean()
+        assert loss.isfinite()
+        (loss * 1024).backward()
+        assert logits.grad is not None
+        return logits.grad
+
+    assert not gradients(before=False).isfinite().all()
+    assert gradients(before=True).isfinite().all()

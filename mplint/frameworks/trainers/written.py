@@ -147,6 +147,20 @@ class WrittenOptions:
             asked=self.asked_of(held),
         )
 
+    def decided_at(self, name: str) -> Place | None:
+        """Where the default is written that gives a setting its value; None where the setting has its own, or a file gives it."""
+        setting = self.section.get(name)
+        possible = [held for guards, held in setting.ways if extend(self.path, guards) is not None] if setting is not None else []
+        held = possible[0] if len(possible) == 1 else None
+        switch = self.trace.switches.get(held.symbol) if isinstance(held, Unknown) else None
+        file, node = (self.trace.node(switch.place) or (None, None)) if switch is not None and switch.place is not None else (None, None)
+        if switch is None or file is None or node is None:
+            return None
+        around = next((part for part in (node, *file.syntax.ancestors(node)) if isinstance(part, ast.stmt)), node)
+        default = constant_of(switch.default)
+        texts = [part.value for part in ast.walk(around) if isinstance(part, ast.Constant)]
+        return switch.place if default is not None and default[0] in texts else None
+
     def asked_of(self, held: Held | None) -> str:
         """The expression that decides a setting when the program runs, unless this way through the program says that it is off."""
         if not isinstance(held, Unknown) or extend(self.path, [(("true", held.symbol), True)]) is None:

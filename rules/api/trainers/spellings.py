@@ -37,6 +37,7 @@ class Spelling(NamedTuple):
     help: str
     fix: Fix | None = None
     severity: Severity | None = None
+    name: str = ""  # of the setting whose value it is
 
 
 def spellings(setup: Setup, targets: Targets) -> Iterator[Spelling]:
@@ -69,6 +70,7 @@ def _lightning(setup: Setup, targets: Targets) -> Iterator[Spelling]:
                 "Lightning 2.0 renamed the precisions: the old one works, with a warning, for historical reasons.",
                 f'Write "{new}".',
                 _change(f"write {new}", options.set(precision, new), Applicability.UNSAFE if own else Applicability.SAFE),
+                name="precision",
             )
         elif lightning.mode(text) == UNKNOWN and text in LIGHTNING_WRONG:
             yield _unknown(options, precision, LIGHTNING_WRONG[text], "Lightning", f'ValueError: "Precision {text!r} is invalid"')
@@ -202,4 +204,4 @@ def _change(title: str, change: Change | None, applicability: Applicability = Ap
 
 def _shown(option: Option) -> str:
     value = f'"{option.value}"' if isinstance(option.value, str) else str(option.value)
-    return f"{value} (`{option.setting}`)" if option.setting else value
+    return f"{value} ({option.setting})" if option.setting else value
