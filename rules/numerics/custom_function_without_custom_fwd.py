@@ -248,7 +248,8 @@ def decorators(trace: Trace, forward: Place, device: str) -> Fix | None:
     backward = next((m for m in owner.body if isinstance(m, FUNCTIONS) and m.name == "backward"), None)
     package = next((a.asname or "torch" for s in file.syntax.all(ast.Import) for a in s.names if a.name == "torch"), None)
     old = trace.targets(forward.path).torch_lacks("2.4")
-    if backward is None or package is None or (old and device != "cuda"):
+    # a decorated class may be compiled as it stands
+    if owner.decorator_list or backward is None or package is None or (old and device != "cuda"):
         return None
     changes = []
     for function, name in ((method, "custom_fwd"), (backward, "custom_bwd")):
