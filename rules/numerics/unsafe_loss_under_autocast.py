@@ -14,6 +14,9 @@ from mplint.rule import Rule
 
 from .loss_on_logits import take_logits
 
+ON_LOGITS = "take the loss on the logits, without the sigmoid: `binary_cross_entropy_with_logits` or `BCEWithLogitsLoss`"
+IN_FLOAT32 = "; where no sigmoid gave the probabilities, take it of `.float()` ones under `torch.autocast(…, enabled=False)`"
+
 
 class Told(NamedTuple):
     """What is said of such a loss."""
@@ -107,7 +110,7 @@ class UnsafeLossUnderAutocast(Rule):
                 place,
                 f"`{name}` {told.message}{item.condition}",
                 why=told.why,
-                help="take the loss on the logits: `binary_cross_entropy_with_logits` or `BCEWithLogitsLoss`, and drop the sigmoid",
+                help=ON_LOGITS if region.by else ON_LOGITS + IN_FLOAT32,
                 severity=Severity.WARNING if silent else None,
                 confidence=item.confidence,
                 steps=steps,
