@@ -67,6 +67,8 @@ PARTS = (
     b"GradScaler",
     b"custom_fwd",
 )  # one in each of these
+# the region of a module's own forward pass, which is followed: it does not tell that somebody runs others so
+OWN = re.compile(rb"(?m)^[ \t]*@[\w.]*\bautocast\([^()\n]*\)[ \t]*\n(?=[ \t]*def forward\b)")
 COMMENT = re.compile(rb"(?m)#.*$|^[ \t]*>>>.*$")
 MODULES = re.compile(rb"\btorch\b")
 
@@ -102,7 +104,7 @@ def speaks_of_float16(data: bytes) -> tuple[tuple[str, Spoken], ...]:
     """What the parts of a program speak of, the functions and classes at its top by their names, the rest and modules by ""."""
     if not any(part in data for part in PARTS) or MODULES.search(data) is None:
         return ()
-    code = COMMENT.sub(lines_of, data)
+    code = OWN.sub(lines_of, COMMENT.sub(lines_of, data))
     if DEFINES.search(code) is not None:
         return (("", Spoken.of(code)),)
     code = TESTED.sub(lines_of, code)
