@@ -11,7 +11,7 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStateme
 from mplint.frameworks.keras.tensors import PROBABILITIES
 from mplint.frameworks.torch import half
 from mplint.frameworks.torch.promotion import MODEL_IN_HALF
-from mplint.frameworks.torch.tensors import SURE
+from mplint.frameworks.torch.tensors import LATE, SURE, places_tagged
 from mplint.program.conditions import extend
 from mplint.program.lower import place_of
 from mplint.program.machine import Event
@@ -46,10 +46,11 @@ class UnstableOpInHalf(Rule):
     """Softmax, exponential, power or loss in half precision
 
     ## What it does
-    Finds losses that a training step takes after its autocast region has ended, on the half outputs that the region produced, and
-    softmax, exp, pow, norm and losses on tensors that an explicit cast made float16 (or that `dtype=torch.float16` asks for); in Keras
-    a softmax or sigmoid under a mixed policy whose result is cast to float32, instead of what it is computed from, and functional losses
-    (`keras.losses.mse`) on predictions that a model gives in half precision. In programs that train, log-probabilities
+    Finds losses that a training step takes after its autocast region has ended, on the half outputs that the region produced, and the sums,
+    powers and logarithms of these that a loss is made of by hand; softmax, exp, pow, norm and losses on tensors that an explicit cast made
+    float16 (or that `dtype=torch.float16` asks for); in Keras a softmax or sigmoid under a mixed policy whose result is cast to float32,
+    instead of what it is computed from, and functional losses (`keras.losses.mse`) on predictions that a model gives in half precision.
+    In programs that train, log-probabilities
     (`log_softmax`, `logsigmoid`) of what a model that was loaded or cast in half precision gives, and losses of what a model gives that was
     cast to float16 as a whole. Factorizations, inverses and quantiles (`torch.linalg.svd`, `torch.quantile`) of what autocast has computed
     in half precision, and Fourier transforms of it: CUDA has no kernel for these, or one for some sizes alone.
@@ -166,10 +167,14 @@ class UnstableOpInHalf(Rule):
         """Losses of a training step on what its region gave, after it has ended."""
         told: set[Place] = set()
         numbers = half.Numbers(trace)
-        for item in half.found(trace, "loss in half"):
+        parts = parts_of_losses(trace)
+        by_hand = half.found(trace, "late in half", lambda event: event.place in parts and not is_bounded(trace, event))
+        for item in (*half.found(trace, "loss in half"), *by_hand):
             event = item.event
-            tensor = event.data["tensor"]
-            if not isinstance(tensor, Tensor) or not event.data["trained"] or not region_left(item) or not trained(trace, item):
+            tensor, whole = event.data["tensor"], event.kind == "loss in half"
+            if not isinstance(tensor, Tensor) or event.get("trained") is False or not region_left(item):
+                continue
+            if whole and not trained(trace, item):
                 continue
             if any(numbers.in_region(place) for place in (event.place, *event.calls)):
                 continue  # conditions that were lost must not put a loss outside of its region
@@ -182,11 +187,12 @@ class UnstableOpInHalf(Rule):
                 trace,
                 beside[-1] if beside else event.place,
                 f"`{event.data['name']}` computes outside of the autocast region, in float16{item.condition}",
-                why="Inside the region losses run in float32; outside, nothing casts: float16 has 11 bits and ends at 65504.",
+                why=f"Inside the region {'losses run' if whole else 'this runs'} in float32; outside, nothing casts: "
+                "float16 has 11 bits and ends at 65504.",
                 help="compute the loss inside the autocast region, or on `.float()` outputs",
-                confidence=item.confidence if event.data["certain"] else Confidence.MEDIUM,
+                confidence=item.confidence if whole and event.get("certain") is not False else Confidence.MEDIUM,
                 steps=(*steps, Step(event.place, "the loss is computed here")) if beside else steps,
-                fix=enter(trace, item) if not beside else None,
+                fix=enter(trace, item) if whole and not beside else None,
             )
 
     def half_model_losses(self, trace: Trace) -> Iterator[Finding]:
@@ -510,6 +516,16 @@ def of_half_model(event: Event) -> bool:
     given = isinstance(tensor, Tensor) and first is By.CAST and HALF in tensor.forward  # what such a model is given
     cast = first in MODEL_IN_HALF or given
     return cast and event.data["certain"] is True and event.data["trained"] is True
+
+
+def parts_of_losses(trace: Trace) -> set[Place]:
+    """What the losses that gradients are taken of were computed of in half precision, after its region had ended."""
+    found: set[Place] = set()
+    for entry in trace.entries:
+        for event in entry.of("backward", "trainer backward"):
+            for _, loss in tensors_of(event.data["loss"], event.path):  # type: ignore[arg-type]
+                found |= places_tagged(loss, LATE)
+    return found
 
 
 def trained(trace: Trace, item: half.Found) -> bool:

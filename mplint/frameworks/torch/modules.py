@@ -522,6 +522,7 @@ NUMERIC = frozenset(
         "unstable in half",
         "reduced in half",
         "loss in half",
+        "late in half",
         "log-probabilities in half",
         "cancellation in half",
         "cast by hand",

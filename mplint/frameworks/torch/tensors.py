@@ -1,8 +1,8 @@
 """Tensors: what operations do to dtypes, under autocast and without, and the constants that meet them.
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
-"loss in half", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half", "frequencies in half",
-"angles in half", "steps in half", "averaged late in half", "no half kernel", "gradients measured".
+"loss in half", "late in half", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half",
+"frequencies in half", "angles in half", "steps in half", "averaged late in half", "no half kernel", "gradients measured".
 Each holds the tensor that it happens to.
 """
 
@@ -221,6 +221,7 @@ CAST = "cast at "  # beginning of a tag: where a region's tensor was cast by han
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
 SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
 SUMMED = "product of matrices at "  # beginning of a tag: where the product of matrices stands that gave the tensor
+LATE = "late in half at "  # beginning of a tag: where what became this was computed in half after its region had ended
 OF_NUMBERS = frozenset(  # losses whose target is numbers, which both of their arguments promote
     ["binarycrossentropywithlogits", "bcewithlogits", "mse", "l1", "smoothl1", "huber", "poissonnll", "softmargin", "multilabelsoftmargin"]
 )
@@ -523,6 +524,19 @@ class Operation:
         unknown = any(type(a) is Unknown or (type(a) is Tensor and not open_ones.isdisjoint(a.dtypes) and not a.forward) for a in others)
         return unknown and name in OF_NUMBERS
 
+    def is_left_behind(self) -> bool:
+        """Whether a region would compute this in float32, which is computed of what has surely left one in half, and learns from it."""
+        if (
+            self.meaning.kind != "float32"
+            or self.name.endswith(LOSS_OPS)
+            or self.named.get("dtype") not in (None, NONE)
+            or not self.tensors
+        ):
+            return False
+        first = self.tensors[0]
+        sure = first.dtypes == {HALF} and SURE in first.tags and UNTRAINED not in first.tags
+        return sure and is_late(first) and not gradients_off(self.m) and outside_of_regions(self.m)
+
     def is_of_logits(self) -> bool:
         """Whether this makes probabilities of what a model gives under float16 autocast: of the result of its last product, as a rule."""
         short = short_of(self.name)
@@ -622,6 +636,8 @@ class Operation:
         if BY_HAND in tags and not (keeps or short in PROPORTIONAL):
             tags = tags - {BY_HAND}  # features are multiplied, too: what grows with them is a loss that is made of them no more
         tags = tags | origins(short, tensors)
+        if letters == {HALF} and self.is_left_behind():
+            tags = tags | {f"{LATE}{self.place.path}:{self.place.position}"}
         if self.is_complex(short):
             tags = tags | {COMPLEX}
         tags = self.trained(tags, short) if forward else tags
@@ -862,6 +878,8 @@ class Operation:
             if late is not None and self.dtypes(kind)[0] == late.dtypes and not self.may_be_promoted(late):
                 given = self.argument_place(next((n for n, a in enumerate(self.given) if a is late), 0))
                 note_late(m, self.name, late, self.place, given)
+        if kind != "float32" and self.dtypes(kind)[0] == {HALF} and self.is_left_behind():
+            m.emit("late in half", self.place, **self.in_half(first))
         if kind != "float32" and first.dtypes == {HALF}:
             if self.meaning.kind in ("float32", "raises") and self.meaning.overflow:
                 if self.dtypes(kind)[0] == {HALF}:
@@ -1043,11 +1061,13 @@ def sigmoid_of(tensor: object) -> Place | None:
 
 def place_tagged(tensor: object, beginning: str) -> Place | None:
     """The place that a tag of a tensor holds."""
-    tag = next((tag for tag in tensor.tags if tag.startswith(beginning)), None) if isinstance(tensor, Tensor) else None
-    if tag is None:
-        return None
-    path, _, position = tag.removeprefix(beginning).rpartition(":")
-    return Place(path, int(position))
+    return min(places_tagged(tensor, beginning), default=None) if isinstance(tensor, Tensor) else None
+
+
+def places_tagged(tensor: Tensor, beginning: str) -> set[Place]:
+    """The places that the tags of a tensor hold which begin so."""
+    shown = [tag.removeprefix(beginning).rpartition(":") for tag in tensor.tags if tag.startswith(beginning)]
+    return {Place(path, int(position)) for path, _, position in shown}
 
 
 def note_cast(m: Machine, tensor: Tensor, place: Place, name: str) -> None:
@@ -1642,7 +1662,7 @@ def origins(short: str, tensors: Sequence[Tensor]) -> frozenset[str]:
         return frozenset({"noise"})
     if short.endswith("_like"):
         return frozenset()
-    return frozenset(ORIGINS.get(tag, tag) for t in tensors for tag in t.tags if tag in ORIGINS or tag.startswith("taken:"))
+    return frozenset(ORIGINS.get(tag, tag) for t in tensors for tag in t.tags if tag in ORIGINS or tag.startswith(("taken:", LATE)))
 
 
 def bool_of(left: Atom, right: Atom) -> Tensor:
