@@ -22,12 +22,14 @@ from mplint.program.lower import GENERATOR, IR, NESTS
 from mplint.program.machine import IDENTITY, MAX_DEPTH, Args, Frame, Machine, Switch, derived
 from mplint.program.store import join, under
 from mplint.program.values import (
+    MANY,
     NONE,
     Alternatives,
     Atom,
     Class,
     Code,
     Constant,
+    DType,
     Entries,
     External,
     Function,
@@ -99,10 +101,46 @@ def call_atom(m: Machine, callee: Atom, args: Args, position: int) -> Value:
     return m.library.invoke(m, callee, args, place)
 
 
+def named(value: Value, name: str) -> Value:
+    """A value that may be too many things to list, called by the name under which it is kept."""
+    if type(value) is Unknown and value.symbol.startswith(MANY):
+        return Unknown(f"{name}{IDENTITY}{value.symbol}")
+    return value
+
+
+OF_CLASSES = (Constant, DType, Unknown, Alternatives)  # what an instance gets of its class, as long as it is given nothing else
+
+
+def set_attribute(m: Machine, receiver: Value, name: str, value: Value, position: int) -> None:
+    """Set an attribute of a value; of several, each under its conditions."""
+    value = named(value, name)
+
+    def one(atom: Atom) -> Value:
+        if type(atom) is Object:
+            if type(atom.type) is Class:
+                member = class_member(m, atom.type, name)
+                if member is not None and getattr(member[0], "how", "") == "property":
+                    setter = m.read(member[1].id, name + ".setter")
+                    if setter is not None:
+                        m.call(bind(m, setter, atom, atom.type, member[1], position), Args((value,), places=(position,)), position)
+                        return NONE
+                if member is not None and type(member[0]) in OF_CLASSES and m.read(atom.id, name) is None:
+                    m.store.slots[(atom.id, name)] = member[0]  # what it has on other branches
+            m.write(atom.id, name, value)
+        elif type(atom) is Class:
+            m.write(atom.id, name, value)
+        elif type(atom) is Module and atom.path:
+            m.write(atom.path, name, value)
+        elif type(atom) in (Unknown, Function):
+            m.write(atom, name, value)
+        m.library.assigned(m, atom, name, value, m.here(position))
+        return NONE
+
+    m.each(receiver, one)
+
+
 def fill_attributes(m: Machine, instance: Value, args: Args, position: int) -> Value:
     """`self.__dict__.update(given)`: the entries become attributes."""
-    from mplint.program.statements import set_attribute
-
     held = entries_of(m, args.positional[0]) if args.positional else None
     for name, value in (*(held.entries if held is not None else ()), *args.named.items()):
         if isinstance(name, str):

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from mplint.program.calls import run_function
+from mplint.program.calls import run_function, set_attribute
 from mplint.program.conditions import EMPTY, Condition, Path
 from mplint.program.expressions import (
     HANDLERS as EXPRESSIONS,
 )
 from mplint.program.expressions import (
     UNROLLED,
-    bind,
     branches,
     class_member,
     combine,
@@ -35,7 +34,6 @@ from mplint.program.store import Difference, join, under
 from mplint.program.values import (
     FALSE,
     LEAVES,
-    MANY,
     NONE,
     TRUE,
     Alternatives,
@@ -45,7 +43,6 @@ from mplint.program.values import (
     Code,
     Constant,
     Context,
-    DType,
     Entries,
     External,
     Function,
@@ -183,44 +180,6 @@ def bind_name(m: Machine, name: str, value: Value) -> None:
                 return
             scope = scope.parent
     m.write(frame.id, name, value)
-
-
-def named(value: Value, name: str) -> Value:
-    """A value that may be too many things to list, called by the name under which it is kept."""
-    if type(value) is Unknown and value.symbol.startswith(MANY):
-        return Unknown(f"{name}{IDENTITY}{value.symbol}")
-    return value
-
-
-OF_CLASSES = (Constant, DType, Unknown, Alternatives)  # what an instance gets of its class, as long as it is given nothing else
-
-
-def set_attribute(m: Machine, receiver: Value, name: str, value: Value, position: int) -> None:
-    """Set an attribute of a value; of several, each under its conditions."""
-    value = named(value, name)
-
-    def one(atom: Atom) -> Value:
-        if type(atom) is Object:
-            if type(atom.type) is Class:
-                member = class_member(m, atom.type, name)
-                if member is not None and getattr(member[0], "how", "") == "property":
-                    setter = m.read(member[1].id, name + ".setter")
-                    if setter is not None:
-                        m.call(bind(m, setter, atom, atom.type, member[1], position), Args((value,), places=(position,)), position)
-                        return NONE
-                if member is not None and type(member[0]) in OF_CLASSES and m.read(atom.id, name) is None:
-                    m.store.slots[(atom.id, name)] = member[0]  # what it has on other branches
-            m.write(atom.id, name, value)
-        elif type(atom) is Class:
-            m.write(atom.id, name, value)
-        elif type(atom) is Module and atom.path:
-            m.write(atom.path, name, value)
-        elif type(atom) in (Unknown, Function):
-            m.write(atom, name, value)
-        m.library.assigned(m, atom, name, value, m.here(position))
-        return NONE
-
-    m.each(receiver, one)
 
 
 def set_item(m: Machine, receiver: Value, index: Value, value: Value, position: int) -> None:
