@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +58,15 @@ class Browser:
     def show(self, path: str) -> None:
         """Load a page, which finds what pages before it kept."""
         self.driver.get(Path(path).resolve().as_uri())
+
+    def show_until(self, path: str, script: str) -> None:
+        """Load a page until a script says true of it: what another page kept reaches a new renderer a moment later."""
+        end = time.monotonic() + SECONDS / 2
+        self.show(path)
+        while not self.run(script):
+            assert time.monotonic() < end, f"never true of {path}: {script}"
+            time.sleep(0.1)
+            self.show(path)
 
     def run(self, script: str, *arguments: object) -> object:
         """What a script gives."""

@@ -64,8 +64,7 @@ def test_the_theme_can_be_switched_and_is_kept(browser: Browser, pages: dict[str
     assert browser.find("#theme").get_attribute("aria-pressed") == "false"
     browser.find("#theme").click()
     assert browser.run("return document.documentElement.dataset.theme") == "dark"
-    browser.show(pages["adopt"])
-    assert browser.find("#theme").get_attribute("aria-pressed") == "true"
+    browser.show_until(pages["adopt"], "return document.querySelector('#theme').getAttribute('aria-pressed') === 'true'")
     browser.keys("t")
     assert browser.run("return document.documentElement.dataset.theme") == "light"
 
