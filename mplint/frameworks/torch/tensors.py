@@ -648,16 +648,7 @@ class Operation:
         elif short in ("add", "radd", "sub"):
             tags = tags | (first.tags & {POSITIONS, FOLLOWING} if POSITIONS in first.tags else frozenset())
         tags = tags | self.rates(short, keeps) | self.bounds(short)
-        if short in ("mul", "multiply", "square", "pow") and is_product(short, self.given):
-            tags = tags | {PRODUCT}
-        if LOGARITHMS.match(short):
-            tags = tags | {LOGARITHM}
-        if self.given and holds_product(self.given[0]) and any(word in short.lower() for word in AVERAGES):
-            tags = (tags - {PRODUCT}) | {AVERAGED}
-        if short in ("mul", "rmul", "multiply") and not letters & HALVES:
-            tags = tags | {f"{LARGE}{v!r}" for a in self.given if (v := number_of(a)) is not None and FLOAT16_MAX < abs(v) < math.inf}
-        if short in ("mul", "rmul", "multiply") and first.forward and any((number_of(a) or 0) >= 8 for a in self.given):
-            tags = tags | {BY_HAND}
+        tags = self.multiplied(tags, short, letters)
         if tensors and all(SCALAR in t.tags for t in tensors):
             tags = tags | {SCALAR}
         tags = tags | self.marks(short, letters)
@@ -683,6 +674,21 @@ class Operation:
             self.m.emit("cancellation in half", self.place, tensor=made, module=forward_around(self.m, self.place.path))
         made = self.guard_added(made)
         return self.several(made)
+
+    def multiplied(self, tags: frozenset[str], short: str, letters: Letters) -> frozenset[str]:
+        """Tags, with those for products, their averages and logarithms, and what is multiplied by large numbers."""
+        if short in ("mul", "multiply", "square", "pow") and is_product(short, self.given):
+            tags = tags | {PRODUCT}
+        if LOGARITHMS.match(short):
+            tags = tags | {LOGARITHM}
+        if self.given and holds_product(self.given[0]) and any(word in short.lower() for word in AVERAGES):
+            tags = (tags - {PRODUCT}) | {AVERAGED}
+        if short not in ("mul", "rmul", "multiply"):
+            return tags
+        factors = [v for a in self.given if (v := number_of(a)) is not None]
+        if not letters & HALVES:
+            tags = tags | {f"{LARGE}{v!r}" for v in factors if FLOAT16_MAX < abs(v) < math.inf}
+        return tags | {BY_HAND} if self.tensors and self.tensors[0].forward and any(v >= 8 for v in factors) else tags
 
     def is_compared(self) -> bool:
         """Whether this tells two tensors apart: a loss, or a difference."""
@@ -1232,6 +1238,17 @@ def of_default_dtype(m: Machine, name: str, args: Args, place: Place) -> Value:
     return Tensor(frozenset({letter}), chain, made=Step(place, "created here"))
 
 
+@call("torch.is_floating_point")
+def is_floating_point(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """Whether a tensor holds floats."""
+
+    def one(atom: Atom) -> Value:
+        known = floats(atom) if type(atom) is Tensor else None
+        return known if known is not None else Unknown(f"torch.is_floating_point({symbol_of(atom)}){IDENTITY}{place.path}:{place.position}")
+
+    return m.each(args.get(0, "input") or NONE, one)
+
+
 @call("torch.is_tensor")
 def is_tensor(m: Machine, name: str, args: Args, place: Place) -> Value:
     """Whether something is a tensor: what is known as one is, and a constant is none."""
@@ -1409,6 +1426,8 @@ def of_tensor(m: Machine, tensor: Tensor, name: str, args: Args, place: Place) -
         return convert(m, tensor, name, args, place)
     if name in ("requires_grad_", "retain_grad", "pin_memory", "share_memory_", "register_hook", "cuda", "xpu", "npu", "mps"):
         return tensor if name != "register_hook" else NONE
+    if name == "is_floating_point" and (known := floats(tensor)) is not None:
+        return known
     if name in ("dim", "size", "numel", "element_size", "ndimension", "nelement", "get_device", "stride"):
         return Unknown(f"{name}({'…' if args.all() else ''}){IDENTITY}{place.path}:{place.position}")
     if name.startswith("new_"):
@@ -1431,6 +1450,13 @@ def of_tensor(m: Machine, tensor: Tensor, name: str, args: Args, place: Place) -
         places=(0, *args.places),
         name_places=args.named_places,
     )
+
+
+def floats(tensor: Tensor) -> Atom | None:
+    """Whether a tensor holds floats, as a truth; None where nothing says."""
+    if tensor.dtypes and tensor.dtypes <= FLOATS and COMPLEX not in tensor.tags:
+        return TRUE
+    return FALSE if COMPLEX in tensor.tags or tensor.dtypes.isdisjoint(FLOATS | {ANY}) else None
 
 
 def new_of(m: Machine, tensor: Tensor, name: str, args: Args, place: Place) -> Value:
@@ -1545,8 +1571,8 @@ vocabulary.atom_methods.append(tensor_method)
 def tensor_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
     """Attributes of tensors and of their dtypes."""
     if type(atom) is DTypeOf:
-        if name == "is_floating_point" and ANY not in atom.tensor.dtypes:
-            return TRUE if atom.tensor.dtypes <= FLOATS else FALSE
+        if name == "is_floating_point" and (known := floats(atom.tensor)) is not None:
+            return known
         if name == "type":
             return atom
         return Unknown(f"dtype.{name}{IDENTITY}")
