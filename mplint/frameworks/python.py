@@ -294,7 +294,7 @@ def hasattr_(m: Machine, name: str, args: Args, place: Place) -> Value:
 
 @call("builtins.setattr")
 def setattr_(m: Machine, name: str, args: Args, place: Place) -> Value:
-    from mplint.program.statements import set_attribute
+    from mplint.program.calls import set_attribute
 
     receiver, key, value = args.get(0), args.get(1), args.get(2)
     if receiver is not None and value is not None and type(key) is Constant and isinstance(key.value, str):
