@@ -63,6 +63,7 @@ class Frameworks:
         self.subscripts = [h for v in vocabularies for h in v.subscripts]
         self.item_assigned = [h for v in vocabularies for h in v.item_assigned]
         self.attribute_assigned = [h for v in vocabularies for h in v.attribute_assigned]
+        self.names_assigned = [h for v in vocabularies for h in v.names_assigned]
         self.contexts = [h for v in vocabularies for h in v.contexts]
         self.left = [h for v in vocabularies for h in v.left]
         self.raises = [h for v in vocabularies for h in v.raises]
@@ -230,6 +231,11 @@ class Frameworks:
         """An attribute was set."""
         for handler in self.attribute_assigned:
             handler(m, receiver, name, value, place)
+
+    def named(self, m: Machine, name: str, value: Value, place: Place) -> None:
+        """A variable of a module was set by a statement at its top."""
+        for handler in self.names_assigned:
+            handler(m, name, value, place)
 
     def enter(self, m: Machine, context: Atom, place: Place) -> tuple[Value, tuple[Slot, Value] | None]:
         """Enter a context manager."""

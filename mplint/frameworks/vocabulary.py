@@ -44,6 +44,7 @@ class Vocabulary:
         self.subscripts: list[Callable[[Machine, Atom, Value, Place], Value | None]] = []
         self.item_assigned: list[Callable[[Machine, Atom, Value, Value, Place], bool]] = []
         self.attribute_assigned: list[Callable[[Machine, Atom, str, Value, Place], None]] = []
+        self.names_assigned: list[Callable[[Machine, str, Value, Place], None]] = []  # variables of modules
         self.contexts: list[Callable[[Machine, Atom, Place], Entered | None]] = []
         self.left: list[Callable[[Machine, Atom, Place], None]] = []
         self.raises: list[Callable[[Machine, Place], None]] = []

@@ -220,6 +220,10 @@ class Library(Protocol):
         """An attribute was set."""
         ...
 
+    def named(self, m: Machine, name: str, value: Value, place: Place) -> None:
+        """A variable of a module was set by a statement at its top."""
+        ...
+
     def enter(self, m: Machine, context: Atom, place: Place) -> tuple[Value, tuple[Slot, Value] | None]:
         """Enter a context manager: what `as` binds, and a slot with the value that it has inside, restored on the way out."""
         ...

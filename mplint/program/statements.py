@@ -102,15 +102,29 @@ def s_assign(m: Machine, ir: IR) -> bool:
         value = Unknown(f"{ir[2][0][2]}{IDENTITY}{m.frames[-1].path}{ir[1]}{m.round()}")  # n = n + 1
     for target in ir[2]:
         assign(m, target, value)
+        if target[0] == "name" and is_top(m) and ir[3][0] in GIVEN:
+            m.library.named(m, target[2], value, m.here(target[1]))
         if target[0] == "name" and ir[3][0] in TESTS:
             keep_test(m, target[2], ir[3], value)
     return True
 
 
+GIVEN = frozenset({"constant", "dict", "call"})  # what the value of a variable of a module is that users edit
+
+
+def is_top(m: Machine) -> bool:
+    """Whether a statement runs at the top of a file, outside of functions and classes."""
+    frame = m.frames[-1]
+    return frame.code is None and frame.owner is None
+
+
 def s_annotated(m: Machine, ir: IR) -> bool:
     _, _, target, annotation, value = ir
     if value is not None:
-        assign(m, target, evaluate(m, value))
+        given = evaluate(m, value)
+        assign(m, target, given)
+        if target[0] == "name" and is_top(m) and value[0] in GIVEN:
+            m.library.named(m, target[2], given, m.here(target[1]))
     frame = m.frames[-1]
     if frame.owner is not None and frame.code is None and target[0] == "name":  # a field of a dataclass
         fields = m.read(frame.id, "#fields")

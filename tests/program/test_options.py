@@ -203,14 +203,33 @@ def test_instance_of_a_settings_class_holds_what_its_program_gives_it() -> None:
         from dataclasses import dataclass
         @dataclass
         class Config:
-            amp: bool = False
+            fast: bool = False
             half: bool = True
-        if Config().amp:
+        if Config().fast:
             S("cuda")
-        if Config(amp=True).amp and Config().half:
+        if Config(fast=True).fast and Config().half:
             S("cuda")
     """
     assert conditions(program) == [""]
+
+
+def test_flag_for_half_precision_that_is_off_is_left_to_who_edits_the_program() -> None:
+    program = """
+        from dataclasses import dataclass
+        @dataclass
+        class Config:
+            amp: bool = False
+        USE_FP16 = False
+        if Config().amp:
+            S("cuda")
+        if Config(amp=False).amp:
+            S("cuda")
+        if USE_FP16:
+            S("cuda")
+    """
+    assert conditions(program) == ["`Config.amp` is set", "`USE_FP16` is set"]
+
+
 
 
 def test_parameter_that_no_caller_gives_proves_nothing() -> None:

@@ -197,46 +197,6 @@ def read_of_class(m: Machine, atom: Atom, name: str, place: Place) -> Value | No
 
 vocabulary.atom_attributes.append(read_of_class)
 
-EDITED = re.compile(r"(?:^|_)(?:amp|fp16|half|float16|autocast|mixed)(?:_|$)|mixed_?precision", re.I)  # flags of classes that users edit
-
-
-def is_edited(cls: Class, name: str, value: Value | None) -> bool:
-    """Whether an attribute that is off is a flag for half precision that users of a program edit: in a class that is called settings."""
-    return value == FALSE and NAMED.search(cls.name) is not None and EDITED.search(name) is not None
-
-
-def flag_of_class(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
-    """`CFG.amp`, of a class without fields: what is written there is to be edited."""
-    member = class_member(m, atom, name) if type(atom) is Class and EDITED.search(name) else None
-    if type(atom) is not Class or member is None or holds_settings(m, atom) or not is_edited(atom, name, member[0]):
-        return None
-    owner = member[1]
-    return leaf(m, f"{atom.name}.{name}", f"edited:{owner.path}:{owner.name}", Switch(f"{atom.name}.{name}", FALSE, place, "setting"))
-
-
-vocabulary.atom_attributes.append(flag_of_class)
-
-
-def flag_of_instance(m: Machine, atom: Atom, name: str, value: Value, place: Place) -> None:
-    """`self.amp = False` in the constructor of settings."""
-    code = m.frames[-1].code
-    owner = m.frames[-1].owner
-    if type(atom) is not Object or type(atom.type) is not Class or owner is None or code is None or code.name != "__init__":
-        return
-    if is_edited(owner, name, value) and any(is_flag(statement, name) for statement in code.body):
-        shown = f"{atom.type.name}.{name}"
-        m.write(atom.id, name, leaf(m, shown, f"edited:{owner.path}:{owner.name}", Switch(shown, FALSE, place, "setting")))
-
-
-def is_flag(statement: IR, name: str) -> bool:
-    """Whether a statement writes that a flag is off: `self.amp = False`."""
-    if statement[0] != "assign" or statement[3][0] != "constant":
-        return False
-    return any(target[0] == "attribute" and target[3] == name for target in statement[2])
-
-
-vocabulary.attribute_assigned.append(flag_of_instance)
-
 
 def takes_open_names(m: Machine, receiver: Value | None, key: Value | None) -> bool:
     """Whether a program asks settings for a name that comes from outside, or sets one."""
