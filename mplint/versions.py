@@ -33,19 +33,19 @@ class Versions(NamedTuple):
 
     def before(self, version: str) -> bool:
         """Whether some supported version is certainly older than `version`."""
-        return self.below(version) or (self.lower is not None and self.lower < _numbers(version))
+        return self.below(version) or (self.lower is not None and self.lower < numbers(version))
 
     def at_least(self, version: str) -> bool:
         """Whether every supported version is at least `version`."""
-        return self.lower is not None and self.lower >= _numbers(version)
+        return self.lower is not None and self.lower >= numbers(version)
 
     def below(self, version: str) -> bool:
         """Whether every supported version is older than `version`."""
-        return self.upper is not None and self.upper <= _numbers(version)
+        return self.upper is not None and self.upper <= numbers(version)
 
     def decide(self, operator: str, version: str) -> bool | None:
         """Whether a comparison ("<", "==" …) with `version` holds for every supported version; None where that depends on which."""
-        bound = _numbers(version)
+        bound = numbers(version)
         if not bound:
             return None
         over = _after(bound)
@@ -132,7 +132,8 @@ def _bounds(operator: str, version: Version, wildcard: bool) -> tuple[Version | 
             return version, _next(version) if wildcard or len(version) < 3 else _after(version)
 
 
-def _numbers(text: str) -> Version:
+def numbers(text: str) -> Version:
+    """The numbers of the first release that a text names, at least three; () where it names none."""
     match = _CLAUSE.match(text)
     return _padded(tuple(int(part) for part in match[2].split("."))) if match else ()
 

@@ -27,6 +27,7 @@ class RemovedKerasApi(Rule):
     Finds mixed-precision API of Keras that no longer exists: everything in `mixed_precision.experimental` however it is imported or
     aliased, `set_policy`, the `loss_scale` argument of `Policy` and `LossScaleOptimizer`, and, where the target is Keras 3, the
     loss-scaling methods of Keras 2 (`get_scaled_loss`, `get_unscaled_gradients`, `minimize(tape=...)`, `dynamic=False`, `.loss_scale`).
+    Version checks keep it silent, but for one that lets in every newer release as well (`if float(tf.__version__[:3]) >= 2.1:`).
 
     ## Why is this bad?
     `mixed_precision.experimental` was removed in TensorFlow 2.9: the import raises ImportError and the attribute AttributeError before
@@ -87,7 +88,7 @@ class RemovedKerasApi(Rule):
         told: set[ast.AST] = set()
         for reference in migration.references:
             gone, node = reference.entry.gone, reference.node
-            if is_guarded(file, migration.tests, node) or (gone and ((target is not None and target.below(gone)) or is_tensorflow1(file))):
+            if is_guarded(file, migration.tests, node, gone) or (gone and ((target is not None and target.below(gone)) or is_tensorflow1(file))):
                 continue
             if reference.binding is not None and migration.own_changes(reference) == []:
                 continue  # the alias is reported where it is bound, and this use of it stays as it is

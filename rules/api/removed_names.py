@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mplint.frameworks.keras.versions import keras_major, used_paths
 from mplint.frameworks.names import keras_path
 from mplint.python.bindings import absolute
+from mplint.versions import numbers
 
 from .version_tests import VersionTests, catches
 
@@ -136,13 +137,18 @@ def placed(file: SourceFile, node: ast.Attribute | ast.Name, path: str, entry: R
     return Reference(node, path, entry)
 
 
-def is_guarded(file: SourceFile, tests: VersionTests, node: ast.AST) -> bool:
-    """Whether the place is one arm of a version check, a hasattr chain or a try whose other arm uses API that exists."""
+def is_guarded(file: SourceFile, tests: VersionTests, node: ast.AST, gone: str = "") -> bool:
+    """Whether the place is one arm of a version check, a hasattr chain or a try whose other arm uses API that exists.
+
+    A check that asks for a version or any newer one keeps nobody out who has the release in which a name is `gone`.
+    """
     child = node
     for parent in file.syntax.ancestors(node):
         match parent:
             case ast.If(test=test) | ast.IfExp(test=test) if child is not test and tests.asks(test):
-                return True
+                within = any(child is s for s in parent.body) if isinstance(parent, ast.If) else child is parent.body
+                if not (gone and within and is_open_above(test, gone)):
+                    return True
             case ast.BoolOp(values=values) if any(tests.asks(value) for value in values if value is not child):
                 return True
             case ast.Try(body=body, handlers=handlers) if catches(handlers):
@@ -155,6 +161,29 @@ def is_guarded(file: SourceFile, tests: VersionTests, node: ast.AST) -> bool:
             return True
         child = parent
     return False
+
+
+def is_open_above(test: ast.expr, gone: str) -> bool:
+    """Whether a version check lets in every release from an older one on: `float(tf.__version__[:3]) >= 2.1`."""
+    match test:
+        case ast.Compare(ops=[ast.Gt() | ast.GtE()], comparators=[bound]):
+            least = release_of(bound)
+            return bool(least) and least < numbers(gone)
+    return False
+
+
+def release_of(node: ast.expr) -> tuple[int, ...]:
+    """The release that a number, a text, a tuple or what parses one of these spells; () for anything else."""
+    match node:
+        case ast.Constant(value=str() | int() | float() as value) if not isinstance(value, bool):
+            text = str(value)
+        case ast.Tuple(elts=parts) | ast.List(elts=parts) if parts and all(isinstance(p, ast.Constant) for p in parts):
+            text = ".".join(str(part.value) for part in parts if isinstance(part, ast.Constant))
+        case ast.Call(args=[inner], keywords=[]):
+            return release_of(inner)
+        case _:
+            return ()
+    return numbers(text)
 
 
 def left_early(file: SourceFile, tests: VersionTests, statement: ast.stmt) -> bool:
