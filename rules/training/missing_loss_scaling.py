@@ -154,7 +154,7 @@ class MissingLossScaling(Rule):
         for entry, event, region, path in found:
             verdict = self.verdict(trace, entry, path, event.place)
             text = trace.text(event.place)
-            chosen = is_chosen(entry, region)
+            chosen = is_chosen(trace, entry, region)
             forward = "a forward pass that may be in float16" if chosen and verdict.proven else "a float16 forward pass"
             yield self.at(
                 trace,
@@ -377,10 +377,10 @@ def speaks_of_scaler(path: Path) -> bool:
     return any(key[0] in ("true", "in") and has_word_for_scaling(str(key[1]).partition(IDENTITY)[0]) for key, _ in path)
 
 
-def is_chosen(entry: Entry, region: Chain) -> bool:
+def is_chosen(trace: Trace, entry: Entry, region: Chain) -> bool:
     """Whether a region may also run in another dtype: its user chooses that, or the device does."""
     made = [event for event in entry.of("autocast made") if event.place == region[0].place]
-    if any(is_left_to_device(event) or {letter for _, letter in dtype_of(event.data["dtype"])} - {HALF, None} for event in made):  # type: ignore[arg-type]
+    if any(is_left_to_device(trace, event) or {letter for _, letter in dtype_of(event.data["dtype"])} - {HALF, None} for event in made):  # type: ignore[arg-type]
         return True
     return any(
         atom.dtype == BFLOAT and any(s.place == region[0].place for s in atom.chain)
@@ -389,10 +389,10 @@ def is_chosen(entry: Entry, region: Chain) -> bool:
     )
 
 
-def is_left_to_device(made: Event) -> bool:
+def is_left_to_device(trace: Trace, made: Event) -> bool:
     """Whether autocast gets a device that may be another one than CUDA, and no dtype."""
     device = made.data["device"]
-    return made.data["dtype"] is None and device is not None and any(device_of(atom) != "cuda" for atom in atoms(device))  # type: ignore[arg-type]
+    return made.data["dtype"] is None and device is not None and any(device_of(atom, trace.switches) != "cuda" for atom in atoms(device))  # type: ignore[arg-type]
 
 
 def entrance(event: Event, made: Step) -> Chain:

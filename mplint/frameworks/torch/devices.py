@@ -7,7 +7,7 @@ import re
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.expressions import symbol_of
 from mplint.program.machine import IDENTITY, STATE, Args, Event, Machine, Switch, derived
-from mplint.program.values import FALSE, NONE, TRUE, Atom, Constant, Place, Unknown, Value
+from mplint.program.values import FALSE, NONE, TRUE, Atom, Constant, Place, Unknown, Value, alternatives
 
 vocabulary = Vocabulary()
 DEVICE = "torch.device"
@@ -57,7 +57,14 @@ def decided_by_the_machine(m: Machine, symbol: str, value: Constant, kind: str =
     return Unknown(symbol)
 
 
-@vocabulary.call("torch.cuda.is_available")
+@vocabulary.call("torch.accelerator.current_accelerator")
+def accelerator(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The machine's accelerator: one that mixed precision is for, or None."""
+    there = ("true", decided_by_the_machine(m, "torch.accelerator.is_available()", TRUE).symbol)
+    return alternatives([(frozenset({(there, True)}), Unknown(f"{name}()", DEVICE)), (frozenset({(there, False)}), NONE)])
+
+
+@vocabulary.call("torch.cuda.is_available", "torch.accelerator.is_available")
 def available(m: Machine, name: str, args: Args, place: Place) -> Value:
     """Whether there is a GPU."""
     return decided_by_the_machine(m, f"{name}()", TRUE)

@@ -8,14 +8,14 @@ the keys of the optimizers whose gradients a scaler has unscaled since. A scaler
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
 
 from mplint.frameworks.packages import note
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.conditions import extend
 from mplint.program.expressions import at_home, class_member, items_of, truths
-from mplint.program.machine import IDENTITY, STATE, Args, Machine
+from mplint.program.machine import IDENTITY, STATE, Args, Machine, Switch
 from mplint.program.store import join
 from mplint.program.values import (
     ANY,
@@ -144,7 +144,7 @@ AUTOCASTS = (
 def autocast(m: Machine, name: str, args: Args, place: Place) -> Value:
     new = name == "torch.amp.autocast"
     device_value = args.get(0, "device_type") if new else Constant(name.split(".")[1])
-    device = device_of(device_value)
+    device = device_of(device_value, m.switches)
     dtype = args.get(1, "dtype")
     enabled = args.get(2, "enabled") if new else args.get(0, "enabled")
     cache = args.get(3, "cache_enabled") if new else args.get(2, "cache_enabled")
@@ -169,17 +169,26 @@ def autocast(m: Machine, name: str, args: Args, place: Place) -> Value:
     return join(found)  # type: ignore[arg-type]
 
 
-def device_of(value: Value | None) -> str:
-    """The device type of an argument: "cuda" where it may be that, else "cpu", …; "" where it is not known."""
+def device_of(value: Value | None, switches: Mapping[str, Switch]) -> str:
+    """The device type of an argument: "cuda" where it may be that, or is by default, else "cpu", …; "" where it is not known."""
     found = []
     for guards, atom in options(value) if value is not None else ():
         if any(key[0] == "true" and sense and str(key[1]).startswith("torch.cuda.is_available") for key, sense in guards):
             found.append("cuda")
         elif type(atom) is Constant and isinstance(atom.value, str):
             found.append(atom.value.partition(":")[0])
-        elif type(atom) is Unknown and atom.symbol.removeprefix("torch.device(").strip("'").lower().startswith("cuda"):
+        elif type(atom) is Unknown and is_cuda(atom, switches):
             found.append("cuda")
     return "cuda" if "cuda" in found else found[0] if len(found) == 1 else ""
+
+
+def is_cuda(atom: Unknown, switches: Mapping[str, Switch]) -> bool:
+    """Whether a device that is open is CUDA by its name, or by the default of the setting or the machine that decides it."""
+    switch = switches.get(atom.symbol)
+    left_open = switch is not None and switch.kind == "machine" and not atom.symbol.startswith("torch.accelerator.")
+    if switch is not None and not left_open and type(switch.default) is Constant and isinstance(switch.default.value, str):
+        return switch.default.value.startswith("cuda")
+    return atom.symbol.removeprefix("torch.device(").strip("'").lower().startswith("cuda")
 
 
 @call("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode")
