@@ -29,6 +29,7 @@ LOADERS = frozenset(
 REQUIREMENTS = ("requirements.txt", "setup.py", "setup.cfg", "pyproject.toml", "environment.yml", "environment.yaml", "Pipfile")
 WORD = re.compile(r"[a-z_]\w*")
 MEMBER = re.compile(r"\.([A-Za-z_]\w*)$")
+NO_MODELS = re.compile(r"\.\w*(?:data|token|config|logg|metric|plot|visuali)\w*(?:\.|$)", re.I)  # what modules are called that hold none
 PASSED_ON = frozenset({"forward", "__call__", "base_model", "_orig_mod"})  # what every model has, or what wraps it
 
 
@@ -234,7 +235,7 @@ class Candidates:
     def misses(self, path: str) -> bool:
         """Whether a program imports a module that is neither the project's nor a package's that is known."""
         heads = (
-            {name.partition(".")[0] for name in self.ask(path, names_imported) if name[0] != "."}
+            {name.partition(".")[0] for name in self.ask(path, names_imported) if name[0] != "." and NO_MODELS.search(name) is None}
             - sys.stdlib_module_names
             - self.project.foreign
         )
