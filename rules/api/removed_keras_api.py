@@ -88,7 +88,9 @@ class RemovedKerasApi(Rule):
         told: set[ast.AST] = set()
         for reference in migration.references:
             gone, node = reference.entry.gone, reference.node
-            if is_guarded(file, migration.tests, node, gone) or (gone and ((target is not None and target.below(gone)) or is_tensorflow1(file))):
+            if is_guarded(file, migration.tests, node, gone) or (
+                gone and ((target is not None and target.below(gone)) or is_tensorflow1(file))
+            ):
                 continue
             if reference.binding is not None and migration.own_changes(reference) == []:
                 continue  # the alias is reported where it is bound, and this use of it stays as it is

@@ -230,8 +230,6 @@ def test_flag_for_half_precision_that_is_off_is_left_to_who_edits_the_program() 
     assert conditions(program) == ["`Config.amp` is set", "`USE_FP16` is set"]
 
 
-
-
 def test_parameter_that_no_caller_gives_proves_nothing() -> None:
     library = """
         class Trainer:
