@@ -238,12 +238,18 @@ def strictly(path: Path, feeds: Sequence[Feed]) -> list[list[Any]]:
     return [session.run(feed) for feed in feeds]
 
 
+def flat(outputs: Sequence[Any]) -> list[Any]:
+    """Outputs with the members of sequences for these."""
+    return [one for output in outputs for one in (output if isinstance(output, list) else [output])]
+
+
 def error(references: Sequence[Sequence[Any]], got: Sequence[Sequence[Any]]) -> float:
     """The largest error of an output against its size over all inputs; infinite where something else is wrong.
 
     What is NaN or infinite in a reference is no number to be near to, and has to be the same.
     """
     worst = 0.0
+    references, got = [flat(row) for row in references], [flat(row) for row in got]
     for at, column in enumerate(zip(*references, strict=True)):
         known = [np.isfinite(one) if one.dtype.kind == "f" else np.ones(one.shape, bool) for one in column]
         sizes = [np.abs(one[here]).max() for one, here in zip(column, known, strict=True) if one.dtype.kind == "f" and here.any()]
