@@ -1,8 +1,8 @@
 """How conversion does on the models that ONNX itself brings for its operators: `python benchmarks/node_tests.py OUT.jsonl [WORD …]`.
 
 Each runs in another process for at most 60 seconds: with the inputs of its test as data, without data, and with data and each operation
-worth any number of casts, since one operation alone hardly ever is. It is judged on those inputs where each half result is stored in half. Prints
-how often each verdict came with which ending. WORDs choose models by their names.
+worth any number of casts, since one operation alone hardly ever is. It is judged on those inputs, where each half result is stored in half.
+Prints how often each verdict came with which ending. WORDs choose models by their names.
 """
 
 from __future__ import annotations

