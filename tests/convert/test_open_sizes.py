@@ -69,3 +69,15 @@ def test_a_size_that_only_a_flattened_product_knows_is_searched(tmp_path: Path) 
     given = {"axes": np.array([0, 1]), "shape": np.array([-1, 4 * 35]), "C": rng(4, 1, 3, 3), "W": rng(140, 3, seed=1)}
     result = converted(model(text, tmp_path / "a.onnx", **given))
     assert result.verdict is Verdict.PROVEN and result.heavy_half == 2, (result.gaps, result.problems)
+
+
+def test_means_of_a_part_of_an_input_are_no_means_of_every_column(tmp_path: Path) -> None:
+    text = """g (float[N,M,K] x) => (float[N,M,4] y) {
+        a = Slice(x, zero, three, last) b = Sub(a, m) c = Div(b, d) y = MatMul(c, W)
+    }"""
+    given = {"m": rng(3), "d": np.abs(rng(3)) + 1, "W": rng(3, 4), "zero": np.array([0]), "three": np.array([3]), "last": np.array([2])}
+    assert converted(model(text, tmp_path / "a.onnx", **given)).verdict is Verdict.PROVEN
+
+
+def test_sequences_are_made_long_enough_for_the_errors_of_recurrent_layers_to_add_up(tmp_path: Path) -> None:
+    assert widths(read(recurrent(tmp_path / "a.onnx")).graph.inputs[0]) == {0: 300, 1: 37}

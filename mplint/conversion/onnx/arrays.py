@@ -145,12 +145,18 @@ def _floats(shape: Sequence[int], known: Evidence, kind: Kind, rng: np.random.Ge
     drawn = _standard(shape, kind.shape, rng)
     if known.likely and (known.sure or kind.named):
         mean, spread = known.likely[kind.seed % len(known.likely)]
-        if np.broadcast_shapes(mean.shape, spread.shape, drawn.shape) != drawn.shape:
+        if not (_spreads_over(mean, drawn) and _spreads_over(spread, drawn)):
             mean, spread = mean.mean(), spread.max()
         if not known.sure:
             return in_range(float(mean), float(spread), drawn, rng)
         return np.asarray(mean + spread * drawn)
     return drawn
+
+
+def _spreads_over(part: np.ndarray, whole: np.ndarray) -> bool:
+    """Whether an array says something of each element of another one."""
+    pairs = zip(reversed(part.shape), reversed(whole.shape), strict=False)
+    return part.ndim <= whole.ndim and all(one in (1, other) for one, other in pairs)
 
 
 def sounding(like: np.ndarray, kind: Kind, rng: np.random.Generator) -> np.ndarray:

@@ -38,7 +38,7 @@ from mplint.conversion.onnx.evidence import Evidence, evidence
 from mplint.conversion.onnx.probe import Probe
 from mplint.conversion.onnx.program import is_constant
 from mplint.conversion.onnx.run import Feed, Outputs, Session
-from mplint.conversion.onnx.widths import RECURRENT
+from mplint.conversion.onnx.widths import RECURRENT, STATES
 from mplint.conversion.policy import ConversionError, Options
 from mplint.conversion.stress import BETWEEN, FAINT, FAR, ILL, NOISE, STRONGER, ZEROS, loudness, midway, mixed, perturbed, stressed
 
@@ -487,9 +487,10 @@ class _Trial:
         values, kinds = [], []
         for node in self.model.graph:
             value = node.inputs[0] if node.inputs else None
-            if node.op_type in RECURRENT and value is not None and value.dtype == ir.DataType.FLOAT:
-                values.append(value)  # its gates saturate inside of it
-                kinds.append((GATED, False, False))
+            if node.op_type in RECURRENT:  # its gates saturate inside of it
+                taken = [one for at, one in enumerate(node.inputs) if at in (0, *STATES) and one is not None]
+                values += [one for one in taken if one.dtype == ir.DataType.FLOAT]
+                kinds += [(GATED, False, False)] * (len(values) - len(kinds))
                 continue
             if node.op_type not in SATURATING or value is None or value.dtype != ir.DataType.FLOAT:
                 continue

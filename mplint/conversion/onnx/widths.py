@@ -15,7 +15,7 @@ BROADCASTING = frozenset(("Add", "Sub", "Mul", "Div", "PRelu", "Pow"))
 NORMS = frozenset(("BatchNormalization", "InstanceNormalization"))
 RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
 STATES = (5, 6)  # the inputs of recurrent operators that hold what was before
-STEPS = 48  # of a recurrent layer: errors add up over them
+STEPS = 300  # of a recurrent layer, over which errors add up: some seconds of frames
 MOST = 200  # values that are looked at
 
 Axes = tuple[int | None, ...]  # which axis of the input each axis of a value is, if any
