@@ -81,3 +81,10 @@ def test_means_of_a_part_of_an_input_are_no_means_of_every_column(tmp_path: Path
 
 def test_sequences_are_made_long_enough_for_the_errors_of_recurrent_layers_to_add_up(tmp_path: Path) -> None:
     assert widths(read(recurrent(tmp_path / "a.onnx")).graph.inputs[0]) == {0: 300, 1: 37}
+
+
+def test_steps_that_filters_take_away_are_there(tmp_path: Path) -> None:
+    text = "g (float[T,5] x) => (float[R,C,N,M] y) { a = Unsqueeze(x, axes) y = Conv(a, C1) }"
+    path = model(text, tmp_path / "a.onnx", axes=np.array([0, 1]), C1=rng(2, 1, 21, 3, scale=0.1))
+    result = converted(path)
+    assert result.verdict is Verdict.PROVEN and result.heavy_half == 1, (result.gaps, result.problems)

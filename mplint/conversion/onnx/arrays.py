@@ -27,7 +27,7 @@ class Dims(NamedTuple):
 
 OPEN = ((2, 16), (1, 8), (2, 32), (1, 64), (1, 224), (1, 1), (2, 4), (1, 48), (4, 128), (1, 256), (1, 320))
 PICTURES = ((1, 64), (1, 224))
-SEARCHED = (16, 256)  # what the first of several open dimensions is, and the largest that another is tried as, where no usual sizes fit
+SEARCHED = (64, 256)  # what the first open dimension is where no usual sizes fit, and the largest that another is tried as
 LARGE = 1 << 15  # elements of a sample of which a batch holds one: a second would only take its time
 LENGTHS = (16000, 32000, 8000, 4096, 1536, 1024, 576, 512, 256)
 
@@ -62,13 +62,16 @@ def sizes_to_try(values: Sequence[ir.Value], known: Mapping[str, Evidence]) -> l
 
 
 def sizes_to_search(values: Sequence[ir.Value], known: Mapping[str, Evidence]) -> list[Dims]:
-    """The sizes of open dimensions behind the first to try one after the other, where none of the usual ones fits."""
-    several = any(
-        sum(is_open(size) and at not in known[value.name or ""].widths for at, size in enumerate(value.shape or ()) if at)
+    """The sizes of open dimensions to try where none of the usual ones fits: a long first one, and with it the others, one by one."""
+    unknown = {
+        min(at, 1)
         for value in values
-    )
+        for at, size in enumerate(value.shape or ())
+        if is_open(size) and at not in known[value.name or ""].widths
+    }
     first, most = SEARCHED
-    return [Dims(first, other) for other in range(2, most + 1)] if several else []
+    longer = [Dims(first, 16)] if 0 in unknown else []
+    return longer + ([Dims(first, other) for other in range(2, most + 1)] if 1 in unknown else [])
 
 
 def _least(value: ir.Value) -> int:
