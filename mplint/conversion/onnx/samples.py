@@ -484,7 +484,8 @@ class _Trial:
 
     def _prepare(self, base: Feed) -> None:
         """Find what saturates, and how far an ordinary feed drives it."""
-        values, kinds = [], []
+        values: list[ir.Value] = []
+        kinds: list[tuple[float, bool, bool]] = []
         for node in self.model.graph:
             value = node.inputs[0] if node.inputs else None
             if node.op_type in RECURRENT:  # its gates saturate inside of it
