@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-PACKAGES = "import mplint.conversion.onnx.convert, numpy, onnxruntime, scipy.sparse.csgraph"
+PACKAGES = "import mplint.conversion.onnx.convert, numpy, onnxruntime"
 
 
 def peak(*arguments: str) -> int:

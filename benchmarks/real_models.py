@@ -222,6 +222,7 @@ def run(path: str | bytes, feeds: Sequence[Feed]) -> list[list[Any]]:
     """The outputs of a model for each feed."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return [session.run(None, feed) for feed in feeds]
 
@@ -237,16 +238,30 @@ def strictly(path: Path, feeds: Sequence[Feed]) -> list[list[Any]]:
     return [session.run(feed) for feed in feeds]
 
 
+def flat(outputs: Sequence[Any]) -> list[Any]:
+    """Outputs with the members of sequences for these."""
+    return [one for output in outputs for one in (output if isinstance(output, list) else [output])]
+
+
 def error(references: Sequence[Sequence[Any]], got: Sequence[Sequence[Any]]) -> float:
-    """The largest error of an output against its size over all inputs; infinite where something else is wrong."""
+    """The largest error of an output against its size over all inputs; infinite where something else is wrong.
+
+    What is NaN or infinite in a reference is no number to be near to, and has to be the same.
+    """
     worst = 0.0
+    references, got = [flat(row) for row in references], [flat(row) for row in got]
     for at, column in enumerate(zip(*references, strict=True)):
-        size = max((float(np.abs(one).max()) for one in column if one.dtype.kind == "f" and one.size), default=0.0)
-        for one, row in zip(column, got, strict=True):
-            if one.shape != row[at].shape or (one.dtype.kind != "f" and not np.array_equal(one, row[at])):
+        known = [np.isfinite(one) if one.dtype.kind == "f" else np.ones(one.shape, bool) for one in column]
+        sizes = [np.abs(one[here]).max() for one, here in zip(column, known, strict=True) if one.dtype.kind == "f" and here.any()]
+        size = float(max(sizes, default=0.0))
+        for one, here, row in zip(column, known, got, strict=True):
+            mine = row[at]
+            if one.shape != mine.shape or (one.dtype.kind != "f" and not np.array_equal(one, mine)):
                 return float("inf")
-            if one.dtype.kind == "f" and one.size:
-                far = float(np.abs(one.astype(np.float64) - row[at]).max())
+            if one.dtype.kind == "f" and not np.array_equal(one[~here], mine[~here], equal_nan=True):
+                return float("inf")
+            if one.dtype.kind == "f" and here.any():
+                far = float(np.abs(one[here].astype(np.float64) - mine[here]).max())
                 worst = max(worst, far / (size + 1e-6)) if np.isfinite(far) else float("inf")
     return worst
 

@@ -137,7 +137,9 @@ def moves(results: Sequence[Sequence[object]]) -> list[bool]:
         for at, (one, two) in enumerate(zip(first, _flat(other), strict=False)):
             if one.shape != two.shape or one.dtype.kind in "iubOUS":
                 moved[at] |= not np.array_equal(one, two)
-            elif one.size:
+            elif not one.size:
+                moved[at] = True  # nothing stands still in it
+            else:
                 a, b = _numbers(one), _numbers(two)
                 finite = np.isfinite(a) & np.isfinite(b)
                 size = float(np.max(np.abs(a), initial=0.0, where=finite))

@@ -143,3 +143,20 @@ def test_temporary_folders_are_told_to_nobody() -> None:
     assert told == "Load model from a.onnx failed: no kernel"
     assert without_folders("can't write /data/.mplint-q9/b.onnx", "a.onnx") == "can't write a.onnx"
     assert without_folders("see docs/mplint-guide.md", "a.onnx") != "a.onnx"
+
+
+def test_a_model_that_is_half_already_is_no_wrong_result_where_its_own_rounding_shows(tmp_path: Path) -> None:
+    text = (
+        "g (float16[4,8] x) => (float16[4,8] y) { a = Mul(x, big) b = Mul(a, a) y = Sqrt(b) }"  # b is infinite where it is stored in half
+    )
+    path = model(text, tmp_path / "a.onnx", big=np.array(600, np.float16))
+    result = converted(path)
+    assert result.verdict is Verdict.UNCHANGED and not result.problems
+    assert any("it computes in float16 already" in note for note in result.notes)
+
+
+def test_an_output_with_no_elements_is_no_output_that_never_moves(tmp_path: Path) -> None:
+    text = "g (float[4,8] x) => (float[4,8] y, float[4,0] state) { y = MatMul(x, W) state = Slice(x, start, end, axis) }"
+    at = {"start": np.array([8]), "end": np.array([9]), "axis": np.array([1])}
+    result = converted(model(text, tmp_path / "a.onnx", W=rng(8, 8), **at))
+    assert result.verdict is Verdict.PROVEN, result.gaps

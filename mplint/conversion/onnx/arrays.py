@@ -27,6 +27,7 @@ class Dims(NamedTuple):
 
 OPEN = ((2, 16), (1, 8), (2, 32), (1, 64), (1, 224), (1, 1), (2, 4), (1, 48), (4, 128), (1, 256), (1, 320))
 PICTURES = ((1, 64), (1, 224))
+SEARCHED = (64, 256)  # what the first open dimension is where no usual sizes fit, and the largest that another is tried as
 LARGE = 1 << 15  # elements of a sample of which a batch holds one: a second would only take its time
 LENGTHS = (16000, 32000, 8000, 4096, 1536, 1024, 576, 512, 256)
 
@@ -58,6 +59,19 @@ def sizes_to_try(values: Sequence[ir.Value], known: Mapping[str, Evidence]) -> l
         lengths = [*([needed] if needed > RATE else []), *LENGTHS]
         found = [Dims(*pair, length) for length in lengths for pair in ((found[0].first, 16), (1, 1))] + found
     return list(dict.fromkeys(found))
+
+
+def sizes_to_search(values: Sequence[ir.Value], known: Mapping[str, Evidence]) -> list[Dims]:
+    """The sizes of open dimensions to try where none of the usual ones fits: a long first one, and with it the others, one by one."""
+    unknown = {
+        min(at, 1)
+        for value in values
+        for at, size in enumerate(value.shape or ())
+        if is_open(size) and at not in known[value.name or ""].widths
+    }
+    first, most = SEARCHED
+    longer = [Dims(first, 16)] if 0 in unknown else []
+    return longer + ([Dims(first, other) for other in range(2, most + 1)] if 1 in unknown else [])
 
 
 def _least(value: ir.Value) -> int:
@@ -105,7 +119,8 @@ def _array(
         name = getattr(dim, "value", None)
         key = f"{value.name}.{position}" if name in (None, "", "?") else str(name)
         is_length = known.length is not None and position == axis
-        shape.append(sizes.setdefault(key, dims.length if is_length else dims.first if position == 0 else dims.other))
+        usual = dims.length if is_length else dims.first if position == 0 else dims.other
+        shape.append(sizes.setdefault(key, known.widths.get(position, usual)))
     dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
     if declared is not None:
         low, high = declared
@@ -133,12 +148,18 @@ def _floats(shape: Sequence[int], known: Evidence, kind: Kind, rng: np.random.Ge
     drawn = _standard(shape, kind.shape, rng)
     if known.likely and (known.sure or kind.named):
         mean, spread = known.likely[kind.seed % len(known.likely)]
-        if np.broadcast_shapes(mean.shape, spread.shape, drawn.shape) != drawn.shape:
+        if not (_spreads_over(mean, drawn) and _spreads_over(spread, drawn)):
             mean, spread = mean.mean(), spread.max()
         if not known.sure:
             return in_range(float(mean), float(spread), drawn, rng)
         return np.asarray(mean + spread * drawn)
     return drawn
+
+
+def _spreads_over(part: np.ndarray, whole: np.ndarray) -> bool:
+    """Whether an array says something of each element of another one."""
+    pairs = zip(reversed(part.shape), reversed(whole.shape), strict=False)
+    return part.ndim <= whole.ndim and all(one in (1, other) for one, other in pairs)
 
 
 def sounding(like: np.ndarray, kind: Kind, rng: np.random.Generator) -> np.ndarray:

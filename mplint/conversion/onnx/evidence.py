@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from mplint.conversion.onnx.constants import tensor_of
 from mplint.conversion.onnx.program import is_constant
+from mplint.conversion.onnx.widths import widths
 from mplint.conversion.plausible import RATE, SOUND, is_sound, likely_by
 
 INDEXING = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "OneHot": 0, "ScatterElements": 1, "ScatterND": 1}
@@ -33,7 +34,8 @@ class Evidence:
 
     `limit` is one more than the largest integer that it may hold, None where nothing says. `sure` says that the operators are the witness.
     `length` is how many samples of a signal it should hold, None for what is no signal. `choices` are the integers that the graph compares
-    it with, and others; `counts` says that it is the length of another input, `of_signal` that of a signal.
+    it with, and others; `counts` says that it is the length of another input, `of_signal` that of a signal. `widths` are the sizes that
+    weights say its axes have.
     """
 
     likely: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
@@ -43,11 +45,12 @@ class Evidence:
     choices: tuple[int, ...] = ()
     counts: bool = False
     of_signal: bool = False
+    widths: dict[int, int] = field(default_factory=dict)
 
 
 def evidence(value: ir.Value) -> Evidence:
     """What the model says of one of its inputs."""
-    found = Evidence()
+    found = Evidence(widths=widths(value))
     kind = value.dtype.numpy().kind if value.dtype is not None else "f"
     if kind in "iu":
         found.choices = _choices(value)

@@ -19,13 +19,26 @@ import numpy as np
 import onnx_ir as ir
 
 from mplint.conversion.distance import PLAIN, Distance, Ruler, distance, moves, sizes_of
-from mplint.conversion.onnx.arrays import LENGTHS, NUMBERS, Dims, Kind, is_open, made, required, signal_axis, sizes_to_try, sounding
+from mplint.conversion.onnx.arrays import (
+    LENGTHS,
+    NUMBERS,
+    Dims,
+    Kind,
+    is_open,
+    made,
+    required,
+    signal_axis,
+    sizes_to_search,
+    sizes_to_try,
+    sounding,
+)
 from mplint.conversion.onnx.choices import CHOSEN, Choices
 from mplint.conversion.onnx.constants import tensor_of
 from mplint.conversion.onnx.evidence import Evidence, evidence
 from mplint.conversion.onnx.probe import Probe
 from mplint.conversion.onnx.program import is_constant
 from mplint.conversion.onnx.run import Feed, Outputs, Session
+from mplint.conversion.onnx.widths import RECURRENT, STATES
 from mplint.conversion.policy import ConversionError, Options
 from mplint.conversion.stress import BETWEEN, FAINT, FAR, ILL, NOISE, STRONGER, ZEROS, loudness, midway, mixed, perturbed, stressed
 
@@ -38,6 +51,7 @@ LARGER = 1.9  # no power of two, so that other digits are rounded away
 COMPRESSED = 0.35  # outputs that grow by less than this power of a scale do not depend on it
 MOVED = 0.05  # of their size: what outputs may move by where a shift is taken off again
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh", "Clip", "Sin", "Cos"))
+GATED = 30.0  # beyond this, what a recurrent layer takes opens or shuts its gates for good
 MASK = 2  # how many values such an input has
 STEPS = 6  # for which a model gets its own states back
 TURNS = frozenset(("in", "out", "input", "output", "new", "next", "old", "prev", "previous", "past", "present", "initial", "init", "final"))
@@ -150,10 +164,13 @@ def samples(path: str, model: ir.Model, options: Options, notes: list[str]) -> S
         raise ConversionError(f"{path} does not load in ONNX Runtime: {str(error).splitlines()[0][:300]}") from None
     values = required(model)
     known = {value.name or "": evidence(value) for value in values}
-    for dims in sizes_to_try(values, known):
+    usual, searched = sizes_to_try(values, known), sizes_to_search(values, known)
+    for at, dims in enumerate([*usual, *searched]):
         found = Samples()
         for kind in BASIC:
             trial.add(found, made(values, known, options.ranges, dims, kind))
+            if at >= len(usual) and not found.feeds:
+                break  # sizes that do not fit
         if found.feeds:
             _enrich(trial, found, values, known, options, dims)
             trial.derive(found, [made(values, known, options.ranges, dims, kind) for kind in FRESH])
@@ -467,9 +484,15 @@ class _Trial:
 
     def _prepare(self, base: Feed) -> None:
         """Find what saturates, and how far an ordinary feed drives it."""
-        values, kinds = [], []
+        values: list[ir.Value] = []
+        kinds: list[tuple[float, bool, bool]] = []
         for node in self.model.graph:
             value = node.inputs[0] if node.inputs else None
+            if node.op_type in RECURRENT:  # its gates saturate inside of it
+                taken = [one for at, one in enumerate(node.inputs) if at in (0, *STATES) and one is not None]
+                values += [one for one in taken if one.dtype == ir.DataType.FLOAT]
+                kinds += [(GATED, False, False)] * (len(values) - len(kinds))
+                continue
             if node.op_type not in SATURATING or value is None or value.dtype != ir.DataType.FLOAT:
                 continue
             if node.op_type == "Sigmoid" and any(use.node.op_type == "Mul" and value in use.node.inputs for use in node.outputs[0].uses()):
