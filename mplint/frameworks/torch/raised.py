@@ -1,0 +1,42 @@
+"""Casts to float32 that a region takes back: what it made half is cast, and goes into a product that it makes half again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mplint.frameworks.torch.promotion import HALVES
+from mplint.program.machine import Machine
+from mplint.program.values import BOOLEAN, INTEGER, SINGLE, Autocast, Place, Tensor, Value, atoms
+
+RAISED = "raised at "  # beginning of a tag: where a tensor that a region made half was cast to float32, inside of it
+MOVES = frozenset(
+    [
+        *("view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "t", "contiguous", "expand", "movedim"),
+        *("swapaxes", "repeat", "narrow", "select", "__getitem__"),
+    ]
+)
+ARITHMETIC = frozenset({"sub", "div", "truediv"})  # of centered or scaled values, which a product takes next
+
+
+def raised(m: Machine, before: Tensor, after: Value, place: Place) -> Value:
+    """A cast tensor, with where it was cast if a region is entered whose half tensor is brought to float32."""
+    if type(after) is not Tensor:
+        return after
+    kept = frozenset(tag for tag in after.tags if not tag.startswith(RAISED))
+    entered = any(type(a) is Autocast and a.dtype in HALVES for a in atoms(m.state("autocast")))
+    if entered and after.dtypes == {SINGLE} and before.dtypes in tuple(frozenset({letter}) for letter in HALVES) and before.forward:
+        kept = kept | {f"{RAISED}{place.path}:{place.position}"}
+    return after.but(tags=kept)
+
+
+def still_raised(short: str, tensors: Sequence[Tensor], letters: frozenset[str]) -> frozenset[str]:
+    """The tags for such casts that the result of an operation still has."""
+    if not tensors or letters != {SINGLE} or not (short in MOVES or short in ARITHMETIC):
+        return frozenset()
+    return frozenset(tag for tag in tensors[0].tags if tag.startswith(RAISED))
+
+
+def all_raised(tensors: Sequence[Tensor]) -> bool:
+    """Whether every factor of a product was cast so."""
+    factors = [tensor for tensor in tensors if not tensor.dtypes <= {INTEGER, BOOLEAN}]
+    return len(factors) > 1 and all(any(tag.startswith(RAISED) for tag in tensor.tags) for tensor in factors)
