@@ -23,6 +23,7 @@ FLAGS = ("Arguments", "Config", "Trainer")  # ends of the names of calls that ta
 TRAINERS = ("Trainer", "Fabric")  # and `precision="16-mixed"`
 DETECTRON = frozenset({"detectron2.engine.DefaultTrainer", "detectron2.engine.defaults.DefaultTrainer"})
 SWITCH = "SOLVER.AMP.ENABLED"  # by which it trains in float16
+REGISTRY = "META_ARCH_REGISTRY"  # which holds the models that it builds
 WRAPPERS = frozenset({"AmpOptimWrapper", "Fp16OptimizerHook"})
 
 
@@ -71,7 +72,7 @@ def offer_by_files(m: Machine, place: Place) -> None:
         return
     symbol = f"cfg.{SWITCH}{IDENTITY}detectron2"
     m.switches.setdefault(symbol, Switch(f"cfg.{SWITCH}", FALSE, place, "setting"))
-    m.emit("float16 offered", place, title="`DefaultTrainer`", guards=frozenset({(("true", symbol), True)}))
+    m.emit("float16 offered", place, title="`DefaultTrainer`", guards=frozenset({(("true", symbol), True)}), registry=REGISTRY)
 
 
 def makes_its_own(m: Machine, instance: Object) -> bool:
