@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from mplint.frameworks.torch.promotion import HALVES
 from mplint.program.machine import Machine
-from mplint.program.values import BOOLEAN, INTEGER, SINGLE, Autocast, Place, Tensor, Value, atoms
+from mplint.program.values import ANY, BFLOAT, HALF, SINGLE, Autocast, Place, Tensor, Value, atoms
 
+PARAMETER = "parameter"  # the tag of parameters
 RAISED = "raised at "  # beginning of a tag: where a tensor that a region made half was cast to float32, inside of it
 MOVES = frozenset(
     [
@@ -24,7 +25,8 @@ def raised(m: Machine, before: Tensor, after: Value, place: Place) -> Value:
         return after
     kept = frozenset(tag for tag in after.tags if not tag.startswith(RAISED))
     entered = any(type(a) is Autocast and a.dtype in HALVES for a in atoms(m.state("autocast")))
-    if entered and after.dtypes == {SINGLE} and before.dtypes in tuple(frozenset({letter}) for letter in HALVES) and before.forward:
+    computed = bool(before.forward) and before.dtypes in (frozenset({HALF}), frozenset({BFLOAT}), frozenset({ANY}))
+    if entered and after.dtypes == {SINGLE} and (computed or PARAMETER in before.tags):
         kept = kept | {f"{RAISED}{place.path}:{place.position}"}
     return after.but(tags=kept)
 
@@ -37,6 +39,7 @@ def still_raised(short: str, tensors: Sequence[Tensor], letters: frozenset[str])
 
 
 def all_raised(tensors: Sequence[Tensor]) -> bool:
-    """Whether every factor of a product was cast so."""
-    factors = [tensor for tensor in tensors if not tensor.dtypes <= {INTEGER, BOOLEAN}]
-    return len(factors) > 1 and all(any(tag.startswith(RAISED) for tag in tensor.tags) for tensor in factors)
+    """Whether the first two factors of a product were cast so, one of them at least from what a region has computed."""
+    factors = tensors[:2]
+    cast = all(any(tag.startswith(RAISED) for tag in tensor.tags) for tensor in factors)
+    return cast and len(factors) > 1 and any(PARAMETER not in tensor.tags for tensor in factors)

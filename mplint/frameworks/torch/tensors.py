@@ -33,7 +33,7 @@ from mplint.frameworks.torch.promotion import (
     widest,
 )
 from mplint.frameworks.torch.protocol import LETTERS, TAKEN, gradients_off
-from mplint.frameworks.torch.raised import all_raised, raised, still_raised
+from mplint.frameworks.torch.raised import PARAMETER, all_raised, raised, still_raised
 from mplint.frameworks.torch.spectra import POWER, SPECTRUM, spectral
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX, FLOAT16_ZERO
@@ -77,7 +77,6 @@ vocabulary = Vocabulary()
 call = vocabulary.call
 
 MODEL_OUTPUT = "model output"
-PARAMETER = "parameter"
 FROZEN = "frozen"  # of a parameter that is made without `requires_grad`
 INTEGERS = "integers"  # tag: positions that were cast to half
 POSITIONS = "positions"  # tag: whole numbers from 0 to a length that nobody knows
@@ -1010,7 +1009,7 @@ class Operation:
     def check_lowered(self, short: str) -> None:
         """Note what a region makes half again although the program has cast it, and powers that float16 does not hold."""
         letters, chain = lowered(self.region, self.name, self.place)
-        if short in PRODUCTS and all_raised(self.tensors):
+        if (short in PRODUCTS or short == "linear") and all_raised(self.tensors):
             self.m.emit("cast taken back", self.place, name=self.name, tensor=Tensor(letters, chain))
         if letters == {HALF} and self.region.device != "cpu" and any(POWER in t.tags and t.dtypes != {HALF} for t in self.tensors):
             self.m.emit("power in half", self.place, name=self.name, tensor=Tensor(letters, chain))
