@@ -61,7 +61,8 @@ from mplint.python.document import is_test_path
 
 NUMBERS = re.compile(
     rb"\d[eE][-+]?\d|\d{5}|0\.0000|finfo|binary_cross_entropy|BCELoss|Function\b|[A-Z]\w*\.apply\(|\.var\(|\.std\("
-    rb"|MelS(?:pectrogram|cale)\b|LogmelFilterBank|\.stft\(|\.float\(\)[.\w(), -]{0,40}@|\b(?:matmul|bmm|einsum)\([^\n]{0,60}\.float\(\)"
+    rb"|MelS(?:pectrogram|cale)\b|LogmelFilterBank|\.stft\(|\.float\(\)[.\w(), -]{0,40}@"
+    rb"|\b(?:matmul|bmm|einsum|linear)\([^\n]{0,60}\.float\(\)"
     rb"|linalg\.(?!\w*norm)|quantile\(|\b(?:svd|qr|pinverse|cholesky\w*)\(|_lowrank|\bfft\.|[gG]ram(?:_|\b|M)"
 )
 CONTEXT_STEPS = 200_000  # of all such runs, and
