@@ -14,7 +14,7 @@ RAISED = "raised at "  # beginning of a tag: where a tensor that a region made h
 MOVES = frozenset(
     [
         *("view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "t", "contiguous", "expand", "movedim"),
-        *("swapaxes", "repeat", "narrow", "select", "__getitem__"),
+        *("swapaxes", "repeat", "narrow", "select", "__getitem__", "chunk", "split", "unbind", "tensor_split"),
     ]
 )
 ARITHMETIC = frozenset({"sub", "div", "truediv"})  # of centered or scaled values, which a product takes next
