@@ -18,6 +18,7 @@ WORDS = (
     "Policy",
     "accelerator",
     "AMPTrainer",
+    "DefaultTrainer",
     "keras",
     "tensorflow",
     "GradientTape",

@@ -22,6 +22,7 @@ REGIONS = frozenset(
         "FullyShardedDataParallel",
         "fully_shard",
         "AMPTrainer",
+        "DefaultTrainer",
         "fp8_autocast",
         "_scaled_mm",
     ]

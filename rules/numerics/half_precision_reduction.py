@@ -32,8 +32,9 @@ class HalfPrecisionReduction(Rule):
     ## What it does
     Finds sums and variances of tensors that a cast (or a placeholder) made float16, and means of their squares, outside autocast regions,
     which would promote the sums; and products of a matrix with itself (Gram matrices) in float16, also in such regions, that are divided
-    by the number of values only afterwards. Squares of what the modules of a model compute that is cast to float16 as a whole; in a
-    library whose models are cast so, by its own code, tests or examples, variances as well.
+    by the number of values only afterwards; and sums of features over the positions of a map, with the sigmoids of another map as weights,
+    that are divided by the sum of these weights only afterwards. Squares of what the modules of a model compute that is cast to float16
+    as a whole; in a library whose models are cast so, by its own code, tests or examples, variances as well.
     Products and sums whose operands show that they overflow are warnings, the others advice (severity info).
     In model graphs: sums and means over 2048 elements or more in float16, and sums that half can't hold for inputs within their range
     (in float32 graphs advice, or with `--policy` a warning about the conversion).
@@ -137,22 +138,32 @@ class HalfPrecisionReduction(Rule):
         yield from self._averaged_late(trace)
 
     def _averaged_late(self, trace: Trace) -> Iterator[Finding]:
-        """Report products of a matrix with itself, sums of squares over all positions, that are divided by their number only afterwards."""
+        """Report sums over all positions that are divided only afterwards: of a matrix with itself, or with weights by their sum."""
         for item in half.found(trace, "averaged late in half"):
-            product, tensor = item.event.data["product"], item.event.data["tensor"]
-            if not isinstance(product, Place) or not isinstance(tensor, Tensor) or not is_with_itself(trace, product):
+            product, tensor, weighed = item.event.data["product"], item.event.data["tensor"], item.event.data["weighed"] is True
+            if not isinstance(product, Place) or not isinstance(tensor, Tensor) or not (weighed or is_with_itself(trace, product)):
                 continue
             yield self.at(
                 trace,
                 product,
-                f"this product of a matrix with itself adds up squares in float16, and is divided by their number later{item.condition}",
-                why="float16 ends at 65504: over 64 x 64 positions features of 4 have a sum of squares of 65536, which is inf.",
-                help="divide the features first, or take the product outside of autocast, in float32",
+                f"{SUMS_UP[weighed]} later{item.condition}",
+                why=f"float16 ends at 65504: {CASES[weighed]}, which is inf.",
+                help=f"divide the {'weights by their sum' if weighed else 'features'} first, or take the product outside of autocast, "
+                "in float32",
                 confidence=Confidence.MEDIUM,
-                steps=(*item.chain(tensor), Step(item.event.place, "it is divided by the number of values only here")),
+                steps=(*item.chain(tensor), Step(item.event.place, f"it is divided by the {DIVISORS[weighed]} only here")),
             )
 
 
+SUMS_UP = {
+    False: "this product of a matrix with itself adds up squares in float16, and is divided by their number",
+    True: "this product adds up features in float16, and they are divided by the sum of their weights",
+}
+CASES = {
+    False: "over 64 x 64 positions features of 4 have a sum of squares of 65536",
+    True: "over 128 x 128 positions of weight 0.5 features of 8 have a sum of 65536",
+}
+DIVISORS = {False: "number of values", True: "sum of the weights"}
 CASTS = (By.CAST, By.PARAMETERS, By.MODEL)
 
 

@@ -53,7 +53,9 @@ class UnstableOpInHalf(Rule):
     In programs that train, log-probabilities
     (`log_softmax`, `logsigmoid`) of what a model that was loaded or cast in half precision gives, and losses of what a model gives that was
     cast to float16 as a whole. Factorizations, inverses and quantiles (`torch.linalg.svd`, `torch.quantile`) of what autocast has computed
-    in half precision, and Fourier transforms of it: CUDA has no kernel for these, or one for some sizes alone.
+    in half precision, and Fourier transforms of it: CUDA has no kernel for these, or one for some sizes alone. Power spectra of sound that
+    autocast multiplies by the filters of a mel scale, and products of matrices whose factors the program has cast to float32, in a region
+    that casts them back.
     Silent where the form of an expression keeps it within range: roots, `exp` of a square or magnitude with a minus before it, and squares
     of which nothing learns.
     In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and results
@@ -160,6 +162,8 @@ class UnstableOpInHalf(Rule):
         yield from self.cancellations(trace)
         yield from self.log_probabilities(trace)
         yield from self.refused(trace)
+        yield from self.powers(trace)
+        yield from self.taken_back(trace)
         yield from self.asked(trace)
         yield from self.in_keras(trace)
 
@@ -263,6 +267,40 @@ class UnstableOpInHalf(Rule):
                 help=half.in_float32(tensor),
                 severity=Severity.WARNING if sized else Severity.ERROR,
                 confidence=Confidence.MEDIUM if sized else item.confidence,
+                steps=item.chain(tensor),
+            )
+
+    def powers(self, trace: Trace) -> Iterator[Finding]:
+        """Power spectra that a region multiplies by filters in float16."""
+        for item in half.found(trace, "power in half"):
+            tensor, name = item.event.data["tensor"], str(item.event.data["name"])
+            if not isinstance(tensor, Tensor):
+                continue
+            yield self.at(
+                trace,
+                item.event.place,
+                f"`{name}` multiplies the powers of a spectrum in float16{item.condition}",
+                why="A sine of amplitude 1 has the power 65536 in windows of 1024 samples, which is inf; powers under 6e-8 are 0, whose "
+                "logarithm is -inf.",
+                help=half.in_float32(tensor),
+                confidence=Confidence.MEDIUM,
+                steps=item.chain(tensor),
+            )
+
+    def taken_back(self, trace: Trace) -> Iterator[Finding]:
+        """Products of tensors that the program casts to float32, and a region back."""
+        for item in half.found(trace, "cast taken back"):
+            tensor, name = item.event.data["tensor"], str(item.event.data["name"])
+            if not isinstance(tensor, Tensor) or is_test_path(item.event.place.path):
+                continue
+            dtype = "bfloat16" if tensor.dtypes == {BFLOAT} else "float16"
+            yield self.at(
+                trace,
+                item.event.place,
+                f"`{name}` computes in {dtype}: autocast takes back the casts of its factors to float32{item.condition}",
+                why="Autocast casts what products of matrices get, whatever the program has cast it to before.",
+                help="leave autocast for it, `with torch.autocast(device, enabled=False)`",
+                confidence=Confidence.MEDIUM,
                 steps=item.chain(tensor),
             )
 

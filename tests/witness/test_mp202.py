@@ -56,3 +56,28 @@ def test_what_multiplies_before_it_factors_gives_the_factorization_half_under_au
     with pytest.raises(RuntimeError):
         torch.linalg.qr(product)
     assert torch.svd_lowrank(rows, q=2)[1].dtype is torch.float32
+
+
+def test_powers_of_a_loud_tone_are_infinite_in_float16_and_silence_is_zero() -> None:
+    torch = pytest.importorskip("torch")
+    tone = torch.sin(torch.arange(8192) * 2 * torch.pi * 64 / 2048)
+    power = torch.stft(tone, 2048, 512, window=torch.hann_window(2048), return_complex=True).abs() ** 2
+    filters = torch.ones(4, 1025)
+    with torch.autocast("cpu", dtype=torch.float16):
+        mel, quiet = filters @ power, filters @ torch.full((1025, 1), 1e-12)
+        assert torch.isinf(mel).any()
+        assert torch.isinf(torch.log10(quiet.clamp(min=1e-10).float())).all()
+        with torch.autocast("cpu", enabled=False):
+            outside = filters @ power
+    assert torch.isfinite(outside).all()
+
+
+def test_autocast_takes_back_casts_of_the_factors_of_a_product() -> None:
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.Linear(4, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        q = layer(torch.rand(2, 4))
+        again = q.float() @ q.float().t()
+        with torch.autocast("cpu", enabled=False):
+            outside = q.float() @ q.float().t()
+    assert q.dtype is again.dtype is torch.bfloat16 and outside.dtype is torch.float32

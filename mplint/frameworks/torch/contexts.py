@@ -61,6 +61,8 @@ from mplint.python.document import is_test_path
 
 NUMBERS = re.compile(
     rb"\d[eE][-+]?\d|\d{5}|0\.0000|finfo|binary_cross_entropy|BCELoss|Function\b|[A-Z]\w*\.apply\(|\.var\(|\.std\("
+    rb"|MelS(?:pectrogram|cale)\b|LogmelFilterBank|\.stft\(|\.float\(\)[.\w(), -]{0,40}@"
+    rb"|\b(?:matmul|bmm|einsum|linear)\([^\n]{0,60}\.float\(\)"
     rb"|linalg\.(?!\w*norm)|quantile\(|\b(?:svd|qr|pinverse|cholesky\w*)\(|_lowrank|\bfft\.|[gG]ram(?:_|\b|M)"
 )
 CONTEXT_STEPS = 200_000  # of all such runs, and
@@ -85,7 +87,7 @@ class Region:
     has of its own. `classes`: the only ones that run in it, where these are known. `shape`: what the model is given, where it is called
     in a program that begins in the file `begun`. `callers`: users of a library enter it, of whom nobody knows. `trained`: gradients are
     computed there, so that a backward may follow. `meant`: what tells that such users run it so. `results`: how many names take what
-    the model gives, where it is more than one.
+    the model gives, where it is more than one. `registered`: the model is one of a registry, to which the file of `shape` adds some.
     """
 
     autocast: Autocast
@@ -101,6 +103,7 @@ class Region:
     trained: bool = True
     meant: Chain = ()
     results: int = 0
+    registered: bool = False
 
 
 def regions(found: Trace, packages: Packages) -> list[Region]:
@@ -142,7 +145,9 @@ def regions(found: Trace, packages: Packages) -> list[Region]:
             if both is not None:
                 region = Autocast("cuda", HALF, (Step(event.place, f"{event.data['title']} runs the model in float16"),))
                 rank = (0, False, False, len(both), not entry.script, number)
-                result.append(Region(region, event.place, both, rank, begun=begun(entry, event)))
+                one = Region(region, event.place, both, rank, begun=begun(entry, event))
+                shapes = registered_shapes(found, event.get("registry"), packages)
+                result += [replace(one, shape=shape, registered=True) for shape in shapes] or [one]
         result += casts(entry, number, packages, told)
     return sorted(result, key=lambda region: region.rank)
 
@@ -178,6 +183,26 @@ def prepared_shapes(entry: Entry, trainer: object, packages: Packages) -> list[S
     if not models or any(type(atom) is not Object or type(atom.type) is not Class for atom in own):
         return None
     return [Shape(0, frozenset(), True, home) for home in sorted(homes)]
+
+
+def registered_shapes(found: Trace, registry: object, packages: Packages) -> list[Shape]:
+    """The models that the project adds to a registry of another package, out of which a trainer builds the one that it runs."""
+    if not isinstance(registry, str) or found.project is None:
+        return []
+    adds = Adds(registry)
+    return [
+        Shape(0, frozenset(), True, path) for path in sorted(found.project.paths) if not is_test_path(path) and packages.ask(path, adds)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Adds:
+    """The question whether a program adds classes to a registry."""
+
+    registry: str
+
+    def __call__(self, data: bytes) -> bool:
+        return f"@{self.registry}.register".encode() in data
 
 
 def is_no_model(atom: Atom) -> bool:
@@ -526,6 +551,8 @@ class Nearby:
 
     def is_made(self, region: Region, leading: Sequence[str], path: str, cls: IR) -> bool:
         """Whether what runs a region comes to a class, and what is called there may be one or hold it."""
+        if region.registered:
+            return self.is_taken(region, path, cls)
         if leading and not self.comes_to(self.reach.of([*leading, region.begun]), path, cls):
             return False
         return self.is_taken(region, path, cls) or (not leading and self.comes_to(self.reach.of([region.begun]), path, cls))

@@ -9,24 +9,29 @@ from collections.abc import Hashable, Sequence
 from functools import cache
 
 from mplint.configs.trainers.duties import kinds
+from mplint.frameworks.texts import asked
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.precisions import spellings
 from mplint.program.conditions import Path
-from mplint.program.machine import Args, Machine
-from mplint.program.values import Atom, Constant, Object, Place, Unknown, Value, options
+from mplint.program.expressions import class_member
+from mplint.program.machine import IDENTITY, Args, Machine, Switch
+from mplint.program.values import FALSE, Atom, Class, Constant, Function, Object, Place, Unknown, Value, options
 
 vocabulary = Vocabulary()
 
 FLAGS = ("Arguments", "Config", "Trainer")  # ends of the names of calls that take `fp16=True`
 TRAINERS = ("Trainer", "Fabric")  # and `precision="16-mixed"`
+DETECTRON = frozenset({"detectron2.engine.DefaultTrainer", "detectron2.engine.defaults.DefaultTrainer"})
+SWITCH = "SOLVER.AMP.ENABLED"  # by which it trains in float16
+REGISTRY = "META_ARCH_REGISTRY"  # which holds the models that it builds
 WRAPPERS = frozenset({"AmpOptimWrapper", "Fp16OptimizerHook"})
 
 
 def offer(m: Machine, words: str, title: str, args: Args, place: Place) -> None:
     """Note a call that offers float16."""
-    for name, asked in (("fp16", FLAGS), ("precision", TRAINERS)):
+    for name, takers in (("fp16", FLAGS), ("precision", TRAINERS)):
         value = args.named.get(name)
-        if value is None or not words.endswith(asked):
+        if value is None or not words.endswith(takers):
             continue
         for guards, atom in options(value):
             path = guards | flag_on(atom) if name == "fp16" else guards | mixed(atom)
@@ -59,9 +64,28 @@ def mixed_modes() -> frozenset[Hashable]:
     return frozenset({*named, *(int(value) for value in named if value.isdigit())})
 
 
+def offer_by_files(m: Machine, place: Place) -> None:
+    """Note a trainer of detectron2 whose float16 a file of the project, or a command in its instructions, turns on."""
+    given = asked(m.project, ("given", "ENABLED"))
+    told = any((held.dotted, held.value) == (SWITCH, True) for held in given)  # type: ignore[attr-defined]
+    if not told and not any(asked(m.project, ("word", f"{SWITCH}{mark}{on}")) for mark in " =" for on in ("True", "true")):
+        return
+    symbol = f"cfg.{SWITCH}{IDENTITY}detectron2"
+    m.switches.setdefault(symbol, Switch(f"cfg.{SWITCH}", FALSE, place, "setting"))
+    m.emit("float16 offered", place, title="`DefaultTrainer`", guards=frozenset({(("true", symbol), True)}), registry=REGISTRY)
+
+
+def makes_its_own(m: Machine, instance: Object) -> bool:
+    """Whether a class that extends a trainer has a constructor that leaves the trainer's out."""
+    found = class_member(m, instance.type, "__init__") if type(instance.type) is Class else None
+    return found is not None and type(found[0]) is Function and "super" not in found[1].ir_words
+
+
 @vocabulary.prefix("")
 def called(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     """Any call of another package's name."""
+    if name in DETECTRON:
+        offer_by_files(m, place)
     if args.named:
         last = name.removesuffix(".from_argparse_args").rpartition(".")[2]
         offer(m, last, f"`{last}`", args, place)
@@ -70,6 +94,8 @@ def called(m: Machine, name: str, args: Args, place: Place) -> Value | None:
 
 def made(m: Machine, instance: Object, bases: Sequence[str], args: Args, place: Place) -> None:
     """An instance of a project's class that extends a trainer or its arguments."""
+    if not DETECTRON.isdisjoint(bases) and not makes_its_own(m, instance):
+        offer_by_files(m, place)
     for base in bases:
         offer(m, base, f"`{base.rpartition('.')[2]}`", args, place)
 

@@ -238,7 +238,7 @@ def is_registering(decorator: IR) -> bool:
 
 
 PLAIN = frozenset({"Module", "object", "Function", "ABC", "Dataset"})  # bases that call no methods but those of theirs
-THEIRS = frozenset({"forward", "backward", "call", "setup_context"})
+THEIRS = frozenset({"forward", "backward", "call", "setup_context", "from_config"})  # the last by a `configurable` constructor
 
 
 def is_called(name: str, cls: IR) -> bool:

@@ -2,7 +2,8 @@
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
 "loss in half", "late in half", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half",
-"frequencies in half", "angles in half", "steps in half", "averaged late in half", "no half kernel", "gradients measured".
+"frequencies in half", "angles in half", "steps in half", "averaged late in half", "no half kernel", "gradients measured",
+"power in half", "cast taken back".
 Each holds the tensor that it happens to.
 """
 
@@ -32,6 +33,8 @@ from mplint.frameworks.torch.promotion import (
     widest,
 )
 from mplint.frameworks.torch.protocol import LETTERS, TAKEN, gradients_off
+from mplint.frameworks.torch.raised import PARAMETER, all_raised, raised, still_raised
+from mplint.frameworks.torch.spectra import POWER, SPECTRUM, spectral
 from mplint.frameworks.vocabulary import Vocabulary
 from mplint.limits import BFLOAT16_MAX, FLOAT16_MAX, FLOAT16_ZERO
 from mplint.program.expressions import is_not_entered, items_of, symbol_of
@@ -74,7 +77,6 @@ vocabulary = Vocabulary()
 call = vocabulary.call
 
 MODEL_OUTPUT = "model output"
-PARAMETER = "parameter"
 FROZEN = "frozen"  # of a parameter that is made without `requires_grad`
 INTEGERS = "integers"  # tag: positions that were cast to half
 POSITIONS = "positions"  # tag: whole numbers from 0 to a length that nobody knows
@@ -221,6 +223,9 @@ CAST = "cast at "  # beginning of a tag: where a region's tensor was cast by han
 SIGMOID = "sigmoid at "  # beginning of a tag: where the sigmoid was taken that gave the tensor
 SIGMOIDS = frozenset({"sigmoid", "Sigmoid", "expit"})
 SUMMED = "product of matrices at "  # beginning of a tag: where the product of matrices stands that gave the tensor
+WEIGHTS = "weights at "  # beginning of a tag: where the sigmoid was taken that gives each position of a feature map its weight
+WEIGHED = "weighed at "  # beginning of a tag: the same, of what a product of matrices adds up with such weights
+TOTAL = "total of weights at "  # beginning of a tag: the same, of the sum of such weights
 LATE = "late in half at "  # beginning of a tag: where what became this was computed in half after its region had ended
 OF_NUMBERS = frozenset(  # losses whose target is numbers, which both of their arguments promote
     ["binarycrossentropywithlogits", "bcewithlogits", "mse", "l1", "smoothl1", "huber", "poissonnll", "softmargin", "multilabelsoftmargin"]
@@ -249,6 +254,26 @@ RESHAPED = frozenset(
 )
 OF_MAP = "map.shape"  # what the shape of such a tensor is called
 ALONG_MAP = re.compile(re.escape(OF_MAP) + r"\[(?:[23]|-[12]|slice\]\[[01])\]$")
+MOVING = RESHAPED - {
+    "matmul",
+    "bmm",
+    "baddbmm",
+    "einsum",
+    "linear",
+    "Linear",
+    "sum",
+    "mean",
+    "norm",
+    "nonzero",
+    "topk",
+    "sort",
+    "stack",
+} | {
+    "contiguous",
+    "float",
+    "to",
+}
+FLOORS = frozenset({"clamp", "clamp_min", "clip", "add", "radd", "maximum"})
 MAPPED = re.compile(r"conv(?:_?transpose)?[23]d$", re.I)
 EXACT = 2048  # whole numbers up to this are exact in float16
 COARSE = 256  # and up to this in bfloat16
@@ -644,10 +669,11 @@ class Operation:
         if keeps:
             tags = tags | (first.tags & (MOVED_TAGS | {FOLLOWING} if POSITIONS in first.tags else MOVED_TAGS))
             if short in SHAPED:
-                tags = tags | {tag for tag in first.tags if tag.startswith((SIGMOID, SUMMED))}
+                tags = tags | {tag for tag in first.tags if tag.startswith((SIGMOID, SUMMED, WEIGHED))}
         elif short in ("add", "radd", "sub"):
             tags = tags | (first.tags & {POSITIONS, FOLLOWING} if POSITIONS in first.tags else frozenset())
-        tags = tags | self.rates(short, keeps) | self.bounds(short)
+        tags = tags | self.rates(short, keeps) | self.bounds(short) | self.weights(short, letters)
+        tags = tags | spectral(short, self.given, tensors) | still_raised(short, tensors, letters)
         tags = self.multiplied(tags, short, letters)
         if tensors and all(SCALAR in t.tags for t in tensors):
             tags = tags | {SCALAR}
@@ -711,6 +737,22 @@ class Operation:
         mapped = frozenset({MAP} if maps else ())
         beginning = SIGMOID if short in SIGMOIDS else SUMMED if short in PRODUCTS and letters == {HALF} else ""
         return mapped | {f"{beginning}{self.place.path}:{self.place.position}"} if beginning else mapped
+
+    def weights(self, short: str, letters: Letters) -> frozenset[str]:
+        """What the result has of weights for the positions of a feature map: these, their sum, or what a product adds up with them."""
+        if not self.tensors:
+            return frozenset()
+        first = self.tensors[0]
+        if short in SIGMOIDS:
+            return frozenset({f"{WEIGHTS}{self.place.path}:{self.place.position}"} if MAP in first.tags else ())
+        weights = {tag.removeprefix(WEIGHTS) for t in self.tensors for tag in t.tags if tag.startswith(WEIGHTS)}
+        if short in PRODUCTS:
+            return frozenset(f"{WEIGHED}{place}" for place in weights) if letters == {HALF} else frozenset()
+        if short == "sum":
+            return frozenset(f"{TOTAL}{place}" for place in weights)
+        if short in MOVING:
+            return frozenset(tag for tag in first.tags if tag.startswith((WEIGHTS, TOTAL)))
+        return frozenset(tag for tag in first.tags if tag.startswith(TOTAL)) if short in FLOORS else frozenset()
 
     def filled(self, short: str) -> tuple[float, float] | None:
         """The number that all of the result is, where it is made of one."""
@@ -876,6 +918,8 @@ class Operation:
             for tensor in self.tensors:
                 note_cast(m, tensor, self.place, self.name)
         self.check_kernel(kind)
+        if kind == "lower" and self.region.dtype in HALVES:
+            self.check_lowered(short)
         first = self.tensors[0] if self.tensors else None
         if first is None or self.named.get("dtype") not in (None, NONE):
             return
@@ -962,6 +1006,14 @@ class Operation:
         ):
             self.m.emit("no half kernel", self.place, name=self.name, tensor=given, what="transform" if transform else "")
 
+    def check_lowered(self, short: str) -> None:
+        """Note what a region makes half again although the program has cast it, and powers that float16 does not hold."""
+        letters, chain = lowered(self.region, self.name, self.place)
+        if (short in PRODUCTS or short == "linear") and all_raised(self.tensors):
+            self.m.emit("cast taken back", self.place, name=self.name, tensor=Tensor(letters, chain))
+        if letters == {HALF} and self.region.device != "cpu" and any(POWER in t.tags and t.dtypes != {HALF} for t in self.tensors):
+            self.m.emit("power in half", self.place, name=self.name, tensor=Tensor(letters, chain))
+
     def has_size_for_half(self) -> bool:
         """Whether a transform is given a size that is a power of two."""
         size = self.named.get("n") or self.named.get("n_fft") or (self.given[1] if len(self.given) > 1 else NONE)
@@ -978,8 +1030,11 @@ class Operation:
     def check_average(self, above: Atom, below: Atom) -> None:
         """Note sums of products in float16 that are divided by a number of values only afterwards."""
         product = place_tagged(above, SUMMED)
-        if product is not None and type(above) is Tensor and above.dtypes == {HALF} and type(below) is Unknown and is_size(below):
-            self.m.emit("averaged late in half", self.place, name=self.name, tensor=above, product=product)
+        if product is None or type(above) is not Tensor or above.dtypes != {HALF}:
+            return
+        weighed = type(below) is Tensor and not places_tagged(above, WEIGHED).isdisjoint(places_tagged(below, TOTAL))
+        if weighed or (type(below) is Unknown and is_size(below)):
+            self.m.emit("averaged late in half", self.place, name=self.name, tensor=above, product=product, weighed=weighed)
 
     def is_refused(self) -> bool:
         """Whether what casts here refuses this operation: autocast whatever it is given, apex where an argument is half."""
@@ -1421,7 +1476,7 @@ def cast_of_unknown(m: Machine, atom: Unknown, args: Args, place: Place) -> Valu
 def of_tensor(m: Machine, tensor: Tensor, name: str, args: Args, place: Place) -> Value | None:
     """A method of a tensor."""
     if name in CASTS and not (name == "type" and args.positional):
-        return cast(m, tensor, frozenset({CASTS[name]}), (), place, name)
+        return raised(m, tensor, cast(m, tensor, frozenset({CASTS[name]}), (), place, name), place)
     if name in ("to", "type", "type_as", "cuda", "cpu", "to_dense"):
         return convert(m, tensor, name, args, place)
     if name in ("requires_grad_", "retain_grad", "pin_memory", "share_memory_", "register_hook", "cuda", "xpu", "npu", "mps"):
@@ -1493,7 +1548,8 @@ def convert(m: Machine, tensor: Tensor, name: str, args: Args, place: Place) -> 
                 return cast(m, tensor, atom.dtypes, atom.half, place, name)
             asked = dtypes_given(atom)
             if asked is not None:
-                return cast(m, tensor, *asked, place, name)
+                made = cast(m, tensor, *asked, place, name)
+                return raised(m, tensor, made, place) if type(atom) is DType else made
             if type(atom) is Unknown and RATES in tensor.tags and FOLLOWING not in tensor.tags and (of := caller_of(atom, name)):
                 return following(tensor, of, place)
             if type(atom) is Unknown and POSITIONS in tensor.tags and (of := caller_of(atom, name)):
@@ -1584,6 +1640,8 @@ def tensor_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value |
         return DTypeOf(atom)
     if name in SAME_TENSOR:
         return atom.but(tags=atom.tags | {UNTRAINED}) if name == "data" and atom.forward else atom
+    if name == "imag" and SPECTRUM in atom.tags:
+        return atom
     if name == "shape" and MAP in atom.tags:
         return Unknown(f"{OF_MAP}{IDENTITY}{place.path}:{place.position}")
     if name in ("is_cuda", "is_cpu"):
