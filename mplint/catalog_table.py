@@ -48,7 +48,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'numerics/epsilon_underflows.py': (22374, (('MP205', 'epsilon-underflows', 'WARNING', ('float16', 'half()', 'autocast', 'mixed_', 'e-8', 'e-08', 'e-9', 'e-09', 'e-1'), ('torch', 'keras'), False, 'EpsilonUnderflows', False, True, True, False),)),
     'numerics/half_precision_input.py': (7047, (('MP203', 'half-precision-input', 'WARNING', ('Input',), ('keras',), False, 'HalfPrecisionInput', False, True, True, False),)),
     'numerics/half_precision_reduction.py': (11679, (('MP211', 'half-precision-reduction', 'WARNING', ('autocast', 'float16', 'half()'), ('torch', 'tensorflow'), False, 'HalfPrecisionReduction', False, True, True, False),)),
-    'numerics/half_precision_weights.py': (14151, (('MP210', 'half-precision-weights', 'ERROR', ('float16', '.half', '"half"'), ('keras', 'torch'), False, 'HalfPrecisionWeights', False, False, True, False),)),
+    'numerics/half_precision_weights.py': (14338, (('MP210', 'half-precision-weights', 'ERROR', ('float16', '.half', '"half"'), ('keras', 'torch'), False, 'HalfPrecisionWeights', False, False, True, False),)),
     'numerics/hard_coded_dtype_in_layer.py': (27035, (('MP209', 'hard-coded-dtype-in-layer', 'WARNING', (), ('keras',), False, 'HardCodedDtypeInLayer', False, False, True, False),)),
     'numerics/integers_in_half.py': (13733, (('MP212', 'integers-in-half', 'WARNING', ('arange', 'range', 'reduce_prod', 'size'), ('torch', 'keras'), False, 'IntegersInHalf', False, False, True, False),)),
     'numerics/loss_on_logits.py': (14820, ()),

@@ -23,9 +23,10 @@ class HalfPrecisionWeights(Rule):
     """Trained weights created in float16
 
     ## What it does
-    Finds variables that are created in float16 and trained: `add_weight(dtype="float16")`, `tf.Variable(..., dtype=tf.float16)`, Keras
-    layers with `dtype="float16"`, `nn.Parameter(torch.zeros(n, dtype=torch.float16))` of a module whose parameters an optimizer gets,
-    float16 tensors in an optimizer's list, and models loaded or cast to float16 that a trainer or scaler then trains.
+    Finds variables that are created in float16 and trained: `add_weight(dtype="float16")`, or with the compute dtype of a mixed policy,
+    `tf.Variable(..., dtype=tf.float16)`, Keras layers with `dtype="float16"`, `nn.Parameter(torch.zeros(n, dtype=torch.float16))` of a
+    module whose parameters an optimizer gets, float16 tensors in an optimizer's list, and models loaded or cast to float16 that a trainer
+    or scaler then trains.
 
     ## Why is this bad?
     float16 has 11 significant bits: 1 + 1e-4 is 1, so the small updates of a late training stage change nothing at all. Mixed precision
@@ -260,6 +261,8 @@ def in_float32(trace: Trace, place: Place, where: Place | None) -> Fix | None:
     match dtype:
         case ast.Attribute(value=package, attr="float16" | "half"):
             text = f"{file.text(package)}.float32"
+        case ast.Attribute(value=layer, attr="compute_dtype" | "_compute_dtype"):
+            text = f"{file.text(layer)}.variable_dtype"
         case ast.Constant(value="float16" | "half"):
             text = '"float32"'
         case _:

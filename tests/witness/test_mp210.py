@@ -39,3 +39,23 @@ def test_the_loss_scaler_refuses_float16_gradients() -> None:
         else:
             scaler.unscale_(optimizer)
             assert float(weight.grad) == 1.0
+
+
+@pytest.mark.parametrize(("dtype", "kept"), [("compute_dtype", 1.0), ("variable_dtype", 0.99)])
+def test_a_keras_weight_in_the_compute_dtype_loses_small_updates(dtype: str, kept: float) -> None:
+    keras = pytest.importorskip("keras")
+    tf = pytest.importorskip("tensorflow")
+
+    class Scale(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.gain = self.add_weight(name="gain", shape=(), initializer="ones", dtype=getattr(self, dtype))
+
+        def call(self, x: Any) -> Any:
+            return x * self.gain
+
+    layer, optimizer = Scale(dtype="mixed_float16"), keras.optimizers.SGD(1e-4)
+    for _ in range(100):
+        with tf.GradientTape() as tape:
+            loss = tf.cast(layer(tf.ones(1)), "float32")
+        optimizer.apply([*tape.gradient(loss, [layer.gain.value])], [layer.gain])
+    assert float(layer.gain) == pytest.approx(kept, abs=2e-3)

@@ -47,6 +47,7 @@ from mplint.program.values import (
     ANY,
     COMPUTE,
     FALSE,
+    HALF,
     INTEGER,
     NONE,
     SINGLE,
@@ -892,6 +893,8 @@ def weight(m: Machine, layer: Object, args: Args, place: Place) -> Value:
 
     given = args.get(2, "dtype")
     ways, where = written_dtypes(m, given), argument_place(place, args, 2, "dtype")
+    if not any(type(a) is State and variable_letter(str(a.data[0])) in LOW for a in atoms(policy_held(m, layer))):  # type: ignore[index]
+        ways += tuple((path, letter) for path, letter, how in dtype_options(m, given) if how == "followed" and letter == HALF)
     m.emit("weight made", place, ways=ways, dtype=where, trainable=args.named.get("trainable"), layer=layer)
     letter = next((letter for _, letter, _ in dtype_options(m, given)), None)
     if letter in (INTEGER, "?b"):
