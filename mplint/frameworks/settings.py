@@ -21,6 +21,7 @@ SCRIPT, MODULE = re.compile(r"([\w-]+)\.py\b"), re.compile(r"-m\s+(?:\w+\.)*(\w+
 ASSIGNED = re.compile(r"^\s*([\w./@]+)\s*[=:]\s*([^#\n]*)", re.M)
 CONTINUED = re.compile(r"\\[ \t]*\n|\^[ \t]*\n")
 VALUE = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s"'`;|&)]+)"""
+MODEL_KEYS = frozenset({"architectures", "transformers_version", "_class_name", "_diffusers_version", "tokenizer_class"})
 SWEPT = frozenset({"value", "values"})  # keys of a sweep's parameter, which stand for the setting itself
 
 
@@ -49,9 +50,15 @@ def of_tree(place: str, text: str) -> Iterator[Given]:
             yield from of_dict(tomllib.loads(text), "")
             return
         for node in parse_yaml(text) if not place.endswith(".json") else [parse_json(text)]:
-            yield from of_node(node, "")
+            if not describes_model(node):
+                yield from of_node(node, "")
     except (InputError, tomllib.TOMLDecodeError, RecursionError):
         return
+
+
+def describes_model(node: Node) -> bool:
+    """Whether a file is what transformers or diffusers keep beside a model's weights: it says what the model is, and nobody's settings."""
+    return isinstance(node, Mapping) and any(str(entry.key.value) in MODEL_KEYS for entry in node.entries)
 
 
 def of_node(node: Node, dotted: str) -> Iterator[Given]:

@@ -50,6 +50,7 @@ if __name__ == "__main__":
     [
         ("a.yaml", "model:\n  use_gate: true\n", {("model.use_gate", True)}),
         ("a.json", '{"model": {"use_gate": false, "other": 1}}', {("model.use_gate", False)}),
+        ("model/config.json", '{"architectures": ["Net"], "use_gate": false}', set()),
         ("a.toml", "[model]\nuse_gate = true\n", {("model.use_gate", True)}),
         ("a.gin", "Model.use_gate = False  # off\n", {("Model.use_gate", False)}),
         (
