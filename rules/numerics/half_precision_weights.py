@@ -144,7 +144,7 @@ class HalfPrecisionWeights(Rule):
         left = trained is not None and stays_half(trace, entry, place)
         return self.at(
             trace,
-            place,
+            dtype or place,
             f"`{spelled(trace, place)}` makes weights in float16, which training then updates{verdict.condition()}",
             why=WHY,
             help="create the weights in float32 and let autocast or the dtype policy cast them for the computation"
