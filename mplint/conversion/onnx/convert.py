@@ -25,7 +25,7 @@ from mplint.conversion.onnx.measure import Measurement
 from mplint.conversion.onnx.observed import observed
 from mplint.conversion.onnx.opset import raised, wanted
 from mplint.conversion.onnx.patterns import integers, is_whole, keep_whole, keep_whole_numbers
-from mplint.conversion.onnx.program import Program, analyze, is_constant, names_of
+from mplint.conversion.onnx.program import Program, analyze, bodies, is_constant, names_of
 from mplint.conversion.onnx.read import LEFT_OUT, faults_of, read
 from mplint.conversion.onnx.rescale import scaled_before, too_large
 from mplint.conversion.onnx.run import INLINE_BYTES, LARGE, Feed, Outputs, Session, external_files, weight_bytes
@@ -325,12 +325,20 @@ def verified(made: Written, path: str, recipe: Recipe, known: Samples) -> Conver
     """A result that was tried."""
     result, model = made
     result.observe = lambda: observed(load(path, recipe).model, known.feeds) if known.feeds else {}
-    verify(result, model, result.policy, known)
+    # a model that stays what it was is not wrong for what its own half operations round
+    verify(result, model, result.policy, known, compare=result.operations_half > 0 or not holds_half(model))
     return result
 
 
-def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) -> None:
-    """Checker, ONNX Runtime, and strict emulation against the float32 model."""
+def holds_half(model: ir.Model) -> bool:
+    """Whether something in a model is float16 or bfloat16."""
+    halves = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    made = (value for body, _ in bodies(model) for node in body for value in (*node.inputs, *node.outputs) if value is not None)
+    return any(value.dtype in halves for value in (*model.graph.inputs, *made))
+
+
+def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples, *, compare: bool = True) -> None:
+    """Checker, ONNX Runtime, and (where they are to `compare`) strict emulation against the float32 model."""
     refused = fault_of(model)
     if not refused:
         result.verified.append("the ONNX checker with full type inference")
@@ -354,7 +362,7 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples) 
             return
     result.gaps += known.gaps
     result.notes += known.notes
-    if not known.feeds or not result.operations_half:  # what it was before is not wrong for what its own half operations round
+    if not known.feeds or not compare:
         return
     strict = typed(model)
     to_strict(strict, thin=weight_bytes(model) >= LARGE)
