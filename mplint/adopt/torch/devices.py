@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from mplint.adopt.torch.models import Models
 from mplint.frameworks.torch.devices import DEVICE
 from mplint.program.machine import shown
-from mplint.program.values import Atom, Constant, External, Unknown
+from mplint.program.values import NONE, Atom, Constant, External, Unknown
 from mplint.python.file import SourceFile
 from mplint.python.names import position
 from mplint.python.syntax import FUNCTIONS, Function, argument
@@ -210,7 +210,9 @@ def _kinds_of(models: Models, given: ast.expr) -> set[str]:
 
 def _kinds(models: Models, node: ast.expr) -> set[str]:
     """What an expression may hold: "device" (a torch.device), "string" (a bare device type), "other", or a "value" that is no device."""
-    return {_kind(atom) for atom in models.execution.values(node)}
+    found = list(models.execution.values(node))
+    kinds = {_kind(atom) for atom in found}
+    return kinds if "device" not in kinds else {_kind(atom) for atom in found if atom != NONE}  # None where a machine has no accelerator
 
 
 def _kind(atom: Atom) -> str:
