@@ -13,6 +13,7 @@ from mplint.cli.main import main
 from mplint.cli.paths import check_paths
 from mplint.conversion.policy import ConversionError
 from mplint.conversion.result import Conversion
+from mplint.conversion.tensorflow.savedmodel import lacks_pass
 from mplint.errors import UsageError
 
 
@@ -98,6 +99,9 @@ def test_signatures_assets_and_variables_stay_and_matmuls_are_in_half(
     import tensorflow as tf
 
     result, target = converted[policy]
+    if lacks_pass(result.policy.half):
+        assert not result.operations_half and any("needs a processor with AVX-512" in note for note in result.notes)
+        pytest.skip("TensorFlow's pass for bfloat16 does nothing on this processor")
     assert result.proven and result.error is not None and 0 < result.error < result.policy.tolerance
     assert (result.heavy, result.heavy_half) == (5, 5) and result.casts_added > 0
     for path in saved.rglob("*"):

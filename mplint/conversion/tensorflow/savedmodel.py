@@ -41,6 +41,7 @@ LISTED = (  # what the optimizer refuses to compute in half
     "SquaredDifference",
     "Sum",
 )
+NO_PASS = "TensorFlow's pass for bfloat16 needs a processor with AVX-512, which this one is not"
 WARY = {"float16": " with a quarter of its range", "bfloat16": ""}
 METADATA = "keras_metadata.pb"
 
@@ -73,7 +74,8 @@ def convert(
         options.tell("verifying")
         plan, measured = _proven(result, folder, saved, meta, plan, kept, runs, options)
     elif not plan.half:
-        result.notes.append("nothing in it gains from half: it stays the model that it was")
+        why = NO_PASS if lacks_pass(policy.half) else "nothing in it gains from half"
+        result.notes.append(f"{why}: it stays the model that it was")
     result.save = partial(save, folder, _with_meta(saved, meta, plan.meta).SerializeToString())
     _describe(result, plan, kept, measured, policy)
     result.size_before = result.size_after = _size(folder)
@@ -220,9 +222,19 @@ def _describe(result: Conversion, plan: Plan, kept: Mapping[Place, str], measure
             reason = f"TensorFlow has no {policy.half} version of it"
         elif op in LISTED:
             reason = f"its results depend on sizes and sums that {policy.half} may not hold"
+        elif not plan.half and lacks_pass(policy.half):
+            reason = NO_PASS
         else:
             reason = "half gains nothing there: a cast would be needed before or after it"
         result.kept.append((f"{place[1]} ({op})", reason))
+
+
+def lacks_pass(half: str) -> bool:
+    """Whether TensorFlow's pass for a half dtype does nothing on this machine's processor."""
+    import numpy as np
+
+    found = np.show_config(mode="dicts").get("SIMD Extensions", {}).get("found", [])
+    return half == "bfloat16" and not any(name.startswith("AVX512") for name in found)
 
 
 def _has_half(definition: Any, half: str) -> bool:
