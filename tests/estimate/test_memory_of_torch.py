@@ -19,6 +19,8 @@ pytestmark = pytest.mark.framework
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_the_peak_is_within_a_tenth_of_what_torch_allocates(case: Case, policy: str) -> None:
+    if policy == "mixed_bfloat16" and case.name in ("convolutions", "residual") and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("torch copies what bfloat16 convolutions take to float32 on this processor")
     model = sized(load_graph(case.make(), (torch.zeros(*case.shape),)), None, {})
     estimated = memory(model, precision(model.model, policy, "cpu"), OPTIMIZERS["adam"])
     measured = measured_peak(case, None if policy == "float32" else torch.bfloat16)
