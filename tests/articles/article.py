@@ -42,7 +42,7 @@ def run(command: str, *arguments: str, cwd: Path = ROOT) -> subprocess.Completed
     words = [sys.executable, "-m", "mplint", command, *arguments]
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
     environment = {**os.environ, "PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=280, env=environment, check=False)
+    return subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=1500, env=environment, check=False)
 
 
 def assert_adopted(name: str, tmp_path: Path) -> None:

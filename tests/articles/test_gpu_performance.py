@@ -29,7 +29,7 @@ def test_a_training_adopts_the_three_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.framework
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_a_training_is_the_same_in_both_precisions_and_healthy() -> None:
     policies = assert_compared(NAME, 24)
     assert policies["mixed_float16"]["scales"][0] == 65536
