@@ -110,7 +110,7 @@ CONVERTERS: dict[str, tuple[str, Converter]] = {
     "modelopt autocast, without data": ("modelopt", autocast),
 }
 IMPORTED = {  # once, and not in each process
-    "mplint": ("onnxruntime", "onnx_ir.passes.common", "onnx.version_converter"),
+    "mplint": ("onnxruntime", "scipy.sparse.csgraph", "onnx_ir.passes.common", "onnx.version_converter"),
     "modelopt": ("modelopt.onnx.autocast", "polygraphy.comparator"),
     "onnxruntime": ("onnxruntime.transformers.float16", "onnxruntime.transformers.onnx_model"),
     "onnxconverter_common": ("onnxconverter_common.float16",),

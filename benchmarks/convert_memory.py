@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-PACKAGES = "import mplint.conversion.onnx.convert, numpy, onnxruntime"
+PACKAGES = "import mplint.conversion.onnx.convert, numpy, onnxruntime, scipy.sparse.csgraph"
 
 
 def peak(*arguments: str) -> int:

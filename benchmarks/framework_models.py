@@ -1,10 +1,10 @@
-"""How conversion does on torch and Keras models: `python benchmarks/framework_models.py torch|keras OUT.jsonl [PACKAGES [WORD …]]`.
+"""How conversion does on torch and Keras models: `python benchmarks/framework_models.py torch|keras OUT.jsonl [PACKAGES]`.
 
 Thirty of each: of torchvision, timm and transformers with small configurations, and of keras.applications at small sizes, without trained
 weights; others are written here. Normalizations take their statistics of samples first, so that outputs follow inputs. Two inputs are data,
 two others judge: the result runs on the CPU, whose half kernels store in half, and its outputs are compared with the original's. Beside it,
 the same model as the framework itself would run it: torch under autocast to float16, Keras with the global policy mixed_float16.
-PACKAGES is a folder of packages as real_models.py takes it, some of which ship Keras models; WORDs choose models by their names.
+PACKAGES is a folder of packages as real_models.py takes it, some of which ship Keras models.
 """
 
 from __future__ import annotations
@@ -361,7 +361,7 @@ def main() -> None:
     done = {json.loads(line)["model"] for line in lines}
     named = torch_models() if kind == "torch" else keras_models(sys.argv[3] if len(sys.argv) > 3 else "")
     for name, make in named:
-        if name not in done and (len(sys.argv) < 5 or any(word in name for word in sys.argv[4:])):
+        if name not in done:
             try:
                 found = (torch_judged if kind == "torch" else keras_judged)(name, make)
             except Exception as problem:

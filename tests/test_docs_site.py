@@ -90,7 +90,7 @@ def test_commands_of_the_pages_are_understood(page: Path) -> None:
 
 @pytest.mark.slow
 def test_what_the_onnx_page_shows_is_what_happens(tmp_path: Path) -> None:
-    for package in ("onnx", "onnxruntime"):
+    for package in ("onnx", "onnxruntime", "scipy"):
         pytest.importorskip(package)
     page = (DOCS / "start" / "onnx.md").read_text(encoding="utf-8")
     (made,) = re.findall(r"```python\n(.*?)```", page, re.S)

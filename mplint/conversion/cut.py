@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 SCALE = 1000  # capacities are integers: costs in thousandths of a cast
@@ -37,6 +37,10 @@ def cheapest(problem: Problem) -> list[bool]:
     One cast of a tensor serves all that take it. Every term is submodular, so the minimum cut is the optimum.
     The source side is float32, the sink side half.
     """
+    import numpy as np
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
     count = len(problem.gains)
     source, sink, free = count, count + 1, count + 2
     arcs: dict[tuple[int, int], int] = {}
@@ -73,67 +77,13 @@ def cheapest(problem: Problem) -> list[bool]:
         for taker in takers:
             arc(taker, up, ENDLESS)
             arc(down, taker, ENDLESS)
-    floats = source_side(arcs, free, source, sink)
+    if not arcs:
+        return [False] * count
+    tails, heads = zip(*arcs, strict=True)
+    graph = csr_matrix((np.array(list(arcs.values()), dtype=np.int32), (tails, heads)), shape=(free, free))
+    flowing = maximum_flow(graph, source, sink, method="dinic").flow
+    residual = graph - flowing
+    residual.data = np.maximum(residual.data, 0)
+    residual.eliminate_zeros()
+    floats = set(breadth_first_order(residual, source, return_predecessors=False).tolist())
     return [number not in floats for number in range(count)]
-
-
-def source_side(arcs: Mapping[tuple[int, int], int], size: int, source: int, sink: int) -> set[int]:
-    """The nodes, of `size` of them, on the source's side of a minimum cut: the fewest that can be, whatever flow is found (Dinic's way).
-
-    Written here, since the library that has it takes longer to import than most models take to plan, and more memory.
-    """
-    heads: list[int] = []  # of arcs; the one back has the number next to it
-    room: list[int] = []
-    leaving: list[list[int]] = [[] for _ in range(size)]
-    known: dict[tuple[int, int], int] = {}
-    for (tail, head), capacity in arcs.items():
-        if (head, tail) in known:
-            room[known[head, tail] + 1] += capacity
-            continue
-        known[tail, head] = len(heads)
-        leaving[tail].append(len(heads))
-        leaving[head].append(len(heads) + 1)
-        heads += [head, tail]
-        room += [capacity, 0]
-    while True:
-        levels = [-1] * size
-        levels[source] = 0
-        reached = [source]
-        for node in reached:
-            for arc in leaving[node]:
-                if room[arc] and levels[heads[arc]] < 0:
-                    levels[heads[arc]] = levels[node] + 1
-                    reached.append(heads[arc])
-        if levels[sink] < 0:
-            return set(reached)
-        _fill(heads, room, leaving, levels, source, sink)
-
-
-def _fill(heads: Sequence[int], room: list[int], leaving: Sequence[Sequence[int]], levels: list[int], source: int, sink: int) -> None:
-    """Send what fits along the shortest ways, until none is left."""
-    upto = [0] * len(leaving)  # arcs that lead nowhere are looked at once
-    path: list[int] = []
-    node = source
-    while True:
-        if node == sink:
-            flow = min(room[arc] for arc in path)
-            for arc in path:
-                room[arc] -= flow
-                room[arc ^ 1] += flow
-            full = next(at for at, arc in enumerate(path) if not room[arc])
-            node = heads[path[full] ^ 1]
-            del path[full:]
-        arcs = leaving[node]
-        while upto[node] < len(arcs):
-            arc = arcs[upto[node]]
-            if room[arc] and levels[heads[arc]] == levels[node] + 1:
-                break
-            upto[node] += 1
-        else:
-            if node == source:
-                return
-            levels[node] = -1
-            node = heads[path.pop() ^ 1]
-            continue
-        path.append(arc)
-        node = heads[arc]

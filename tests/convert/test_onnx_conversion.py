@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -159,31 +157,6 @@ def test_the_cut_serves_all_takers_of_a_tensor_with_one_cast() -> None:
     edges = [Edge(0, (1, 2, 3)), Edge(1, (4,)), Edge(2, (4,)), Edge(3, (4,)), Edge(4, (0,))]
     assert cheapest(Problem([0, 0.4, 0.4, 0.4, 100], edges, frozenset({0}))) == [False, True, True, True, True]
     assert cheapest(Problem([0, 0.4, 0.4, 0.4, 0.1], edges, frozenset({0}))) == [False, False, False, False, False]
-
-
-def cost(problem: Problem, halves: Sequence[bool]) -> float:
-    """What a division costs in casts, less what it gains; endless where it may not be."""
-    wrong = any(halves[n] for n in problem.floats) or any(halves[a] != halves[b] for a, b in problem.ties)
-    if wrong or any(halves[a] and not halves[b] for a, b in problem.needs):
-        return float("inf")
-    casts = sum(
-        edge.cast
-        for edge in problem.edges
-        if edge.producer is not None and any(halves[taker] != halves[edge.producer] for taker in edge.consumers)
-    )
-    return casts - sum(gain for gain, half in zip(problem.gains, halves, strict=True) if half)
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_the_cut_is_the_cheapest_of_all_divisions(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    count = int(random.integers(2, 9))
-    gains = [0.0, *random.choice((-0.5, 0.05, 0.4, 3.0, 100.0), count - 1).tolist()]
-    edges = [Edge(int(random.integers(count)), tuple(random.integers(0, count, random.integers(1, 4)).tolist())) for _ in range(2 * count)]
-    pairs = [(int(a), int(b)) for a, b in random.integers(1, count, (2, 2))]
-    problem = Problem(gains, edges, frozenset({0}), ties=pairs[:1], needs=pairs[1:])
-    best = min(cost(problem, halves) for halves in product((False, True), repeat=count))
-    assert cost(problem, cheapest(problem)) == pytest.approx(best)
 
 
 def test_an_interruption_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,10 @@ def convert_graph(original: ExportedProgram, policy: Policy, options: Options, e
     Raises ConversionError where the program can't be made functional or can't be run.
     """
     try:
+        import scipy.sparse.csgraph  # noqa: F401
+    except ImportError as error:
+        raise ConversionError(f'planning needs {error.name}: pip install "mplint[torch]"') from None
+    try:
         exported = functional(original)
     except Exception as error:
         raise ConversionError(
