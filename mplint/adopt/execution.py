@@ -244,9 +244,7 @@ class Execution:
 
     def events(self, *kinds: str) -> Iterator[tuple[Entry, Event]]:
         """The events of some kinds, with their entries."""
-        for entry in self.trace.entries:
-            for event in entry.of(*kinds):
-                yield entry, event
+        return iter(self.trace.of(*kinds))
 
     def all_events(self) -> Iterator[tuple[Entry, Event]]:
         """Everything that happened, with its entries."""

@@ -152,11 +152,10 @@ class <<class_name>>(Rule):
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report TODO: what. docs/writing-rules.md lists the events and the questions that can be asked."""
-        for entry in trace.entries:
-            for event in entry.of("autocast entered"):
-                region = event.data["autocast"]
-                if isinstance(region, Autocast) and region.dtype == HALF:
-                    yield self._told(trace, entry, event, region)
+        for entry, event in trace.of("autocast entered"):
+            region = event.data["autocast"]
+            if isinstance(region, Autocast) and region.dtype == HALF:
+                yield self._told(trace, entry, event, region)
 
     def _told(self, trace: Trace, entry: Entry, event: Event, region: Autocast) -> Finding:
         verdict = self.verdict(trace, entry, event.path, event.place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Location
@@ -59,14 +59,18 @@ def policy_around(trace: Trace, path: str) -> Policy | None:
     return Policy(half[0], ((trace.location(place), f"the policy {half[0]} is set here"),))
 
 
-def policies_set(trace: Trace) -> Iterator[tuple[Place, str, bool]]:
+def policies_set(trace: Trace) -> Sequence[tuple[Place, str, bool]]:
     """The policies that programs set: where, their names, and whether they are set on every run."""
-    for entry in trace.entries:
-        for event in entry.of("policy set"):
+    known = trace.held.get("policies set")
+    if not isinstance(known, tuple):
+        found: dict[tuple[Place, str, bool], None] = {}
+        for entry, event in trace.of("policy set"):
             ways = possible(event.data["policy"], event.path)  # type: ignore[arg-type]
             for both, atom in ways:
                 if type(atom) is State and isinstance(atom.data, tuple):
-                    yield event.place, str(atom.data[0]), len(ways) == 1 and trace.verdict(entry, both).proven
+                    found[event.place, str(atom.data[0]), len(ways) == 1 and trace.verdict(entry, both).proven] = None
+        known = trace.held["policies set"] = tuple(found)
+    return known
 
 
 def run_with(path: str, graph: ImportGraph) -> list[str]:

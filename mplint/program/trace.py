@@ -83,18 +83,24 @@ class Entry:
     meant: Chain = ()  # what tells that users outside the project run it as it was run
     offered: bool = False  # such users make what it begins with, and give the arguments
     usual: bool = False  # and the project itself runs what is alike as it was run
-    by_kind: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)  # the numbers of the `counted` events
+    by_kinds: dict[tuple[str, ...], tuple[Event, ...]] = field(default_factory=dict, repr=False, compare=False)  # of the `counted` events
     counted: Sequence[Event] = field(default=(), repr=False, compare=False)
+    count: int = field(default=0, repr=False, compare=False)
 
-    def of(self, *kinds: str) -> list[Event]:
+    def of(self, *kinds: str) -> tuple[Event, ...]:
         """The events of some kinds, in order."""
         events = self.events
-        if self.counted is not events or sum(map(len, self.by_kind.values())) != len(events):
-            self.counted, self.by_kind = events, {}
-            for number, event in enumerate(events):
-                self.by_kind.setdefault(event.kind, []).append(number)
-        found = [number for kind in dict.fromkeys(kinds) for number in self.by_kind.get(kind, ())]
-        return [events[number] for number in (sorted(found) if len(kinds) > 1 else found)]
+        if self.counted is not events or self.count != len(events):
+            self.counted, self.count = events, len(events)
+            by_kind: dict[str, list[Event]] = {}
+            for event in events:
+                by_kind.setdefault(event.kind, []).append(event)
+            self.by_kinds = {(kind,): tuple(found) for kind, found in by_kind.items()}
+        found = self.by_kinds.get(kinds)
+        if found is None:
+            some = len(kinds) > 1 and any((kind,) in self.by_kinds for kind in kinds)
+            found = self.by_kinds[kinds] = tuple(event for event in events if event.kind in kinds) if some else ()
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +136,19 @@ class Trace:
     held: dict[Hashable, object] = field(default_factory=dict)  # what rules have worked out for all of them
     grounded: dict[frozenset[Guess], Trace] = field(default_factory=dict)  # without what rests on some guesses
     usual: Callable[[Trace], Path] | None = None  # tells conditions that hold wherever the project's own files run it
+    by_kinds: dict[tuple[str, ...], tuple[tuple[Entry, Event], ...]] = field(default_factory=dict, repr=False)  # of the `counted` entries
+    counted: Sequence[Entry] = field(default=(), repr=False)
+    count: int = field(default=0, repr=False)
     told: list[tuple[Place, Verdict]] | None = None  # where this is a supposition: what rules ask of its paths, with the places
+
+    def of(self, *kinds: str) -> Sequence[tuple[Entry, Event]]:
+        """The events of some kinds in all entries, each with its entry, in order."""
+        if self.counted is not self.entries or self.count != len(self.entries):
+            self.counted, self.count, self.by_kinds = self.entries, len(self.entries), {}
+        found = self.by_kinds.get(kinds)
+        if found is None:
+            found = self.by_kinds[kinds] = tuple((entry, event) for entry in self.entries for event in entry.of(*kinds))
+        return found
 
     def alone(self, entry: Entry) -> Trace:
         """The same programs, of which nothing is run but one entry, for questions what would be if."""

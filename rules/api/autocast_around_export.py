@@ -71,22 +71,21 @@ class AutocastAroundExport(Rule):
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each export where autocast to half precision may be in force."""
-        for entry in trace.entries:
-            for event in entry.of("model exported"):
-                if is_test_path(event.place.path) or not through_export(trace, event) or enters_autocast(event.data["model"]):
-                    continue
-                for path, region in steps.in_half(event.data["autocast"], event.path)[:1]:
-                    verdict = self.verdict(trace, entry, path, event.place)
-                    dtype = DTYPE_NAMES.get(region.dtype or "", "half precision")
-                    yield self.at(
-                        trace,
-                        event.place,
-                        f"`{event.data['name']}` under autocast gives a float32 program{verdict.condition()}",
-                        why=f"the export does not record the autocast around it, so nothing in it runs in {dtype}",
-                        help="enter autocast inside the `forward` of the module that is exported",
-                        confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
-                        steps=tuple(Step(step.place, "autocast is in force here") for step in region.chain[:1]),
-                    )
+        for entry, event in trace.of("model exported"):
+            if is_test_path(event.place.path) or not through_export(trace, event) or enters_autocast(event.data["model"]):
+                continue
+            for path, region in steps.in_half(event.data["autocast"], event.path)[:1]:
+                verdict = self.verdict(trace, entry, path, event.place)
+                dtype = DTYPE_NAMES.get(region.dtype or "", "half precision")
+                yield self.at(
+                    trace,
+                    event.place,
+                    f"`{event.data['name']}` under autocast gives a float32 program{verdict.condition()}",
+                    why=f"the export does not record the autocast around it, so nothing in it runs in {dtype}",
+                    help="enter autocast inside the `forward` of the module that is exported",
+                    confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                    steps=tuple(Step(step.place, "autocast is in force here") for step in region.chain[:1]),
+                )
 
 
 def through_export(trace: Trace, event: Event) -> bool:

@@ -123,10 +123,9 @@ class ConflictingTrainerPrecision(Rule):
 def built_with(trace: Trace, path: str) -> list[Built]:
     """The optimizers that `configure_optimizers` builds in the modules of a file, whatever is chosen."""
     found: dict[Built, None] = {}
-    for entry in trace.entries:
-        for event in entry.of("optimizer made"):
-            if event.function == "configure_optimizers" and event.place.path == path and not event.path:
-                fused = event.data["args"].named.get("fused")  # type: ignore[attr-defined]
-                if str(event.data["name"]).endswith(".LBFGS") or fused == TRUE:
-                    found[trace.location(event.place), fused != TRUE] = None
+    for _, event in trace.of("optimizer made"):
+        if event.function == "configure_optimizers" and event.place.path == path and not event.path:
+            fused = event.data["args"].named.get("fused")  # type: ignore[attr-defined]
+            if str(event.data["name"]).endswith(".LBFGS") or fused == TRUE:
+                found[trace.location(event.place), fused != TRUE] = None
     return list(found)

@@ -71,22 +71,21 @@ class DataParallelLosesAutocastDtype(Rule):
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each DataParallel whose replicas run under bfloat16 autocast."""
-        for entry in trace.entries:
-            for event in entry.of("replicas run"):
-                made = event.data["made"]
-                if not isinstance(made, Place):
-                    continue
-                for path, region in steps.replicas_in_float16(event):
-                    verdict = self.verdict(trace, entry, path, made)
-                    chosen = tuple(Step(step.place, "bfloat16 is chosen here") for step in region.chain[:1])
-                    what = "`DataParallel` runs its replicas in float16, not in the bfloat16 of the autocast around them"
-                    yield self.at(
-                        trace,
-                        made,
-                        what + verdict.condition(),
-                        why="each replica runs in a thread that gets no dtype; float16 ends at 65504"
-                        + ("" if entry.of("loss scaled") else ", and no loss scaling is there"),
-                        help="use `DistributedDataParallel`, or enter autocast with its dtype in the module's own `forward`",
-                        confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
-                        steps=(Step(event.place, "the replicas run from here"), *chosen),
-                    )
+        for entry, event in trace.of("replicas run"):
+            made = event.data["made"]
+            if not isinstance(made, Place):
+                continue
+            for path, region in steps.replicas_in_float16(event):
+                verdict = self.verdict(trace, entry, path, made)
+                chosen = tuple(Step(step.place, "bfloat16 is chosen here") for step in region.chain[:1])
+                what = "`DataParallel` runs its replicas in float16, not in the bfloat16 of the autocast around them"
+                yield self.at(
+                    trace,
+                    made,
+                    what + verdict.condition(),
+                    why="each replica runs in a thread that gets no dtype; float16 ends at 65504"
+                    + ("" if entry.of("loss scaled") else ", and no loss scaling is there"),
+                    help="use `DistributedDataParallel`, or enter autocast with its dtype in the module's own `forward`",
+                    confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                    steps=(Step(event.place, "the replicas run from here"), *chosen),
+                )

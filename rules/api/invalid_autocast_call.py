@@ -122,7 +122,7 @@ class InvalidAutocastCall(Rule):
         """Report each wrong construction by the first of its mistakes, then options that no autocast reads."""
         yield from self._called(trace)
         right: list[Event] = []
-        new = {event.place for entry in trace.entries for event in entry.of("autocast made") if event.data["name"] == NEW}
+        new = {event.place for _, event in trace.of("autocast made") if event.data["name"] == NEW}
         for entry in trace.entries:
             probes = {event.place for event in entry.of("error expected")}
             for event in entry.of("autocast made", "autocast without parentheses", "scaler made", "decorator without device"):
@@ -150,24 +150,25 @@ class InvalidAutocastCall(Rule):
 
     def _called(self, trace: Trace) -> Iterator[Finding]:
         """Calls of an object that torch.autocast has built, as if it were the class."""
-        for entry in trace.entries:
-            for event in entry.of("autocast called"):
-                built: Autocast = event.data["autocast"]  # type: ignore[assignment]
-                text = trace.text(event.place)
-                yield self.at(
-                    trace,
-                    event.place,
-                    f"`{text}` calls an autocast object{self.verdict(trace, entry, event.path, event.place).condition()}",
-                    why="The object takes the function that it decorates: without one the call raises TypeError.",
-                    help=f"Enter it as it is: `with {text.removesuffix('()')}:`.",
-                    steps=tuple(Step(step.place, "the autocast is built here") for step in built.chain[:1]),
-                )
+        for entry, event in trace.of("autocast called"):
+            built: Autocast = event.data["autocast"]  # type: ignore[assignment]
+            text = trace.text(event.place)
+            yield self.at(
+                trace,
+                event.place,
+                f"`{text}` calls an autocast object{self.verdict(trace, entry, event.path, event.place).condition()}",
+                why="The object takes the function that it decorates: without one the call raises TypeError.",
+                help=f"Enter it as it is: `with {text.removesuffix('()')}:`.",
+                steps=tuple(Step(step.place, "the autocast is built here") for step in built.chain[:1]),
+            )
 
     def _unread(self, trace: Trace, made: list[Event]) -> Iterator[Finding]:
         """Regions with a device or a dtype of their own, in scripts whose user chooses that."""
         symbols = scaling(trace)
-        for path in sorted({event.place.path for event in made}):
-            here = [event for event in made if event.place.path == path]
+        by_path: dict[str, list[Event]] = {}
+        for event in made:
+            by_path.setdefault(event.place.path, []).append(event)
+        for path, here in sorted(by_path.items()):
             device = option_for(trace, path, chooses_device)
             if device is not None and all(device_is(event, "cuda") for event in here) and runs_elsewhere(trace, path, device):
                 for event in here:
@@ -229,13 +230,24 @@ def option_for(
     trace: Trace, path: str, fits: Callable[[str, list[str]], bool], symbols: frozenset[Hashable] | None = None
 ) -> Switch | None:
     """The first option of a script whose name and known values fit, among some symbols where these are given."""
-    for symbol, switch in trace.switches.items():
-        if switch.kind in ("option", "setting") and switch.place is not None and switch.place.path == path:
+    for symbol, switch in options_of(trace).get(path, ()):
+        if switch.kind in ("option", "setting"):
             given = [switch.default.value] if type(switch.default) is Constant else []
             values = [v for v in (*given, *switch.choices) if isinstance(v, str)]
             if values and (symbols is None or symbol in symbols) and fits(named(switch), values):
                 return switch
     return None
+
+
+def options_of(trace: Trace) -> dict[str, list[tuple[Hashable, Switch]]]:
+    """The switches of each program that has some."""
+    known = trace.held.get("switches by path")
+    if not isinstance(known, dict):
+        known = trace.held["switches by path"] = dict[str, list[tuple[Hashable, Switch]]]()
+        for symbol, switch in trace.switches.items():
+            if switch.place is not None:
+                known.setdefault(switch.place.path, []).append((symbol, switch))
+    return known
 
 
 def runs_elsewhere(trace: Trace, path: str, option: Switch) -> bool:
@@ -257,7 +269,7 @@ def runs_elsewhere(trace: Trace, path: str, option: Switch) -> bool:
 def is_spared(trace: Trace, event: Event) -> bool:
     """Whether nothing is lost where a region for CUDA alone is off: it is meant for CUDA, or its models are cast to its dtype anyway."""
     dtype = event.data["dtype"]
-    casts = [e for entry in trace.entries for e in entry.of("module cast") if e.place.path == event.place.path]
+    casts = [e for _, e in trace.of("module cast") if e.place.path == event.place.path]
     return is_guarded(trace, event) or (type(dtype) is DType and any(cast.data["dtypes"] == {dtype.letter} for cast in casts))
 
 
@@ -282,7 +294,7 @@ def chooses_bfloat16(name: str, values: list[str]) -> bool:
 
 def scaling(trace: Trace) -> frozenset[Hashable]:
     """The symbols that decide whether a scaler is enabled."""
-    made = [event for entry in trace.entries for event in entry.of("scaler made")]
+    made = [event for _, event in trace.of("scaler made")]
     enabled = [atom for event in made for _, atom in possible(event.data["enabled"], event.path)]  # type: ignore[arg-type]
     return frozenset(atom.key[1] for atom in enabled if type(atom) is Test)
 

@@ -68,11 +68,10 @@ class PolicyNameAsDtype(Rule):
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each policy or name of one that is used as a dtype, where it is read."""
-        for entry in trace.entries:
-            for event in entry.of("policy as dtype", "policy compared"):
-                finding = self.judge(trace, entry, event)
-                if finding is not None:
-                    yield finding
+        for entry, event in trace.of("policy as dtype", "policy compared"):
+            finding = self.judge(trace, entry, event)
+            if finding is not None:
+                yield finding
 
     def judge(self, trace: Trace, entry: Entry, event: Event) -> Finding | None:
         """The finding of one use, where the policy may be a mixed one."""

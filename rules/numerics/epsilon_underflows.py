@@ -286,7 +286,7 @@ def surely_half(items: Sequence[half.Found]) -> bool:
 
 def by_trainer(trace: Trace, began: Place | None) -> bool:
     """Whether a trainer that runs models under autocast computes in half since a place; others cast the weights themselves."""
-    made = (event for entry in trace.entries for event in entry.of("trainer precision") if event.place == began)
+    made = (event for _, event in trace.of("trainer precision") if event.place == began)
     return any(not casts_weights(str(event.data["title"])) for event in made)
 
 

@@ -92,13 +92,12 @@ class HalfPrecisionInput(Rule):
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Yield the inputs whose dtype is half by name, where a mixed policy is set, or an excerpt shows none."""
-        for entry in trace.entries:
-            for event in entry.of("input made"):
-                for path, letter in half_dtypes(event):
-                    finding = self._input(trace, entry, event, path, DTYPE_NAMES[letter])
-                    if finding is not None:
-                        yield finding
-                        break
+        for entry, event in trace.of("input made"):
+            for path, letter in half_dtypes(event):
+                finding = self._input(trace, entry, event, path, DTYPE_NAMES[letter])
+                if finding is not None:
+                    yield finding
+                    break
 
     def _input(self, trace: Trace, entry: Entry, event: Event, path: Path, dtype: str) -> Finding | None:
         set_at, verdict = policy_of(trace, entry, event, path)

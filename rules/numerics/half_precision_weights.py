@@ -232,7 +232,7 @@ def stays_half(trace: Trace, entry: Entry, place: Place) -> bool:
         return any(last_name(other.func) in ADAPTED for other in file.syntax.all(ast.Call))
     if entry.of("autocast entered", "trainer precision"):
         return False
-    trained = {step.place for other in trace.entries for e in other.of("half parameters") for step in e.data["chain"][-1:]}  # type: ignore[index]
+    trained = {step.place for _, e in trace.of("half parameters") for step in e.data["chain"][-1:]}  # type: ignore[index]
     known = {id(n) for at in trained if (found := trace.node(at)) is not None for n in ast.walk(found[1])}
     halves = [n for n in file.syntax.all(ast.Attribute) if n.attr in ("half", "float16") and id(n) not in known]
     return any(is_made(file, n) for n in halves)

@@ -251,10 +251,9 @@ def half_programs(trace: Trace) -> Iterator[str]:
 def grown_tables(trace: Trace, kind: str) -> dict[Place, list[bool]]:
     """Whether a table is made only once a length exceeds the one that it was made for, at each of its runs."""
     found: dict[Place, list[bool]] = {}
-    for entry in trace.entries:
-        for event in entry.of(kind):
-            grown = any(key[0] == "true" and exceeds(shown_symbol(key[1]), sense) for key, sense in event.path)
-            found.setdefault(event.place, []).append(grown)
+    for _, event in trace.of(kind):
+        grown = any(key[0] == "true" and exceeds(shown_symbol(key[1]), sense) for key, sense in event.path)
+        found.setdefault(event.place, []).append(grown)
     return found
 
 

@@ -80,8 +80,7 @@ class Joining:
     # what happened
 
     def _events(self, *kinds: str) -> Iterator[Event]:
-        for entry in self.trace.entries:
-            yield from entry.of(*kinds)
+        return (event for _, event in self.trace.of(*kinds))
 
     def _call(self, place: Place) -> ast.Call:
         """The call at a place of this file."""

@@ -68,8 +68,8 @@ class End(NamedTuple):
 
 def scored_places(trace: Trace) -> frozenset[Place]:
     """The layers whose half outputs a loss is taken of."""
-    taken = (event for entry in trace.entries for event in entry.of("loss taken"))
-    added = (event.data["tensor"] for entry in trace.entries for event in entry.of("loss added up in half"))
+    taken = (event for _, event in trace.of("loss taken"))
+    added = (event.data["tensor"] for _, event in trace.of("loss added up in half"))
     scored = [*(t for event in taken for t in event.data["predictions"] if is_low(t)), *added]  # type: ignore[attr-defined]
     return frozenset(step.place for tensor in scored if isinstance(tensor, Tensor) for step in tensor.half)
 

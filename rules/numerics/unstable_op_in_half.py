@@ -559,10 +559,9 @@ def of_half_model(event: Event) -> bool:
 def parts_of_losses(trace: Trace) -> set[Place]:
     """What the losses that gradients are taken of were computed of in half precision, after its region had ended."""
     found: set[Place] = set()
-    for entry in trace.entries:
-        for event in entry.of("backward", "trainer backward"):
-            for _, loss in tensors_of(event.data["loss"], event.path):  # type: ignore[arg-type]
-                found |= places_tagged(loss, LATE)
+    for _, event in trace.of("backward", "trainer backward"):
+        for _, loss in tensors_of(event.data["loss"], event.path):  # type: ignore[arg-type]
+            found |= places_tagged(loss, LATE)
     return found
 
 

@@ -92,7 +92,7 @@ class BatchNotMultipleOf8(Rule):
 
 def batches(trace: Trace) -> Iterator[tuple[Size, Place]]:
     """The batch sizes with which dense or recurrent layers are trained in half, and where."""
-    made = [event for entry in trace.entries for event in entry.of("loader made", "data batched")]
+    made = [event for _, event in trace.of("loader made", "data batched")]
     for entry in trace.entries:
         for event in entry.of("model fit"):
             if wants_batches(trace, event, "layer made"):

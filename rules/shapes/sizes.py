@@ -149,28 +149,26 @@ def group_of(trace: Trace, place: Place) -> Hashable:
 def torch_layers(trace: Trace) -> Iterator[Layer]:
     """The modules of PyTorch, and the regions in which they run."""
     ran: dict[Hashable, tuple[bool, Chain]] = {}
-    for entry in trace.entries:
-        for event in entry.of("sized layer run"):
-            layer = event.data["layer"]
-            for path, region in steps.in_half(event.data["autocast"], event.path):
-                verdict = trace.verdict(entry, path)
-                if type(layer) is Object and region.dtype in (HALF, BFLOAT) and not verdict.dead and not ran.get(layer.made, (False,))[0]:
-                    chain = tuple(Step(step.place, "autocast is entered here") for step in region.chain[:1])
-                    ran[layer.made] = (verdict.proven, chain)
+    for entry, event in trace.of("sized layer run"):
+        layer = event.data["layer"]
+        for path, region in steps.in_half(event.data["autocast"], event.path):
+            verdict = trace.verdict(entry, path)
+            if type(layer) is Object and region.dtype in (HALF, BFLOAT) and not verdict.dead and not ran.get(layer.made, (False,))[0]:
+                chain = tuple(Step(step.place, "autocast is entered here") for step in region.chain[:1])
+                ran[layer.made] = (verdict.proven, chain)
     seen: set[tuple[Place, int | None, int | None]] = set()
-    for entry in trace.entries:
-        for event in entry.of("sized layer made"):
-            kind = str(event.data["name"]).rpartition(".")[2]
-            if kind not in SIZES:
-                continue  # a cell, or a layer of another package
-            before, after = SIZES[kind]
-            first = size(trace, event, 0, before)
-            last = size(trace, event, 0 if kind.startswith("Lazy") else 1, after)
-            key = (event.place, first.number if first else None, last.number if last else None)
-            if key not in seen:
-                seen.add(key)
-                sure, chain = ran.get(event.place, (False, ()))
-                yield Layer(event, kind, first, last, group_of(trace, event.place), event.place in ran, sure, chain)
+    for _, event in trace.of("sized layer made"):
+        kind = str(event.data["name"]).rpartition(".")[2]
+        if kind not in SIZES:
+            continue  # a cell, or a layer of another package
+        before, after = SIZES[kind]
+        first = size(trace, event, 0, before)
+        last = size(trace, event, 0 if kind.startswith("Lazy") else 1, after)
+        key = (event.place, first.number if first else None, last.number if last else None)
+        if key not in seen:
+            seen.add(key)
+            sure, chain = ran.get(event.place, (False, ()))
+            yield Layer(event, kind, first, last, group_of(trace, event.place), event.place in ran, sure, chain)
 
 
 def keras_layers(trace: Trace) -> Iterator[Layer]:
@@ -180,20 +178,19 @@ def keras_layers(trace: Trace) -> Iterator[Layer]:
         models = {getattr(event.data["model"], "id", None): event for event in entry.of("model made")}  # the last state of each
         heads |= {tag for event in models.values() for tensor in tensors(event.data["outputs"]) for tag in tensor.tags}
     seen: set[tuple[Place, int | None]] = set()
-    for entry in trace.entries:
-        for event in entry.of("layer made"):
-            kind = str(event.data["name"]).rpartition(".")[2]
-            embeds = kind == "Embedding"
-            names = {"Dense": "units", **dict.fromkeys(RECURRENT, "units"), **dict.fromkeys(CONVOLUTIONS, "filters")}
-            name = "input_dim" if embeds else names.get(kind.replace("Separable", "").replace("Transpose", ""))
-            found = size(trace, event, 0, name)
-            if found is None or (event.place, found.number) in seen:
-                continue
-            seen.add((event.place, found.number))
-            half, sure, chain = in_policy(trace, entry, event)
-            head = by(event.place) in heads
-            group = group_of(trace, event.place)
-            yield Layer(event, kind, found if embeds else None, None if embeds else found, group, half, sure, chain, head)
+    for entry, event in trace.of("layer made"):
+        kind = str(event.data["name"]).rpartition(".")[2]
+        embeds = kind == "Embedding"
+        names = {"Dense": "units", **dict.fromkeys(RECURRENT, "units"), **dict.fromkeys(CONVOLUTIONS, "filters")}
+        name = "input_dim" if embeds else names.get(kind.replace("Separable", "").replace("Transpose", ""))
+        found = size(trace, event, 0, name)
+        if found is None or (event.place, found.number) in seen:
+            continue
+        seen.add((event.place, found.number))
+        half, sure, chain = in_policy(trace, entry, event)
+        head = by(event.place) in heads
+        group = group_of(trace, event.place)
+        yield Layer(event, kind, found if embeds else None, None if embeds else found, group, half, sure, chain, head)
 
 
 def in_policy(trace: Trace, entry: object, event: Event) -> tuple[bool, bool, Chain]:

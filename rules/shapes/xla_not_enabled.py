@@ -72,23 +72,22 @@ class XlaNotEnabled(Rule):
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Yield each `compile` under a mixed policy, where nothing in its program speaks of XLA."""
-        for entry in trace.entries:
-            for event in entry.of("model compiled"):
-                if not is_meant(trace, entry, event):
-                    continue
-                for path, atom in possible(event.data["policy"], event.path):  # type: ignore[arg-type]
-                    name, where = atom.data if type(atom) is State and isinstance(atom.data, tuple) else ("", None)
-                    verdict = self.verdict(trace, entry, path, event.place)
-                    if compute_letter(str(name)) in (HALF, BFLOAT) and not verdict.dead:
-                        yield self.at(
-                            trace,
-                            event.place,
-                            f"the model trains under a mixed policy without XLA{verdict.condition()}",
-                            why=WHY,
-                            help=HELP,
-                            confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
-                            steps=(Step(where, "the policy is set here"),) if isinstance(where, Place) else (),
-                        )
+        for entry, event in trace.of("model compiled"):
+            if not is_meant(trace, entry, event):
+                continue
+            for path, atom in possible(event.data["policy"], event.path):  # type: ignore[arg-type]
+                name, where = atom.data if type(atom) is State and isinstance(atom.data, tuple) else ("", None)
+                verdict = self.verdict(trace, entry, path, event.place)
+                if compute_letter(str(name)) in (HALF, BFLOAT) and not verdict.dead:
+                    yield self.at(
+                        trace,
+                        event.place,
+                        f"the model trains under a mixed policy without XLA{verdict.condition()}",
+                        why=WHY,
+                        help=HELP,
+                        confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                        steps=(Step(where, "the policy is set here"),) if isinstance(where, Place) else (),
+                    )
 
 
 def is_meant(trace: Trace, entry: Entry, event: Event) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mplint.frameworks.projects import graph_of
@@ -128,7 +128,7 @@ def stepped_elsewhere(trace: Trace, entry: Entry) -> list[Stepped]:
 
     A main program that trains without a scaler is none of those that train with one, though a helper makes all their optimizers.
     """
-    if not saves(entry) or any(holds(e, "scaler") for other in trace.entries for e in saves(other)):
+    if not saves(entry) or any(holds(e, "scaler") for _, e in trace.of("checkpoint saved")):
         return []
     if entry.script and entry.of("optimizer step"):
         return []
@@ -139,7 +139,7 @@ def stepped_elsewhere(trace: Trace, entry: Entry) -> list[Stepped]:
     return [s._replace(foreign=True, optimizers=frozenset(k for k in s.optimizers if not k.startswith(ELEMENT))) for s in others]
 
 
-def saves(entry: Entry) -> list[Event]:
+def saves(entry: Entry) -> Sequence[Event]:
     """The checkpoints that an entry writes."""
     return entry.of("checkpoint saved")
 
@@ -301,7 +301,7 @@ def loads_of_optimizers(trace: Trace) -> list[tuple[Entry, Event]]:
     """Where the state of an optimizer is restored, with the beginnings of the program that lead there."""
     held = trace.held.get("loads of optimizers")
     if not isinstance(held, list):
-        found = ((entry, event) for entry in trace.entries for event in entry.of("state loaded"))
+        found = trace.of("state loaded")
         held = trace.held["loads of optimizers"] = [pair for pair in found if pair[1].data["what"] == "optimizer"]
     return held
 
@@ -324,7 +324,7 @@ def may_be_called(trace: Trace, entry: Entry, paths: set[str], other: Entry, eve
 
 def resumes_weights_alone(trace: Trace, path: str) -> bool:
     """Whether a file reads what it calls a file to resume from, and loads a model's state of it."""
-    loaded = {e.place for entry in trace.entries for e in entry.of("state loaded") if e.data["what"] != "scaler" and e.place.path == path}
+    loaded = {e.place for _, e in trace.of("state loaded") if e.data["what"] != "scaler" and e.place.path == path}
     for place in sorted(loaded):
         found = trace.node(place)
         function = found[0].syntax.function(found[1]) or found[0].tree if found is not None else None
@@ -411,7 +411,7 @@ def never_written(trace: Trace, entry: Entry) -> Iterator[Case]:
 
     `name` is the key. Where its presence is tested, nothing raises, and a checkpoint of other programs may have it.
     """
-    written = [e for other in trace.entries for e in saves(other)]
+    written = [e for _, e in trace.of("checkpoint saved")] if entry.of("state loaded") else []
     if not written or any(e.data["keys"] is None for e in written):
         return
     loads = [(e, read) for e in entry.of("state loaded") if (read := key_read(e.data["state"])) is not None]  # type: ignore[arg-type]
@@ -454,12 +454,11 @@ def has_constant(ir: object, wanted: str) -> bool:
 
 def loads_scaler(trace: Trace, entry: Entry, scaler: Value, files: set[str]) -> bool:
     """Whether a scaler's state is loaded, or any code of these files restores what is called a scaler."""
-    for other in trace.entries:
-        for event in other.of("state loaded"):
-            passed_on = event.function == "load_state_dict" and len(event.calls) < 2 and not other.script  # which nobody calls
-            ours = other is entry or event.place.path in files or not keys_of(event.data["object"]).isdisjoint(keys_of(scaler))
-            if event.data["what"] == "scaler" and ours and not passed_on:
-                return True
+    for other, event in trace.of("state loaded"):
+        passed_on = event.function == "load_state_dict" and len(event.calls) < 2 and not other.script  # which nobody calls
+        ours = other is entry or event.place.path in files or not keys_of(event.data["object"]).isdisjoint(keys_of(scaler))
+        if event.data["what"] == "scaler" and ours and not passed_on:
+            return True
     known = trace.held.setdefault("loads scaler", {})
     assert isinstance(known, dict)
     for path in sorted(files):

@@ -350,7 +350,7 @@ def is_read_before(entry: Entry, event: Event) -> bool:
 
 def unscaled_on_another_way(trace: Trace, event: Event) -> bool:
     """Whether gradients are unscaled already on another way to the same place."""
-    same = (o for entry in trace.entries for o in entry.of(event.kind) if o.place == event.place and o.calls == event.calls)
+    same = (o for _, o in trace.of(event.kind) if o.place == event.place and o.calls == event.calls)
     return any(scaled.unscaled for other in same for scaled in steps.scaled_at(other))
 
 

@@ -80,11 +80,10 @@ def called_in_a_loop(trace: Trace, file: SourceFile, step: Event) -> Function | 
 def steps_of(trace: Trace, places: set[Place]) -> list[Event]:
     """The steps of optimizers that apply the gradients of these backward passes."""
     found = []
-    for entry in trace.entries:
-        for event in entry.of("optimizer step"):
-            states = [atom.data for _, atom in possible(event.data["gradients"], event.path) if type(atom) is State]  # type: ignore[arg-type]
-            if any(isinstance(data, tuple) and data[0] == "plain" and data[2] in places for data in states):
-                found.append(event)
+    for _, event in trace.of("optimizer step"):
+        states = [atom.data for _, atom in possible(event.data["gradients"], event.path) if type(atom) is State]  # type: ignore[arg-type]
+        if any(isinstance(data, tuple) and data[0] == "plain" and data[2] in places for data in states):
+            found.append(event)
     return found
 
 

@@ -129,8 +129,7 @@ def forgetful_call(trace: Trace, step: Event) -> Place | None:
     """The call that leads to a step, where other callers of the same function update the scaler behind it: this one forgets to."""
     others = [
         other
-        for entry in trace.entries
-        for other in entry.of("scaler step")
+        for entry, other in trace.of("scaler step")
         if other.place == step.place and other.calls != step.calls and is_updated_by_caller(entry, other)
     ]
     if not others:

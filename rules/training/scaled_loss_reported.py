@@ -65,23 +65,22 @@ class ScaledLossReported(Rule):
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each statement in which a scaled loss leaves the step."""
-        for entry in trace.entries:
-            for event in entry.of("shown", "tensor read", "scaled loss returned", "scaled loss added"):
-                for path, loss, node in losses_of(trace, event):
-                    scaling = scaling_of(entry, event, loss)
-                    if scaling is None or is_wanted(entry, event, loss) or divides(trace, event):
-                        continue
-                    verdict = self.verdict(trace, entry, path, event.place)
-                    yield self.at(
-                        trace,
-                        event.place,
-                        f"`{node}` is still multiplied by the loss scale here{verdict.condition()}",
-                        why="it is tens of thousands of times the loss, and jumps whenever the scale changes",
-                        help="keep the loss under a name of its own and report that",
-                        confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
-                        steps=(Step(scaling.place, "the loss is scaled here"),),
-                    )
-                    break
+        for entry, event in trace.of("shown", "tensor read", "scaled loss returned", "scaled loss added"):
+            for path, loss, node in losses_of(trace, event):
+                scaling = scaling_of(entry, event, loss)
+                if scaling is None or is_wanted(entry, event, loss) or divides(trace, event):
+                    continue
+                verdict = self.verdict(trace, entry, path, event.place)
+                yield self.at(
+                    trace,
+                    event.place,
+                    f"`{node}` is still multiplied by the loss scale here{verdict.condition()}",
+                    why="it is tens of thousands of times the loss, and jumps whenever the scale changes",
+                    help="keep the loss under a name of its own and report that",
+                    confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                    steps=(Step(scaling.place, "the loss is scaled here"),),
+                )
+                break
 
 
 RATIOS = ("get_scale", "loss_scale", "dynamic_scale", "inv_scale", "initial_scale", "unscale")

@@ -216,14 +216,13 @@ def is_called_once_by_all(trace: Trace, entry: Entry, made: Event, step: Event) 
     if len(made.calls) > 1:
         return False
     found = False
-    for other in trace.entries:
-        there = [event for event in other.of("scaler made") if event.place == made.place and event.calls[-1:] != made.calls[-1:]]
-        if not there or is_test_path(other.path):
-            continue
+    made_there = [(o, e) for o, e in trace.of("scaler made") if e.place == made.place and e.calls[-1:] != made.calls[-1:]]
+    first = {id(other): (other, event) for other, event in reversed(made_there) if not is_test_path(other.path)}
+    for other, there in first.values():
         optimizers = {key_of(e.data["optimizer"]): e for e in other.of("optimizer made")}  # type: ignore[arg-type]
         stepped = [e.data["optimizer"] for e in other.of("scaler step") if e.place == step.place]
         births = [birth_of(o, optimizers.get(key_of(o))) for value in stepped for o in atoms(value) if type(o) is not Constant]  # type: ignore[arg-type]
-        if not all(birth is not None for birth in births) or not is_called_once(other, there[0], [b for b in births if b is not None]):
+        if not all(birth is not None for birth in births) or not is_called_once(other, there, [b for b in births if b is not None]):
             return False
         found = True
     return found

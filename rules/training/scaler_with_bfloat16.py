@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
 from mplint.frameworks.given import BFLOAT16, FLOAT16
@@ -171,7 +171,7 @@ class ScalerWithBfloat16(Rule):
                     fix=Fix(f"enable it for `{name}`", Applicability.UNSAFE, (change,)) if isinstance(asked, ast.Constant) else None,
                 )
 
-    def _scales_bfloat16(self, trace: Trace, entry: Entry, made: list[Event]) -> Iterator[Finding]:
+    def _scales_bfloat16(self, trace: Trace, entry: Entry, made: Sequence[Event]) -> Iterator[Finding]:
         """A scaler that scales the loss of a bfloat16 forward pass."""
         by_scaler = {event.data["scaler"]: event for event in made}
         seen: set[int] = set()
@@ -207,7 +207,7 @@ class ScalerWithBfloat16(Rule):
                 fix=switched_off(trace, origin, region, is_always(origin, scaling, path)),
             )
 
-    def _refused(self, trace: Trace, entry: Entry, made: list[Event]) -> Iterator[Finding]:
+    def _refused(self, trace: Trace, entry: Entry, made: Sequence[Event]) -> Iterator[Finding]:
         """A scaler that is made whatever the precision, and that the program itself refuses for bfloat16."""
         by_scaler = {event.data["scaler"]: event for event in made}
         for event in entry.of("scaler refused"):

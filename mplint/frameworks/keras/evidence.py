@@ -105,12 +105,11 @@ class Policy(NamedTuple):
 def policies(trace: Trace) -> list[Policy]:
     """Every mixed or half policy that the program sets."""
     found = []
-    for entry in trace.entries:
-        for event in entry.of("policy set"):
-            for path, atom in possible(event.data["policy"], event.path):  # type: ignore[arg-type]
-                name = str(atom.data[0]) if type(atom) is State else ""  # type: ignore[index]
-                if compute_letter(name) in (HALF, BFLOAT):
-                    found.append(Policy(event.place, name, trace.verdict(entry, path), entry))
+    for entry, event in trace.of("policy set"):
+        for path, atom in possible(event.data["policy"], event.path):  # type: ignore[arg-type]
+            name = str(atom.data[0]) if type(atom) is State else ""  # type: ignore[index]
+            if compute_letter(name) in (HALF, BFLOAT):
+                found.append(Policy(event.place, name, trace.verdict(entry, path), entry))
     return found
 
 
@@ -339,7 +338,7 @@ class Programs:
     @cached_property
     def stays_in_float32(self) -> bool:
         """Whether the project has programs of its own, and none of them sets a policy that is half or that nobody knows."""
-        events = (event for entry in self.trace.entries for event in entry.of("policy set"))
+        events = (event for _, event in self.trace.of("policy set"))
         set_ones = (atom for event in events for _, atom in possible(event.data["policy"], event.path))  # type: ignore[arg-type]
         if self.policies or any(type(atom) is not State for atom in set_ones):
             return False

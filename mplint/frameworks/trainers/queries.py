@@ -26,7 +26,7 @@ def keeps_masters(trainer: object) -> bool:
 def precision_of(trace: Trace, entry: Entry, trainer: object) -> Event | None:
     """What a trainer was made with: in the entry, or where a module that it imports made it."""
     wanted = trainer.id if type(trainer) is Object else trainer
-    made = [e for other in (entry, *trace.entries) for e in other.of("trainer precision")]
+    made = [*entry.of("trainer precision"), *(e for _, e in trace.of("trainer precision"))]
     return next((e for e in made if getattr(e.data["trainer"], "id", None) == wanted), None)
 
 
@@ -35,12 +35,11 @@ def precision_around(trace: Trace, kind: Kind, path: str) -> tuple[frozenset[str
     graph = graph_of(trace)
     around = graph.above([path]) | {path}
     found: dict[str, Place] = {}
-    for entry in trace.entries:
-        for event in entry.of("trainer precision"):
-            if event.data["title"] == kind.title and event.place.path in around:
-                letters = [letter for _, letter in event.data["dtypes"]]  # type: ignore[attr-defined]
-                for letter in letters or [ANY]:
-                    found.setdefault(letter, event.place)
+    for _, event in trace.of("trainer precision"):
+        if event.data["title"] == kind.title and event.place.path in around:
+            letters = [letter for _, letter in event.data["dtypes"]]  # type: ignore[attr-defined]
+            for letter in letters or [ANY]:
+                found.setdefault(letter, event.place)
     return frozenset(found) or frozenset({ANY}), min(found.values(), default=None)
 
 
@@ -50,8 +49,8 @@ def runners_of(trace: Trace, entry: Entry, trainer: object) -> list[Event]:
     if not isinstance(wanted, tuple) or wanted[:1] != (HOSTED,):
         return []
     around = graph_of(trace).above([entry.path]) | {entry.path}
-    train = {event.data["trainer"] for other in trace.entries for event in other.of("trainer run")}
-    made = (event for other in trace.entries for event in other.of("trainer precision"))
+    train = {event.data["trainer"] for _, event in trace.of("trainer run")}
+    made = (event for _, event in trace.of("trainer precision"))
     found = [event for event in made if event.data["title"] == LIGHTNING.title and event.place.path in around]
     return [event for event in found if event.data["trainer"] in train] or found
 

@@ -38,23 +38,22 @@ class Configured(NamedTuple):
 
 def setups(trace: Trace) -> Iterator[Configured]:
     """Every trainer that the program configures, on every way that its settings tell apart."""
-    for entry in trace.entries:
-        for event in entry.of("trainer configured"):
-            section, place = event.data["settings"], event.place
-            if not isinstance(section, Section) or stands_in_files(event.path, section):
-                continue
-            if event.data["trainer"] == "deepspeed":
-                place = section.holder
-            file = trace.file(place.path)
-            base = extend(event.path, event.data.get("guards", frozenset()))  # type: ignore[arg-type]
-            for path in worlds(base, section) if file is not None and base is not None else ():
-                assert file is not None
-                options = WrittenOptions(trace, file, section, path)
-                key, title = str(event.data["trainer"]), str(event.data["title"])
-                verdict = trace.verdict(entry, path)
-                if not verdict.dead and (event.data["told"] or is_deepspeed(options)):
-                    setup = Setup(key, title, options, "lightning" if key == "fabric" else key)
-                    yield Configured(setup, file, entry, event, path, verdict)
+    for entry, event in trace.of("trainer configured"):
+        section, place = event.data["settings"], event.place
+        if not isinstance(section, Section) or stands_in_files(event.path, section):
+            continue
+        if event.data["trainer"] == "deepspeed":
+            place = section.holder
+        file = trace.file(place.path)
+        base = extend(event.path, event.data.get("guards", frozenset()))  # type: ignore[arg-type]
+        for path in worlds(base, section) if file is not None and base is not None else ():
+            assert file is not None
+            options = WrittenOptions(trace, file, section, path)
+            key, title = str(event.data["trainer"]), str(event.data["title"])
+            verdict = trace.verdict(entry, path)
+            if not verdict.dead and (event.data["told"] or is_deepspeed(options)):
+                setup = Setup(key, title, options, "lightning" if key == "fabric" else key)
+                yield Configured(setup, file, entry, event, path, verdict)
 
 
 def stands_in_files(path: Path, section: Section) -> bool:

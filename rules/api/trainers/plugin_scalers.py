@@ -16,21 +16,20 @@ from .regions import Own
 
 def plugin_scalers(trace: Trace) -> Iterator[Own]:
     """The plugins of the program that get a scaler and bfloat16."""
-    for entry in trace.entries:
-        for event in entry.of("precision plugin made"):
-            precision, scaler = event.data["precision"], event.data["scaler"]
-            if scaler is None or scaler == NONE or precision is None:
-                continue
-            given = [atom for _, atom in possible(precision, event.path)]  # type: ignore[arg-type]
-            if all(type(atom) is Constant and atom.value in ("bf16", "bf16-mixed") for atom in given):
-                place, fix = without_scaler(trace, event.place)
-                yield Own(
-                    place,
-                    "a scaler for bf16-mixed, which needs none",
-                    "Lightning raises an error: bf16-mixed does not use a scaler, since bfloat16 has the exponents of float32.",
-                    "Leave the scaler out.",
-                    fix=fix,
-                )
+    for _, event in trace.of("precision plugin made"):
+        precision, scaler = event.data["precision"], event.data["scaler"]
+        if scaler is None or scaler == NONE or precision is None:
+            continue
+        given = [atom for _, atom in possible(precision, event.path)]  # type: ignore[arg-type]
+        if all(type(atom) is Constant and atom.value in ("bf16", "bf16-mixed") for atom in given):
+            place, fix = without_scaler(trace, event.place)
+            yield Own(
+                place,
+                "a scaler for bf16-mixed, which needs none",
+                "Lightning raises an error: bf16-mixed does not use a scaler, since bfloat16 has the exponents of float32.",
+                "Leave the scaler out.",
+                fix=fix,
+            )
 
 
 def without_scaler(trace: Trace, place: Place) -> tuple[Place, Fix | None]:

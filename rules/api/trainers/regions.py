@@ -63,7 +63,7 @@ def of_hosted(trace: Trace, kind: Kind, event: Event, inside: Event) -> Iterator
 
 def scales(trace: Trace, scaler: object) -> bool:
     """Whether code that a trainer runs scales a loss by the scaler that is made there: that is said of the scaling."""
-    inside = [i.data["event"] for entry in trace.entries for i in entry.of("inside a trainer")]
+    inside = [i.data["event"] for _, i in trace.of("inside a trainer")]
     scaled = [e.data["scaler"] for e in inside if isinstance(e, Event) and e.kind == "loss scaled"]
     return any(type(o) is Object and type(scaler) is Object and o.made == scaler.made for o in scaled)
 
