@@ -202,6 +202,9 @@ def attribute(m: Machine, receiver: Value, name: str, position: int) -> Value:
     return attribute_of(m, receiver, name, position)
 
 
+OWN_NAMES = ("__name__", "__qualname__")  # what classes and functions are called in their definitions
+
+
 def attribute_of(m: Machine, receiver: Atom, name: str, position: int) -> Value:
     """The attribute of an atom."""
     kind = type(receiver)
@@ -227,6 +230,8 @@ def attribute_of(m: Machine, receiver: Atom, name: str, position: int) -> Value:
             if type(member[0]) is Unknown and member[0].symbol.startswith("enum.auto"):
                 return Unknown(f"{receiver.name}.{name}{IDENTITY}{receiver.id!r}"[:200])  # type: ignore[union-attr]
             return bind(m, member[0], None, receiver, member[1], position)  # type: ignore[arg-type]
+        if name in OWN_NAMES:
+            return Constant(receiver.name)  # type: ignore[union-attr]
         known = m.library.attribute(m, receiver, name, m.here(position))
         if known is not None:
             return known
@@ -245,6 +250,8 @@ def attribute_of(m: Machine, receiver: Atom, name: str, position: int) -> Value:
         return receiver  # what an enumeration calls so: nothing else is a member of plain values by this name
     if kind is Function or kind is Partial:
         value = m.read(receiver, name)
+        if value is None and kind is Function and name in OWN_NAMES:
+            return Constant(receiver.code.name)  # type: ignore[union-attr]
         return value if value is not None else Method(receiver, name)
     known = m.library.attribute(m, receiver, name, m.here(position))
     return known if known is not None else Method(receiver, name)
