@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from mplint.findings import Confidence, Span
+from mplint.frameworks.texts import asked
 from mplint.frameworks.torch.tensors import FOLLOWING, GUESSED
 from mplint.program.conditions import Condition
 from mplint.program.lower import place_of, span_of
@@ -129,7 +130,14 @@ def is_left_off(trace: Trace, literal: Condition, offered: bool = False) -> bool
     if offered and (speaks_of_precision(switch.name, ()) or TRAINS.search(switch.name) is not None or is_made_with(trace, switch.place)):
         return False
     default = switch.default == TRUE
-    return sense is not default if kind == "true" else (default in rest[1]) is not sense
+    left = sense is not default if kind == "true" else (default in rest[1]) is not sense
+    return left and not is_turned_by_files(trace, switch.name, not default)
+
+
+def is_turned_by_files(trace: Trace, name: str, wanted: bool) -> bool:
+    """Whether a file of the project's settings gives a flag the value that it does not have by default."""
+    given = asked(trace.project, ("given", name)) if trace.project is not None else ()
+    return isinstance(given, tuple) and any(one.value is wanted for one in given)
 
 
 def is_made_with(trace: Trace, place: Place | None) -> bool:

@@ -44,14 +44,15 @@ class Named:
     def may_be_loaded(self, path: str, cls: IR) -> bool:
         """Whether a program that imports modules by names may come to a class: it goes over a folder's files, or some text says its name.
 
-        That is the name of the class, or that of its module where nobody imports this otherwise.
+        That is the name of the class, or that of its module where nobody imports this otherwise, or which is the same in small letters.
         """
         if self.is_listed(path):
             return True
         if self.users(path) != [path]:
             return self.may_be_made(path, cls) or self.is_spoken(path, cls[2])
         stem = os.path.splitext(os.path.basename(path))[0]
-        return self.is_spoken(path, os.path.basename(os.path.dirname(path)) if stem == "__init__" else stem)
+        module = os.path.basename(os.path.dirname(path)) if stem == "__init__" else stem
+        return self.is_spoken(path, module) or (stem == cls[2].lower() and self.is_spoken(path, cls[2]))
 
     def is_listed(self, path: str) -> bool:
         """Whether a program goes over the files of a folder around a path and imports modules by names."""
@@ -115,8 +116,21 @@ class Named:
     def is_read_by_name(self, path: str) -> bool:
         """Whether a program takes what a file defines by names that it works out."""
         if path not in self.read:
-            self.read[path] = any(self.reads(user) for user in self.users(path))
+            self.read[path] = any(self.reads(user) or self.reads_loaded(user, path) for user in self.users(path))
         return self.read[path]
+
+    def reads_loaded(self, user: str, path: str) -> bool:
+        """Whether one program takes members of a module by names that it works out, where it imports that by a name which holds a file."""
+        ir = self.project.ir(user)
+        if ir is None or LOADER not in ir[2]:
+            return False
+        taken = {part[3][0] for part in parts(ir[1], "call") if is_called(part, "getattr") and part[3]}
+        made = [
+            part for part in parts(ir[1], "assign") if any(f"getattr({target[2]}," in ir[2] for target in part[2] if target[0] == "name")
+        ]
+        homes = {self.project.absolute(user, name) for value in (*taken, *(part[3] for part in made)) if (name := module_loaded(value))}
+        below = self.project.graph.below([home.path for home in homes if home is not None and home.path])
+        return path in below
 
     def reads(self, user: str) -> bool:
         """Whether one program takes members of a module that it imports, or its own, by names that it works out."""
@@ -172,6 +186,20 @@ def imported(ir: object) -> frozenset[str]:
     """The names that import statements bind."""
     pairs = (pair for part in parts(ir, "import", "from") for pair in (part[2] if part[0] == "import" else part[4]))
     return frozenset(alias or given.partition(".")[0] for given, alias in pairs)
+
+
+LOADER = "import_module"
+
+
+def module_loaded(value: IR) -> str:
+    """The name of the module that an expression is which imports it by that name; "" for anything else, and for a name that is worked out."""
+    given = value[3][0] if is_called(value, LOADER) and value[3] else value
+    return given[2] if given[0] == "constant" and given is not value and isinstance(given[2], str) else ""
+
+
+def is_called(value: IR, name: str) -> bool:
+    """Whether an expression calls a function of a name, of whatever module."""
+    return value[0] == "call" and value[2][0] in ("name", "attribute") and value[2][-1] == name
 
 
 def parts(ir: object, *kinds: str) -> Iterator[IR]:
