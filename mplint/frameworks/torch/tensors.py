@@ -93,6 +93,7 @@ ROUNDED = "rounded rates"  # tag: rates that were in half precision before they 
 SIZES = re.compile(r"(?:[\w.]+\.)?(?:shape\[[^\[\]]*\]|size\([^()]*\)(?:\[[^\[\]]*\])?|(?:dim|numel)\(\))|len\([\w.…]*\)|(?:math\.)?sqrt\b")
 SEVERAL_SIZES = re.compile(r"\[slice\]|size\(\)(?!\[)")
 ARITHMETIC = re.compile(r"[\d\s.()+*/-]")
+LARGER = "max(…)"  # how the symbol begins that stands for the larger of several numbers; that of the first of them follows
 FOLLOWING = "in a caller's dtype"  # tag: rates that took the dtype of something that a caller gives, and that may be half
 ARGUMENT = re.compile(r"[A-Za-z_]\w*")
 # words in the names of parameters that hold whole numbers or marks, and no floats
@@ -1100,8 +1101,10 @@ class Operation:
 
 
 def is_size(unknown: Unknown) -> bool:
-    """Whether something unknown is a number that is computed of the sizes of tensors."""
-    shown = unknown.symbol.partition(IDENTITY)[0]
+    """Whether something unknown is a number that is computed of the sizes of tensors, or the larger of such a number and another."""
+    shown, _, rest = unknown.symbol.partition(IDENTITY)
+    if shown == LARGER:
+        shown = rest.partition(IDENTITY)[0]
     return SIZES.search(shown) is not None and not ARITHMETIC.sub("", SIZES.sub("", shown))
 
 
