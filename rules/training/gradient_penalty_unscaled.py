@@ -10,10 +10,11 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, InsertState
 from mplint.frameworks.choices import ways_on
 from mplint.frameworks.torch import steps
 from mplint.frameworks.torch.protocol import taken_at
+from mplint.frameworks.trainers.managed import COMPUTES
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Args, Event
 from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Place, Step, Tensor
+from mplint.program.values import BFLOAT, HALF, NONE, Autocast, Constant, Place, Step, Tensor
 from mplint.program.verdict import Verdict
 from mplint.rule import Rule
 
@@ -23,7 +24,8 @@ class GradientPenaltyUnscaled(Rule):
 
     ## What it does
     Finds `torch.autograd.grad(…, create_graph=True)` of what a float16 region of autocast has computed, in training whose loss a
-    `GradScaler` scales, where the outputs are not scaled for this call. Silent for bfloat16 and for islands of float32.
+    `GradScaler` or the trainer (Lightning, accelerate) scales, where the outputs are not scaled for this call. Silent for bfloat16 and for
+    islands of float32.
 
     ## Why is this bad?
     The scaler protects only the backward of the loss. The gradients that the penalty is made of come from a backward of their own,
@@ -104,11 +106,17 @@ class GradientPenaltyUnscaled(Rule):
             penalty.event.place,
             f"the gradients of a penalty are taken of float16 work without the loss scale{penalty.verdict.condition()}",
             why="this backward runs in float16 too, where gradients below 6e-8 are zero: the scale of the loss comes too late for them",
-            help="take the gradients of `scaler.scale(…)`, and divide them by `scaler.get_scale()` before the penalty",
+            help=HELP[penalty.scaled.kind],
             confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
             steps=(*penalty.outputs.half[:1], Step(penalty.scaled.place, "only the loss is scaled, here")),
             fix=scale_and_divide(trace, penalty),
         )
+
+
+HELP = {
+    "loss scaled": "take the gradients of `scaler.scale(…)`, and divide them by `scaler.get_scale()` before the penalty",
+    "trainer backward": "run the forward pass of the penalty in float32, `with torch.autocast(device, enabled=False)`",
+}
 
 
 class Penalty(NamedTuple):
@@ -131,7 +139,7 @@ def unscaled(rule: Rule, trace: Trace, entry: Entry, event: Event) -> Penalty | 
         if type(atom) is not Tensor or atom.scaled is not None or HALF not in atom.forward or BFLOAT in atom.forward:
             continue
         for scaled, _ in steps.following(entry, event, path):
-            on = next(scaling(entry, scaled, path), None)
+            on = next(scaling(entry, scaled, path, atom), None)
             still = on is not None and any(other is atom or other == atom for _, other in possible(outputs, on))  # type: ignore[arg-type]
             if on is not None and still and not in_island(entry, event, on) and is_penalty(entry, event, scaled):
                 return Penalty(entry, event, atom, scaled, rule.verdict(trace, entry, on, event.place))
@@ -141,17 +149,30 @@ def unscaled(rule: Rule, trace: Trace, entry: Entry, event: Event) -> Penalty | 
 def is_penalty(entry: Entry, event: Event, scaled: Event) -> bool:
     """Whether the loss is made of the gradients, or anything measures them: a normal that is only drawn needs no scale."""
     tag = taken_at(event.place)
-    losses = possible(scaled.data["loss"], scaled.path)  # type: ignore[arg-type]
+    losses = possible(scaled.data["loss"] or NONE, scaled.path)  # type: ignore[arg-type]
     measured = (other.data["tensor"] for other in entry.of("gradients measured"))
     return any(type(atom) is Tensor and tag in atom.tags for atom in (*(atom for _, atom in losses), *measured))
 
 
-def scaling(entry: Entry, event: Event, path: Path) -> Iterator[Path]:
-    """The ways on which an event is the scaling of a loss by a scaler that is on, or may be."""
+def scaling(entry: Entry, event: Event, path: Path, outputs: Tensor) -> Iterator[Path]:
+    """The ways on which an event is the scaling of a loss by a scaler that is on, or may be: that of a trainer scales what this has run."""
+    if event.kind == "trainer backward":
+        yield from scaling_of_trainer(entry, event, path, outputs)
     if event.kind != "loss scaled":
         return
     made = next((other for other in entry.of("scaler made") if other.data["scaler"] == event.data["scaler"]), None)
     yield from ways_on(made.data["enabled"], path) if made is not None else (path,)
+
+
+def scaling_of_trainer(entry: Entry, event: Event, path: Path, outputs: Tensor) -> Iterator[Path]:
+    """The ways on which a trainer scales a loss: where it computes in float16, as it was made here, or as what it has computed tells."""
+    made = next((other for other in entry.of("trainer precision") if other.data["trainer"] == event.data["trainer"]), None)
+    dtypes = made.data["dtypes"] if made is not None else ()
+    for guards, letter in dtypes if isinstance(dtypes, tuple) else ():
+        if letter == HALF and (both := extend(path, guards)) is not None:
+            yield both
+    if made is None and outputs.half and outputs.half[0].words.startswith(COMPUTES):
+        yield path
 
 
 def in_island(entry: Entry, event: Event, path: Path) -> bool:

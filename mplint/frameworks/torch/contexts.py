@@ -26,6 +26,7 @@ from mplint.frameworks.torch.reach import Reach, Reached
 from mplint.frameworks.torch.results import is_excluded, unpacked
 from mplint.frameworks.torch.tensors import is_module_name
 from mplint.frameworks.torch.units import Units
+from mplint.frameworks.trainers.managed import COMPUTES
 from mplint.frameworks.trainers.queries import with_level
 from mplint.program.calls import instantiate
 from mplint.program.conditions import EMPTY, Path, extend
@@ -63,7 +64,7 @@ NUMBERS = re.compile(
     rb"\d[eE][-+]?\d|\d{5}|0\.0000|finfo|binary_cross_entropy|BCELoss|Function\b|[A-Z]\w*\.apply\(|\.var\(|\.std\("
     rb"|MelS(?:pectrogram|cale)\b|LogmelFilterBank|\.stft\(|\.float\(\)[.\w(), -]{0,40}@"
     rb"|\b(?:matmul|bmm|einsum|linear)\([^\n]{0,60}\.float\(\)"
-    rb"|linalg\.(?!\w*norm)|quantile\(|\b(?:svd|qr|pinverse|cholesky\w*)\(|_lowrank|\bfft\.|[gG]ram(?:_|\b|M)"
+    rb"|create_graph=True|linalg\.(?!\w*norm)|quantile\(|\b(?:svd|qr|pinverse|cholesky\w*)\(|_lowrank|\bfft\.|[gG]ram(?:_|\b|M)"
 )
 CONTEXT_STEPS = 200_000  # of all such runs, and
 FILE_STEPS = 2_000  # more for each file, up to
@@ -165,7 +166,7 @@ def entered_by(found: Trace, event: Event, title: str, path: Path) -> tuple[Path
     At its other levels it refuses nothing, and a model's weights are as half as what they meet.
     """
     by_apex = title == "apex"
-    step = Step(event.place, f"{title if by_apex else 'the trainer'} computes in float16", By.APEX if by_apex else None)
+    step = Step(event.place, f"{'apex computes in' if by_apex else COMPUTES} float16", By.APEX if by_apex else None)
     region = Autocast("cuda", HALF, (step,))
     if title != "apex":
         return path, region
@@ -544,7 +545,7 @@ class Nearby:
         if path in (region.begun, region.place.path) or self.may_be_used_unseen(region, path):
             return
         leading = self.candidates.scripts(region.begun)
-        if leading and self.named.users(path) == [path] and not self.is_spoken_of(path):
+        if leading and self.named.users(path) == [path] and not self.is_spoken_of(path, cls[2] if is_home_of(path, cls) else ""):
             yield Guess.UNREACHED
         elif not self.is_made(region, leading, path, cls):
             yield Guess.UNMADE
@@ -589,6 +590,11 @@ class Nearby:
         """Whether some text says the name of a class or of its module, or a program goes over the files of its folder."""
         stem = os.path.splitext(os.path.basename(path))[0]
         return self.named.is_listed(path) or any(self.named.is_spoken(path, word) for word in (name, stem) if word)
+
+
+def is_home_of(path: str, cls: IR) -> bool:
+    """Whether a module is called like a class of it, in small letters."""
+    return os.path.splitext(os.path.basename(path))[0] == str(cls[2]).lower()
 
 
 def speaks_of_numbers(data: bytes) -> bool:

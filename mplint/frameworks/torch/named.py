@@ -192,7 +192,7 @@ LOADER = "import_module"
 
 
 def module_loaded(value: IR) -> str:
-    """The name of the module that an expression is which imports it by that name; "" for anything else, and for a name that is worked out."""
+    """The name by which an expression imports a module; "" for anything else, and for a name that is worked out."""
     given = value[3][0] if is_called(value, LOADER) and value[3] else value
     return given[2] if given[0] == "constant" and given is not value and isinstance(given[2], str) else ""
 

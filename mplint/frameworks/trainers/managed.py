@@ -51,6 +51,7 @@ from mplint.program.values import (
 )
 
 vocabulary = Vocabulary()
+COMPUTES = "the trainer computes in"  # the words of the region of a trainer, up to the dtype
 HOSTED = "trainer of"  # begins the identity of the trainer that runs a module, whichever that is
 
 LETTERS = {"float16": HALF, "bfloat16": BFLOAT, "float32": SINGLE}
@@ -91,7 +92,7 @@ def region_of(m: Machine, trainer: Object, place: Place) -> Value:
     found: list[tuple[Path, Value]] = []
     for guards, letter in dtype_of(held):
         on = letter in (HALF, BFLOAT)
-        step = Step(trainer.made or place, f"the trainer computes in {'float16' if letter == HALF else 'bfloat16'}")
+        step = Step(trainer.made or place, f"{COMPUTES} {'float16' if letter == HALF else 'bfloat16'}")
         found.append((guards, Autocast("cuda", letter if on else None, (step,) if on else (), True, trainer.id)))  # type: ignore[arg-type]
     return join(found)
 
