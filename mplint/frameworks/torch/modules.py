@@ -6,6 +6,7 @@ A module's dtype stands in its slot "#dtype" once somebody has cast it. Events: 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -214,6 +215,8 @@ def parameter(m: Machine, args: Args, place: Place) -> Value:
 
     def one(atom: Atom) -> Value:
         held = registered_at(atom, place) if type(atom) is Tensor else UNKNOWN_TENSOR
+        if held.dtypes == {HALF} and held.half and held.half[-1].by in (By.PARAMETERS, By.MODEL):
+            held = held.but(half=(*held.half, Step(place, "the parameter takes the dtype of those weights here", By.PARAMETERS)))
         return held.but(tags=own | held.tags & {RATES, ROUNDED, SCALAR}, scaled=None, range=None)
 
     return m.each(data, one)
@@ -812,6 +815,28 @@ def cast_module(m: Machine, module: Atom, dtype: Value, place: Place, depth: int
         cast_module(m, inner, dtype, place, depth + 1, words)
 
 
+def made_half(m: Machine, module: Atom, place: Place) -> None:
+    """Cast the layers of a module where what `apply` has just shown them has made its weights half."""
+    states = options(weights(m, module))
+    steps = {g.chain[-1] for _, state in states for g in groups_of(state) if g.name == OWN and g.dtype == HALF and g.chain}
+    step = next((step for step in steps if step.place == place), None)
+    if step is not None and len(states) == 1:
+        cast_layers(m, module, step)
+
+
+def cast_layers(m: Machine, module: Atom, step: Step, depth: int = 0) -> None:
+    """The layers of a module that multiply by their weights, in float16, and what else it holds as it is: `model.apply(convert)`."""
+    if depth > 6 or type(module) is not Object:
+        return
+    if module.kind == "layer" and MULTIPLIES.search(str(module.type)) is not None:
+        m.write(module.id, "#dtype", Tensor(frozenset({HALF}), (step,), forward=frozenset({HALF})))
+    for inner in list(modules_in(m, module)):
+        cast_layers(m, inner, step, depth + 1)
+
+
+MULTIPLIES = re.compile(r"\.(?:Conv(?:Transpose)?\dd|Linear)$")
+
+
 def module_method(m: Machine, module: Atom, name: str, args: Args, place: Place) -> Value | None:
     """Methods that every module has."""
     if name in CONVERSIONS and not args.positional:
@@ -825,6 +850,8 @@ def module_method(m: Machine, module: Atom, name: str, args: Args, place: Place)
             elif any(names_dtype(m, a) for a in atoms(value)):
                 cast_alternatives(m, module, value, place)
         return module
+    if name == "apply":
+        made_half(m, module, place)
     if name in UNCHANGED:
         return module
     if name in ("parameters", "named_parameters", "buffers", "named_buffers"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mplint.frameworks.trainers import accelerate, configured, hosted, ignite, loops, managed, models, optimizers, settings, weights
+from mplint.frameworks.trainers import accelerate, configured, dassl, hosted, ignite, loops, managed, models, optimizers, settings, weights
 from mplint.frameworks.vocabulary import Vocabulary
 
 
@@ -14,6 +14,7 @@ def vocabularies() -> tuple[Vocabulary, ...]:
         managed.vocabulary,
         accelerate.vocabulary,
         configured.vocabulary,
+        dassl.vocabulary,
         ignite.vocabulary,
         loops.vocabulary,
         models.vocabulary,
