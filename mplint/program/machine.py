@@ -759,10 +759,15 @@ def each_of(of: Callable[[object], object], values: Iterable[Hashable]) -> tuple
 
 def required(arm: Path, behind: Path) -> list[Condition]:
     """What an arm asks for, as clauses that hold behind its fork: it went on only where this holds, since all else has ended."""
-    if len(arm) != 1 or not 0 < len(behind) <= MAX_REQUIRED or any(key[0] not in TELLING for key, _ in arm):
+    if len(arm) != 1 or not 0 < len(behind) <= MAX_REQUIRED or not all(is_asked_again(key) for key, _ in arm):
         return []
     told = sorted(((key, sense) for key, sense in behind if key[0] in TELLING or key[1] == "import"), key=repr)
     return [(("all", arm | {(key, not sense)}), False) for key, sense in told]
+
+
+def is_asked_again(key: Key) -> bool:
+    """Whether a condition comes out the same wherever it is met: that of something with a name, or of a `try` that has been left."""
+    return key[0] in TELLING or (key[0] == "place" and key[2:3] == ("try",))
 
 
 MAX_REQUIRED = 2

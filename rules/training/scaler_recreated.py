@@ -267,6 +267,9 @@ def is_conditional(trace: Trace, entry: Entry, made: Event, step: Event) -> bool
     other = [(e.path - reached[id(e)]) ^ (made.path - reached[id(made)]) for e in others]
     of_rounds = {literal for found in other for literal in found if is_open(trace, literal)}
     contrary = {(key, not held) for key, held in of_rounds}
+    around = [place for place, _ in made.loops]
+    beside = [e.path for e in entry.of("scaler made") if [place for place, _ in e.loops] == around]
+    contrary -= {literal for path in beside for literal in contrary & path}  # a scaler is made there, too
     return bool(own) or any(not contrary.isdisjoint(e.path) for e in entry.events if e.loops and e.kind != "scaler refused")
 
 
