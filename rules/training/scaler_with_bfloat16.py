@@ -321,6 +321,11 @@ def path_in_bfloat16(trace: Trace, scaling: Event, origin: Event) -> Path | None
     losses = list(options(scaling.data["loss"]))  # type: ignore[arg-type]
     if len(losses) > 1 and all(type(atom) is Tensor and atom.forward == {BFLOAT} for _, atom in losses):
         losses = [(frozenset(), losses[0][1])]  # whatever tells them apart
+    for literals in ways_on(origin.data["enabled"]):  # type: ignore[arg-type]
+        on = extend(scaling.path, origin.path | literals)
+        left = possible(scaling.data["loss"], on) if on is not None else []  # type: ignore[arg-type]
+        if left and all(type(atom) is Tensor and atom.forward == {BFLOAT} for _, atom in left) and not asks_for_float16(on):  # type: ignore[arg-type]
+            return on  # whatever else tells them apart
     for guards, atom in losses:
         if type(atom) is not Tensor or atom.forward != {BFLOAT}:
             continue
