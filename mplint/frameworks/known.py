@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 
 from mplint.frameworks import batches, filepaths, packages, parts, python, registries, releases
@@ -16,7 +16,8 @@ from mplint.frameworks.torch import vocabulary as torch
 from mplint.frameworks.torch.callers import Callers
 from mplint.frameworks.torch.contexts import run_in_context
 from mplint.frameworks.trainers import vocabulary as trainers
-from mplint.program.entries import trace
+from mplint.program.entries import Again, trace
+from mplint.program.event import Event
 from mplint.program.lower import IR
 from mplint.program.machine import Recorder
 from mplint.program.modules import ImportGraph
@@ -55,6 +56,25 @@ def project_of(
     return Project(paths, lowered, FOREIGN, root, graph, LAYERED)
 
 
+BUILDING = ("sized layer made", "module handed on", "model called", "optimizer made")
+TRAINING = ("backward", "optimizer step", "scaler step", "trainer step", "trainer backward")
+
+
+def only_builds(events: Sequence[Event]) -> bool:
+    """Whether models were made in what happened, and nothing was trained."""
+    kinds = {event.kind for event in events}
+    return not kinds.isdisjoint(BUILDING) and kinds.isdisjoint(TRAINING)
+
+
+def is_model(bases: Iterable[str]) -> bool:
+    """Whether a class with some bases of other packages is a model, and trains nothing itself."""
+    return not MODELS.isdisjoint(bases)
+
+
+MODELS = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "keras.layers.Layer", "tensorflow.keras.layers.Layer"})
+AGAIN = Again(only_builds, is_model)
+
+
 def interpret(
     project: Project,
     named: Sequence[str],
@@ -76,6 +96,8 @@ def interpret(
     leading = [path for path in sorted(project.graph.above(named) - set(named)) if not is_test_path(path)]
     around = partial(parts.users_of_parts, clipping=clipping)
     offered = Callers(project, ask).libraries.is_distributed
-    found = trace(project, frameworks(), relevant, named, after, recorder, leading, around, casts_numbers, speaks_of_precision, offered)
+    found = trace(
+        project, frameworks(), relevant, named, after, recorder, leading, around, casts_numbers, speaks_of_precision, offered, AGAIN
+    )
     found.usual = Usual(ask)
     return found

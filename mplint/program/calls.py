@@ -248,7 +248,7 @@ def instantiate(m: Machine, cls: Class, args: Args, position: int) -> Value:
     if is_enumeration(bases):
         return Unknown(f"{cls.name}(){IDENTITY}{position}") if not args.positional else args.positional[0]
     m.library.instantiated(m, made, bases, args, place)
-    if m.shallow and bases and m.calls:
+    if m.closed is not None and m.calls and m.closed(bases):
         return made
     member = class_member(m, cls, "__new__")
     if member is not None and type(member[0]) is Function and not bases:

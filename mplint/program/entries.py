@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from mplint.errors import describe
 from mplint.program.calls import instantiate
 from mplint.program.conditions import forget
+from mplint.program.event import Event
 from mplint.program.expressions import ancestors, bind
 from mplint.program.heirs import drivers
 from mplint.program.interpreter import interpreter
@@ -33,7 +35,18 @@ REST_STEPS = 8_000  # of each function that the steps of the project did not rea
 OFFERED_STEPS = 120_000  # of what a library offers and its own programs call
 HEIR_STEPS = 30_000  # of each class that replaces a step of its bases, and
 HEIRS_STEPS = 150_000  # of all of them
+AGAIN_STEPS = 300_000  # of all that is run again without what its models are made of
 RETURNED = 3  # levels of functions that functions return
+
+
+class Again(NamedTuple):
+    """Which main programs run again without their models: those that ran out of steps after what was `built` and no more.
+
+    `closed`: whether classes with some bases are models, of which nothing is seen then.
+    """
+
+    built: Callable[[Sequence[Event]], bool]
+    closed: Callable[[Sequence[str]], bool]
 
 
 def trace(
@@ -48,13 +61,14 @@ def trace(
     last: Callable[[frozenset[str]], bool] | None = None,
     tested: Callable[[frozenset[str]], bool] | None = None,
     offered: Callable[[str], bool] | None = None,
+    again: Again | None = None,
 ) -> Trace:
     """Run the entries of the relevant programs among `paths`, scripts first; then what `after` makes of what happened.
 
     `leading`: programs that import relevant ones; those that do something when they are run are scripts as well. `recorder` looks on.
     `around`: further programs that matter, with the names by which their functions do. `last`: what runs by itself after all else.
     `tested`: what test code speaks of that is worth running: nothing else is asked of tests than what they do themselves. `offered`:
-    the files whose functions others than the project's programs call as well.
+    the files whose functions others than the project's programs call as well. `again`: what runs again.
     """
     forget()
     m = interpreter(project, library, OWN_STEPS)
@@ -62,6 +76,8 @@ def trace(
     found = Trace(switches=m.switches, project=project)
     paths = list(paths)
     run_all(m, found, project, relevant, paths, list(leading), around, tested, offered)
+    if again is not None:
+        run_again(m, found, again)
     if after is not None:
         after(m, found)
     if last is not None:
@@ -147,6 +163,8 @@ def run_all(
     files = [path for path in files if path not in idle]
     beginning = [*files, *scripts]
     kept = left // 3  # for what no script calls
+    if len(beginning) * OWN_STEPS > left - kept:  # what trains comes first, where not all may have their turn
+        beginning.sort(key=lambda path: path not in m.spine)
     for number, path in enumerate(beginning):
         if left <= kept:
             found.exhausted = True
@@ -519,6 +537,25 @@ def run(m: Machine, found: Trace, entry: Entry, start: Callable[[], None], home:
         entry.events = [event for event in entry.events if is_test_path(event.place.path)]
     if entry.events:
         found.entries.append(entry)
+
+
+def run_again(m: Machine, found: Trace, again: Again) -> None:
+    """Run main programs again that ran out of steps before they came to the matter, without what their models are made of."""
+    left, m.limit, m.closed = AGAIN_STEPS, OWN_STEPS, again.closed
+    called, m.cut = set(m.called), {}
+    for entry in [entry for entry in found.entries if entry.script and is_cut(entry) and again.built(entry.events)]:
+        ir = m.project.ir(entry.path)
+        if left <= 0 or ir is None or is_test_path(entry.path):
+            continue
+        run(m, found, Entry(entry.path, entry.name, True, hollow=True), partial(module, m, entry.path, ir))
+        left -= m.limit - max(m.left, 0)
+        m.called = set(called)
+    m.limit, m.closed = OWN_STEPS, None
+
+
+def is_cut(entry: Entry) -> bool:
+    """Whether an entry, or a call that it makes, ran out of steps."""
+    return not entry.complete or bool(entry.unfinished)
 
 
 def module(m: Machine, path: str, ir: IR) -> None:

@@ -381,7 +381,8 @@ class Machine:
         self.imports = Imports()
         self.relevant: Callable[[frozenset[str]], bool] = bool  # whether words speak of what matters
         self.bounds = 0  # calls on the stack that have a part of the steps
-        self.shallow = False  # what an object makes of classes with bases of other packages is neither set up nor entered
+        # whether what an object makes of classes with some bases of other packages is neither set up nor entered; None: of none
+        self.closed: Callable[[Sequence[str]], bool] | None = None
         self.matters: dict[Code | str, bool] = {}  # functions and files
         self.spine: frozenset[str] = frozenset()  # the files that train, and those that lead to them by their imports
         self.cut: dict[Code, Cut] = {}  # functions that were cut off, as they were called

@@ -82,6 +82,7 @@ class Entry:
     guesses: frozenset[Guess] = frozenset()  # what it was run on
     meant: Chain = ()  # what tells that users outside the project run it as it was run
     offered: bool = False  # such users make what it begins with, and give the arguments
+    hollow: bool = False  # models are made and called in it, and nothing is seen of what happens inside of them
     usual: bool = False  # and the project itself runs what is alike as it was run
     by_kinds: dict[tuple[str, ...], tuple[Event, ...]] = field(default_factory=dict, repr=False, compare=False)  # of the `counted` events
     counted: Sequence[Event] = field(default=(), repr=False, compare=False)

@@ -113,7 +113,7 @@ class ScalerWithoutAutocast(Rule):
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report the scalers whose losses come from forward passes in float32."""
         for entry in trace.entries:
-            if entry.of(*ELSEWHERE) or any(HALF in e.data["dtypes"] for e in entry.of("module cast")):  # type: ignore[operator]
+            if entry.hollow or entry.of(*ELSEWHERE) or any(HALF in e.data["dtypes"] for e in entry.of("module cast")):  # type: ignore[operator]
                 continue
             for made in entry.of("scaler made"):
                 if not never_on(made.data["enabled"]) and not is_test_path(made.place.path):

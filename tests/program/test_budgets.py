@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from mplint.frameworks.known import frameworks
+from mplint.frameworks.known import AGAIN, frameworks
 from mplint.program import entries
 from mplint.program.interpreter import interpreter
 from mplint.program.lower import IR, lower
@@ -19,7 +19,7 @@ from mplint.program.trace import Entry, Trace
 from mplint.program.values import Constant
 
 LONG = "".join(f"    a{n} = {n} + 1\n" for n in range(300))  # some 1,000 steps
-LIMITS = ("OWN_STEPS", "SCRIPT_STEPS", "PROJECT_STEPS", "FILE_STEPS", "MOST_STEPS", "LAST_STEPS", "REST_STEPS")
+LIMITS = ("OWN_STEPS", "SCRIPT_STEPS", "PROJECT_STEPS", "FILE_STEPS", "MOST_STEPS", "LAST_STEPS", "REST_STEPS", "AGAIN_STEPS")
 
 
 def run(monkeypatch: pytest.MonkeyPatch, files: dict[str, str], leading: tuple[str, ...] = (), **limits: int) -> Trace:
@@ -33,7 +33,7 @@ def run(monkeypatch: pytest.MonkeyPatch, files: dict[str, str], leading: tuple[s
 
     imports = {path: tuple(re.findall("from (\\w+) import", text)) for path, text in texts.items()}
     project = Project(list(texts), lowered, frozenset({"torch"}), graph=ImportGraph(imports))
-    found = entries.trace(project, frameworks(), lambda words: "GradScaler" in words, list(texts), leading=leading)
+    found = entries.trace(project, frameworks(), lambda words: "GradScaler" in words, list(texts), leading=leading, again=AGAIN)
     assert not found.faults
     return found
 
@@ -142,6 +142,42 @@ def test_large_call_leaves_steps_for_training_that_the_program_only_leads_to(mon
     found = run(monkeypatch, texts, ("main.py",), OWN_STEPS=800, SCRIPT_STEPS=800)
     assert makers(found) == ["<module>"]
     assert found.entries[0].complete
+
+
+DEEP = LONG.replace("    ", "        ")
+LAYERED = f"import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        self.layer = torch.nn.Linear(64, 64)\n{DEEP}"
+MODELS = LAYERED + "NETS = {'net': Net}\n"
+CHOSEN = """
+from models import NETS
+import torch
+def train(name):
+    model = NETS[name]()
+    optimizer, scaler = torch.optim.Adam(model.parameters()), torch.amp.GradScaler('cuda')
+    scaler.scale(model(1)).backward()
+    scaler.step(optimizer)
+def main():
+    train('net')
+main()
+"""
+
+
+def test_program_whose_models_take_all_the_steps_runs_again_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"main.py": CHOSEN.replace("model = ", "".join("NETS['net'](), " for _ in range(12)) + "\n    model = "), "models.py": MODELS}
+    whole = run(monkeypatch, texts)
+    assert [(entry.hollow, len(entry.of("scaler step"))) for entry in whole.entries] == [(False, 1)]
+    cut = run(monkeypatch, texts, OWN_STEPS=600, SCRIPT_STEPS=600)
+    assert [(entry.path, len(entry.of("scaler step"))) for entry in cut.entries if entry.hollow] == [("main.py", 1)]
+
+
+def test_programs_that_train_come_first_where_not_all_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = f"import torch\ndef look():\n{LONG}    return torch.amp.GradScaler\nlook()\n"
+    texts = {
+        **{f"a{n}.py": idle for n in range(9)},
+        "train.py": CHOSEN,
+        "models.py": MODELS.replace(DEEP, ""),
+    }
+    found = run(monkeypatch, texts, OWN_STEPS=1500, SCRIPT_STEPS=1500, PROJECT_STEPS=3000, FILE_STEPS=0)
+    assert [entry.path for entry in found.entries if entry.of("scaler step")] == ["train.py"]
 
 
 def test_call_is_not_cut_short_that_is_given_what_trains(monkeypatch: pytest.MonkeyPatch) -> None:

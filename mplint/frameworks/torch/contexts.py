@@ -320,9 +320,9 @@ def run_modules(m: Machine, found: Trace, known: list[str], ask: Ask, callers: C
 
 def run_shallow(m: Machine, found: Trace, one: Run, start: Callable[[], None]) -> int:
     """Run a module again that ran out of steps, without entering those that it holds; the steps that this took."""
-    m.limit, m.called, m.shallow = SHALLOW_STEPS, set(), True
+    m.limit, m.called, m.closed = SHALLOW_STEPS, set(), bool
     run(m, found, replace(one.entry, events=[]), start, home=one.entry.path)
-    m.shallow = False
+    m.closed = None
     return m.limit - max(m.left, 0)
 
 

@@ -457,7 +457,7 @@ def forward_of_instance(m: Machine, receiver: Object, args: Args, place: Place) 
         return unknown_model(m, receiver, args, place)
     note_called(m, receiver, args, place)
     note_replicas(m, receiver, place)
-    if m.shallow:
+    if m.closed is not None:
         return unknown_model(m, receiver, args, place)
     member = class_member(m, receiver.type, "forward")
     held = m.read(receiver.id, "forward")
