@@ -277,11 +277,12 @@ MAX_FITTED = 32
 
 
 def unsettled(literals: Path, path: Path) -> Path:
-    """The literals that a path leaves open: it neither has them nor, of several that do not all hold, denies one."""
+    """The literals that a path leaves open: neither it nor the other literals have them or, of several that do not all hold, deny one."""
+    known = path | literals
     return frozenset(
         (key, sense)
         for key, sense in literals - path
-        if sense or key[0] != "all" or not any((inner, not truth) in path for inner, truth in key[1])
+        if sense or key[0] != "all" or not any((inner, not truth) in known for inner, truth in key[1])
     )
 
 

@@ -124,7 +124,7 @@ class ScalerWithoutAutocast(Rule):
         if any(inside.data["event"] is made for inside in entry.of("inside a trainer")):
             return  # the trainer's region is around what it runs
         scalings = [e for e in entry.of("loss scaled") if e.data["scaler"] == made.data["scaler"]]
-        reached = made.path.union(*(e.path for e in scalings))
+        reached = agreed(made.path.union(*(e.path for e in scalings)))
         ways = (narrow for way in plain_ways(entry, made, scalings) for narrow in narrowed(entry, scalings, way, reached))
         plain = next((way for way in ways if is_chosen(trace, way.path, reached) and not shards_in_half(entry, way.path)), None)
         if plain is not None:
@@ -317,11 +317,17 @@ def switched_off(state: Autocast) -> Place | None:
     return identity[0] if isinstance(identity, tuple) and isinstance(identity[0], Place) else None
 
 
+def agreed(literals: Path) -> Path:
+    """What several paths say without contradicting each other."""
+    return frozenset((key, sense) for key, sense in literals if (key, not sense) not in literals)
+
+
 def narrowed(entry: Entry, scalings: list[Event], way: Plain, reached: Path) -> Iterator[Plain]:
     """A way with nothing but the conditions on the precision, or those that can be named, where these alone leave no other."""
     for is_kept in (is_of_precision, lambda key: not tells_arms_apart(key)):
         path = reached | {(key, sense) for key, sense in way.path - reached if is_kept(key)}
-        if all(is_plain(entry, scaling, path) for scaling in scalings):
+        met = any(extend(scaling.path, path) is not None for scaling in scalings)  # not what contradicts itself
+        if met and all(is_plain(entry, scaling, path) for scaling in scalings):
             yield way._replace(path=path)
 
 
