@@ -12,6 +12,7 @@ from mplint.frameworks.options.names import module_named, named_by, spelled
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.conditions import Condition, Path, extend
 from mplint.program.expressions import (
+    FILLED,
     MOST_NAMES,
     attribute,
     class_member,
@@ -303,6 +304,8 @@ def setattr_(m: Machine, name: str, args: Args, place: Place) -> Value:
         set_attribute(m, receiver, pattern, value, place.position)
     elif type(receiver) is Object and takes_open_names(m, receiver, key):
         leave_open(m, receiver, place)
+    elif type(receiver) is Object and type(key) is Unknown and type(held := m.read(key, "#names")) is Object:
+        m.write(receiver.id, FILLED, held)
     return NONE
 
 

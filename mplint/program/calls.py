@@ -6,11 +6,13 @@ from collections.abc import Callable
 from functools import partial
 
 from mplint.program.expressions import (
+    FILLED,
     NOT_ENTERED,
     OF_INSTANCE,
     at_home,
     attribute,
     attribute_of,
+    attribute_of_object,
     bind,
     class_member,
     entries_of,
@@ -141,11 +143,23 @@ def set_attribute(m: Machine, receiver: Value, name: str, value: Value, position
 
 def fill_attributes(m: Machine, instance: Value, args: Args, position: int) -> Value:
     """`self.__dict__.update(given)`: the entries become attributes."""
-    held = entries_of(m, args.positional[0]) if args.positional else None
+    given = args.positional[0] if args.positional else None
+    held = entries_of(m, given) if given is not None else None
+    if type(given) is Object and given.kind == "settings" and type(instance) is Object:
+        m.write(instance.id, FILLED, given)
     for name, value in (*(held.entries if held is not None else ()), *args.named.items()):
         if isinstance(name, str):
             set_attribute(m, instance, name, value, position)
     return NONE
+
+
+def own_attributes(m: Machine, instance: Object, position: int) -> Object:
+    """`instance.__dict__`, to be read: what is set on it by now."""
+    place = m.here(position)
+    made = Object(("attributes", m.identity(place)), "dict", "builtins.dict", place)
+    held = tuple((name, value) for name, value in m.store.slots.of(instance.id) if isinstance(name, str) and not name.startswith("#"))
+    m.write(made.id, "#entries", Entries(held))
+    return made
 
 
 def call_wrapped(m: Machine, callee: Wrapped, args: Args, position: int) -> Value:
@@ -204,6 +218,12 @@ def call_method_of(m: Machine, receiver: Atom, name: str, args: Args, position: 
             member = class_member(m, receiver.type, name)  # type: ignore[union-attr]
             if member is not None:
                 return call(m, bind(m, member[0], receiver, receiver.type, member[1], callee_position), args, position)  # type: ignore
+            if name in ("items", "keys", "values") and not external_bases(m, receiver.type):  # type: ignore[union-attr]
+                read = own_attributes(m, receiver, position)  # type: ignore[arg-type]  # of `vars(instance)`
+                return m.library.method(m, read, name, args, m.here(position))
+            forwarded = forwarded_by(m, receiver, name, callee_position)  # type: ignore[arg-type]
+            if forwarded is not None:
+                return call(m, forwarded, args, position)
         return m.library.method(m, receiver, name, args, m.here(position))
     if kind in (Module, External, Class, Super):
         return call(m, attribute_of(m, receiver, name, callee_position), args, position)
@@ -216,7 +236,17 @@ def call_method_of(m: Machine, receiver: Atom, name: str, args: Args, position: 
         return call(m, attribute(m, receiver, name, callee_position), args, position)
     if kind is Method and receiver.name == "__dict__" and name == "update":  # type: ignore[union-attr]
         return fill_attributes(m, receiver.receiver, args, position)  # type: ignore[union-attr]
+    if kind is Method and receiver.name == "__dict__" and type(receiver.receiver) is Object:  # type: ignore[union-attr]
+        return m.library.method(m, own_attributes(m, receiver.receiver, position), name, args, m.here(position))  # type: ignore[union-attr]
     return m.library.method(m, receiver, name, args, m.here(position))
+
+
+def forwarded_by(m: Machine, instance: Object, name: str, position: int) -> Value | None:
+    """The function that the `__getattr__` of a class of the project alone gives for the name of a method; None where it gives none."""
+    if name.startswith("__") or class_member(m, instance.type, "__getattr__") is None or external_bases(m, instance.type):  # type: ignore[arg-type]
+        return None
+    given = attribute_of_object(m, instance, name, position)
+    return given if any(type(atom) in (Function, Partial) for atom in atoms(given)) else None
 
 
 def call_super(m: Machine, receiver: Super, name: str, args: Args, position: int) -> Value:

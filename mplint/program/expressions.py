@@ -58,6 +58,7 @@ from mplint.python.folding import OPERATORS, NotConstant, fold, fold_unary
 
 # what a class of another package gives: never None
 INSTANCE = re.compile(rf"(?:(?:\w+\.)*[A-Z]\w*[a-z]\w*|torch\.device)\([^()]*\)(?:{IDENTITY}|$)")
+FILLED = "#filled"  # where an instance keeps the settings of which it has taken all values as attributes
 NOT_ENTERED = "not entered: "  # what the identities of functions begin with that were called and not entered
 OF_INSTANCE = "of an instance: "  # what the identities of members begin with that nobody knows, of instances of a class that is known
 MAX_ARMS = 6  # ways in which a condition can be true (or false) that are kept apart
@@ -273,6 +274,9 @@ def attribute_of_object(m: Machine, receiver: Object, name: str, position: int) 
         known = m.library.attribute(m, receiver, name, m.here(position))
         if known is not None:
             return known
+        filled = m.read(receiver.id, FILLED)
+        if type(filled) is Object and not name.startswith("__"):
+            return attribute_of_object(m, filled, name, position)
         getter = class_member(m, receiver.type, "__getattr__")
         if getter is not None and type(getter[0]) is Function:
             function = bind(m, getter[0], receiver, receiver.type, getter[1], position)

@@ -194,7 +194,8 @@ def of_namespace(m: Machine, receiver: Object, name: str, args: Args, place: Pla
             "keys": tuple(Constant(k) for k, _ in entries.entries),
             "values": tuple(v for _, v in entries.entries),
         }
-        return new_list(m, Items(pairs[name], entries.rest), place.position)
+        rest = Items((key_of(m, receiver), entries.rest)) if entries.rest is not None and name == "items" else entries.rest
+        return new_list(m, Items(pairs[name], rest), place.position)
     if name in ("update", "merge_update", "__setitem__", "__setattr__"):
         if len(args.positional) == 2 and type(key) is Constant and isinstance(key.value, str):
             put(m, receiver, key.value, args.positional[1])
@@ -211,6 +212,13 @@ def of_namespace(m: Machine, receiver: Object, name: str, args: Args, place: Pla
     if name in SAME:
         return receiver
     return Unknown(f"{name_of(m, receiver) or 'settings'}.{name}(){IDENTITY}{place.path}:{place.position}")
+
+
+def key_of(m: Machine, holder: Object) -> Unknown:
+    """The name of any value of a namespace, for those who set attributes by it."""
+    key = Unknown(f"key{IDENTITY}of:{holder.id!r}")
+    m.write(key, "#names", holder)
+    return key
 
 
 def value_of(m: Machine, holder: Object, key: str, place: Place, default: Value | None = None) -> Value:
