@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from mplint.frameworks.projects import graph_of
@@ -244,8 +245,17 @@ def at_place(place: Place, cases: list[tuple[Event, Held, Stepped, Path]]) -> It
         saved = Step(cases[0][1].place or event.place, "the optimizer's state is saved here")
         yield Case(place, path, sure, pair.event.place, (saved,), "", pair.scaler)
         return
-    steps = (Step(event.calls[-1], "this call saves it"),) if event.calls and event.calls[-1].path != place.path else ()
+    steps = calls_from_elsewhere(event, place)
     yield Case(place, path, sure, pair.event.place, steps, "", pair.scaler, pair.optimizers, saver=event.place)
+
+
+def calls_from_elsewhere(event: Event, place: Place) -> Chain:
+    """The calls that lead into the file of a saver from others, the innermost first."""
+    outside = [call for called, call in pairwise((place, *reversed(event.calls))) if call.path not in (called.path, place.path)]
+    return tuple(Step(call, "this call saves it") for call in outside[:MOST_CALLS])
+
+
+MOST_CALLS = 2
 
 
 def together(trace: Trace, path: Path, other: Path) -> Path | None:

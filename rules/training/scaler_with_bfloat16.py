@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator, Sequence
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
 from mplint.frameworks.given import BFLOAT16, FLOAT16
 from mplint.frameworks.torch import steps
-from mplint.program.conditions import Condition, Path, allowed_values, extend, tells_arms_apart, unsettled
+from mplint.program.conditions import EMPTY, Condition, Path, allowed_values, extend, tells_arms_apart, unsettled
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible, shown_symbol
 from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Object, Place, State, Step, Tensor, Test, Unknown, Value, options
@@ -327,6 +327,8 @@ def path_in_bfloat16(trace: Trace, scaling: Event, origin: Event) -> Path | None
         left = possible(scaling.data["loss"], on) if on is not None else []  # type: ignore[arg-type]
         if left and all(type(atom) is Tensor and atom.forward == {BFLOAT} for _, atom in left) and not asks_for_float16(on):  # type: ignore[arg-type]
             return on  # whatever else tells them apart
+    halves = [guards for guards, atom in losses if type(atom) is Tensor and atom.forward & {HALF, BFLOAT}]
+    shared = frozenset.intersection(*halves) if len(halves) > 1 else EMPTY  # where there is half precision at all
     for guards, atom in losses:
         if type(atom) is not Tensor or atom.forward != {BFLOAT}:
             continue
@@ -336,7 +338,7 @@ def path_in_bfloat16(trace: Trace, scaling: Event, origin: Event) -> Path | None
         for literals in ways_on(origin.data["enabled"]) if path is not None else ():  # type: ignore[arg-type]
             on = origin.path | literals
             alone = on - guards - scaling.path  # what the region hangs on as well asks for no other dtype
-            named = can_be_named(trace, unsettled(guards, on))
+            named = can_be_named(trace, unsettled(guards - shared, on))
             both = extend(path, on) if named and not asks_for_float16(alone) else None  # type: ignore[arg-type]
             if both is not None:
                 return both
